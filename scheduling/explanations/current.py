@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from django.conf import settings
 
@@ -28,7 +28,7 @@ from manciple.wire.machinery import Event
 from scheduling import preemption
 from scheduling.allocator import Features
 from scheduling.capture import ClusterState
-from scheduling.causes import AnyCause, ClaimNotCreated, Hold, QuotaUsedUp
+from scheduling.causes import AnyCause, ClaimNotCreated, Hold, QuotaUsedUp, Reason, decode
 from scheduling.controllers.claims import refused_by_quota
 from scheduling.coordination import utc_now
 from scheduling.event_recorder import PLACEMENT, EventNote, key_of
@@ -36,6 +36,7 @@ from scheduling.explanations.documents import GROUP, KIND, VERSION, Explanation,
 from scheduling.explanations.report import Report, refusals_of, report
 from scheduling.extended_resources import ServedRequest, served_requests
 from scheduling.messages import SCHEDULER_NAME, assigned
+from scheduling.models import QueuedPod
 from scheduling.pod_claims import claim_names, is_done
 from scheduling.preemption import Asking
 from scheduling.remedies import preview
@@ -175,23 +176,34 @@ def _waiting(state: ClusterState, pod: Pod) -> Explanation:
 
 def _explained(state: ClusterState, pod: Pod) -> Explanation:
     claims = state.pre_filter(pod)
-    if isinstance(claims, Hold):
-        return Explanation(about=pod, revision=state.revision, cause=_with_quota(pod, claims.cause))
+    held = None if pod.spec.scheduling_group is None else state.groups.hold(pod)
+    if isinstance(claims, Hold) or held is not None:
+        cause = held.cause if held is not None else _with_quota(pod, cast("Hold", claims).cause)
+        return Explanation(about=pod, revision=state.revision, cause=cause)
     asking = Asking.of(pod, claims, state.extended(pod))
     filtered = state.nodes.filter(pod, asking.held)
     special = asking.special_on({})
     found = report(state.snapshot(), asking.wanting_on({}), nodes=state.nodes.views, refused=dict(filtered.refused))
+    cause = found.cause or _of_its_gang(pod)
     return Explanation(
         about=pod,
         revision=state.revision,
-        state="Waiting" if found.cause else "Schedulable",
-        cause=found.cause,
+        state="Waiting" if cause else "Schedulable",
+        cause=cause,
         remark="a node fits; it is being scheduled",
         report=found,
         held=asking.held,
         extended=() if special is None else served_requests(special.mappings, special.claim),
         preemption=preview(state, asking, refusals_of(found), utc_now()) if found.cause else None,
     )
+
+
+def _of_its_gang(pod: Pod) -> AnyCause | None:
+    """What the last attempt came to where the pod would fit and too few of its gang do."""
+    if pod.spec.scheduling_group is None:
+        return None
+    row = QueuedPod.objects.filter(uid=pod.metadata.uid, held_by=int(Reason.GANG)).first()
+    return None if row is None else decode(row.cause)
 
 
 def _with_quota(pod: Pod, cause: AnyCause | None) -> AnyCause | None:

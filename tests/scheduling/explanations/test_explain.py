@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from claims.kinds.pods import PodSchedulingGate
+from claims.kinds.pods import PodSchedulingGate, PodSchedulingGroup
 from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds import gates
 from manciple.store.tail import latest_revision
 from tests.builders import (
     CLASS,
@@ -29,6 +30,7 @@ from tests.builders import (
     make_slice,
     make_template,
 )
+from tests.builders.groups import make_group
 from tests.manciple.api.requests import CLAIMS, PODS, Api
 from tests.scheduling.cluster import Cluster, with_spec
 
@@ -190,6 +192,24 @@ def test_a_cluster_without_nodes_is_told_so(api: Api, cluster: Cluster) -> None:
 def test_scheduling_gates_are_told(api: Api, cluster: Cluster) -> None:
     cluster.create(with_spec(make_pod("web"), scheduling_gates=(PodSchedulingGate(name="quota"),)))
     assert _explained(api)["reason"] == "Its scheduling gates are not removed yet."
+
+
+def test_what_a_pod_of_a_gang_waits_for_is_told_in_pods_of_its_group(api: Api, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    with gates.using(GenericWorkload=True, GangScheduling=True):
+        cluster.create(make_group("train", 3))
+        for number in range(3):
+            name = f"w-{number}"
+            cluster.create(make_claim(name, requests=[make_request()]))
+            named = PodSchedulingGroup(pod_group_name="train")
+            cluster.create(make_pod(name, claims={"gpu": name}, scheduling_group=named))
+            cluster.settle()
+            if number == 1:
+                assert _explained(api, "w-0")["reason"] == "Its group `train` has 2 of the 3 pods that it needs."
+        fits = _explained(api, "w-0")
+        assert fits["state"] == "Waiting"
+        assert fits["reason"] == "Only 2 of the 3 pods that its group `train` needs fit at once."
+        assert "Every matching device is held" not in _explained(api, "w-2")["reason"]
 
 
 def test_a_quota_that_refuses_the_claim_of_a_pod_is_told_with_what_is_used_of_it(api: Api, cluster: Cluster) -> None:
