@@ -84,7 +84,8 @@ def _take_over(target: int) -> int:
 def _columns() -> str:
     """Of an entry of the log `e`, in the order of COLUMNS."""
     asking, acting = said("user", "username"), said("impersonatedUser", "username")
-    done = "CASE e.type WHEN 'ADDED' THEN 'create' WHEN 'MODIFIED' THEN 'update' ELSE 'delete' END"
+    deletes = f"e.type = 'DELETED' OR e.type = 'MODIFIED' AND {origins.BEGINS_DELETION}"
+    done = f"CASE WHEN e.type = 'ADDED' THEN 'create' WHEN {deletes} THEN 'delete' ELSE 'update' END"
     columns = {
         "at": "e.created_at",
         "revision": "e.revision",

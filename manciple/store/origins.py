@@ -168,6 +168,12 @@ def written_between(columns: str, *, after: int, upto: int, unless: str) -> tupl
     return statement, [after, upto]
 
 
+#: SQL: whether the entry began a deletion that finalizers or grace hold up.
+BEGINS_DELETION = (
+    "e.deleting AND EXISTS (SELECT 1 FROM store_event p WHERE p.revision = e.previous_revision AND NOT p.deleting)"
+)
+
+
 def said(*path: str) -> str:
     """SQL: the text at this path of an entry's note; NULL where it says nothing of it."""
     if connection.vendor == "postgresql":

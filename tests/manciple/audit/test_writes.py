@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection
+from msgspec import structs
 
 from manciple.audit import events, recording
 from manciple.audit.models import Entry, Place
@@ -86,6 +87,25 @@ def test_works_that_share_a_transaction_are_noted_each_as_its_own() -> None:
     ]
     assert origin.wrote
     assert events.note_of(look()[-1]).user.extra == {"node": ("n1",)}
+
+
+@pytest.mark.django_db
+def test_a_deletion_that_is_held_up_is_told_as_one_where_nobody_said_so() -> None:
+    with objects.writing(identity=mighty("gc")) as writer:
+        held = writer.create(SHELVES, shelf("a", finalizers=("example.com/hold",)))
+        meta = held.metadata
+    with objects.writing(identity=mighty("gc")) as writer:
+        writer.delete(SHELVES, meta.namespace, meta.name)
+    with objects.writing(identity=mighty("gc")) as writer:
+        known = writer.get(SHELVES, meta.namespace, meta.name)
+        assert known is not None
+        labelled = structs.replace(known, metadata=structs.replace(known.metadata, labels={"a": "b"}))
+        writer.update(SHELVES, labelled)
+    with objects.writing(identity=mighty("gc")) as writer:
+        writer.update(
+            SHELVES, structs.replace(labelled, metadata=structs.replace(meta, finalizers=(), resource_version=""))
+        )
+    assert [entry.verb for entry in look()] == ["delete", "update", "delete", "create"]
 
 
 ROUTINE = {
