@@ -89,7 +89,7 @@ def test_deleting_is_previewed_in_a_dialog_and_can_be_cancelled(crowd: Hands, pa
     page.goto(f"{up.web}/claims/demo/spare")
     delete = page.get_by_role("link", name="Delete…")
     delete.click()
-    dialog = page.get_by_role("dialog", name="Delete spare?")
+    dialog = page.get_by_role("dialog", name="Delete claim spare?")
     expect(dialog).to_contain_text("It is removed immediately.")
     expect(dialog).to_contain_text("It holds no device.")
     page.keyboard.press("Escape")
@@ -124,7 +124,7 @@ def test_a_page_of_what_is_gone_waits_for_the_answer_that_is_on_its_way(crowd: H
 
     page.route("**/claims/demo/spare**", late)
     page.get_by_role("link", name="Delete…").click()
-    page.get_by_role("dialog", name="Delete spare?").get_by_role("button", name="Delete claim").click()
+    page.get_by_role("dialog", name="Delete claim spare?").get_by_role("button", name="Delete claim").click()
     expect(page.get_by_text("Deleted claim spare.")).to_be_visible()
     assert missed
 
