@@ -33,7 +33,7 @@ from manciple.wire.errors import (
 from manciple.wire.validation import Path, check_dns_1035_label, validate_object_meta
 
 #: Faults of one object that are told.
-MOST = 500
+MOST = 200
 
 # The schema -----------------------------------------------------------------------------------------------------------
 

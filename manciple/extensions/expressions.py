@@ -7,7 +7,9 @@ Sources: apiextensions-apiserver/pkg/apiserver/schema/cel, apiserver/pkg/apis/ce
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -166,6 +168,37 @@ class _Budget:
         self.left -= cost
 
 
+class _Memory:
+    """What was found of the parts of one object and of the one before it, so that many questions cost no more than one:
+    a list that is a map has as many elements as fit into a request.
+    """
+
+    __slots__ = ("_lists", "_same")
+
+    def __init__(self) -> None:
+        self._same: dict[tuple[int, int], bool] = {}
+        self._lists: dict[int, dict[str, Any]] = {}
+
+    def same(self, new: Any, old: Any) -> bool:
+        if not isinstance(new, dict | list):
+            return bool(new == old)
+        pair = (id(new), id(old))
+        if pair not in self._same:
+            self._same[pair] = new == old
+        return self._same[pair]
+
+    def by_key(self, items: list[Any], node: SchemaNode) -> Mapping[str, Any]:
+        found = self._lists.get(id(items))
+        if found is None:
+            found = {_key_of(item, node): item for item in reversed(items) if isinstance(item, dict)}
+            self._lists[id(items)] = found
+        return found
+
+
+def _key_of(item: Mapping[str, Any], node: SchemaNode) -> str:
+    return json.dumps([item.get(name) for name in node.map_keys], sort_keys=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Before:
     """What stood in a value's place before: `there` unless there was nothing, or it cannot be told what it was.
@@ -176,23 +209,28 @@ class Before:
     value: Any = None
     there: bool = False
     unchanged: bool = False
+    memory: _Memory = field(default_factory=_Memory, compare=False)
 
     @classmethod
     def of(cls, new: Any, old: Any) -> Before:
-        return cls(old, there=True, unchanged=new == old)
+        """Of a whole object; both live as long as this and what follows from it."""
+        memory = _Memory()
+        return cls(old, there=True, unchanged=memory.same(new, old), memory=memory)
 
     def member(self, name: str, new: Any) -> Before:
         if self.there and isinstance(self.value, dict) and name in self.value:
-            return Before.of(new, self.value[name])
-        return Before(unchanged=self.unchanged)
+            return self._within(new, self.value[name])
+        return Before(unchanged=self.unchanged, memory=self.memory)
 
     def element(self, node: SchemaNode, new: Any) -> Before:
         if self.there and node.list_type == "map" and isinstance(self.value, list) and isinstance(new, dict):
-            key = [new.get(name) for name in node.map_keys]
-            for old in self.value:
-                if isinstance(old, dict) and [old.get(name) for name in node.map_keys] == key:
-                    return Before.of(new, old)
-        return Before(unchanged=self.unchanged)
+            old = self.memory.by_key(self.value, node).get(_key_of(new, node))
+            if old is not None:
+                return self._within(new, old)
+        return Before(unchanged=self.unchanged, memory=self.memory)
+
+    def _within(self, new: Any, old: Any) -> Before:
+        return Before(old, there=True, unchanged=self.memory.same(new, old), memory=self.memory)
 
 
 NEW = Before()
