@@ -3,7 +3,7 @@
 A follower keeps the kinds of all established definitions, compiled; the registry asks it (`Registry.extend`). A process
 that wrote or was told of a definition serves it from then on, and whoever asks for a kind that nobody knows makes it
 look at the log first: so no process says that a kind is not there which another one has accepted. Inside a transaction
-what was known before it is good enough: a rule sees to it there that nothing is created of a kind that is going.
+what was known before it counts: a rule sees to it there that nothing is created of a kind that is going.
 
 Names are given out inside the transaction that writes a definition, so two that want one name cannot both get it.
 """
@@ -101,7 +101,8 @@ FOLLOWER = Follower(Established)
 
 def added(surely: bool) -> Added:
     """The kinds that definitions add. surely: what was known a moment ago will not do."""
-    if (transactions.is_open() and not surely and _Known.catalogue.edition) or _in_event_loop():
+    # What a transaction has written itself may never be committed: no view is made of that.
+    if (transactions.is_open() and _Known.catalogue.edition) or _in_event_loop():
         return _Known.catalogue
     with FOLLOWER.view(within=0.0 if surely else TRUSTED) as established:
         _Known.catalogue = established.catalogue
@@ -137,6 +138,7 @@ def register() -> None:
     hooks.register_rule(check_definition, operations={"CREATE"})
     first_stage.register_check(warn_of_formats, resources={RESOURCE})
     first_stage.register_check(warn_of_finalizers)
+    first_stage.register_check(know_owners)
     hooks.register_rule(give_names, operations={"CREATE", "UPDATE"}, resources={RESOURCE})
 
 
@@ -165,6 +167,13 @@ def warn_of_finalizers(write: Write) -> None:
         better = "finalizer name including a path (/)" if "." in name else "finalizer name"
         avoids = "to avoid accidental conflicts with other finalizer writers"
         hooks.warn(f'metadata.finalizers: "{name}": prefer a domain-qualified {better} {avoids}')
+
+
+def know_owners(write: Write) -> None:
+    """Before the transaction, which finds owners by what is known: the kinds of the owners that the object names."""
+    for owner in write.new.metadata.owner_references if write.new is not None else ():
+        group, _, api_version = owner.api_version.rpartition("/")
+        registry.of_kind(group, api_version, owner.kind)
 
 
 def check_definition(writer: Writer, write: Write) -> None:
