@@ -382,7 +382,7 @@ class _Batch:
         claim = self._read(CLAIMS, ResourceClaim, known)
         if claim is None or claim.status.allocation is None:
             return False
-        if any(entry.uid != pod.metadata.uid for entry in claim.status.reserved_for):
+        if not self._state.is_idle_but_for(pod, claim):
             return False
         if owner_uid(claim):
             special_claims.give_back(self._writer, claim)

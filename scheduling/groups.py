@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from claims.kinds.pod_groups import GANG_GATE, PodGroup, group_name, min_count
+from claims.kinds.pod_groups import CLAIMS_GATE, GANG_GATE, PodGroup, group_name, min_count
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
@@ -98,6 +98,7 @@ class GroupedState:
     rooms: Rooms
     _inventory: Inventory
     _assumed_claims: dict[Key, ResourceClaim]
+    _assumed_pods: dict[str, Pod]
     _assumed_leaving: set[str]
     _overlays: list[QuotaRoom | FairShare]
 
@@ -110,6 +111,16 @@ class GroupedState:
     def placed_of(self, group: PodGroup) -> set[str]:
         """The uids of the pods of a group that have a place: on their nodes, or waiting there for their devices."""
         return {uid for uid in self.groups.members(group) if self.placed.get(uid) is not None}
+
+    def is_idle_but_for(self, pod: Pod, claim: ResourceClaim) -> bool:
+        """Whether nobody but the pod could be using the claim, or its group, none of whose pods has a place."""
+        others = [one.uid for one in claim.status.reserved_for if one.uid != pod.metadata.uid]
+        if not others or pod.spec.scheduling_group is None:
+            return not others
+        group = self.groups.of(pod)
+        if group is None or others != [group.metadata.uid] or not gates.enabled(CLAIMS_GATE):
+            return False
+        return not self.placed_of(group) and self._assumed_pods.keys().isdisjoint(self.groups.members(group))
 
     def overlay(self) -> AssumedSoFar:
         """What is assumed, to go back to."""

@@ -91,12 +91,9 @@ class FilterResult:
     #: allocated claims of the pod that are not available on some node that would fit otherwise
     elsewhere: tuple[ResourceClaim, ...] = ()
 
-    def idle_claim(self, pod: Pod) -> ResourceClaim | None:
-        """An allocated claim that keeps nodes away and that nobody but `pod` could be using."""
-        for claim in self.elsewhere:
-            if all(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for):
-                return claim
-        return None
+    def idle_claim(self, is_idle: Callable[[ResourceClaim], bool]) -> ResourceClaim | None:
+        """An allocated claim that keeps nodes away and that nobody but the pod could be using."""
+        return next(filter(is_idle, self.elsewhere), None)
 
 
 class NodeTable:

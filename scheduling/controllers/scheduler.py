@@ -426,7 +426,7 @@ def _refused_by_nodes(
         told[name] = [CannotAllocate() if isinstance(outcome, Unallocatable) else outcome.cause]
         reasons |= Reason.ERROR if isinstance(outcome, Undecided) else Reason.DEVICES
     with PluginRun("PostFilter", "DynamicResources") as run:
-        idle = filtered.idle_claim(asking.pod)
+        idle = filtered.idle_claim(partial(state.is_idle_but_for, asking.pod))
         run.status = "Unschedulable" if idle is None else "Success"
     remedy = Remedy()
     if idle is None and remedies is not None and told:

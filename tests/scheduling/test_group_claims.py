@@ -13,9 +13,18 @@ from inventory.kinds import gates
 from nodeagent import podclaims
 from nodeagent.failures import PrepareRefused
 from scheduling.controllers import pod_groups
-from tests.builders import make_claim, make_pod, make_quota, make_request, make_template
+from tests.builders import (
+    make_claim,
+    make_devices,
+    make_node,
+    make_pod,
+    make_quota,
+    make_request,
+    make_slice,
+    make_template,
+)
 from tests.builders.groups import make_group
-from tests.scheduling.cluster import Cluster
+from tests.scheduling.cluster import Cluster, with_spec
 
 ON = {"GenericWorkload": True, "GangScheduling": True, "DRAWorkloadResourceClaims": True}
 
@@ -111,6 +120,39 @@ def test_a_claim_that_is_named_is_reserved_for_the_group_once_for_any_number_of_
     assert gpus.find(PodGroup, "train") is None
     assert gpus.claim("named").status.allocation is None
     assert gpus.claim("named").status.reserved_for == ()
+
+
+def test_what_a_group_without_pods_holds_where_new_ones_cannot_run_is_given_back_for_them(gpus: Cluster) -> None:
+    gpus.create(make_group("train", 2, templates={"gpu": "both"}))
+    for number in range(2):
+        gpus.create(member(f"w-{number}"))
+    settle(gpus)
+    for number in range(2):
+        gpus.finish(f"w-{number}")
+    settle(gpus)
+    gpus.create(make_node("node-2"))
+    gpus.create(make_slice(node="node-2", devices=make_devices(2)))
+    for number in range(2, 4):
+        gpus.create(with_spec(member(f"w-{number}"), node_selector={"kubernetes.io/hostname": "node-2"}))
+    settle(gpus)
+    gpus.retry()
+    assert [gpus.pod(f"w-{number}").spec.node_name for number in range(2, 4)] == ["node-2", "node-2"]
+    (claim,) = gpus.all(ResourceClaim)
+    assert [one.resource for one in claim.status.reserved_for] == ["podgroups"]
+
+
+def test_a_pod_that_cannot_run_where_its_group_does_takes_nothing_from_it(gpus: Cluster) -> None:
+    gpus.create(make_group("train", 1, templates={"gpu": "both"}))
+    gpus.create(make_node("node-2"))
+    gpus.create(make_slice(node="node-2", devices=make_devices(2)))
+    gpus.create(with_spec(member("w-0"), node_selector={"kubernetes.io/hostname": "node-1"}))
+    gpus.create(with_spec(member("w-1"), node_selector={"kubernetes.io/hostname": "node-2"}))
+    settle(gpus)
+    gpus.retry()
+    placed = [gpus.pod(name).spec.node_name for name in ("w-0", "w-1")]
+    assert sorted(placed) in (["", "node-1"], ["", "node-2"])
+    (claim,) = gpus.all(ResourceClaim)
+    assert claim.status.allocation is not None
 
 
 def test_a_pod_with_another_entry_gets_a_claim_of_its_own(gpus: Cluster) -> None:

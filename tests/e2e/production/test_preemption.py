@@ -142,7 +142,7 @@ def test_a_pod_that_is_evicted_is_told_why_and_keeps_its_grace(ranked: Scene) ->
 
 
 def test_preemption_of_a_podgroup(ranked: Scene) -> None:
-    """There are no groups of pods here: one that names a group stands for itself."""
+    """Groups of pods are off by default: one that names a group stands for itself."""
     ranked.claim("modest", gpu(ranked, 7))
     made = ranked.pod(
         "modest",
