@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+#: They hold nothing that is asked for.
+_LEAVES = {ast.Name, ast.Constant, ast.Load, ast.Store, ast.alias}
 PACKAGES = ("manciple", "inventory", "claims", "scheduling", "nodeagent", "bench", "tests")
 
 
@@ -57,7 +59,7 @@ def within(*packages: str) -> Mapping[str, Source]:
 def _read(text: str) -> Source:
     tree = ast.parse(text)
     found = Source(text.count("\n"), [node.name for node in tree.body if isinstance(node, ast.ClassDef)])
-    for node in ast.walk(tree):
+    for node in _below(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found.functions.append(Function(node.name, node.lineno, (node.end_lineno or 0) - node.lineno + 1))
         elif isinstance(node, ast.Call) and (name := _name(node.func)):
@@ -65,6 +67,19 @@ def _read(text: str) -> Source:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             found.imports.append(node)
     return found
+
+
+def _below(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node that may hold others, in no order. (`ast.walk` asks each for its fields, and takes twice as long.)"""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for part in node.__dict__.values():
+            if type(part) is list:
+                waiting += [one for one in part if isinstance(one, ast.AST) and type(one) not in _LEAVES]
+            elif isinstance(part, ast.AST) and type(part) not in _LEAVES:
+                waiting.append(part)
 
 
 def _name(called: ast.expr) -> str:

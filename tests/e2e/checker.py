@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.e2e.nursery import NURSERY, Child
+
 #: Seconds that the program has to end in, on a busy machine.
 PATIENCE = 60
 
@@ -23,7 +26,8 @@ class Checker:
 
     def __init__(self) -> None:
         self._home: Path | None = None
-        self._program: subprocess.Popen[str] | None = None
+        self._program: Child | None = None
+        self._asking: IO[str] | None = None
 
     def check(self, home: Path, env: Mapping[str, str] | None = None) -> str:
         """What was printed. env: of the processes of this home, where it is not that of the tests.
@@ -33,38 +37,35 @@ class Checker:
         if self._program is None or self._home != home or self._program.poll() is not None:
             self._start(home, env)
         assert self._program is not None
-        assert self._program.stdin is not None
-        assert self._program.stdout is not None
-        self._program.stdin.write("\n")
-        self._program.stdin.flush()
-        answer = self._program.stdout.readline()
-        assert answer, f"the checker of {home} ended with {self._program.wait()}"
-        holds, printed = json.loads(answer)
-        assert holds, printed
-        return str(printed)
+        assert self._asking is not None
+        self._asking.write("\n")
+        self._asking.flush()
+        said = []
+        for line in self._program.stdout:
+            if line.startswith(("[true, ", "[false, ")):
+                holds, printed = json.loads(line)
+                assert holds, printed
+                return str(printed)
+            said.append(line)
+        raise AssertionError(f"the checker of {home} ended with {self._program.wait()}:\n{''.join(said)}")
 
     def end(self) -> None:
-        if self._program is not None and self._program.stdin is not None:
-            self._program.stdin.close()
+        if self._program is not None and self._asking is not None:
+            self._asking.close()
             try:
                 self._program.wait(PATIENCE)
             except subprocess.TimeoutExpired:
-                self._program.kill()
-        self._program = None
+                self._program.send_signal(signal.SIGKILL)
+        self._program = self._asking = None
 
     def _start(self, home: Path, env: Mapping[str, str] | None) -> None:
         self.end()
         command = [sys.executable, "-m", "tests.e2e.checker", str(home)]
+        reading, writing = os.pipe()
         self._home = home
-        self._program = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=None if env is None else {**os.environ, **env},
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
+        self._program = NURSERY.start(command, {**os.environ, **(env or {}), "MANCIPLE_HOME": str(home)}, stdin=reading)
+        os.close(reading)
+        self._asking = os.fdopen(writing, "w")
 
 
 def main(home: str) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.kubectl import Kubectl, find_kubectl
-from tests.e2e.processes import CHECKER, NURSERY, ROOT, Up
+from tests.e2e.nursery import NURSERY
+from tests.e2e.processes import CHECKER, ROOT, Up
 
 # Some hundred Python processes are started here. Where the environment forbids bytecode beside the sources, each would
 # compile everything anew, three seconds long: theirs is kept in a folder of its own.

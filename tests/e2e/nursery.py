@@ -1,11 +1,16 @@
 """Python processes for tests, forked from one that has imported what they need: importing is most of a start's work.
 
 What runs is the same program on the same command line, as `__main__`, in a session, a working directory and an
-environment of its own; it is killed and stopped like any other. Only the start of the interpreter is shared. Programs
-whose very command line is under test (those of deploy/systemd) are executed instead.
+environment of its own; it is killed and stopped like any other. Only the start of the interpreter is shared. Who wants
+the very command line under test (those of deploy/systemd) has it executed instead, once for each.
 
 Run as a program, it is the nursery: for each request that comes over its socket it forks a child, tells its process id,
 and later its exit status, over the socket that came with the request. It ends when nobody can ask any more.
+
+What is imported before the first fork reads none of Django's settings. The models read them, and are half of what is
+left to import. So for each environment (production, feature gates) there is one nursery more, forked from the first,
+that has Django set up in that environment. Its children read the settings anew: homes differ, and so does what stands
+in them.
 """
 
 from __future__ import annotations
@@ -38,7 +43,9 @@ _NODE_AGENT = (
     "nodeagent.agent", "nodeagent.catalog", "nodeagent.options", "nodeagent.catalog",
     "nodeagent.options",
 )  # fmt: skip
-#: What is imported before the fork, by program: nothing that reads Django's settings, which depend on the environment.
+#: Programs that begin by setting up Django: all of them are children of one nursery.
+DJANGO = {"manage.py", "celery", "tests.e2e.checker"}
+#: What is imported before the first fork, by program: nothing that reads Django's settings.
 IMPORTS: Mapping[str, Sequence[str]] = {
     "nodeagent": _NODE_AGENT,
     "tests.plugin_driver": (
@@ -53,6 +60,17 @@ IMPORTS: Mapping[str, Sequence[str]] = {
         "redis.asyncio", "scheduling.allocator", "scheduling.cel", "uvicorn", "yaml",
     ),
 }  # fmt: skip
+#: What is imported in an environment, once Django is set up: all but what keeps settings when it is imported.
+MODELS = (
+    "channels.security.websocket", "kombu.transport.redis", "manciple.api.certificates", "manciple.api.health",
+    "manciple.audit.searching", "manciple.audit.shipping", "manciple.celery", "manciple.live.consumers",
+    "manciple.processes.accounts", "manciple.processes.listeners", "manciple.processes.node_bootstrap",
+    "manciple.processes.standing", "manciple.urls", "scheduling.invariants", "scheduling.tasks",
+)  # fmt: skip
+#: Of the environment, what makes no difference to what is imported.
+READ_ANEW = {"MANCIPLE_HOME", "MANCIPLE_LOG_LEVEL"}
+#: Settings that stand in a home, besides those that are paths in it.
+OF_A_HOME = {"SECRET_KEY", "ENCRYPTION_KEYS"}
 
 
 class Child:
@@ -94,17 +112,18 @@ class Nursery:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def takes(self, command: Sequence[str]) -> bool:
-        return command[0] == sys.executable and _program(command) in IMPORTS
+        return _program(command) in IMPORTS
 
-    def start(self, command: Sequence[str], env: Mapping[str, str]) -> Child:
-        """command: [python, "manage.py", …] or [python, "-m", module, …]."""
+    def start(self, command: Sequence[str], env: Mapping[str, str], *, stdin: int | None = None) -> Child:
+        """command: [python, "manage.py", …], [python, "-m", module, …], or [celery, …]. stdin: a descriptor."""
         program = _program(command)
         if program not in self._asking:
             self._asking[program] = self._begin(program)
         reading, writing = os.pipe()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request = json.dumps({"command": list(command), "env": dict(env)}).encode()
-        socket.send_fds(self._asking[program], [request], [theirs.fileno(), writing])
+        given = [theirs.fileno(), writing, *([] if stdin is None else [stdin])]
+        socket.send_fds(self._asking[program], [request], given)
         theirs.close()
         os.close(writing)
         pid = ours.recv(64)
@@ -117,6 +136,7 @@ class Nursery:
             begun = subprocess.Popen(
                 [sys.executable, "-m", "tests.e2e.nursery", program, str(theirs.fileno())],
                 cwd=ROOT,
+                stdin=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -136,66 +156,157 @@ class Nursery:
         self._asking, self._processes = {}, []
 
 
+NURSERY = Nursery()
+
+
 def _program(command: Sequence[str]) -> str:
-    return command[2] if command[1] == "-m" else command[1]
+    """Whose imports it shares; "" where it is none of these programs."""
+    if command[0] == str(Path(sys.executable).parent / "celery"):
+        name = "celery"
+    elif command[0] == sys.executable:
+        name = command[2] if command[1] == "-m" else command[1]
+    else:
+        name = ""
+    return "manage.py" if name in DJANGO else name
 
 
 # The nursery itself --------------------------------------------------------------------------------------------------
 
 
-def serve(asked: socket.socket) -> None:
-    """Until nobody can ask any more."""
-    lives: dict[int, socket.socket] = {}
-    waking, woken = os.pipe()
-    os.set_blocking(woken, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-    while True:
-        ready, _, _ = select.select([asked.fileno(), waking], [], [])
-        if waking in ready:
-            os.read(waking, 4096)
-            _tell_ends(lives)
-        if asked.fileno() in ready:
-            request, descriptors, _, _ = socket.recv_fds(asked, LARGEST, 2)
-            if not request:
-                return
-            wanted, (life, output) = json.loads(request), descriptors
-            pid = os.fork()
-            if pid == 0:
-                _end(_become(wanted["command"], wanted["env"], output))
-            os.close(output)
-            lives[pid] = socket.socket(fileno=life)
-            lives[pid].send(str(pid).encode())
+class Serving:
+    """A nursery at work."""
 
+    def __init__(self, asked: socket.socket, *, by_environment: bool = False) -> None:
+        """by_environment: each has a nursery of its own, which this one asks."""
+        self._asked = asked
+        self._by_environment = by_environment
+        self._lives: dict[int, socket.socket] = {}
+        self._environments: dict[str, socket.socket] = {}
 
-def _tell_ends(lives: dict[int, socket.socket]) -> None:
-    while lives:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid == 0:
+    def run(self) -> None:
+        """Until nobody can ask any more, and no nursery of an environment is left."""
+        waking, woken = os.pipe()
+        os.set_blocking(woken, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        while True:
+            ready, _, _ = select.select([self._asked.fileno(), waking], [], [])
+            if waking in ready:
+                os.read(waking, 4096)
+                self._tell_ends()
+            if self._asked.fileno() in ready:
+                request, descriptors, _, _ = socket.recv_fds(self._asked, LARGEST, 3)
+                if not request:
+                    break
+                self._answer(request, descriptors)
+        for one in self._environments.values():
+            one.close()
+        if self._environments:
+            with contextlib.suppress(ChildProcessError):
+                while True:
+                    os.wait()
+
+    def _answer(self, request: bytes, descriptors: Sequence[int]) -> None:
+        wanted = json.loads(request)
+        if self._by_environment:
+            socket.send_fds(self._of_environment(wanted["env"]), [request], descriptors)
+            for one in descriptors:
+                os.close(one)
             return
-        with lives.pop(pid) as life, contextlib.suppress(OSError):  # nobody asks any more
-            life.send(str(os.waitstatus_to_exitcode(status)).encode())
+        life, *given = descriptors
+        pid = os.fork()
+        if pid == 0:
+            _end(_become(wanted["command"], wanted["env"], given))
+        for one in given:
+            os.close(one)
+        self._lives[pid] = socket.socket(fileno=life)
+        self._lives[pid].send(str(pid).encode())
+
+    def _of_environment(self, env: Mapping[str, str]) -> socket.socket:
+        read = {name: env[name] for name in env if name.startswith("MANCIPLE_") and name not in READ_ANEW}
+        key = json.dumps(read, sort_keys=True)
+        if key not in self._environments:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            if os.fork() == 0:
+                # Whoever kept a descriptor of a program's output would keep its reader waiting.
+                os.closerange(3, theirs.fileno())
+                os.closerange(theirs.fileno() + 1, 1024)
+                _set_up_django(env)
+                Serving(theirs).run()
+                os._exit(0)
+            theirs.close()
+            self._environments[key] = ours
+        return self._environments[key]
+
+    def _tell_ends(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, status = ended
+                if pid in self._lives:
+                    with self._lives.pop(pid) as life, contextlib.suppress(OSError):  # nobody asks any more
+                        life.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
-def _become(command: Sequence[str], env: Mapping[str, str], output: int) -> int:
-    """Run the program as `python` would. Returns its exit status."""
+def _set_up_django(env: Mapping[str, str]) -> None:
+    """Nothing where the settings refuse: each child tells it itself."""
+    import django
+    from django.core.exceptions import ImproperlyConfigured
+
+    os.environ.clear()
+    os.environ.update({**env, "DJANGO_SETTINGS_MODULE": "manciple.settings"})
+    with contextlib.suppress(ImproperlyConfigured):
+        django.setup()
+        for module in MODELS:
+            importlib.import_module(module)
+    gc.freeze()
+
+
+def _forget_settings() -> None:
+    """They are read anew when somebody first asks for one; what was made of them goes with them."""
+    if "django.conf" not in sys.modules:
+        return
+    from django.conf import settings
+    from django.contrib.staticfiles.storage import staticfiles_storage
+    from django.core.files.storage import storages
+    from django.db import connections
+    from django.utils.functional import empty
+
+    if not settings.configured:
+        return
+    home = str(settings.HOME)
+    used = {name for name, value in vars(settings).items() if name in OF_A_HOME or home in repr(value)}
+    assert used <= {"HOME", "DATABASES", "STATIC_ROOT"}, f"{used} would stay as they are in another home"
+    settings._wrapped = empty
+    sys.modules.pop("manciple.settings", None)
+    for alias in [one.alias for one in connections.all(initialized_only=True)]:
+        del connections[alias]
+    vars(connections).pop("settings", None)
+    vars(connections)["_settings"] = None  # what `settings` was made of, and keeps
+    vars(storages)["_storages"].clear()
+    vars(staticfiles_storage)["_wrapped"] = empty
+
+
+def _become(command: Sequence[str], env: Mapping[str, str], given: Sequence[int]) -> int:
+    """Run the program as `python` would. given: output, and input where it has one. Returns its exit status."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for descriptor, place in ((nothing, 0), (output, 1), (output, 2)):
+    output, *told = given
+    for descriptor, place in ((*told, os.open(os.devnull, os.O_RDONLY))[0], 0), (output, 1), (output, 2):
         os.dup2(descriptor, place)
     os.closerange(3, 1024)
     os.environ.clear()
     os.environ.update(env)
-    module = command[1] == "-m"
-    sys.argv[:] = command[2:] if module else command[1:]
+    _forget_settings()
+    words = command if command[0] != sys.executable else command[1:]
+    module = words[0] == "-m"
+    sys.argv[:] = words[1:] if module else words
     try:
         if module:
-            runpy.run_module(command[2], run_name="__main__", alter_sys=True)
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         else:
-            runpy.run_path(command[1], run_name="__main__")
+            runpy.run_path(words[0], run_name="__main__")
     except SystemExit as ended:
         if isinstance(ended.code, str):
             print(ended.code, file=sys.stderr)
@@ -219,7 +330,7 @@ def main(program: str, asked: int) -> None:
     for module in IMPORTS[program]:
         importlib.import_module(module)
     gc.freeze()  # a collection in a child would copy every page that the children share
-    serve(socket.socket(fileno=asked))
+    Serving(socket.socket(fileno=asked), by_environment=program == "manage.py").run()
 
 
 if __name__ == "__main__":

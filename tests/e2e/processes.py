@@ -18,7 +18,7 @@ from typing import TypeVar
 import httpx
 
 from tests.e2e.checker import Checker
-from tests.e2e.nursery import Child, Nursery
+from tests.e2e.nursery import NURSERY, Child
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Generous: the machine that runs the tests may be busy with other tests.
@@ -28,7 +28,6 @@ TALKATIVE = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 
 T = TypeVar("T")
 CHECKER = Checker()
-NURSERY = Nursery()
 
 
 def wait_for(what: str, condition: Callable[[], T | None], *, timeout: float = PATIENCE) -> T:

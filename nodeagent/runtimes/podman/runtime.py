@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -129,12 +130,11 @@ class PodmanRuntime:
         self._usage = DiskUsage(podman)
         self._stopper = Stopper(podman, self._actions, self._name)
         self._prober = Prober(self._actions, changed=self._tell, kill=self._kill)
-        self._version = f"podman://{podman('version', '--format', '{{.Client.Version}}').strip()}"
         self._recover()
 
-    @property
+    @cached_property
     def version(self) -> str:
-        return self._version
+        return f"podman://{self._podman('version', '--format', '{{.Client.Version}}').strip()}"
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
         self._changed = changed

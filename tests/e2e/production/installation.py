@@ -76,8 +76,9 @@ class Installation:
         for process in self.processes.values():
             process.kill()
 
-    def start(self, name: str, command: list[str]) -> None:
-        self.processes[name] = Process(command, env=self.env).start()
+    def start(self, name: str, command: list[str], *, forked: bool = True) -> None:
+        """forked: off a process that has imported what it needs already; else as systemd starts it."""
+        self.processes[name] = Process(command, env=self.env, forked=forked).start()
 
     def worker(self, number: int) -> list[str]:
         return exec_start("manciple-worker@.service", instance=str(number))
@@ -116,9 +117,9 @@ def installed(home: Path, postgresql: Server, redis_server: Server) -> Iterator[
         nodes = [word for node in NODES for word in ("--node", node)]
         made.manage("bootstrap", "--server", f"https://{api}", *nodes)
         made.start("api", exec_start("manciple-api.service", api=api, web=web))
-        made.start("beat", exec_start("manciple-beat.service"))
+        made.start("beat", exec_start("manciple-beat.service"), forked=False)
         for number in (1, 2):
-            made.start(f"worker-{number}", made.worker(number))
+            made.start(f"worker-{number}", made.worker(number), forked=number > 1)
         wait_for("the API", lambda: answers(f"http://{web}/readyz"))
         for node in NODES:
             made.start(node, made.agent(node))

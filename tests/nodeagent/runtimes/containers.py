@@ -53,11 +53,8 @@ def make_rootfs(folder: Path) -> Path:
 
 def clean(mark: str, state_dir: Path) -> None:
     """Remove everything that the agent with this mark made, whatever a test left."""
-    ids = subprocess.run(
-        ["podman", "ps", "-aq", "--filter", f"label={program.AGENT}={mark}"], capture_output=True, text=True, check=True
-    ).stdout.split()
-    if ids:
-        subprocess.run(["podman", "rm", "--force", "--time", "0", "--volumes", *ids], capture_output=True, check=True)
+    everything = ["--force", "--time", "0", "--volumes", "--filter", f"label={program.AGENT}={mark}"]
+    subprocess.run(["podman", "rm", *everything], capture_output=True, check=True)
     networks = PodNetworks(NETWORKS / mark)
     for uid in networks.pod_uids():
         networks.delete(uid)
