@@ -12,7 +12,7 @@ import yaml
 
 from tests.e2e.conftest import node_folders
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.processes import wait_for
+from tests.e2e.processes import ROOT, wait_for
 from tests.nodeagent.cdi.checks import problems_of
 
 #: (driver, pool, device)
@@ -38,6 +38,10 @@ class Manifest:
         """(namespace, name) of the manifest's pods."""
         metas = [document["metadata"] for document in self.documents if document["kind"] == "Pod"]
         return [(meta.get("namespace", "default"), meta["name"]) for meta in metas]
+
+
+#: Those that users are shown and that have pods; what makes a kind of its own is tested where kinds are.
+EXAMPLES = [one for path in sorted((ROOT / "docs" / "examples").glob("*.yaml")) if (one := Manifest(path)).pods]
 
 
 def run_manifest(kubectl: Kubectl, manifest: Manifest) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.flow import (
+    EXAMPLES,
     Manifest,
     assert_all_is_given_back,
     assert_cdi_files_are_valid,
@@ -26,11 +27,10 @@ from tests.e2e.processes import ROOT, Up
 
 pytestmark = pytest.mark.e2e
 
-EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.yaml"))
 #: Manifests as users of real drivers wrote them.
 REAL = Path(os.environ.get("MANCIPLE_MANIFESTS", Path(__file__).parent / "manifests"))
 REAL_NAMES = ("basic-*.yaml", "cel-selector.yaml", "admin-access.yaml")
-MANIFESTS = [Manifest(path) for path in [*EXAMPLES, *sorted(file for name in REAL_NAMES for file in REAL.glob(name))]]
+MANIFESTS = [*EXAMPLES, *(Manifest(path) for path in sorted(file for name in REAL_NAMES for file in REAL.glob(name)))]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.flow import (
-    Manifest,
+    EXAMPLES,
     assert_all_is_given_back,
     assert_cdi_files_are_valid,
     assert_claims_are_held,
@@ -14,23 +14,21 @@ from tests.e2e.flow import (
     run_manifest,
 )
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.processes import ROOT, wait_for
+from tests.e2e.processes import wait_for
 from tests.e2e.production.installation import NODES, Installation
 
 pytestmark = [pytest.mark.e2e, pytest.mark.postgres]
 
-MANIFESTS = [Manifest(path) for path in sorted((ROOT / "docs" / "examples").glob("*.yaml"))]
-
 
 def test_the_flow_passes_with_every_part_a_process_of_its_own(installation: Installation, kubectl: Kubectl) -> None:
-    for manifest in MANIFESTS:
+    for manifest in EXAMPLES:
         run_manifest(kubectl, manifest)
         assert_cdi_files_are_valid(installation.home, assert_claims_are_held(kubectl, manifest))
         assert_containers_got_their_devices(kubectl, installation.home, manifest)
     installation.check_invariants()
-    for manifest in MANIFESTS:
+    for manifest in EXAMPLES:
         kubectl("delete", "-f", str(manifest.path))
-    for manifest in MANIFESTS:
+    for manifest in EXAMPLES:
         assert_all_is_given_back(kubectl, installation.home, manifest)
 
 
@@ -57,7 +55,7 @@ def test_one_address_tells_the_metrics_of_every_process(installation: Installati
 
 
 def test_a_killed_worker_costs_a_delay_and_no_pod(installation: Installation, kubectl: Kubectl) -> None:
-    manifest = next(manifest for manifest in MANIFESTS if manifest.name == "two-pods")
+    manifest = next(manifest for manifest in EXAMPLES if manifest.name == "two-pods")
     kubectl("apply", "-f", str(manifest.path))
     for name in ("worker-1", "worker-2"):
         installation.processes[name].kill()
@@ -69,7 +67,7 @@ def test_a_killed_worker_costs_a_delay_and_no_pod(installation: Installation, ku
 
 
 def test_a_killed_agent_forgets_no_claim(installation: Installation, kubectl: Kubectl) -> None:
-    manifest = next(manifest for manifest in MANIFESTS if manifest.name == "shared-claim")
+    manifest = next(manifest for manifest in EXAMPLES if manifest.name == "shared-claim")
     run_manifest(kubectl, manifest)
     for node in NODES:
         installation.processes[node].kill()
