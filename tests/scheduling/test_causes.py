@@ -140,7 +140,7 @@ TO_TELL = {"brief", "clause", "message", "preemption_clause", "sentence"}
 #: Words that only the scheduler's messages have.
 SAID = (
     "nodes are available", "cannot allocate", "still not schedulable", "deallocation of",
-    "not created yet", "Insufficient", "Too many pods", "is being deleted\"", "untolerated",
+    "not created yet", "Insufficient", "Too many pods", '" is being deleted', "untolerated",
 )  # fmt: skip
 
 
