@@ -36,7 +36,7 @@ from manciple.wire.machinery import Namespace
 from scheduling import hints, pod_claims
 from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.causes import Hold
-from scheduling.extended_resources import Extended, assumed_key, owner_uid
+from scheduling.extended_resources import Extended, KnownClaims, assumed_key
 from scheduling.fair_share import FairShare
 from scheduling.groups import GroupedState, WaitingGroups
 from scheduling.hints import About, News
@@ -70,8 +70,7 @@ class ClusterState(GroupedState, View):
         self.pending: dict[str, Pod] = {}
         self._inventory = Inventory(features)
         self._claims: dict[Key, ResourceClaim] = {}
-        #: pod uid -> the claim that exists for its extended resources
-        self._special: dict[str, Key] = {}
+        self._special = KnownClaims()
         #: slice name -> (driver, pool), of the slices with shared counters or devices that consume some
         self._counting: dict[str, tuple[str, str]] = {}
         #: what devices take of their nodes' own; None while that is no feature
@@ -147,7 +146,7 @@ class ClusterState(GroupedState, View):
         made.pending = dict(self.pending)
         made._inventory = self._inventory.copied()
         made._claims = dict(self._claims)
-        made._special = dict(self._special)
+        made._special = self._special.copied()
         made._counting = dict(self._counting)
         made.charges = self.charges and self.charges.copied()
         made._assumed_claims = dict(self._assumed_claims)
@@ -317,15 +316,13 @@ class ClusterState(GroupedState, View):
             self._inventory.apply_claim(claim)
         self._claims[claim.key] = claim
         if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
-            self._special[uid := owner_uid(claim)] = claim.key
-            self.drift.special.add(uid)
+            self.drift.special.add(self._special.put(claim))
 
     def _forget_claim(self, claim: ResourceClaim) -> None:
         self._claims.pop(claim.key, None)
         self._assumed_claims.pop(claim.key, None)
         if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
-            self.drift.special.add(uid := owner_uid(claim))
-            self._special.pop(uid, None)
+            self.drift.special.add(self._special.remove(claim))
         self._inventory.remove_claim(claim.metadata.uid)
 
     # What the queue asks (queue.View) --------------------------------------------------------------------------------
@@ -371,7 +368,7 @@ class ClusterState(GroupedState, View):
 
     def extended(self, pod: Pod) -> Extended | None:
         """What `pod` asks for by the names of extended resources that devices serve; None where it does not."""
-        known = self.claim(*self._special[uid]) if (uid := pod.metadata.uid) in self._special else None
+        known = self._special.of(pod, self.claim)
         return Extended.of(pod, self.serving, known) if known is not None or self.serving.serve(pod) else None
 
     def snapshot(self) -> Snapshot:

@@ -15,7 +15,7 @@ Sources: plugins/dynamicresources/extendeddynamicresources.go, deviceclass/exten
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -141,8 +141,9 @@ class Extended:
         if not requests:
             return None
         made = _in_memory(self.pod, requests)
-        same = self.known is not None and self.known.spec == made.spec
-        return SpecialClaim(claim=self.known if same and self.known is not None else made, mappings=mappings)
+        known = self.known
+        same = known is not None and known.spec == made.spec and known.metadata.deletion_timestamp is None
+        return SpecialClaim(claim=known if same and known is not None else made, mappings=mappings)
 
     def is_usable_on(self, allocatable: Mapping[str, str]) -> bool:
         """Whether nothing stands in the way of the pod there: no claim with devices that asks for something else."""
@@ -152,6 +153,48 @@ class Extended:
         wanted = self.claim_on(allocatable)
         reusable = known.metadata.deletion_timestamp is None and is_reserved_for(known, self.pod.metadata.uid)
         return reusable and wanted is not None and wanted.claim is known
+
+
+class KnownClaims:
+    """The claims that exist for the extended resources of pods.
+
+    A pod may have two for a moment: one that takes the place of another, and that one until it is gone.
+    """
+
+    def __init__(self) -> None:
+        #: pod uid -> its claims by their uid
+        self._of_pod: dict[str, dict[str, tuple[str, str]]] = {}
+
+    def copied(self) -> KnownClaims:
+        made = KnownClaims()
+        made._of_pod = {uid: dict(keys) for uid, keys in self._of_pod.items()}
+        return made
+
+    def put(self, claim: ResourceClaim) -> str:
+        """Returns the uid of the pod."""
+        uid = owner_uid(claim)
+        self._of_pod.setdefault(uid, {})[claim.metadata.uid] = claim.key
+        return uid
+
+    def remove(self, claim: ResourceClaim) -> str:
+        """Returns the uid of the pod. Unknown ones are nothing new."""
+        keys = self._of_pod.get(uid := owner_uid(claim), {})
+        keys.pop(claim.metadata.uid, None)
+        if not keys:
+            self._of_pod.pop(uid, None)
+        return uid
+
+    def of(self, pod: Pod, find: Callable[[str, str], ResourceClaim | None]) -> ResourceClaim | None:
+        """The pod's claim: rather the one that holds devices, then one that is not being deleted."""
+        if (keys := self._of_pod.get(pod.metadata.uid)) is None:
+            return None
+        return min(filter(None, (find(*key) for key in keys.values())), key=_standing, default=None)
+
+
+def _standing(claim: ResourceClaim) -> tuple[bool, bool, str]:
+    """The first is used."""
+    meta = claim.metadata
+    return claim.status.allocation is None, meta.deletion_timestamp is not None, meta.name
 
 
 def advertises(allocatable: Mapping[str, str], resource: str) -> bool:

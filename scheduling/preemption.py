@@ -108,7 +108,9 @@ class Asking:
     def wanting_on(self, allocatable: Mapping[str, str]) -> tuple[ResourceClaim, ...]:
         """The claims that need devices on a node with so much to give."""
         special = None if self.is_served else self.special_on(allocatable)
-        return self.wanting if special is None else (*self.wanting, special.claim)
+        if special is None or special.claim.status.allocation is not None:
+            return self.wanting
+        return (*self.wanting, special.claim)
 
     def placement_on(
         self, node: str, allocatable: Mapping[str, str], outcome: Allocated | None = None, *, why: str = ""

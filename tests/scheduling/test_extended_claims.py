@@ -201,6 +201,67 @@ def test_a_claim_that_another_scheduler_left_is_used_or_replaced(cluster: Cluste
     assert len(cluster.all(ResourceClaim)) == 2
 
 
+def test_a_claim_that_took_the_place_of_another_is_known_while_its_device_is_attached(
+    cluster: Cluster, gpu: str
+) -> None:
+    cluster.create(class_for(gpu))
+    pod = cluster.create(pod_asking("web", {gpu: 1}))
+    left_behind(cluster, pod, "web-left", make_request("other"))
+    cluster.create(make_node())
+    cluster.create(make_slice(devices=[attachable("a"), attachable("b")]))
+    cluster.settle()
+    claim = special_claim(cluster, "web")
+    cluster.later(301)
+    cluster.worker.sweep()
+    cluster.settle()
+    assert [one.metadata.uid for one in cluster.all(ResourceClaim)] == [claim.metadata.uid]
+    report(cluster, claim, "attached")
+    cluster.settle()
+    assert cluster.pod("web").spec.node_name == "node-1"
+    assert [one.metadata.uid for one in cluster.all(ResourceClaim)] == [claim.metadata.uid]
+
+
+def test_a_claim_that_is_being_deleted_is_replaced_and_not_waited_for(cluster: Cluster, gpu: str) -> None:
+    cluster.create(class_for(gpu))
+    pod = cluster.create(pod_asking("web", {gpu: 1}))
+    made, _ = requests_for(pod, {gpu: CLASS})
+    left_behind(cluster, pod, "web-left", made[0])
+    left = cluster.claim("web-left")
+    held = structs.replace(left, metadata=structs.replace(left.metadata, finalizers=("example.com/keep",)))
+    cluster.delete(cluster.update(held))
+    with_nodes(cluster)
+    cluster.settle()
+    assert cluster.pod("web").spec.node_name == "node-1"
+    claim = special_claim(cluster, "web")
+    assert claim.metadata.name.startswith("web-extended-resources-")
+    cluster.finish("web")
+    cluster.settle()
+    assert [one.metadata.name for one in cluster.all(ResourceClaim)] == ["web-left"]
+
+
+def test_a_claim_of_the_pods_own_that_cannot_be_attached_is_replaced_beside_the_devices_that_it_has(
+    cluster: Cluster, gpu: str
+) -> None:
+    cluster.create(class_for(gpu))
+    cluster.create(make_node())
+    cluster.create(make_slice(devices=[attachable("a"), attachable("b"), attachable("c")]))
+    cluster.create(make_claim("own"))
+    cluster.create(pod_asking("web", {gpu: 1}, claims={"own": "own"}))
+    cluster.settle()
+    kept = special_claim(cluster, "web")
+    failed = cluster.devices(cluster.claim("own"))
+    report(cluster, cluster.claim("own"), "failed")
+    cluster.settle()
+    cluster.retry()
+    assert cluster.claim("own").status.allocation is not None
+    assert cluster.devices(cluster.claim("own")) != failed
+    assert special_claim(cluster, "web").status == kept.status
+    report(cluster, special_claim(cluster, "web"), "attached")
+    report(cluster, cluster.claim("own"), "attached")
+    cluster.settle()
+    assert cluster.pod("web").spec.node_name == "node-1"
+
+
 def test_a_more_important_pod_takes_the_devices(cluster: Cluster, gpu: str) -> None:
     cluster.create(make_priority("high", 100))
     cluster.create(class_for(gpu))
