@@ -115,7 +115,8 @@ class Watcher:
         """All waiting events, after waiting up to `seconds` for the first one; empty after that time."""
         if not self._queue and not self.closed:
             try:
-                await asyncio.wait_for(self._ready.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._ready.wait()
             except TimeoutError:
                 return []
         taken, self._queue = self._queue, []
@@ -294,7 +295,9 @@ class _Doubt:
     async def arises(self) -> bool:
         """Returns whether what the client showed need not be looked at again."""
         try:
-            await asyncio.wait_for(self._event.wait(), ASKED_AGAIN)
+            # Not wait_for: in Python 3.11 it returns, and the task goes on, when it is cancelled at that very moment.
+            async with asyncio.timeout(ASKED_AGAIN):
+                await self._event.wait()
         except TimeoutError:
             self._identified = False
         identified, self._identified = self._identified, True
