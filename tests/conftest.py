@@ -35,12 +35,14 @@ settings.load_profile("manciple")
 #: What Django notes about models when it has migrated; no test changes it.
 ABOUT_MODELS = {"django_content_type", "auth_permission"}
 
-# Thousands of collected tests stay for the whole run: the garbage collector need not look at them again and again.
+# Thousands of collected tests stay for the whole run: the garbage collector need not look at them again and again. What
+# a test makes is mostly freed as soon as nobody holds it: a look for circles at each 700 objects took 7% of the run.
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
     gc.enable()
 
 
