@@ -19,9 +19,8 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
-
-import httpx
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
 from inventory.kinds.nodes import Node
 from manciple.access import addresses
@@ -31,6 +30,9 @@ from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.errors import ApiError, BadRequest, NotFound
 from manciple.wire.registry import registry
+
+if TYPE_CHECKING:
+    import httpx
 
 CERTIFICATE_ANNOTATION = "manciple.dev/agent-certificate-sha256"
 #: Which of a node's addresses is taken: names of simulated nodes resolve nowhere, so they come last.
@@ -99,6 +101,8 @@ async def ask(
     endless: the answer may go on for ever, with long pauses. trusting: whoever answers is believed.
     Raises: ApiError in words for the person who asked; AnswerTooLong, from the pieces.
     """
+    import httpx  # noqa: PLC0415 - 8 MiB for who asks nobody outside
+
     if not trusting and not agent.fingerprint:
         raise ApiError(
             f'node "{agent.node}" does not tell by which certificate its agent is known (annotation '
@@ -123,7 +127,7 @@ async def ask(
         )
         response = await _sent(client, request, agent, agent.url(path))
         try:
-            if response.status_code != httpx.codes.OK:
+            if response.status_code != HTTPStatus.OK:
                 raise _refusal(agent, response.status_code, await _text(response))
             yield response.aiter_raw() if endless else _bounded(response.aiter_raw())
         finally:
@@ -165,6 +169,8 @@ async def _bounded(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _sent(client: httpx.AsyncClient, request: httpx.Request, agent: AgentAddress, url: str) -> httpx.Response:
+    import httpx  # noqa: PLC0415 - 8 MiB for who asks nobody outside
+
     try:
         return await client.send(request, stream=True)
     except httpx.HTTPError as error:
@@ -217,11 +223,11 @@ async def _text(response: httpx.Response) -> str:
 
 
 def _refusal(agent: AgentAddress, code: int, text: str) -> ApiError:
-    if code == httpx.codes.BAD_REQUEST:
+    if code == HTTPStatus.BAD_REQUEST:
         return BadRequest(text)
-    if code == httpx.codes.NOT_FOUND:
+    if code == HTTPStatus.NOT_FOUND:
         return NotFound(text)
-    if code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+    if code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return ApiError(
             f'the agent of node "{agent.node}" does not let this API server in ({code} {text}): see that the agent '
             f"belongs to this cluster, and that all API servers have the same MANCIPLE_SECRET_KEY"

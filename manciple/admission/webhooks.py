@@ -19,12 +19,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unicodedata import category
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-import httpx
 import orjson
 
 from manciple.access import addresses
@@ -48,6 +47,9 @@ from manciple.wire.base import LabelSelector
 from manciple.wire.errors import ApiError, BadRequest, Forbidden
 from manciple.wire.selectors import as_label_selector
 from manciple.wire.validation import check_label_key
+
+if TYPE_CHECKING:
+    import httpx
 
 log = logging.getLogger(__name__)
 
@@ -212,6 +214,8 @@ async def _call_all(calls: Sequence[_Call]) -> list[Mapping[str, Any] | CallFail
 
 async def _call(call: _Call) -> Mapping[str, Any] | CallFailed:
     """The response of the AdmissionReview that the webhook answers."""
+    import httpx  # noqa: PLC0415 - 8 MiB for who asks nobody outside
+
     seconds = call.webhook.hook.timeout_seconds or TIMEOUT
     url = f"{call.webhook.hook.client_config.url}?timeout={seconds}s"
     try:
@@ -229,6 +233,8 @@ async def _call(call: _Call) -> Mapping[str, Any] | CallFailed:
 
 async def _posted(webhook: CompiledWebhook, url: str, body: bytes) -> bytes:
     """The body of the answer. Raises: CallFailed and what the network raises."""
+    import httpx  # noqa: PLC0415 - 8 MiB for who asks nobody outside
+
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or HTTPS_PORT
     trusted = _trusted(webhook.hook.client_config.ca_bundle)

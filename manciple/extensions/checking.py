@@ -12,9 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
-
-import jsonschema_rs
+from typing import TYPE_CHECKING, Any
 
 from manciple.extensions.expressions import Before
 from manciple.extensions.formats import FORMATS, INTEGERS, is_known
@@ -31,6 +29,9 @@ from manciple.wire.errors import (
     too_many,
 )
 from manciple.wire.validation import Path, check_dns_1035_label, validate_object_meta
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 #: Faults of one object that are told.
 MOST = 200
@@ -83,6 +84,8 @@ def _put_format(made: dict[str, Any], format_: str) -> None:
 
 def validator_of(schema: Schema) -> jsonschema_rs.Draft4Validator:
     """Raises: ValueError for a schema that cannot be used, such as one with a pattern that is none."""
+    import jsonschema_rs  # noqa: PLC0415 - 4 MiB where no kinds are added
+
     names = {name: check for known, check in FORMATS.items() for name in _spellings(known)}
     return jsonschema_rs.Draft4Validator(
         json_schema(schema),

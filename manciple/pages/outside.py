@@ -11,9 +11,8 @@ import secrets
 import time
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 from authlib.oauth2.rfc6749.parameters import prepare_grant_uri, prepare_token_request
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 from django.conf import settings
@@ -33,6 +32,9 @@ from manciple.access.outside import PersonRefused, person_of_provider, person_of
 from manciple.pages.signing_in import remember
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import Identity
+
+if TYPE_CHECKING:
+    import httpx
 
 BACKEND = "manciple.access.passwords.CountedPasswords"
 #: Where the session keeps the sign-ins that were begun: state -> what belongs to it.
@@ -55,6 +57,8 @@ def told_to_the_person(view: Callable[[HttpRequest], HttpResponse]) -> Callable[
 
     @wraps(view)
     def answer(request: HttpRequest) -> HttpResponse:
+        import httpx  # noqa: PLC0415 - 8 MiB for who asks nobody outside
+
         try:
             return view(request)
         except SignInRefused as error:
@@ -138,6 +142,8 @@ def _return_address(request: HttpRequest) -> str:
 
 def _exchanged(request: HttpRequest, provider: OidcProvider, verifier: str) -> str:
     """The ID token for the code of this request. Raises: ProviderAway, httpx.HTTPError, TokenRefused."""
+    import httpx  # noqa: PLC0415 - 8 MiB for who asks nobody outside
+
     _, address = provider.endpoints()
     body = prepare_token_request(
         "authorization_code",

@@ -24,9 +24,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from joserfc import jwk, jws
@@ -36,6 +35,9 @@ from manciple.access.authentication.chain import API_AUDIENCE, Authenticated
 from manciple.access.people import RESERVED, groups_as_told
 from manciple.wire.errors import ServiceUnavailable, Unauthorized
 from manciple.wire.identity import Identity
+
+if TYPE_CHECKING:
+    import httpx
 
 log = logging.getLogger(__name__)
 
@@ -155,6 +157,8 @@ class OidcProvider:
         return told is not None and self._clock() - told.at < KEPT and told.at > older_than
 
     def _try_to_ask(self) -> None:
+        import httpx  # noqa: PLC0415 - 8 MiB for who asks nobody outside
+
         try:
             self._told, self._failure = self._ask(self._asked), ""
         except (httpx.HTTPError, OSError, ValueError, KeyError, TypeError, JoseError) as error:
@@ -175,6 +179,8 @@ class OidcProvider:
 
     def client(self) -> httpx.Client:
         """For questions to the provider; whom it redirects to is not asked."""
+        import httpx  # noqa: PLC0415 - 8 MiB for who asks nobody outside
+
         trust = ssl.create_default_context(cafile=self.options.ca_file or None)
         return httpx.Client(verify=trust, timeout=TIMEOUT, follow_redirects=False)
 
