@@ -26,7 +26,7 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
-from claims.quotas import Excess, QuotaExceeded
+from claims.quotas import QuotaExceeded
 from manciple.store import objects
 from manciple.store.objects import ObjectT, Wanted, Writer, to_read
 from manciple.telemetry.logs import about
@@ -36,13 +36,12 @@ from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder, messages, pod_claims, queue, special_claims
 from scheduling.attempts import binding_ended
 from scheduling.capture import ClusterState
-from scheduling.causes import AnyCause, Hold, Interrupted, QuotaUsedUp
+from scheduling.causes import AnyCause, Hold, Interrupted
 from scheduling.controllers.reservations import FINALIZER, deallocated
 from scheduling.coordination import looked_after
 from scheduling.event_recorder import EventNote
 from scheduling.extended_resources import IN_MEMORY, generate_name, owner_uid
 from scheduling.gangs import write_together
-from scheduling.hints import held_by_quota
 from scheduling.places import PlacedPod, PlannedEviction
 from scheduling.plans import (
     SCHEDULING_GATED,
@@ -53,7 +52,6 @@ from scheduling.plans import (
     PodRefusal,
     Postponed,
     StillBinding,
-    changed,
     charged_as,
     disrupted,
     nominated,
@@ -86,7 +84,8 @@ def commit(
 
     undecided: how it ended for the pods of the batch about which there was nothing to decide.
     """
-    decisions = [changed(decision, _asked) for decision in decisions]
+    if any(map(_is_special, singles(decisions))):
+        decisions = special_claims.asked(decisions, state)
     try:
         return _commit_together(state, decisions, undecided=undecided, revision=revision, now=now)
     except (IntegrityError, Conflict):
@@ -95,10 +94,6 @@ def commit(
     for decision in decisions:
         outcomes += _commit_alone(state, decision, revision=revision, now=now)
     return outcomes
-
-
-def _asked(decision: Decision) -> Decision:
-    return special_claims.ask(decision) if _is_special(decision) else decision
 
 
 def _is_special(decision: Decision) -> bool:
@@ -188,8 +183,7 @@ class _Batch:
             return self._write(decision)
 
     def write_group(self, together: GroupDecision) -> list[Outcome]:
-        write = self._part if together.wanted else self.write
-        return write_together(together, write, state=self._state, writer=self._writer, now=self._now)
+        return write_together(together, self.write, self._part, state=self._state, writer=self._writer, now=self._now)
 
     def _part(self, decision: Decision) -> Outcome:
         """One decision of several that are written together. Raises: ApiError."""
@@ -207,10 +201,8 @@ class _Batch:
         try:
             with self._writer.savepoint():
                 return self._carry_out(pod, decision)
-        except special_claims.NotMade as why:
-            return self._refuse(pod, special_claims.refusal(pod, why.message))
-        except QuotaExceeded as error:
-            return self._refuse_by_quota(pod, error.excess)
+        except (special_claims.NotMade, QuotaExceeded) as why:
+            return self._refuse(pod, special_claims.refusal_by(pod, why))
         except ApiError as error:
             return Retry(uid=uid, cause=Interrupted(error.message), at_once=isinstance(error, Conflict))
         except Error:
@@ -351,13 +343,6 @@ class _Batch:
             return Retry(uid=uid, cause=refusal.hold.cause)
         until = self._now + NOMINATED_FOR if refusal.nominate else None
         return Parked(uid=uid, generation=generation, hold=refusal.hold, until=until)
-
-    def _refuse_by_quota(self, pod: Pod, excess: Excess) -> Outcome:
-        """Others have used it up since the decision, or it limits the claim that would have been made."""
-        cause = QuotaUsedUp(
-            quota=excess.quota, key=excess.key, requested=excess.requested, used=excess.used, hard=excess.hard
-        )
-        return self._refuse(pod, PodRefusal(pod=pod, hold=held_by_quota(excess.namespace, cause)))
 
     def _make_room(self, pod: Pod, known: Pod, eviction: PlannedEviction) -> None:
         """Evict who is in the way of `pod`. known: as it was decided about.

@@ -31,18 +31,28 @@ from manciple.wire.errors import ApiError, Conflict
 from scheduling import preemption, scheduler_metrics
 from scheduling.allocator import Deadline
 from scheduling.capture import ClusterState
-from scheduling.causes import GroupDoesNotFit, Hold, Interrupted, Reason
+from scheduling.causes import Interrupted
 from scheduling.groups import AssumedSoFar
-from scheduling.hints import group_key
-from scheduling.plans import AnyDecision, Decision, GroupDecision, Placement, PodRefusal, with_scheduled
+from scheduling.plans import (
+    AnyDecision,
+    Decision,
+    GroupDecision,
+    Placement,
+    PodRefusal,
+    waiting_for_gang,
+    with_refused,
+    with_scheduled,
+)
 from scheduling.preemption import age_of
 from scheduling.queue import Done, Outcome, Retry
 from scheduling.remedies import Remedies
 from scheduling.resources import POD_GROUPS, kind
+from scheduling.special_claims import NotMade, refusal_by
 
 #: Seconds that one gang may take to find out whom it would have to evict.
 EVICTING_SECONDS = 2.0
 
+WriteOne = Callable[[Decision], Outcome]
 #: One pod for itself; without remedies nobody is evicted for it.
 DecideOne = Callable[[ClusterState, Pod, datetime, Remedies | None], Decision | Retry]
 
@@ -110,12 +120,11 @@ class _Attempt:
         earlier, found = self.state.overlay(), self._tried(None)
         if len(self._with_place(found)) >= self.wanted:
             return GroupDecision(group=self.group, decisions=found, wanted=self.wanted, scheduled=True)
-        fitting = len(self._with_place(found))
         self._restore(earlier, found)
         if self._may_evict() and (roomy := self._with_room()) is not None:
             return roomy
-        refused = tuple(self._waiting(one, fitting) if isinstance(one, Placement) else one for one in found)
-        return GroupDecision(group=self.group, decisions=refused)
+        together = GroupDecision(group=self.group, decisions=found, wanted=self.wanted)
+        return with_refused(together, {}, self.state.placed_of(self.group))
 
     def _may_evict(self) -> bool:
         """Whether anybody is less important, or is leaving for a pod of the group."""
@@ -131,9 +140,12 @@ class _Attempt:
         if len(have) < self.wanted:
             self._restore(earlier, found)
             return None
-        fitting = len(have)
-        kept = tuple(self._waiting(one, fitting, room=one.node) if isinstance(one, Placement) else one for one in found)
-        return GroupDecision(group=self.group, decisions=kept, wanted=self.wanted, evicting=True)
+        together = GroupDecision(group=self.group, decisions=found, wanted=self.wanted, evicting=True)
+        kept = tuple(
+            waiting_for_gang(together, one, len(have), room=one.node) if isinstance(one, Placement) else one
+            for one in found
+        )
+        return replace(together, decisions=kept)
 
     def _tried(self, remedies: Remedies | None) -> tuple[Decision, ...]:
         """Each pod in turn; nobody is evicted for more than are wanted."""
@@ -159,13 +171,6 @@ class _Attempt:
         made = GroupDecision(group=self.group, decisions=tuple(found))
         return self.state.placed_of(self.group) | made.promised
 
-    def _waiting(self, placement: Placement, fitting: int, *, room: str = "") -> PodRefusal:
-        """What becomes of a pod that has a place while others of its gang have none."""
-        name, awaited = self.group.metadata.name, frozenset({group_key(*self.group.key)})
-        cause = GroupDoesNotFit(name, placed=fitting, wanted=self.wanted, room=room)
-        hold = Hold(reasons=Reason.GANG, awaited=awaited, cause=cause)
-        return PodRefusal(pod=placement.pod, hold=hold, nominate=room)
-
 
 def _interrupted(pod: Pod, broken: Retry) -> Retry:
     if pod.metadata.uid == broken.uid:
@@ -176,29 +181,55 @@ def _interrupted(pod: Pod, broken: Retry) -> Retry:
 # The commit -----------------------------------------------------------------------------------------------------------
 
 
-def write_together(
-    together: GroupDecision, write: Callable[[Decision], Outcome], *, state: ClusterState, writer: Writer, now: datetime
-) -> list[Outcome]:
-    """Write the decisions about a group, and what its status tells then. A gang gets its places, or nothing is written.
+class _Refused(Exception):
+    """The claim for the extended resources of one pod cannot be made."""
 
-    write: writes one; where all hold or none, it raises ApiError where one does not. state: as the transaction sees it.
+    def __init__(self, refusal: PodRefusal) -> None:
+        super().__init__()
+        self.refusal = refusal
+
+
+def write_together(
+    together: GroupDecision,
+    write: WriteOne,
+    write_part: WriteOne,
+    *,
+    state: ClusterState,
+    writer: Writer,
+    now: datetime,
+) -> list[Outcome]:
+    """Write the decisions about a group, and what its status tells then. A gang gets its places, or none of it does.
+
+    write: writes one for itself. write_part: one of a gang; raises ApiError where it does not hold. state: as the
+    transaction sees it.
     """
     if not together.wanted:
         outcomes = [write(decision) for decision in together.decisions]
     else:
         try:
             with writer.savepoint():
-                outcomes = [write(decision) for decision in together.decisions]
+                outcomes = [_write_part(decision, write_part) for decision in together.decisions]
                 _check_gang(state, together, outcomes)
+        except _Refused as refused:
+            pod = refused.refusal.pod.metadata.uid
+            told = with_refused(together, {pod: refused.refusal}, state.placed_of(together.group))
+            return write_together(told, write, write_part, state=state, writer=writer, now=now)
         except ApiError as error:
             _count(together, "error")
-            overtaken = isinstance(error, (Conflict, QuotaExceeded))
+            overtaken = isinstance(error, Conflict)
             uids = [one.pod.metadata.uid for one in together.decisions]
             return [Retry(uid=uid, cause=Interrupted(error.message), at_once=overtaken) for uid in uids]
     result = "scheduled" if together.scheduled else "unschedulable"
     _count(together, "waiting_on_preemption" if together.evicting else result)
     _tell(writer, together, now)
     return outcomes
+
+
+def _write_part(decision: Decision, write_part: WriteOne) -> Outcome:
+    try:
+        return write_part(decision)
+    except (NotMade, QuotaExceeded) as error:
+        raise _Refused(refusal_by(decision.pod, error)) from error
 
 
 def _check_gang(state: ClusterState, together: GroupDecision, outcomes: Sequence[Outcome]) -> None:

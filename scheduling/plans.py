@@ -6,7 +6,7 @@ placement that leans on something that drifted is not committed but tried again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -24,8 +24,9 @@ from claims.kinds.resource_claims import (
 from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
 from manciple.wire.base import Condition
-from scheduling.causes import Hold
+from scheduling.causes import GroupDoesNotFit, Hold, Reason
 from scheduling.extended_resources import IN_MEMORY, SpecialClaim
+from scheduling.hints import group_key
 from scheduling.messages import message
 from scheduling.places import PlannedEviction
 from scheduling.pod_claims import consumer, is_reserved_for, references
@@ -153,11 +154,25 @@ def keeps_room(decision: Decision) -> bool:
     return isinstance(decision, PodRefusal) and bool(decision.nominate) and not decision.again
 
 
-def changed(decision: AnyDecision, change: Callable[[Decision], Decision]) -> AnyDecision:
-    """`decision`, or each of a group, as `change` makes it."""
-    if isinstance(decision, GroupDecision):
-        return replace(decision, decisions=tuple(map(change, decision.decisions)))
-    return change(decision)
+def waiting_for_gang(together: GroupDecision, placement: Placement, fitting: int, *, room: str = "") -> PodRefusal:
+    """What becomes of a pod that has a place while others of its gang have none. room: the node on which it is kept."""
+    group, awaited = together.group, frozenset({group_key(*together.group.key)})
+    cause = GroupDoesNotFit(group.metadata.name, placed=fitting, wanted=together.wanted, room=room)
+    hold = Hold(reasons=Reason.GANG, awaited=awaited, cause=cause)
+    return PodRefusal(pod=placement.pod, hold=hold, nominate=room)
+
+
+def with_refused(together: GroupDecision, refused: Mapping[str, PodRefusal], placed: Collection[str]) -> GroupDecision:
+    """`together`, where these of its pods get no place; of a gang with too few left none does, and each is told why.
+
+    refused: by the uid of the pod. placed: the uids of the pods of the group that have a place already.
+    """
+    decisions = tuple(refused.get(one.pod.metadata.uid, one) for one in together.decisions)
+    fitting = len((together.promised - refused.keys()).union(placed))
+    if fitting >= together.wanted:
+        return replace(together, decisions=decisions, scheduled=together.scheduled and bool(fitting))
+    told = (waiting_for_gang(together, one, fitting) if isinstance(one, Placement) else one for one in decisions)
+    return GroupDecision(group=together.group, decisions=tuple(told), began=together.began)
 
 
 def singles(decisions: Iterable[AnyDecision]) -> Iterator[Decision]:

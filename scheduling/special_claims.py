@@ -1,6 +1,6 @@
 """Writes the claims of extended resources (`scheduling.extended_resources`), as a part of the scheduler's commit.
 
-    ask(decision)              ahead of the transaction: what policies and webhooks say of a claim that it would make
+    asked(decisions)           ahead of the transaction: what policies and webhooks say of claims that they would make
     make(writer, claim)        in it: write the claim, with what it is given
     give_back(writer, claim)   in it: free its devices and delete it
     with_claim, without_claim  the pod with its claim in its status, and without
@@ -10,7 +10,8 @@ The scheduler is a client like any other: a quota, a policy or a webhook that re
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -29,15 +30,29 @@ from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder
 from scheduling.capture import ClusterState
-from scheduling.causes import ClaimNotMade, Hold, Reason
+from scheduling.causes import ClaimNotMade, Hold, QuotaUsedUp, Reason
 from scheduling.controller_metrics import SCHEDULER_CREATES
 from scheduling.controllers.reservations import deallocated
 from scheduling.event_recorder import EventNote
 from scheduling.extended_placing import MOST_TOLD, ServedTwice, served_twice
 from scheduling.extended_resources import Extended, is_in_memory, to_create
+from scheduling.hints import held_by_quota
 from scheduling.messages import SCHEDULER_NAME
-from scheduling.plans import SCHEDULER_ERROR, Decision, Placement, PodRefusal
+from scheduling.plans import (
+    SCHEDULER_ERROR,
+    AnyDecision,
+    Decision,
+    GroupDecision,
+    Placement,
+    PodRefusal,
+    Postponed,
+    singles,
+    with_refused,
+)
 from scheduling.resources import CLAIMS, NODES, PODS, kind
+
+#: Seconds for which others are asked about the claims of one batch: a webhook that is down holds up no others' pods.
+PATIENCE = 5.0
 
 
 class NotMade(ApiError):
@@ -46,24 +61,64 @@ class NotMade(ApiError):
     code, reason = 403, "Forbidden"
 
 
-def ask(decision: Decision) -> Decision:
-    """`decision`; a refusal in its place, where somebody refuses the claim that it would make."""
-    if not isinstance(decision, Placement) or decision.special is None or not is_in_memory(decision.special.claim):
-        return decision
-    write = Write(operation="CREATE", kind=kind(CLAIMS), identity=SCHEDULER, verb="create")
-    if not door.concerned(write):
+def asked(decisions: Sequence[AnyDecision], state: ClusterState) -> list[AnyDecision]:
+    """`decisions`, with refusals in place of those whose claim somebody refuses. For whom there was no time left is
+    tried again in the next batch.
+    """
+    if not door.concerned(_creation()):
+        return list(decisions)
+    until, late, found = time.monotonic() + PATIENCE, False, list[AnyDecision]()
+    for decision in decisions:
+        if late and any(map(_makes_claim, singles([decision]))):
+            found += (Postponed(pod=one.pod) for one in singles([decision]))
+        elif isinstance(decision, GroupDecision):
+            found.append(_ask_together(decision, state.placed_of(decision.group)))
+        else:
+            found.append(_ask(decision))
+        late = time.monotonic() > until
+    return found
+
+
+def _makes_claim(decision: Decision) -> bool:
+    return isinstance(decision, Placement) and decision.special is not None and is_in_memory(decision.special.claim)
+
+
+def _creation() -> Write:
+    return Write(operation="CREATE", kind=kind(CLAIMS), identity=SCHEDULER, verb="create")
+
+
+def _ask(decision: Decision) -> Decision:
+    if not isinstance(decision, Placement) or decision.special is None or not _makes_claim(decision):
         return decision
     try:
-        door.check(replace(write, new=kind(CLAIMS).prepare_create(to_create(decision.special.claim))))
+        door.check(replace(_creation(), new=kind(CLAIMS).prepare_create(to_create(decision.special.claim))))
     except ApiError as error:
         SCHEDULER_CREATES["failure"].inc()
-        return refusal(decision.pod, error.message)
+        return refusal_by(decision.pod, error)
     return decision
 
 
-def refusal(pod: Pod, error: str) -> PodRefusal:
-    """What `pod` is told where its claim cannot be made; it is tried again after a rest."""
-    cause = ClaimNotMade(f"{pod.metadata.namespace}/{pod.metadata.name}", error)
+def _ask_together(together: GroupDecision, placed: set[str]) -> GroupDecision:
+    """placed: the uids of the pods of the group that have a place already."""
+    decisions = tuple(map(_ask, together.decisions))
+    refused = {
+        one.pod.metadata.uid: one
+        for one, before in zip(decisions, together.decisions, strict=True)
+        if one is not before and isinstance(one, PodRefusal)
+    }
+    return with_refused(together, refused, placed) if refused else together
+
+
+def refusal_by(pod: Pod, error: ApiError) -> PodRefusal:
+    """What `pod` is told where its claim cannot be made. It waits for a quota, else it is tried again after a rest."""
+    if isinstance(error, QuotaExceeded):
+        # Others have used it up since the decision, or it limits the claim that would have been made.
+        excess = error.excess
+        used_up = QuotaUsedUp(
+            quota=excess.quota, key=excess.key, requested=excess.requested, used=excess.used, hard=excess.hard
+        )
+        return PodRefusal(pod=pod, hold=held_by_quota(excess.namespace, used_up))
+    cause = ClaimNotMade(f"{pod.metadata.namespace}/{pod.metadata.name}", error.message)
     return PodRefusal(pod=pod, hold=Hold(reasons=Reason.ERROR, cause=cause), condition=SCHEDULER_ERROR, again=True)
 
 

@@ -6,14 +6,20 @@ from typing import Any
 
 import pytest
 
+from claims.kinds.pods import Pod, PodSchedulingGroup
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
+from inventory.kinds import gates
 from manciple.admission.kinds.bindings import ValidatingAdmissionPolicyBinding
 from manciple.admission.kinds.policies import ValidatingAdmissionPolicy
 from manciple.wire import codec
-from scheduling.controllers import claims
+from scheduling import queue, special_claims
+from scheduling.capture import ClusterState
+from scheduling.controllers import claims, scheduler
 from scheduling.controllers import claims as controller
 from scheduling.controllers.claims import Verdicts
-from tests.builders import make_class, make_container, make_node, make_pod, make_slice, make_template
+from scheduling.plans import Placement, Postponed
+from tests.builders import make_class, make_container, make_devices, make_node, make_pod, make_slice, make_template
+from tests.builders.groups import make_group
 from tests.manciple.admission.documents import binding, policy, rule
 from tests.scheduling.cluster import Cluster
 
@@ -110,3 +116,42 @@ def test_a_policy_is_asked_about_the_claim_for_extended_resources_in_the_schedul
     assert [claim.metadata.owner_references[0].name for claim in cluster.all(ResourceClaim)] == ["good"]
     assert cluster.condition("bad").reason == "SchedulerError"
     assert cluster.why_pending("bad").endswith("with binding 'p' denied request: not like this")
+
+
+def asking(name: str, **spec: Any) -> Pod:
+    return make_pod(name, containers=[make_container(limits={"example.com/gpu": "1"})], **spec)
+
+
+def test_a_gang_of_which_a_policy_refuses_a_claim_for_extended_resources_gets_no_place_and_is_told_why(
+    cluster: Cluster,
+) -> None:
+    with gates.using(GenericWorkload=True, GangScheduling=True):
+        cluster.create(make_class(extended_resource_name="example.com/gpu"))
+        cluster.create(make_node())
+        cluster.create(make_slice())
+        forbid(cluster, "object.metadata.ownerReferences[0].name == 'good'")
+        cluster.create(make_group("train", 2))
+        for name in ("good", "bad"):
+            cluster.create(asking(name, scheduling_group=PodSchedulingGroup(pod_group_name="train")))
+        cluster.settle()
+        assert cluster.all(ResourceClaim) == []
+        assert cluster.why_pending("bad").endswith("with binding 'p' denied request: not like this")
+        assert cluster.why_pending("good").startswith("pod group is unschedulable, waiting for")
+
+
+def test_who_is_asked_about_claims_for_extended_resources_and_is_slow_holds_up_no_other_pods(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(special_claims, "PATIENCE", 0.0)
+    cluster.create(make_class(extended_resource_name="example.com/gpu"))
+    cluster.create(make_node())
+    cluster.create(make_slice(devices=make_devices(2)))
+    forbid(cluster, "true")
+    pods = [cluster.create(asking(name)) for name in ("first", "second")]
+    pods.append(cluster.create(make_pod("asks-for-nothing")))
+    state = ClusterState.captured()
+    queue.feed(state, cluster.now)
+    decided = special_claims.asked([scheduler.decide(state, pod) for pod in pods], state)
+    assert [type(one) for one in decided] == [Placement, Postponed, Placement]
+    cluster.settle()
+    assert {pod.spec.node_name for pod in cluster.all(Pod)} == {"node-1"}

@@ -30,12 +30,13 @@ from tests.builders import (
     make_meta,
     make_node,
     make_priority,
+    make_quota,
     make_request,
     make_slice,
     make_taint_rule,
 )
 from tests.builders.groups import make_group
-from tests.scheduling.cluster import Cluster
+from tests.scheduling.cluster import Cluster, with_spec
 from tests.scheduling.extended import (
     GPU,
     IMPLICIT,
@@ -108,10 +109,34 @@ def test_a_gang_with_extended_resources_is_placed_together_and_not_before_all_it
         finally:
             hooks.unregister_rule(refuse)
         assert {pod.spec.node_name for pod in cluster.all(Pod)} == {""}
+        assert cluster.why_pending("w-0").startswith("pod group is unschedulable, waiting for")
+        assert cluster.why_pending("w-1").endswith("exceeded quota: team")
         assert cluster.all(ResourceClaim) == []
         cluster.retry()
         assert {pod.spec.node_name for pod in cluster.all(Pod)} == {"node-1"}
         assert len(cluster.all(ResourceClaim)) == 2
+
+
+def test_a_gang_waits_for_a_quota_that_leaves_too_few_claims_for_it(cluster: Cluster) -> None:
+    with gates.using(GenericWorkload=True, GangScheduling=True):
+        cluster.create(class_for(GPU))
+        with_nodes(cluster)
+        quota = cluster.create(make_quota({"count/resourceclaims.resource.k8s.io": "1"}))
+        cluster.create(make_group("train", 2))
+        named = PodSchedulingGroup(pod_group_name="train")
+        for name in ("w-0", "w-1"):
+            cluster.create(pod_asking(name, {GPU: 1}, scheduling_group=named))
+        cluster.settle()
+        assert {cluster.queued(name).state for name in ("w-0", "w-1")} == {"unschedulable"}
+        assert sum("quota" in cluster.why_pending(name) for name in ("w-0", "w-1")) == 1
+        assert cluster.all(ResourceClaim) == []
+        cluster.create(pod_asking("w-2", {GPU: 1}, scheduling_group=named))
+        cluster.update(with_spec(quota, hard={"count/resourceclaims.resource.k8s.io": "2"}))
+        cluster.retry()
+        assert sum(pod.spec.node_name == "node-1" for pod in cluster.all(Pod)) == 2  # as many as the gang needs
+        cluster.delete(quota)
+        cluster.retry()
+        assert {pod.spec.node_name for pod in cluster.all(Pod)} == {"node-1"}
 
 
 def attachable(name: str) -> Device:
