@@ -24,8 +24,8 @@ from scheduling.capture import ClusterState
 from scheduling.causes import Reason
 from scheduling.models import QueuedPod
 from tests import conformance
-from tests.builders import CLASS, make_devices, make_node, make_pod, make_slice, make_template
-from tests.scheduling.cluster import Cluster
+from tests.builders import CLASS, make_container, make_devices, make_node, make_pod, make_slice, make_template
+from tests.scheduling.cluster import Cluster, with_spec
 
 assert request_metrics  # imported: what it tells is registered with its import
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,6 +127,7 @@ def test_the_state_of_the_cluster_is_told(busy: Cluster) -> None:
     claims = "resourceclaim_controller_resource_claims"
     assert value(claims, allocated="true", source="resource_claim_template", admin_access="false") == 2
     assert value(claims, allocated="false", source="resource_claim_template") == 1
+    assert value(claims, source="extended_resource") == 0
     assert value("resourceclaim_controller_allocated_resource_claims") == 2
     assert value("manciple_class_devices", device_class=CLASS, state="preparing") == 2
     assert value("manciple_class_devices", device_class=CLASS) == value("manciple_devices") == 2
@@ -134,6 +135,17 @@ def test_the_state_of_the_cluster_is_told(busy: Cluster) -> None:
     assert value("manciple_pools", complete="true") == 1
     assert value("manciple_nodes", ready="true") + value("manciple_nodes", ready="false") == 1
     assert value("manciple_log_revision") == latest_revision()
+
+
+def test_claims_for_extended_resources_are_told_apart_from_those_made_by_hand_or_from_templates(busy: Cluster) -> None:
+    busy.update(with_spec(busy.device_class(), extended_resource_name="example.com/gpu"))
+    busy.finish("a")
+    busy.create(make_pod("asks", containers=[make_container(limits={"example.com/gpu": "1"})]))
+    busy.settle()
+    claims = "resourceclaim_controller_resource_claims"
+    assert value(claims, allocated="true", source="extended_resource", admin_access="false") == 1
+    assert value(claims, source="resource_claim_template") == 2
+    assert value(claims, source="") == 0
 
 
 def test_each_reason_that_holds_a_pod_is_a_plugins() -> None:
