@@ -3,23 +3,30 @@
     find(parse(".spec.ports[*].name"), document)        # every value there, in order
 
 A path is a list of steps, each from values to values: a member, an element, a slice, all of them, everything below
-(`..`), and filters that compare. Source: client-go/util/jsonpath.
+(`..`), and filters that compare. Steps multiply what they find, so a search that visits too much finds nothing: a
+column must not hold up everybody who lists its kind. Source: client-go/util/jsonpath.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
-Step = Callable[[Any], Iterable[Any]]
+#: Characters of a path, and values that one search may visit.
+LONGEST, MOST_VISITED = 4096, 20_000
+
+Step = Callable[[Any, "_Budget"], Iterable[Any]]
 Path = tuple[Step, ...]
 
 _FIELD = re.compile(r"(?:\\.|[^.\[\]{}()'\"\s,?@|!])+")
-_FILTER = re.compile(r"\s*(.+?)\s*(==|!=|<=|>=|<|>)\s*(.+?)\s*", re.DOTALL)
+_COMPARISON = re.compile(r"==|!=|<=|>=|<|>")
 _SLICE = re.compile(r"(-?[0-9]*)(?::(-?[0-9]*))?(?::(-?[0-9]*))?")
 _QUOTED = re.compile(r"'((?:\\.|[^'\\])*)'|\"((?:\\.|[^\"\\])*)\"")
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
@@ -29,20 +36,51 @@ class BadPath(ValueError):
     """A text that is no path."""
 
 
+class _Spent(Exception):
+    """A search has visited too much."""
+
+
+@dataclass(slots=True)
+class _Budget:
+    left: int = MOST_VISITED
+
+    def spend(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise _Spent
+
+
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Path:
     """Raises: BadPath."""
+    if len(text) > LONGEST:
+        raise BadPath(f"must have at most {LONGEST} characters")
     text = text.strip()
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1]
-    return tuple(_steps(text.removeprefix("$")))
+    try:
+        return tuple(_steps(text.removeprefix("$")))
+    except RecursionError:
+        raise BadPath("nests too deep") from None
 
 
 def find(path: Path, document: Any) -> list[Any]:
-    """Every value at the path; none where there is nothing."""
-    found = [document]
+    """Every value at the path; none where there is nothing, or where finding it takes too much."""
+    try:
+        return _found(path, document, _Budget())
+    except (_Spent, RecursionError):
+        return []
+
+
+def _found(path: Path, value: Any, budget: _Budget) -> list[Any]:
+    found = [value]
     for step in path:
-        found = [value for one in found for value in step(one)]
+        following = []
+        for one in found:
+            for at_step in step(one, budget):
+                budget.spend()
+                following.append(at_step)
+        found = following
     return found
 
 
@@ -106,7 +144,7 @@ def _bracketed(inner: str) -> Step:
         return _member(re.sub(r"\\(.)", r"\1", quoted[1] if quoted[1] is not None else quoted[2]))
     if "," in inner:
         steps = [_bracketed(part.strip()) for part in inner.split(",")]
-        return lambda value: [found for step in steps for found in step(value)]
+        return lambda value, budget: (found for step in steps for found in step(value, budget))
     match = _SLICE.fullmatch(inner)
     if match is None or not inner:
         raise BadPath(f"invalid array index {inner}")
@@ -114,14 +152,14 @@ def _bracketed(inner: str) -> Step:
 
 
 def _member(name: str) -> Step:
-    def step(value: Any) -> Iterable[Any]:
+    def step(value: Any, _budget: _Budget) -> Iterable[Any]:
         return (value[name],) if isinstance(value, dict) and name in value else ()
 
     return step
 
 
 def _element(index: int) -> Step:
-    def step(value: Any) -> Iterable[Any]:
+    def step(value: Any, _budget: _Budget) -> Iterable[Any]:
         return (value[index],) if isinstance(value, list) and -len(value) <= index < len(value) else ()
 
     return step
@@ -131,41 +169,45 @@ def _slice(match: re.Match[str]) -> Step:
     first, last, stride = (int(part) if part else None for part in match.groups())
     if stride == 0:
         raise BadPath("step must be > 0")
-    return lambda value: value[first:last:stride] if isinstance(value, list) else ()
+    return lambda value, _budget: value[first:last:stride] if isinstance(value, list) else ()
 
 
-def _all(value: Any) -> Iterable[Any]:
+def _all(value: Any, _budget: _Budget) -> Iterable[Any]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
 
 
-def _everything_below(value: Any) -> Iterator[Any]:
+def _everything_below(value: Any, budget: _Budget) -> Iterator[Any]:
     yield value
-    for one in _all(value):
-        yield from _everything_below(one)
+    for one in _all(value, budget):
+        yield from _everything_below(one, budget)
 
 
 def _filter(text: str) -> Step:
-    match = _FILTER.fullmatch(text)
+    text = text.strip()
+    match = _COMPARISON.search(text, 1)
     if match is None:
-        there = _operand(text.strip())
-        return lambda value: [one for one in _all(value) if there(one)]
-    left, compare, right = _operand(match[1]), _COMPARISONS[match[2]], _operand(match[3])
+        there = _operand(text)
+        return lambda value, budget: (one for one in _all(value, budget) if there(one, budget))
+    left, right = _operand(text[: match.start()].rstrip()), _operand(text[match.end() :].lstrip())
+    compare = _COMPARISONS[match[0]]
 
-    def holds(one: Any) -> bool:
-        try:
-            return any(compare(a, b) for a in left(one) for b in right(one) if isinstance(a, str) == isinstance(b, str))
-        except TypeError:
-            return False
+    def holds(one: Any, budget: _Budget) -> bool:
+        for a, b in product(left(one, budget), right(one, budget)):
+            budget.spend()
+            with suppress(TypeError):
+                if isinstance(a, str) == isinstance(b, str) and compare(a, b):
+                    return True
+        return False
 
-    return lambda value: [one for one in _all(value) if holds(one)]
+    return lambda value, budget: (one for one in _all(value, budget) if holds(one, budget))
 
 
-def _operand(text: str) -> Callable[[Any], Sequence[Any]]:
+def _operand(text: str) -> Step:
     if text.startswith("@"):
         path = parse(text[1:])
-        return lambda one: find(path, one)
+        return lambda one, budget: _found(path, one, budget)
     if quoted := _QUOTED.fullmatch(text):
         fixed: Any = re.sub(r"\\(.)", r"\1", quoted[1] if quoted[1] is not None else quoted[2])
     else:
@@ -173,4 +215,4 @@ def _operand(text: str) -> Callable[[Any], Sequence[Any]]:
             fixed = json.loads(text)
         except ValueError as error:
             raise BadPath(f"unrecognized text in a filter: {text}") from error
-    return lambda _one: (fixed,)
+    return lambda _one, _budget: (fixed,)

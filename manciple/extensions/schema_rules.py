@@ -14,8 +14,8 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
-import re2
-
+from manciple.cel.errors import EvaluationError
+from manciple.cel.text import compiled
 from manciple.extensions.checking import Checker, check_embedded
 from manciple.extensions.expressions import NEW, Before, Rules, path_in
 from manciple.extensions.rule_costs import RULES, RuleCosts
@@ -146,6 +146,7 @@ def _where(schema: Schema, name: str, where: _Where, *, is_part: bool) -> _Where
 
 def _own_errors(schema: Schema, path: Path, where: _Where) -> Errors:
     type_ = schema.get("type", "")
+    yield from _limit_errors(schema, path)
     if type_ and type_ not in TYPES:
         yield not_supported(path.child("type"), type_, TYPES)
     if schema.get("default") is not None and where.no_defaults is not None:
@@ -167,6 +168,15 @@ def _own_errors(schema: Schema, path: Path, where: _Where) -> Errors:
         yield forbidden(path.child("additionalProperties"), why)
     if schema.get("x-kubernetes-preserve-unknown-fields") is False:
         yield invalid(path.child("x-kubernetes-preserve-unknown-fields"), False, "must be true or undefined")
+
+
+def _limit_errors(schema: Schema, path: Path) -> Errors:
+    """Limits that no value can keep, or every value does: mistakes, though upstream takes them."""
+    for name in ("maxLength", "minLength", "maxItems", "minItems", "maxProperties", "minProperties"):
+        if schema.get(name, 0) < 0:
+            yield invalid(path.child(name), schema[name], "must be greater than or equal to 0")
+    if schema.get("multipleOf", 1) <= 0:
+        yield invalid(path.child("multipleOf"), schema["multipleOf"], "must be greater than 0")
 
 
 def _extension_type(schema: Schema, path: Path, name: str, wanted: str) -> Errors:
@@ -366,15 +376,9 @@ def _nested_values(schema: Schema, path: Path, *, of_both: bool = False) -> Erro
         yield from _nested_errors(schema["not"], path.child("not"))
     if pattern := schema.get("pattern"):
         try:
-            re2.compile(pattern)
-        except re2.error as error:
-            why = f"must be a valid regular expression, but isn't: error parsing regexp: {_shown(error)}"
-            yield invalid(path.child("pattern"), pattern, why)
-
-
-def _shown(error: Exception) -> str:
-    told = error.args[0] if error.args else ""
-    return told.decode() if isinstance(told, bytes) else str(told)
+            compiled(pattern)
+        except EvaluationError as error:
+            yield invalid(path.child("pattern"), pattern, f"must be a valid regular expression, but isn't: {error}")
 
 
 _NOT_NESTED = (

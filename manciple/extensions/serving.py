@@ -306,7 +306,8 @@ def _shown(found: list[Any], type_: str, now: float) -> Any:
     if type_ == "date":
         return age(value, now) if isinstance(value, str) else "<invalid>"
     if type_ == "integer":
-        return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        is_whole = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63
+        return int(value) if is_whole else None
     if type_ == "number":
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
     if type_ == "boolean":

@@ -259,19 +259,18 @@ def _decode_open(kind: Kind, document: Any, *, strictness: Strictness, prefix: s
     return Decoded(_identified(kind, value), tuple(findings.strict) if strictness == "Warn" else ())
 
 
-#: From here on a number of 64 bits has no exact whole value of its own.
-_WHOLE = 2**63
-
-
 def as_go_reads(raw: Any, path: str, findings: Findings) -> Any:
-    """Builtins without what only JSON's text tells apart: 1.0 is 1; keys that stand twice are reported."""
+    """Builtins without what only JSON's text tells apart: 1.0 is 1; keys that stand twice are reported, and numbers
+    that are too large.
+    """
     if isinstance(raw, dict):
         _report_repeated(raw, path, findings)
         return {key: as_go_reads(item, _join(path, key), findings) for key, item in raw.items()}
     if isinstance(raw, list):
         return [as_go_reads(item, f"{path}[{at}]", findings) for at, item in enumerate(raw)]
-    if isinstance(raw, float) and raw.is_integer() and abs(raw) < _WHOLE:
-        return int(raw)
+    if isinstance(raw, int | float) and not isinstance(raw, bool):
+        number = documents.as_go_number(raw)
+        return findings.mismatch(raw, path, "float64") if number is None else number
     return raw
 
 

@@ -7,6 +7,7 @@ one counts, as in Go. What is no document at all is a BadRequest, whatever the p
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Hashable
 from typing import Any, Final
@@ -25,6 +26,23 @@ JSON_MEDIA: Final = frozenset({"application/json"})
 YAML_MEDIA: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+#: From here on a number of 64 bits has no exact whole value of its own.
+_WHOLE: Final = 2**63
+
+
+def as_go_number(raw: float) -> float | None:
+    """A number of which no type is known, as Go reads it: whole where it is and 64 bits hold it, a float otherwise.
+
+    None for one that is none of 64 bits at all, such as 1e400.
+    """
+    try:
+        if not math.isfinite(raw):
+            return None
+        return int(raw) if -_WHOLE <= raw < _WHOLE and raw == int(raw) else float(raw)
+    except OverflowError:
+        return None
 
 
 class RepeatedKeys(dict[str, Any]):

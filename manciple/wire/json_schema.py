@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from manciple.wire.documents import as_go_number
+
 
 class _Findings(Protocol):
     """What is found on the way (`manciple.wire.codec.Findings`)."""
@@ -58,11 +60,30 @@ def _scalar(types: type | tuple[type, ...], expected: str) -> Read:
 
 
 _text, _flag = _scalar(str, "string"), _scalar(bool, "bool")
-_count, _number = _scalar(int, "int64"), _scalar((int, float), "float64")
 
 
-def _anything(raw: Any, _path: str, _findings: _Findings) -> Any:
-    return raw
+def _count(raw: Any, path: str, findings: _Findings) -> Any:
+    is_whole = type(raw) is int and isinstance(as_go_number(raw), int)
+    return raw if is_whole else findings.mismatch(raw, path, "int64")
+
+
+def _number(raw: Any, path: str, findings: _Findings) -> Any:
+    wrong = isinstance(raw, bool) or not isinstance(raw, int | float)
+    return findings.mismatch(raw, path, "float64") if wrong else _anything(raw, path, findings)
+
+
+def _anything(raw: Any, path: str, findings: _Findings) -> Any:
+    """Whatever it is, with numbers that 64 bits hold."""
+    if isinstance(raw, dict):
+        return {name: _anything(value, f"{path}.{name}", findings) for name, value in raw.items()}
+    if isinstance(raw, list):
+        return [_anything(item, f"{path}[{at}]", findings) for at, item in enumerate(raw)]
+    if isinstance(raw, bool) or not isinstance(raw, int | float):
+        return raw
+    number = as_go_number(raw)
+    if number is None:
+        return findings.mismatch(raw, path, "float64")
+    return raw if isinstance(number, int) else number
 
 
 def _list_of(read_item: Read) -> Read:
