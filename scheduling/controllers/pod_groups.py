@@ -12,7 +12,7 @@ pkg/controller/scheduling/podgroupprotection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 
 from msgspec import structs
@@ -53,7 +53,9 @@ IDENTITY = controller("podgroup-protection-controller")
 def reconcile(_now: datetime) -> int:
     """Returns how many objects were changed."""
     groups = _groups()
-    changed = sum(_let_go(group) for group in groups if group.metadata.deletion_timestamp is not None)
+    leaving = [group for group in groups if group.metadata.deletion_timestamp is not None]
+    used = _named_by_pods({group.metadata.namespace for group in leaving})
+    changed = sum(_let_go(group) for group in leaving if group.key not in used)
     if gates.enabled(CLAIMS_GATE):
         completed = {group.metadata.namespace for group in groups if _make_claims(group)}
         changed += sum(claims.sync(claims.wanting(namespace)) for namespace in sorted(completed))
@@ -69,7 +71,7 @@ def _groups() -> Sequence[PodGroup]:
 
 
 def _let_go(group: PodGroup) -> bool:
-    if PROTECTION not in group.metadata.finalizers or _is_used(group):
+    if PROTECTION not in group.metadata.finalizers:
         return False
     with objects.writing(identity=IDENTITY) as writer:
         current = _current(writer, group)
@@ -81,12 +83,12 @@ def _let_go(group: PodGroup) -> bool:
     return True
 
 
-def _is_used(group: PodGroup) -> bool:
-    """Whether a pod that has not ended names it."""
-    living = models.Pod.objects.filter(namespace=group.metadata.namespace).exclude(phase__in=FINISHED_PHASES)
-    keys = living.values_list("namespace", "name")
-    pods = (decoded(one, Pod) for one in objects.get_many(kind(PODS), list(keys)))
-    return any(group_name(pod) == group.metadata.name for pod in pods)
+def _named_by_pods(namespaces: Collection[str]) -> set[Key]:
+    """The groups in these namespaces that pods name which have not ended: each pod is read once for all of them."""
+    living = models.Pod.objects.filter(namespace__in=namespaces).exclude(phase__in=FINISHED_PHASES)
+    keys = list(living.values_list("namespace", "name")) if namespaces else []
+    pods = (decoded(one, Pod) for one in objects.get_many(kind(PODS), keys))
+    return {(pod.metadata.namespace, name) for pod in pods if (name := group_name(pod))}
 
 
 def _current(writer: Writer, group: PodGroup) -> PodGroup | None:
@@ -179,9 +181,11 @@ def _complain(writer: Writer, group: PodGroup, message: str) -> None:
 
 
 def _release() -> int:
-    """Take back the reservations of groups that are gone."""
+    """Take back the reservations of groups that are gone. Nobody is kept from writing while there are none."""
+    if not (keys := list(_reserved_for_gone())):
+        return 0
     with objects.writing(identity=claims.IDENTITY) as writer:
-        return sum(_release_claim(writer, key) for key in _reserved_for_gone())
+        return sum(_release_claim(writer, key) for key in keys)
 
 
 def _reserved_for_gone() -> Iterator[Key]:
