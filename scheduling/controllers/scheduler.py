@@ -8,7 +8,7 @@
        3c. new devices are searched on the nodes that are left                   Filter, Score (scheduling.allocator)
            and quotas leave room for them (before the search, too)               (scheduling.quota_room)
        3d. if nothing fits: is an idle allocation of its own in the way, are     PostFilter
-           less important pods (scheduling.preemption)?
+           less important pods (scheduling.preemption)?                      (scheduling.refusals)
        3e. what was found is assumed, so that the next pod does not find it      Reserve
     4. the batch is written in one transaction                                   PreBind, Bind (scheduling.commit)
        a pod whose devices must be attached first waits for that                 PreBind (scheduling.pod_claims)
@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import cast, overload
+from typing import overload
 
 from django.conf import settings
 
@@ -46,39 +46,21 @@ from scheduling.allocator import (
     NodePlacement,
     NodeView,
     Score,
-    Unallocatable,
-    Undecided,
     best_fitting,
     most_packed,
     most_spread,
-    overall,
     place,
 )
 from scheduling.attempts import Attempts, binding_ended
 from scheduling.capture import ClusterState
-from scheduling.causes import (
-    CannotAllocate,
-    Hold,
-    Interrupted,
-    NoNodeFits,
-    OfNode,
-    OfPod,
-    PreemptionNotHelpful,
-    Reason,
-    Unhelpful,
-    counted,
-)
+from scheduling.causes import Hold, Interrupted, Reason
 from scheduling.commit import commit
 from scheduling.controllers.declaration import ADDED, DELETING, FINISHED, Controller, Queue
 from scheduling.coordination import utc_now
 from scheduling.fair_share import FairShare
 from scheduling.gangs import decide_with_group
-from scheduling.hints import claim_key, resource_key
-from scheduling.nodes import FilterResult
 from scheduling.plans import (
     SCHEDULER_ERROR,
-    SCHEDULING_GATED,
-    UNSCHEDULABLE,
     AnyDecision,
     Decision,
     Placement,
@@ -87,10 +69,10 @@ from scheduling.plans import (
     StillBinding,
 )
 from scheduling.pod_claims import is_reserved_for_pod
-from scheduling.policy import REASON_OF_PLUGIN, extended_names
 from scheduling.preemption import Asking
 from scheduling.queue import Done, Outcome, Retry
-from scheduling.remedies import Remedies, Remedy
+from scheduling.refusals import refused_by_nodes, refused_outright
+from scheduling.remedies import Remedies
 from scheduling.resources import CLAIMS, PODS
 from scheduling.scheduler_metrics import PluginRun
 from scheduling.special_claims import ServedTwiceEvents
@@ -227,7 +209,7 @@ def _decision(state: ClusterState, pod: Pod, now: datetime, remedies: Remedies |
     try:
         with state.trying(pod):
             if pod.spec.scheduling_group is not None and (hold := state.groups.hold(pod)) is not None:
-                return _refused_outright(state, pod, hold)
+                return refused_outright(state, pod, hold)
             return _while_binding(state, pod, now) or decide(state, pod, remedies)
     except Exception as error:
         log.exception("nothing could be decided about pod %s; it is tried again after a rest", "/".join(pod.key))
@@ -270,17 +252,17 @@ def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> P
         claims = state.pre_filter(pod)
         run.status = "Unschedulable" if isinstance(claims, Hold) else "Success"
     if isinstance(claims, Hold):
-        return _refused_outright(state, pod, claims)
+        return refused_outright(state, pod, claims)
     asking = Asking.of(pod, claims, state.extended(pod)).uncharged()
     if state.charges is not None and (hold := state.charges.unshareable(pod, asking.held)) is not None:
-        return _refused_outright(state, pod, hold)
+        return refused_outright(state, pod, hold)
     with PluginRun("Filter", "NodeResourcesFit") as run:
         filtered = state.nodes.filter(asking.pod, asking.held)
         run.status = "Success" if filtered.fitting else "Unschedulable"
     if asking.extended is not None:
         filtered = extended_placing.filtered(state, asking.extended, filtered)
     if not filtered.fitting:
-        return _refused_by_nodes(state, asking, filtered, {}, remedies)
+        return refused_by_nodes(state, asking, filtered, {}, remedies)
     found = _chosen(state, asking, filtered.fitting)
     if state.charges is not None:
         found, filtered = state.charges.affordable(found, filtered, state.nodes, again=partial(_chosen, state, asking))
@@ -290,7 +272,7 @@ def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> P
         return PodRefusal(
             pod=pod, hold=Hold(reasons=Reason.ERROR, cause=found.outcome.cause), condition=SCHEDULER_ERROR
         )
-    return _refused_by_nodes(state, asking, filtered, found.refusals, remedies)
+    return refused_by_nodes(state, asking, filtered, found.refusals, remedies)
 
 
 def _chosen(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) -> Placement | NodePlacement:
@@ -340,7 +322,7 @@ def filter_deadline() -> Deadline:
 
 def _within_quotas(state: ClusterState, found: Placement) -> Placement | PodRefusal:
     hold = state.held_by_quota(found.pod, found.claims, found.allocations)
-    return _reserve(state, found) if hold is None else _refused_outright(state, found.pod, hold)
+    return _reserve(state, found) if hold is None else refused_outright(state, found.pod, hold)
 
 
 def _reserve(state: ClusterState, placement: Placement) -> Placement:
@@ -390,75 +372,6 @@ def _quietest(state: ClusterState, pod: Pod, fitting: tuple[NodeView, ...]) -> s
     if preference is None:
         return min(fitting, key=lambda node: (nodes.pods_on(node.name), node.name)).name
     return min((-preference(node.name), nodes.pods_on(node.name), node.name) for node in fitting)[2]
-
-
-# Refusals ------------------------------------------------------------------------------------------------------------
-
-
-def _refused_outright(state: ClusterState, pod: Pod, hold: Hold) -> PodRefusal:
-    """PreFilter said no: the reason stands in place of the nodes' reasons."""
-    if Reason.GATED in hold.reasons:
-        return PodRefusal(pod=pod, hold=hold, condition=SCHEDULING_GATED)
-    nodes = len(state.nodes)
-    unhelpful = None
-    if nodes and not hold.reasons & (Reason.CLAIM_MISSING | Reason.GROUP):
-        unhelpful = Unhelpful(nodes=((PreemptionNotHelpful(), nodes),))
-    cause = NoNodeFits(
-        nodes=nodes, because=cast("OfPod", hold.cause), preemption=unhelpful, without_claims=unhelpful is not None
-    )
-    return PodRefusal(pod=pod, hold=Hold(reasons=hold.reasons, awaited=hold.awaited, cause=cause))
-
-
-def _refused_by_nodes(
-    state: ClusterState,
-    asking: Asking,
-    filtered: FilterResult,
-    refusals: Mapping[str, Unallocatable | AllocationFailed | Undecided],
-    remedies: Remedies | None,
-) -> PodRefusal | Postponed:
-    """No node was left: for each, why; and PostFilter's remedy, if there is one."""
-    reasons = Reason.NODE if not len(state.nodes) else Reason(0)
-    told: dict[str, Sequence[OfNode]] = dict(filtered.refused)
-    for found in filtered.refused.values():
-        for refusal in found:
-            reasons |= REASON_OF_PLUGIN.get(refusal.plugin, Reason.NODE)
-    for name, outcome in refusals.items():
-        told[name] = [CannotAllocate() if isinstance(outcome, Unallocatable) else outcome.cause]
-        reasons |= Reason.ERROR if isinstance(outcome, Undecided) else Reason.DEVICES
-    with PluginRun("PostFilter", "DynamicResources") as run:
-        idle = filtered.idle_claim(partial(state.is_idle_but_for, asking.pod))
-        run.status = "Unschedulable" if idle is None else "Success"
-    remedy = Remedy()
-    if idle is None and remedies is not None and told:
-        with PluginRun("PostFilter", "DefaultPreemption") as run:
-            remedy = remedies.for_pod(state, asking, told)
-            run.status = "Unschedulable" if remedy.eviction is None else "Success"
-        if remedy.postponed:
-            return Postponed(pod=asking.pod)
-        if remedy.held is not None:
-            return _refused_outright(state, asking.pod, remedy.held)
-    cause = NoNodeFits(
-        nodes=len(state.nodes),
-        refused=counted(told.values()),
-        because=overall([one for one in refusals.values() if isinstance(one, Unallocatable)]),
-        deallocated=idle is not None,
-        without_claims=not asking.has_claims,
-        preemption=remedy.told,
-        room=remedy.nominate if remedy.eviction is None else "",
-    )
-    awaited = {claim_key(claim.metadata.namespace, claim.metadata.name) for claim in filtered.elsewhere}
-    awaited |= {resource_key(name) for name in extended_names(asking.pod)}
-    hold = Hold(reasons=reasons, awaited=frozenset(awaited), cause=cause)
-    return PodRefusal(
-        pod=asking.pod,
-        hold=hold,
-        condition=UNSCHEDULABLE,
-        deallocate=() if idle is None else (idle,),
-        nominate=remedy.nominate,
-        withdrawn=remedy.withdrawn,
-        eviction=remedy.eviction,
-        again=remedy.again,
-    )
 
 
 # As a controller ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,102 @@
+"""What becomes of a pod for which a cycle of the scheduler finds no place: why, and the remedy (PostFilter), if any.
+
+    refused_outright(state, pod, hold)                             no node is to be asked about it
+    refused_by_nodes(state, asking, filtered, refusals, remedies)  refusals: of the nodes that lack devices
+
+An allocation of its own that is idle and in the way is given back; else less important pods make room, or room is kept
+(`scheduling.remedies`). What is decided here is written by `scheduling.commit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import cast
+
+from claims.kinds.pods import Pod
+from scheduling.allocator import AllocationFailed, Unallocatable, Undecided, overall
+from scheduling.capture import ClusterState
+from scheduling.causes import (
+    CannotAllocate,
+    Hold,
+    NoNodeFits,
+    OfNode,
+    OfPod,
+    PreemptionNotHelpful,
+    Reason,
+    Unhelpful,
+    counted,
+)
+from scheduling.hints import claim_key, resource_key
+from scheduling.nodes import FilterResult
+from scheduling.plans import SCHEDULING_GATED, UNSCHEDULABLE, PodRefusal, Postponed
+from scheduling.policy import REASON_OF_PLUGIN, extended_names
+from scheduling.preemption import Asking
+from scheduling.remedies import Remedies, Remedy
+from scheduling.scheduler_metrics import PluginRun
+
+
+def refused_outright(state: ClusterState, pod: Pod, hold: Hold) -> PodRefusal:
+    """PreFilter said no: the reason stands in place of the nodes' reasons."""
+    if Reason.GATED in hold.reasons:
+        return PodRefusal(pod=pod, hold=hold, condition=SCHEDULING_GATED)
+    nodes = len(state.nodes)
+    unhelpful = None
+    if nodes and not hold.reasons & (Reason.CLAIM_MISSING | Reason.GROUP):
+        unhelpful = Unhelpful(nodes=((PreemptionNotHelpful(), nodes),))
+    cause = NoNodeFits(
+        nodes=nodes, because=cast("OfPod", hold.cause), preemption=unhelpful, without_claims=unhelpful is not None
+    )
+    return PodRefusal(pod=pod, hold=Hold(reasons=hold.reasons, awaited=hold.awaited, cause=cause))
+
+
+def refused_by_nodes(
+    state: ClusterState,
+    asking: Asking,
+    filtered: FilterResult,
+    refusals: Mapping[str, Unallocatable | AllocationFailed | Undecided],
+    remedies: Remedies | None,
+) -> PodRefusal | Postponed:
+    """No node was left: for each, why; and PostFilter's remedy, if there is one."""
+    reasons = Reason.NODE if not len(state.nodes) else Reason(0)
+    told: dict[str, Sequence[OfNode]] = dict(filtered.refused)
+    for found in filtered.refused.values():
+        for refusal in found:
+            reasons |= REASON_OF_PLUGIN.get(refusal.plugin, Reason.NODE)
+    for name, outcome in refusals.items():
+        told[name] = [CannotAllocate() if isinstance(outcome, Unallocatable) else outcome.cause]
+        reasons |= Reason.ERROR if isinstance(outcome, Undecided) else Reason.DEVICES
+    with PluginRun("PostFilter", "DynamicResources") as run:
+        idle = filtered.idle_claim(partial(state.is_idle_but_for, asking.pod))
+        run.status = "Unschedulable" if idle is None else "Success"
+    remedy = Remedy()
+    if idle is None and remedies is not None and told:
+        with PluginRun("PostFilter", "DefaultPreemption") as run:
+            remedy = remedies.for_pod(state, asking, told)
+            run.status = "Unschedulable" if remedy.eviction is None else "Success"
+        if remedy.postponed:
+            return Postponed(pod=asking.pod)
+        if remedy.held is not None:
+            return refused_outright(state, asking.pod, remedy.held)
+    cause = NoNodeFits(
+        nodes=len(state.nodes),
+        refused=counted(told.values()),
+        because=overall([one for one in refusals.values() if isinstance(one, Unallocatable)]),
+        deallocated=idle is not None,
+        without_claims=not asking.has_claims,
+        preemption=remedy.told,
+        room=remedy.nominate if remedy.eviction is None else "",
+    )
+    awaited = {claim_key(claim.metadata.namespace, claim.metadata.name) for claim in filtered.elsewhere}
+    awaited |= {resource_key(name) for name in extended_names(asking.pod)}
+    hold = Hold(reasons=reasons, awaited=frozenset(awaited), cause=cause)
+    return PodRefusal(
+        pod=asking.pod,
+        hold=hold,
+        condition=UNSCHEDULABLE,
+        deallocate=() if idle is None else (idle,),
+        nominate=remedy.nominate,
+        withdrawn=remedy.withdrawn,
+        eviction=remedy.eviction,
+        again=remedy.again,
+    )
