@@ -114,8 +114,10 @@ class Extended:
 
     @classmethod
     def of(cls, pod: Pod, serving: ServingClasses, known: ResourceClaim | None) -> Extended | None:
-        """None where classes serve nothing that the pod asks for, and no claim is left from a time when they did."""
-        known = known if serving.enabled else None
+        """None where classes serve nothing that the pod asks for, and no claim is left from a time when they did.
+
+        While the gate is off classes serve nothing: what a pod without a node has from before is given back.
+        """
         classes = asked_of(serving, pod)
         return cls(pod=pod, classes=classes, known=known) if classes or known is not None else None
 

@@ -415,8 +415,23 @@ def test_disablement_running_pods_keep_their_devices_and_new_ones_get_none(clust
         cluster.settle()
         assert cluster.all(ResourceClaim) == []
 
-    cluster.later(301)  # nothing happened that could help it but the restart: it is tried again in any case
-    cluster.worker.sweep()
-    cluster.settle()
+    cluster.settle()  # nothing happened that could help it but the restart
     assert cluster.devices(special_claim(cluster, "later")) == ["node-1/gpu-0"]
     assert cluster.pod("plugged").spec.node_name == "plugin"
+
+
+def test_disablement_gives_back_devices_that_a_pod_without_a_node_waits_for(cluster: Cluster, gpu: str) -> None:
+    cluster.create(class_for(gpu))
+    cluster.create(make_node())
+    cluster.create(make_slice(devices=[attachable("a")]))
+    cluster.create(pod_asking("web", {gpu: 1}))
+    cluster.settle()
+    claim = special_claim(cluster, "web")
+    with restarted_with(cluster, DRAExtendedResource=False):
+        cluster.create(make_node("plugin", capacity={**NODE, gpu: "1"}))
+        report(cluster, claim, "attached")
+        cluster.settle()
+        cluster.retry()
+        pod = cluster.pod("web")
+        assert (pod.spec.node_name, pod.status.extended_resource_claim_status) == ("plugin", None)
+        assert cluster.all(ResourceClaim) == []
