@@ -11,8 +11,8 @@ from typing import Any
 from msgspec import structs
 
 from manciple.extensions.definitions import CustomResourceSubresourceScale
-from manciple.wire.base import OpenObject
-from manciple.wire.codec import to_builtins
+from manciple.wire.base import ObjectMeta, OpenObject
+from manciple.wire.codec import decode_value, to_builtins
 from manciple.wire.errors import ApiError, BadRequest, FieldError, invalid
 from manciple.wire.registry import Projection
 
@@ -31,11 +31,11 @@ def scale_projection(scale: CustomResourceSubresourceScale) -> Projection:
     def write(obj: OpenObject, document: dict[str, Any]) -> OpenObject:
         replicas = _wanted(document)
         content = _with(obj.content, _steps(scale.spec_replicas_path), replicas)
-        asked = document.get("metadata") or {}
+        asked = decode_value(ObjectMeta, document.get("metadata") or {})
         metadata = structs.replace(
             obj.metadata,
-            resource_version=asked.get("resourceVersion") or obj.metadata.resource_version,
-            uid=asked.get("uid") or obj.metadata.uid,
+            resource_version=asked.resource_version or obj.metadata.resource_version,
+            uid=asked.uid or obj.metadata.uid,
         )
         return structs.replace(obj, metadata=metadata, content=content)
 

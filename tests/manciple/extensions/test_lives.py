@@ -79,13 +79,16 @@ def test_a_name_has_one_owner_and_goes_to_the_next_when_it_is_free(api: Api) -> 
     assert api.get("/apis/example.com/v1/gadgets").code == 200
 
 
-def test_names_of_the_servers_own_kinds_are_taken(api: Api) -> None:
-    body = definition(kind="ResourceClaim", group="resource.k8s.io")
+@pytest.mark.parametrize(
+    ("kind", "group"), [("ResourceClaim", "resource.k8s.io"), ("TokenReview", "authentication.k8s.io")]
+)
+def test_names_of_the_servers_own_kinds_are_taken(api: Api, kind: str, group: str) -> None:
+    body = definition(kind=kind, group=group)
     body["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, for a test"}
     told = {one["type"]: one for one in api.post(DEFINITIONS, body).json["status"]["conditions"]}
     assert (told["NamesAccepted"]["status"], told["NamesAccepted"]["message"]) == (
         "False",
-        '"ResourceClaim" is already in use',
+        f'"{kind}" is already in use',
     )
 
 

@@ -111,3 +111,12 @@ def test_a_definition_with_a_column_that_cannot_be_read_is_served_without_it(api
     assert [api.get(one).code for one in FOR_ALL] == [200] * 4
     api.made(WIDGETS, widget(spec={"x": []}))
     assert api.get(WIDGETS, accept=TABLE).json["rows"][0]["cells"] == ["one"]
+
+
+def test_a_scale_with_an_odd_head_is_a_bad_request(api: Api) -> None:
+    paths = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    api.made(DEFINITIONS, of_schema(schema(ANYTHING), subresources={"scale": paths}))
+    api.made(WIDGETS, widget(spec={"replicas": 1}))
+    refused = api.patch(f"{WIDGETS}/one/scale", {"metadata": "x", "spec": {"replicas": 2}})
+    assert refused.code == 400
+    assert api.get(f"{WIDGETS}/one").json["spec"] == {"replicas": 1}
