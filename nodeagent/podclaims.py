@@ -93,16 +93,16 @@ def check_claim(pod: Pod, use: ClaimUse, claim: ResourceClaim, *, node: NodeFact
 
 
 def check_requests(pod: Pod, use: ClaimUse, claim: ResourceClaim) -> None:
-    """Raises: PrepareRefused where a container names a request that the claim does not have.
+    """Raises: PrepareRefused where a container, or the pod's status for it, names a request that the claim lacks.
 
     A kubelet starts it without a device and without a word.
     """
     known = set(_requests_of(claim))
     for container in (*pod.spec.init_containers, *pod.spec.containers):
-        for one in container.resources.claims:
-            if one.name == use.entry and one.request and one.request not in known:
+        for entry, request in _named(pod, container):
+            if entry == use.entry and request and request not in known:
                 raise PrepareRefused(
-                    f"container {container.name} names request {one.request} of ResourceClaim {claim.metadata.name}, "
+                    f"container {container.name} names request {request} of ResourceClaim {claim.metadata.name}, "
                     f"which has {', '.join(sorted(known)) or 'none'}; the container would start without a device"
                 )
 

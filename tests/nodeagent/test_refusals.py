@@ -120,6 +120,27 @@ def test_simple_pod_referencing_inline_claim(machine: Machine) -> None:
     assert machine.devices("p") == ("k8s.gpu.example.com/claim=claim-p-gpus-x-gpu-0",)
 
 
+@pytest.mark.parametrize("request_name", ["gpu0", "nope"])
+def test_an_extended_resource_that_is_mapped_to_no_request_of_the_claim_is_refused(
+    machine: Machine, request_name: str
+) -> None:
+    machine.api.put("resourceclaims", owned(claim("p-extended", "gpu-0", pods=("uid-p",)), "uid-p"))
+    document = pod("p", container("main"))
+    mapping = {"containerName": "main", "resourceName": "example.com/gpu", "requestName": request_name}
+    document["status"]["extendedResourceClaimStatus"] = {
+        "resourceClaimName": "p-extended",
+        "requestMappings": [mapping],
+    }
+    machine.api.put("pods", document)
+
+    machine.look()
+
+    assert bool(machine.agent.runtime.runs("uid-p")) == (request_name == "gpu0")
+    if request_name == "nope":
+        (told,) = machine.events("FailedPrepareDynamicResources")
+        assert "container main names request nope of ResourceClaim p-extended, which has gpu0" in told
+
+
 def test_a_generated_claim_of_another_pod_is_refused(machine: Machine) -> None:
     machine.api.put("resourceclaims", owned(claim("p-gpus-x", "gpu-0", pods=("uid-p",)), "uid-earlier"))
     machine.api.put("pods", from_template("p", "p-gpus-x"))
