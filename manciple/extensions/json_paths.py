@@ -27,7 +27,8 @@ Path = tuple[Step, ...]
 
 _FIELD = re.compile(r"(?:\\.|[^.\[\]{}()'\"\s,?@|!])+")
 _COMPARISON = re.compile(r"==|!=|<=|>=|<|>")
-_SLICE = re.compile(r"(-?[0-9]*)(?::(-?[0-9]*))?(?::(-?[0-9]*))?")
+_NUMBER = r"(-?[0-9]{1,18})?"
+_SLICE = re.compile(rf"{_NUMBER}(?::{_NUMBER})?(?::{_NUMBER})?")
 _QUOTED = re.compile(r"'((?:\\.|[^'\\])*)'|\"((?:\\.|[^\"\\])*)\"")
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 
