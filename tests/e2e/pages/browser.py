@@ -163,7 +163,7 @@ def watched_page(context: BrowserContext, *, allowed: tuple[str, ...] = (), stil
         yield page
     finally:
         page.close()
-    assert watched.errors == []
+    assert not watched.errors, watched.errors
 
 
 def slow_down(page: Page, milliseconds: int) -> None:
