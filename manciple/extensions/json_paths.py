@@ -25,7 +25,7 @@ LONGEST, MOST_VISITED = 4096, 20_000
 Step = Callable[[Any, "_Budget"], Iterable[Any]]
 Path = tuple[Step, ...]
 
-_FIELD = re.compile(r"(?:\\.|[^.\[\]{}()'\"\s,?@|!])+")
+_FIELD = re.compile(r"(?:\\.|[^\\.\[\]{}()'\"\s,?@|!])+")
 _COMPARISON = re.compile(r"==|!=|<=|>=|<|>")
 _NUMBER = r"(-?[0-9]{1,18})?"
 _SLICE = re.compile(rf"{_NUMBER}(?::{_NUMBER})?(?::{_NUMBER})?")

@@ -57,7 +57,7 @@ V = TypeVar("V")
 _OUT_OF_RANGE = re.compile(r"Expected (?P<what>`int`.*) - at `\$\.(?P<path>.*)`")
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
-_BASE64_BEGINNING = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]*)")
+_BASE64_BEGINNING = re.compile(r"[A-Za-z0-9+/]*")
 
 
 @dataclass(frozen=True, slots=True)
