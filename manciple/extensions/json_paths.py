@@ -213,7 +213,7 @@ def _operand(text: str) -> Step:
         fixed: Any = re.sub(r"\\(.)", r"\1", quoted[1] if quoted[1] is not None else quoted[2])
     else:
         try:
-            fixed = json.loads(text)
+            fixed = json.loads("" if text.startswith(("[", "{")) else text)  # no lists, no objects
         except ValueError as error:
             raise BadPath(f"unrecognized text in a filter: {text}") from error
     return lambda _one, _budget: (fixed,)

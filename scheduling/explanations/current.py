@@ -184,7 +184,7 @@ def _explained(state: ClusterState, pod: Pod) -> Explanation:
     filtered = state.nodes.filter(pod, asking.held)
     special = asking.special_on({})
     found = report(state.snapshot(), asking.wanting_on({}), nodes=state.nodes.views, refused=dict(filtered.refused))
-    cause = found.cause or _of_its_gang(pod)
+    cause = found.cause or _of_its_gang(state, pod)
     return Explanation(
         about=pod,
         revision=state.revision,
@@ -198,11 +198,14 @@ def _explained(state: ClusterState, pod: Pod) -> Explanation:
     )
 
 
-def _of_its_gang(pod: Pod) -> AnyCause | None:
-    """What the last attempt came to where the pod would fit and too few of its gang do."""
-    if pod.spec.scheduling_group is None:
+def _of_its_gang(state: ClusterState, pod: Pod) -> AnyCause | None:
+    """What the last attempt came to where the pod would fit and too few of its gang do.
+
+    Told of any pod of the gang: the one that the others left no room says what it lacks, and alone it lacks nothing.
+    """
+    if pod.spec.scheduling_group is None or (group := state.groups.of(pod)) is None:
         return None
-    row = QueuedPod.objects.filter(uid=pod.metadata.uid, held_by=int(Reason.GANG)).first()
+    row = QueuedPod.objects.filter(uid__in=state.groups.members(group), held_by=int(Reason.GANG)).first()
     return None if row is None else decode(row.cause)
 
 
