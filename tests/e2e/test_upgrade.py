@@ -20,7 +20,7 @@ from tests.e2e.processes import ROOT
 
 pytestmark = pytest.mark.e2e
 
-#: The first that has extended resources whole. A release takes its place once there is one.
+#: v0.2.0-rc.1, the first that has extended resources whole; by its commit, as a clone need not have the tag.
 EARLIER = "3560222f91a17f476ad6e4da143114ee84c07cab"
 PLAY = Path(__file__).parent / "upgrade_play.py"
 

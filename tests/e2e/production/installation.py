@@ -60,6 +60,7 @@ class Installation:
 
     home: Path
     env: dict[str, str]
+    web: str
     processes: dict[str, Process] = field(default_factory=dict)
     _checker: Checker = field(default_factory=Checker)
 
@@ -79,6 +80,19 @@ class Installation:
     def start(self, name: str, command: list[str], *, forked: bool = True) -> None:
         """forked: off a process that has imported what it needs already; else as systemd starts it."""
         self.processes[name] = Process(command, env=self.env, forked=forked).start()
+
+    def restart(self, **settings: str) -> None:
+        """Kill every part and start it anew, with these settings beside its own. Returns once the API answers."""
+        for process in self.processes.values():
+            process.kill()
+        own, self.env = self.env, {**self.env, **settings}
+        for name, process in list(self.processes.items()):
+            self.start(name, list(process.command), forked=process.forked)
+        self.env = own
+        self.wait_for_the_api()
+
+    def wait_for_the_api(self) -> None:
+        wait_for("the API", lambda: answers(f"http://{self.web}/readyz"))
 
     def worker(self, number: int) -> list[str]:
         return exec_start("manciple-worker@.service", instance=str(number))
@@ -111,7 +125,7 @@ def installed(home: Path, postgresql: Server, redis_server: Server) -> Iterator[
         "MANCIPLE_LOCAL_CONNECTIONS": "1",  # the agents run beside the API server
         **SHORT,
     }
-    made = Installation(home, env)
+    made = Installation(home, env, web)
     try:
         made.manage("migrate", "-v", "0")
         nodes = [word for node in NODES for word in ("--node", node)]
@@ -120,7 +134,7 @@ def installed(home: Path, postgresql: Server, redis_server: Server) -> Iterator[
         made.start("beat", exec_start("manciple-beat.service"), forked=False)
         for number in (1, 2):
             made.start(f"worker-{number}", made.worker(number), forked=number > 1)
-        wait_for("the API", lambda: answers(f"http://{web}/readyz"))
+        made.wait_for_the_api()
         for node in NODES:
             made.start(node, made.agent(node))
         yield made

@@ -286,3 +286,39 @@ def test_the_manifest_of_the_example_driver_runs_with_kubectl(kubectl: Kubectl) 
     assert "example.com/gpu" in kubectl("describe", "pod", "pod1", *namespace)
     kubectl("delete", "-f", str(MANIFEST))
     kubectl("patch", "deviceclass", GPU, "--type=json", "-p", '[{"op":"remove","path":"/spec/extendedResourceName"}]')
+
+
+def test_disablement_and_enablement_leave_running_pods_alone(scene: Scene, installation: Installation) -> None:
+    """KEP-5004, tests 2, 5 and 6: off, on, off, on, on every part at once, with pods by names of both kinds."""
+    off = {"MANCIPLE_FEATURE_GATES": "DRAExtendedResource=false"}
+    explicit, implicit = Names(scene, explicit=True), Names(scene, explicit=False)
+
+    installation.restart(**off)
+    resources = {"own": explicit.serve("own"), "every": implicit.serve("every")}
+    assert "extendedResourceName" not in scene.find("DeviceClass", f"{scene.name}-own")["spec"]
+    for name, resource in resources.items():
+        scene.pod(f"first-{name}", containers=[asking({resource: 1})])
+        scene.waits(f"first-{name}", f"Insufficient {resource}")
+
+    installation.restart()
+    named = {"spec": {"extendedResourceName": resources["own"]}}
+    scene.change("DeviceClass", f"{scene.name}-own", named)
+    scene.runs("first-own", "first-every")
+    held = {name: claim_of(scene, f"first-{name}") for name in resources}
+    for name in resources:
+        pod = scene.find("Pod", f"first-{name}")
+        assert devices_of(installation, pod, "c0") == given(held[name], "container-0-request-0")
+
+    installation.restart(**off)
+    for name, resource in resources.items():
+        scene.pod(f"second-{name}", containers=[asking({resource: 1})])
+        scene.waits(f"second-{name}", f"Insufficient {resource}")
+        assert scene.phase(f"first-{name}") == "Running"
+        assert claim_of(scene, f"first-{name}")["status"] == held[name]["status"]
+    scene.delete("Pod", "first-own")
+    scene.until("its claim to be gone", lambda: len(scene.all("ResourceClaim")) == 1)
+    assert scene.find("DeviceClass", f"{scene.name}-own")["spec"]["extendedResourceName"] == resources["own"]
+
+    installation.restart()
+    scene.runs("second-own", "second-every", "first-every")
+    assert claim_of(scene, "first-every")["metadata"]["uid"] == held["every"]["metadata"]["uid"]
