@@ -27,11 +27,14 @@ class Prometheus:
     def ask(self, path: str, **query: str) -> Any:
         """The `data` of its answer; None while it does not answer."""
         try:
-            answer = httpx.get(f"{self.url}/api/v1/{path}", params=query).json()
+            answer = httpx.get(f"{self.url}/api/v1/{path}", params=query)
         except httpx.HTTPError:
             return None
-        assert answer["status"] == "success", answer
-        return answer["data"]
+        if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:  # it listens, and is not ready yet
+            return None
+        found = answer.json()
+        assert found["status"] == "success", found
+        return found["data"]
 
     def value(self, expression: str) -> float | None:
         found = (self.ask("query", query=expression) or {"result": []})["result"]
