@@ -91,7 +91,10 @@ class TaintRules:
         found: dict[str, DeviceTaintRule] = {}
         for by_driver, by_pool, by_device in self._patterns:
             place = (driver if by_driver else None, pool if by_pool else None, device if by_device else None)
-            found.update(self._by_place.get(place, {}))
+            if at_place := self._by_place.get(place):
+                found.update(at_place)
+        if len(found) < 2:  # noqa: PLR2004 - most devices have one or none
+            return tuple(found.values())
         return tuple(found[name] for name in sorted(found))
 
     def taints_of(self, driver: str, pool: str, device: str) -> tuple[DeviceTaint, ...]:

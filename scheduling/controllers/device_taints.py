@@ -36,6 +36,7 @@ from scheduling import controller_metrics, event_recorder
 from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, batches
 from scheduling.coordination import looked_after
 from scheduling.device_taints import (
+    EVICTING,
     NO_EXECUTE,
     KnownRules,
     Survey,
@@ -158,7 +159,7 @@ REST = 0.25
 #: Pods and rules changed in one run: each looks at all that are threatened before it evicts anybody.
 MOST = 5000
 #: What the controller itself goes on to look at.
-LOOKING = frozenset({"evict_from_devices"})
+LOOKING = frozenset({EVICTING})
 
 
 class Evictions:
@@ -182,10 +183,12 @@ def reconcile(now: datetime) -> int:
         return 0
     with following.view() as view:
         rules = view.now()
-    threatened = known.survey.threatened(rules.evicting, now)
+    threatened = known.survey.threatened(rules, now)
     due = [one for one in threatened if one.threat.until <= now]
     # Of thousands of rules at once most are told when their pods have gone: twice as many writes would hold them up.
     told = _tell(rules, threatened, now, most=TOLD_FIRST if due else MOST)
+    if due:
+        known.survey.ask_again()
     return told + sum(_evict_batch(batch, now) for batch in batches(due[:MOST], BATCH, rest=REST))
 
 
@@ -289,7 +292,7 @@ def _note(pod: Pod) -> EventNote:
 
 
 CONTROLLER = Controller(
-    name="evict_from_devices",
+    name=EVICTING,
     does="evicts pods whose devices have a NoExecute taint that their claims do not tolerate",
     reconcile=reconcile,
     # What a claim tolerates for a while ends without an event.

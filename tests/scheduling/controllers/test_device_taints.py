@@ -12,8 +12,10 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule, DeviceToleration
+from inventory.kinds.taint_rules import TaintRules
 from manciple.store.tail import latest_revision
 from manciple.wire.base import timestamp
+from scheduling import device_taints as taints
 from scheduling.controllers import device_taints
 from scheduling.controllers.device_taints import condition_of
 from scheduling.device_taints import end_of_patience
@@ -23,6 +25,7 @@ from tests.builders import (
     make_device_taint,
     make_pod,
     make_request,
+    make_slice,
     make_taint_rule,
     make_template,
 )
@@ -332,3 +335,71 @@ def test_without_taints_it_costs_next_to_nothing(cluster: Cluster) -> None:
     with CaptureQueriesContext(connection) as queries:
         device_taints.reconcile(cluster.now)
     assert len(queries) <= 2
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What all pods were asked about; from two tainted devices on, that happens less often than the controller runs."""
+    monkeypatch.setattr(taints, "ASKED_ABOUT_A_SECOND", 1)
+    asked: list[object] = []
+    ask = taints.Survey._all_threatened
+
+    def counted(survey: taints.Survey, rules: TaintRules, now: datetime) -> list[taints.ThreatenedPod]:
+        asked.append(rules)
+        return ask(survey, rules, now)
+
+    monkeypatch.setattr(taints.Survey, "_all_threatened", counted)
+    return asked
+
+
+def test_thousands_who_stay_are_asked_about_less_often_while_no_taint_changes(
+    cluster: Cluster, asked: list[object]
+) -> None:
+    cluster.with_gpus(each=4)
+    for name, seconds in {"one": 2, "two": 600, "three": 600}.items():
+        run(cluster, name, tolerations=(for_seconds(seconds),))
+    taint_now(cluster)
+    evict(cluster)
+    assert len(asked) == 1
+    cluster.create(make_pod("unconcerned"))
+    cluster.create(make_slice(node="node-2", devices=[make_device("gpu-0")]))
+    cluster.later(2)
+    evict(cluster)
+    assert len(asked) == 1
+    assert leaving(cluster) == {"one"}
+    evict(cluster)
+    assert len(asked) == 2  # who has left is not tried again and again
+    evict(cluster)
+    assert len(asked) == 2
+    cluster.later(2)
+    evict(cluster)
+    assert len(asked) == 3
+
+
+def device_of(cluster: Cluster, name: str) -> str:
+    (device,) = cluster.devices(cluster.claim(name))
+    return device.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("by", ["driver", "rule"])
+def test_a_new_taint_is_noticed_at_once_however_many_are_there(cluster: Cluster, asked: list[object], by: str) -> None:
+    cluster.with_gpus(each=4)
+    for name in ("one", "two", "three"):
+        run(cluster, name, tolerations=(for_seconds(600),))
+        taint_now(cluster, name, device=device_of(cluster, name))
+    run(cluster, "healthy")
+    device = device_of(cluster, "healthy")
+    evict(cluster)
+    assert not leaving(cluster)
+    if by == "rule":
+        taint_now(cluster, "new", device=device)
+    else:
+        published = cluster.slice()
+        taint = make_device_taint(effect="NoExecute")
+        broken = (
+            structs.replace(one, taints=(taint,)) if one.name == device else one for one in published.spec.devices
+        )
+        cluster.update(with_spec(published, devices=tuple(broken)))
+    evict(cluster)
+    assert leaving(cluster) == {"healthy"}
+    assert len(asked) == 2
