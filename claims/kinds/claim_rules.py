@@ -228,11 +228,11 @@ def validate_template(template: ResourceClaimTemplate) -> Errors:
 
 
 def _validate_template_spec(spec: ResourceClaimTemplateSpec) -> Errors:
-    found = _validate_template_meta(spec.metadata, SPEC.child("metadata"))
+    found = validate_template_meta(spec.metadata, SPEC.child("metadata"))
     return found + validate_device_claim(spec.spec.devices, SPEC.child("spec", "devices"))
 
 
-def _validate_template_meta(metadata: ObjectMeta, path: Path) -> Errors:
+def validate_template_meta(metadata: ObjectMeta, path: Path) -> Errors:
     """The metadata of something that a template will make: labels and annotations only.
 
     Upstream: ValidateTemplateObjectMeta, with the names that it gives the fields.

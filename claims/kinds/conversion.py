@@ -90,7 +90,7 @@ _CLAIM_REQUESTS = ("spec", "devices", "requests")
 _TEMPLATE_REQUESTS = ("spec", "spec", "devices", "requests")
 
 
-def _nest(request: Document) -> Document:
+def nest(request: Document) -> Document:
     """v1beta1 -> v1: a request that names no alternatives is an exact one (upstream: hasAnyMainRequestFieldsSet)."""
     exact = {key: request[key] for key in EXACT_FIELDS if key in request}
     rest = {key: value for key, value in request.items() if key not in exact}
@@ -99,7 +99,7 @@ def _nest(request: Document) -> Document:
     return rest
 
 
-def _flatten(request: Document) -> Document:
+def flatten(request: Document) -> Document:
     """v1 -> v1beta1."""
     exact = request.get("exactly")
     rest = {key: value for key, value in request.items() if key != "exactly"}
@@ -109,8 +109,8 @@ def _flatten(request: Document) -> Document:
 def _requests_at(path: tuple[str, ...], type_: type[ApiObject]) -> Conversion:
     return reshaped(
         "v1beta1",
-        to_storage=lambda document: map_field(document, path, map_items(_nest)),
-        from_storage=lambda document: map_field(document, path, map_items(_flatten)),
+        to_storage=lambda document: map_field(document, path, map_items(nest)),
+        from_storage=lambda document: map_field(document, path, map_items(flatten)),
         message=type_,
     )
 

@@ -15,6 +15,7 @@ from typing import TypeVar
 from msgspec import structs
 from msgspec.structs import replace
 
+from claims.classic import registration as classic
 from claims.kinds import claim_rules, pod_group_rules, pod_preparation, pod_rules
 from claims.kinds.containers import Container
 from claims.kinds.conversion import CLAIM_VERSIONS, TEMPLATE_VERSIONS
@@ -44,13 +45,19 @@ from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN, age
 # How claims are stored ------------------------------------------------------------------------------------------------
 
 
+#: When a claim of a ResourceClass is allocated (v1alpha2.AllocationModeWaitForFirstConsumer).
+WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+
 Request = TypeVar("Request", ExactDeviceRequest, DeviceSubRequest)
 
 
 def with_defaults(spec: ResourceClaimSpec) -> ResourceClaimSpec:
-    """One device of the class where a request says nothing else; tolerations compare by Equal."""
+    """One device of the class where a request says nothing else; tolerations compare by Equal; claims of a
+    ResourceClass wait for a pod.
+    """
     requests = tuple(map(_request_with_defaults, spec.devices.requests))
-    return replace(spec, devices=replace(spec.devices, requests=requests))
+    mode = spec.allocation_mode or (WAIT_FOR_FIRST_CONSUMER if spec.resource_class_name else "")
+    return replace(spec, devices=replace(spec.devices, requests=requests), allocation_mode=mode)
 
 
 def _request_with_defaults(request: DeviceRequest) -> DeviceRequest:
@@ -298,7 +305,7 @@ RESOURCE_CLAIM = Kind(
         )
     },
     columns=CLAIM_COLUMNS,
-    served_versions=CLAIM_VERSIONS,
+    served_versions={**CLAIM_VERSIONS, **classic.CLAIM_VERSIONS},
     description="A request for devices, and once it is met, the devices.",
 )
 
@@ -314,7 +321,7 @@ RESOURCE_CLAIM_TEMPLATE = Kind(
     validate_create=claim_rules.validate_template,
     validate_update=claim_rules.validate_template_update,
     columns=DEFAULT_COLUMNS,
-    served_versions=TEMPLATE_VERSIONS,
+    served_versions={**TEMPLATE_VERSIONS, **classic.TEMPLATE_VERSIONS},
     description="The template from which each pod that names it gets a claim of its own.",
 )
 
@@ -374,4 +381,5 @@ KINDS: tuple[Kind, ...] = (
     PRIORITY_CLASS,
     RESOURCE_QUOTA,
     *pod_group_rules.KINDS,
+    classic.POD_SCHEDULING_CONTEXT,
 )

@@ -10,9 +10,22 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
+from inventory.classic.values import ResourceClaimParametersReference, ResourceHandle
 from inventory.kinds.devices import DeviceConfiguration, DeviceSelector, DeviceToleration
 from inventory.kinds.nodes import NodeSelector
-from manciple.wire.base import ApiObject, Condition, Int64, ObjectMeta, QuantityText, Raw, TimeText, Value, always, pb
+from manciple.wire.base import (
+    ApiObject,
+    Condition,
+    Int64,
+    ObjectMeta,
+    QuantityText,
+    Raw,
+    TimeText,
+    Value,
+    always,
+    aside,
+    pb,
+)
 
 # What is asked for ----------------------------------------------------------------------------------------------------
 
@@ -182,11 +195,18 @@ class AllocationResult(Value):
 
     node_selector: the nodes on which the devices are available; every node without one.
     allocation_timestamp: when they were given.
+
+    Kept aside for claims that a driver's controller allocates (`claims.classic`). controller_name: the driver that
+    allocated, and has to deallocate; empty where the scheduler did. resource_handles: for the node plugins of drivers,
+    one for each driver. shareable: several pods may use the claim at once.
     """
 
     devices: Annotated[DeviceAllocationResult, pb(1)] = DeviceAllocationResult()
     node_selector: Annotated[NodeSelector | None, pb(3)] = None
     allocation_timestamp: Annotated[TimeText | None, pb(5, encoding="time")] = None
+    controller_name: str = aside("controllerName", "")
+    resource_handles: tuple[ResourceHandle, ...] = aside("resourceHandles", ())
+    shareable: bool = aside("shareable", False)
 
 
 class NetworkDeviceData(Value):
@@ -248,20 +268,34 @@ class ResourceClaimConsumerReference(Value):
 
 
 class ResourceClaimSpec(Value):
-    """What is asked for. Immutable."""
+    """What is asked for. Immutable.
+
+    Kept aside for claims that a driver's controller allocates (`claims.classic`). controller_name: the driver, in the
+    later form. resource_class_name, parameters_ref and allocation_mode: the whole spec, in the form of v1alpha2.
+    """
 
     devices: Annotated[DeviceClaim, pb(1)] = DeviceClaim()
+    controller_name: str = aside("controllerName", "")
+    resource_class_name: str = aside("resourceClassName", "")
+    parameters_ref: ResourceClaimParametersReference | None = aside("parametersRef", None)
+    allocation_mode: str = aside("allocationMode", "")
 
 
 class ResourceClaimStatus(Value):
     """What was given, who may use it, and what the drivers report about it.
 
     reserved_for: who may use the devices; at most 256. An allocated claim that is reserved for nobody is deallocated.
+
+    Kept aside for claims that a driver's controller allocates (`claims.classic`). deallocation_requested: that driver
+    is to deallocate; until then nobody else may use the claim. driver_name: what v1alpha2 says of the driver while
+    there is no allocation; with one it is the allocation's controller_name.
     """
 
     allocation: Annotated[AllocationResult | None, pb(1)] = None
     reserved_for: Annotated[tuple[ResourceClaimConsumerReference, ...], pb(2, merge_key="uid")] = ()
     devices: Annotated[tuple[AllocatedDeviceStatus, ...], pb(4, list_keys="driver,device,pool,shareID")] = ()
+    deallocation_requested: bool = aside("deallocationRequested", False)
+    driver_name: str = aside("driverName", "")
 
 
 class ResourceClaim(ApiObject):

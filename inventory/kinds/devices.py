@@ -11,8 +11,9 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
+from inventory.classic.values import NamedResourcesResources
 from inventory.kinds.nodes import NodeSelector
-from manciple.wire.base import ApiObject, Condition, Int64, QuantityText, Raw, TimeText, Value, always, pb
+from manciple.wire.base import ApiObject, Condition, Int64, QuantityText, Raw, TimeText, Value, always, aside, pb
 
 # Classes --------------------------------------------------------------------------------------------------------------
 
@@ -63,11 +64,14 @@ class DeviceClassSpec(Value):
 
     selectors: all must hold; at most 32. config: passed to the drivers, ignored by the allocator; at most 32.
     extended_resource_name: the name by which containers may request these devices among their resources.
+
+    Kept aside. suitable_nodes: the only nodes for pods whose claims a driver's controller has yet to allocate.
     """
 
     selectors: Annotated[tuple[DeviceSelector, ...], pb(1)] = ()
     config: Annotated[tuple[DeviceClassConfiguration, ...], pb(2)] = ()
     extended_resource_name: Annotated[str | None, pb(4)] = None
+    suitable_nodes: NodeSelector | None = aside("suitableNodes", None)
 
 
 class DeviceClass(ApiObject):
@@ -306,6 +310,8 @@ class ResourceSliceSpec(Value):
     consume counters. shared_counters: at most 8; such a slice has no devices.
     partition_type_attribute: the attribute by which partitions are counted in a pool's status.
     skip_node_operations: what a node need not ask the driver for: NodePrepareResources, NodeUnprepareResources or "*".
+
+    Kept aside. named_resources: the devices as v1alpha2 put them, where that says more than the devices do.
     """
 
     driver: Annotated[str, pb(1)] = ""
@@ -318,6 +324,7 @@ class ResourceSliceSpec(Value):
     shared_counters: Annotated[tuple[CounterSet, ...], pb(8)] = ()
     partition_type_attribute: Annotated[str | None, pb(9)] = None
     skip_node_operations: Annotated[tuple[str, ...], pb(10)] = ()
+    named_resources: NamedResourcesResources | None = aside("namedResources", None)
 
 
 class ResourceSlice(ApiObject):

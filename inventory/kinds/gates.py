@@ -4,7 +4,7 @@ A feature that is off: its fields are dropped when an object is created, and kep
 (`inventory.kinds.gated_fields`); the allocator gives nothing by it. So a gate can be turned off and on again while pods
 run. A gate that Kubernetes locks cannot be turned off.
 Source: pkg/features/kube_features.go of Kubernetes 1.36. One default is ours: DeviceTaintRules are served, so their
-gate is on.
+gate is on. DRAControlPlaneController is Kubernetes 1.31's; the two drafts never had a gate there.
 """
 
 from __future__ import annotations
@@ -30,10 +30,15 @@ class Gate:
     needs: tuple[str, ...] = ()
 
 
+#: KEP-3063: claims that a driver's controller allocates.
+CONTROL_PLANE_CONTROLLER = "DRAControlPlaneController"
+
 KNOWN: Mapping[str, Gate] = MappingProxyType(
     {
         "DRAAdminAccess": Gate("GA", True, locked=True),
+        "DRAClaimsDraft": Gate("ALPHA", False, needs=("DRAControlPlaneController",)),
         "DRAConsumableCapacity": Gate("BETA", True),
+        "DRAControlPlaneController": Gate("ALPHA", False),
         "DRADeviceBindingConditions": Gate("BETA", True, needs=("DRAResourceClaimDeviceStatus",)),
         "DRADeviceTaintRules": Gate("BETA", True, needs=("DRADeviceTaints",)),
         "DRADeviceTaints": Gate("BETA", True),
@@ -46,6 +51,7 @@ KNOWN: Mapping[str, Gate] = MappingProxyType(
         "DRAResourceClaimGranularStatusAuthorization": Gate("BETA", True, needs=("DRAResourceClaimDeviceStatus",)),
         "DRAResourcePoolStatus": Gate("ALPHA", False),
         "DRASchedulerFilterTimeout": Gate("BETA", True),
+        "DRAStructuredParametersDraft": Gate("ALPHA", False),
         "DRAWorkloadResourceClaims": Gate("ALPHA", False, needs=("GenericWorkload",)),
         "DynamicResourceAllocation": Gate("GA", True, locked=True),
         "GangScheduling": Gate("ALPHA", False, needs=("GenericWorkload",)),

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
+from inventory.classic import registration as classic
 from inventory.kinds import device_rules, gates, node_rules, slice_rules
 from inventory.kinds.conversion import CLASS_VERSIONS, RULE_VERSIONS, SLICE_VERSIONS
 from inventory.kinds.devices import (
@@ -185,7 +186,7 @@ DEVICE_CLASS = Kind(
     columns=DEFAULT_COLUMNS,
     generation_of=lambda device_class: device_class.spec,
     policy_of=lambda device_class: device_class.spec.extended_resource_name,
-    served_versions=CLASS_VERSIONS,
+    served_versions={**CLASS_VERSIONS, **classic.DEVICE_CLASS_VERSIONS},
     description="Devices that claims can request by name: selectors and configuration, set by an administrator.",
 )
 
@@ -291,4 +292,11 @@ NODE = Kind(
     description="A machine that runs pods, and what it has besides devices.",
 )
 
-KINDS: tuple[Kind, ...] = (DEVICE_CLASS, RESOURCE_SLICE, DEVICE_TAINT_RULE, RESOURCE_POOL_STATUS_REQUEST, NODE)
+KINDS: tuple[Kind, ...] = (
+    DEVICE_CLASS,
+    RESOURCE_SLICE,
+    DEVICE_TAINT_RULE,
+    RESOURCE_POOL_STATUS_REQUEST,
+    NODE,
+    *classic.KINDS,
+)

@@ -116,7 +116,9 @@ def _struct(type_: type[Value], structs: dict[str, Mapping[str, CelType]]) -> Ce
     name = schema_name(type_)
     if name not in structs:
         structs[name] = {}  # named before it is filled: types may refer to each other
-        structs[name] = {declared.name: _field(declared, structs) for declared in declarations(type_)}
+        structs[name] = {
+            declared.name: _field(declared, structs) for declared in declarations(type_) if not declared.aside
+        }
     return CelType(TypeKind.STRUCT, name)
 
 

@@ -240,7 +240,7 @@ def _table(
     """
     to_builtins, kind = codec.to_builtins, served.kind
     table = tables.table(
-        kind,
+        served.columns,
         [codec.decode_text(kind.type, text) for text in texts],
         now=now,
         include=cast("tables.IncludeObject", form.include_object),

@@ -295,7 +295,7 @@ def _kinds(group: str, version: str, dialect: schema.Dialect) -> Iterator[Served
     for one in registry.in_version(group, version):
         kind = one.kind
         described = kind.schema[0 if dialect == "v3" else 1] if kind.schema else None
-        yield ServedKind(group, version, kind.kind, kind.type, described, kind.list_kind)
+        yield ServedKind(group, version, kind.kind, one.shape, described, kind.list_kind)
 
 
 class _Writer:

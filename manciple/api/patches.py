@@ -64,7 +64,7 @@ class Patch:
             named = f"({decoded.object.metadata.name}) does not match the name on the URL ({old.metadata.name})"
             raise BadRequest(f"the name of the object {named}")
         self.warnings = tuple(decoded.warnings)
-        return decoded.object
+        return self.served.completed(decoded.object, old)
 
     def _decoded(self, patched: dict[str, Any]) -> codec.Decoded:
         """Raises: BadRequest; of kinds that no type declares Invalid, as upstream says it of all JSON patches."""
@@ -99,7 +99,7 @@ def read(served: Served, body: bytes, *, media: str, strictness: Strictness) -> 
     formats: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         JSON_PATCH: lambda document: patch.json_patch(document, content),
         MERGE_PATCH: lambda document: patch.merge_patch(document, content),
-        STRATEGIC_MERGE_PATCH: lambda document: patch.strategic_merge_patch(document, content, served.kind.type),
+        STRATEGIC_MERGE_PATCH: lambda document: patch.strategic_merge_patch(document, content, served.shape),
     }
     return Patch(served, formats[media], strictness)
 

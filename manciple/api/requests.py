@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, cast
 
@@ -137,12 +137,12 @@ class WriteOptions(Value):
     force: bool = False
 
 
-def list_options(kind: Kind, query: Mapping[str, str], *, watch: bool = False) -> ListOptions:
+def list_options(served: Served, query: Mapping[str, str], *, watch: bool = False) -> ListOptions:
     """Raises: BadRequest for unreadable values and unknown field labels, Invalid for options that contradict."""
     initial = query.get("sendInitialEvents")
     options = ListOptions(
         labels=_label_selector(query.get("labelSelector", "")),
-        fields=_field_selector(kind, query.get("fieldSelector", "")),
+        fields=_field_selector(served, query.get("fieldSelector", "")),
         limit=max(_integer(query, "limit") or 0, 0),
         continue_token=query.get("continue", ""),
         resource_version=query.get("resourceVersion", ""),
@@ -224,16 +224,21 @@ def _label_selector(text: str) -> ParsedLabelSelector:
         raise BadRequest(f"unable to parse labelSelector: {error}") from error
 
 
-def _field_selector(kind: Kind, text: str) -> FieldSelector:
+def _field_selector(served: Served, text: str) -> FieldSelector:
     try:
         selector = parse_field_selector(text)
     except ValueError as error:
         raise BadRequest(f"unable to parse fieldSelector: {error}") from error
-    known = {"metadata.name", "metadata.namespace", *kind.selectable(kind.type())}
+    kind = served.kind
+    own = served.conversion.selectable if served.conversion else {}
+    known = {"metadata.name", "metadata.namespace", *(own or kind.selectable(kind.type()))}
     for requirement in selector.requirements:
         if requirement.field not in known:
             raise BadRequest(f"field label not supported: {requirement.field}")
-    return selector
+    if not own:
+        return selector
+    requirements = (replace(one, field=own.get(one.field, one.field)) for one in selector.requirements)
+    return FieldSelector(tuple(requirements))
 
 
 def revision(text: str) -> int:
@@ -330,8 +335,21 @@ def decode_document(served: Served, document: Any, *, strictness: Strictness) ->
             raise BadRequest(
                 f"the API version in the data ({given}) does not match the expected API version ({served.api_version})"
             )
+        if served.conversion.shaped:
+            return _decode_shaped(served, {**document, "apiVersion": given}, strictness=strictness)
         document = served.to_storage({**document, "apiVersion": given})
     return codec.decode_document(served.kind, document, strictness=strictness)
+
+
+def _decode_shaped(served: Served, document: dict[str, Any], *, strictness: Strictness) -> Decoded:
+    """A document of a version with a shape of its own: what is wrong with it is told in the words of that shape."""
+    if document.get("kind", served.kind.kind) != served.kind.kind:
+        return codec.decode_document(served.kind, document | {"apiVersion": served.kind.api_version}, strictness="Warn")
+    checked, warnings = codec.checked_document(
+        served.message_type, document, api_version=served.api_version, strictness=strictness
+    )
+    decoded = codec.decode_document(served.kind, served.to_storage(checked), strictness="Ignore", asides=True)
+    return Decoded(decoded.object, warnings)
 
 
 def decode_delete_options(body: bytes, content_type: str) -> DeleteOptions | None:

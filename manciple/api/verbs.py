@@ -190,7 +190,7 @@ def _named(obj: Any) -> Any:
 def _create(write: Write) -> Any:
     """Raises: Invalid, AlreadyExists, and what checks and rules raise."""
     kind, obj, uid = write.kind, write.new, str(uuid4())
-    refuse_wrong(kind, obj, kind.validate_create(obj))
+    refuse_wrong(kind, obj, kind.create_rule(first_stage.version())(obj))
     seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
     first_stage.ask_checks(replace(write, new=seen))
     made = objects.write(
@@ -214,8 +214,11 @@ def update(
     subresource: str = "",
     manager: str = "",
     dry_run: bool = False,
+    complete: Callable[[Any, Any], Any] = lambda new, _old: new,
 ) -> WriteAnswer:
     """Replace an object (or the part of it that `subresource` owns). `manager` is who owns changed fields then.
+
+    complete: (new, old) -> new with what the client could not say in its version.
 
     Raises: BadRequest, Invalid, NotFound, Conflict.
     """
@@ -228,7 +231,7 @@ def update(
         raise Invalid.of(kind=kind.plural, group=kind.group, name=name, errors=[wrong])  # upstream names the plural
     return modify(
         kind,
-        lambda _old: wanted,
+        lambda old: complete(wanted, old),
         namespace=namespace,
         name=name,
         identity=identity,
@@ -398,7 +401,7 @@ def successor(kind: Kind, new: Any, old: Any, *, subresource: str = "") -> Any:
     inheriting = _inheriting(kind, new, old)
     rules: Any = kind.subresources[subresource] if subresource else kind
     prepared = rules.prepare_update(inheriting, old)
-    refuse_wrong(kind, prepared, rules.validate_update(prepared, old))
+    refuse_wrong(kind, prepared, kind.update_rule(first_stage.version(), subresource)(prepared, old))
     return prepared
 
 
@@ -413,12 +416,8 @@ def placed(kind: Kind, obj: Any, *, namespace: str, name: str = "") -> Any:
         raise BadRequest(f"the name of the object ({meta.name}) does not match the name on the URL ({name})")
     if meta.namespace == namespace and obj.kind == kind.kind and obj.api_version == kind.api_version:
         return obj
-    return structs.replace(
-        obj,
-        api_version=kind.api_version,
-        kind=kind.kind,
-        metadata=structs.replace(meta, namespace=namespace),
-    )
+    here = structs.replace(meta, namespace=namespace)
+    return structs.replace(obj, api_version=kind.api_version, kind=kind.kind, metadata=here)
 
 
 def refuse_wrong(kind: Kind, obj: ApiObject, errors: Sequence[FieldError]) -> None:

@@ -179,7 +179,7 @@ class ResourceView(ApiView):
         return _shaped(self.served, stored.text, form)
 
     def _list(self, form: Form) -> HttpResponse:
-        wanted = requests.list_options(self.kind, self.http.GET)
+        wanted = requests.list_options(self.served, self.http.GET)
         page = verbs.list_page(self.kind, namespace=self.where.namespace, options=wanted)
         return _finished(answers.list_text(self.served, page, form, now=time.time()), form)
 
@@ -232,6 +232,7 @@ class ResourceView(ApiView):
             subresource=self.where.subresource,
             manager=_manager(self.http, wanted),
             dry_run=wanted.dry_run,
+            complete=self.served.completed,
         )
         return self._object(written.object, form, code=201 if written.created else 200, warnings=decoded.warnings)
 
@@ -304,7 +305,7 @@ class ResourceView(ApiView):
         return self._object(deletion.object, form, code=code)
 
     def _delete_collection(self, request: Request, wanted: DeleteOptions, form: Form) -> HttpResponse:
-        selected = requests.list_options(self.kind, self.http.GET)
+        selected = requests.list_options(self.served, self.http.GET)
         page = verbs.delete_all(
             self.kind,
             namespace=self.where.namespace,

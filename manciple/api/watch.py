@@ -162,7 +162,7 @@ def read_request(scope: Scope) -> WatchRequest:
     if path is None or served is None or path.subresource:
         raise unknown_path()
     query = query_of(scope)
-    options = list_options(served.kind, query, watch=True)
+    options = list_options(served, query, watch=True)
     return WatchRequest(
         path=path,
         served=served,

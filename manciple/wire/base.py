@@ -48,6 +48,9 @@ TimeText = str
 #: Where OpenAPI names the types of this module; every module that declares values has a PACKAGE.
 PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
 
+#: What the names of fields begin with that are stored and that not every version shows (`aside`).
+ASIDE = "~"
+
 #: As a merge_key: the list holds scalars and a strategic merge patch adds to it (patchStrategy=merge without a key).
 MERGE_SCALARS = "*"
 
@@ -73,7 +76,13 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
 
 def pb(
-    number: int, *, encoding: str = "", merge_key: str = "", retain_keys: bool = False, list_keys: str = ""
+    number: int,
+    *,
+    encoding: str = "",
+    merge_key: str = "",
+    retain_keys: bool = False,
+    list_keys: str = "",
+    within: int = 0,
 ) -> msgspec.Meta:
     """The protobuf field number of an annotated field, and how its list is merged.
 
@@ -85,6 +94,7 @@ def pb(
     MERGE_SCALARS, merges a list of scalars as a set).
     `retain_keys`: a patch of one element lists all fields it is to keep (patchStrategy=retainKeys).
     `list_keys`: the list-map-keys of server-side apply where they differ from the merge key, comma separated.
+    `within`: the number of the message that protobuf nests it in, of a field that stands among the others in JSON.
     """
     return msgspec.Meta(
         extra={
@@ -93,6 +103,7 @@ def pb(
             "merge_key": merge_key,
             "retain_keys": retain_keys,
             "list_keys": list_keys,
+            "within": (within,) if within else (),
         }
     )
 
@@ -100,6 +111,15 @@ def pb(
 def always(zero: Field) -> Field:
     """The default of a field that is served even when it is zero, as Go does without `omitempty`."""
     return msgspec.field(default_factory=lambda: zero)
+
+
+def aside(name: str, default: Field) -> Field:
+    """A field that is stored with the object and belongs to some of its versions only.
+
+    The others neither show nor lose it: to their clients it is unknown, OpenAPI does not describe it, protobuf has no
+    number for it, and a write through them leaves it as it is (`manciple.wire.registry.Conversion`).
+    """
+    return msgspec.field(default=default, name=f"{ASIDE}{name}")
 
 
 def timestamp(moment: datetime) -> str:
@@ -290,6 +310,7 @@ class Declaration:
     merge_key: str = ""
     retain_keys: bool = False
     list_keys: tuple[str, ...] = ()
+    aside: bool = False  # only some versions show it
 
 
 @cache
@@ -319,13 +340,14 @@ def _declaration(field: inspect.Field, embedded: tuple[int, ...]) -> Declaration
         attribute=field.name,
         name=field.encode_name,
         number=extra.get("pb", 0),
-        embedded=embedded,
+        embedded=embedded or extra.get("within", ()),
         encoding=extra.get("encoding", ""),
         shape=shape_of(field.type),
         default=_default(field),
         merge_key=merge_key,
         retain_keys=extra.get("retain_keys", False),
         list_keys=tuple(keys.split(",")) if keys else (),
+        aside=field.encode_name.startswith(ASIDE),
     )
 
 

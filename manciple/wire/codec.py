@@ -99,8 +99,8 @@ def read_protobuf(type_: type[ApiObject], body: bytes) -> Any:
     return {**document, "apiVersion": envelope.api_version, "kind": envelope.kind}
 
 
-def decode_document(kind: Kind, document: Any, *, strictness: Strictness) -> Decoded:
-    """The object in a document of builtins. Raises: BadRequest."""
+def decode_document(kind: Kind, document: Any, *, strictness: Strictness, asides: bool = False) -> Decoded:
+    """The object in a document of builtins. asides: as for `normalize`. Raises: BadRequest."""
     head = document if isinstance(document, dict) else {}
     if kind.is_open and head.get("kind", kind.kind) != kind.kind:
         wrong = invalid("kind", head["kind"], f"must be {kind.kind}")
@@ -110,8 +110,18 @@ def decode_document(kind: Kind, document: Any, *, strictness: Strictness) -> Dec
     prefix = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
     if kind.is_open:
         return _decode_open(kind, document, strictness=strictness, prefix=prefix)
-    value, warnings = _decode_checked(kind.type, document, strictness=strictness, prefix=prefix)
+    value, warnings = _decode_checked(kind.type, document, strictness=strictness, prefix=prefix, asides=asides)
     return Decoded(_identified(kind, value), warnings)
+
+
+def checked_document(
+    type_: type[ApiObject], document: Any, *, api_version: str, strictness: Strictness
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A document of a version that has a type of its own, fit for it; what to warn of. Raises: BadRequest."""
+    name, version = type_.__name__, api_version.rpartition("/")[2]
+    prefix = f'{name} in version "{version}" cannot be handled as a {name}'
+    value, warnings = _decode_checked(type_, document, strictness=strictness, prefix=prefix)
+    return to_builtins(value), warnings
 
 
 def decode_body(type_: type[V], body: bytes, *, content_type: str, strictness: Strictness = "Ignore") -> V:
@@ -147,8 +157,8 @@ def decode_value(type_: type[V], raw: Any) -> V:
     """
     if type_ is OpenObject:
         return cast("V", _open_object(dict(raw)))
-    name = getattr(type_, "__name__", str(type_))
-    return _decode_checked(type_, raw, strictness="Ignore", prefix=f"the document cannot be handled as a {name}")[0]
+    prefix = f"the document cannot be handled as a {getattr(type_, '__name__', str(type_))}"
+    return _decode_checked(type_, raw, strictness="Ignore", prefix=prefix, asides=True)[0]
 
 
 def decode_fitted(kind: Kind, raw: dict[str, Any]) -> Any:
@@ -211,10 +221,12 @@ def _identified(kind: Kind, value: ApiObject) -> ApiObject:
     return structs.replace(value, api_version=kind.api_version, kind=kind.kind)
 
 
-def _decode_checked(type_: type[V], document: Any, *, strictness: Strictness, prefix: str) -> tuple[V, tuple[str, ...]]:
+def _decode_checked(
+    type_: type[V], document: Any, *, strictness: Strictness, prefix: str, asides: bool = False
+) -> tuple[V, tuple[str, ...]]:
     findings = Findings()
     _decoder(cast("Any", type_))
-    fitted = normalize(type_, document, findings)
+    fitted = normalize(type_, document, findings, asides=asides)
     unknown = findings.strict if strictness == "Strict" else []
     strictly = [f"strict decoding error: {', '.join(unknown)}"] if unknown else []
     if findings.wrong or strictly:
@@ -326,31 +338,32 @@ _JSON_NAMES: tuple[tuple[Any, str], ...] = (
 )
 
 
-def normalize(type_: Any, document: Any, findings: Findings) -> Any:
+def normalize(type_: Any, document: Any, findings: Findings, *, asides: bool = False) -> Any:
     """`document` fit for `msgspec.convert(..., type_)`, unless `findings` tells of something wrong afterwards.
 
     type_: a `Value` subclass, or a dict or tuple of them. Only the range of an integer is left for the conversion to
-    check.
+    check. asides: fields that only some versions show are known.
     """
-    return _of_type(type_)(document, "", findings)
+    return _of_type(type_, asides)(document, "", findings)
 
 
 @cache
-def _of_type(type_: Any) -> Normalizer:
+def _of_type(type_: Any, asides: bool) -> Normalizer:
     if isinstance(type_, type) and issubclass(type_, Value):
-        return _value(type_)
-    return _contained(shape_of(inspect.type_info(type_)), "")
+        return _value(type_, asides)
+    return _contained(shape_of(inspect.type_info(type_)), "", asides)
 
 
 @cache
-def _value(type_: type[Value]) -> Normalizer:
+def _value(type_: type[Value], asides: bool) -> Normalizer:
     members: dict[str, Normalizer] = {}
 
     def normalize_value(raw: Any, path: str, findings: Findings) -> Any:
         if not isinstance(raw, dict):
             return findings.mismatch(raw, path, type_.__name__)
         if not members:  # filled on first use, because types may contain themselves
-            members.update({declared.name: _member(declared) for declared in declarations(type_)})
+            known = (declared for declared in declarations(type_) if asides or not declared.aside)
+            members.update({declared.name: _member(declared, asides) for declared in known})
         fitted = {}
         repeated = _report_repeated(raw, path, findings)
         for key, item in raw.items():
@@ -377,12 +390,12 @@ def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _member(declared: Declaration) -> Normalizer:
-    return _contained(declared.shape, declared.encoding)
+def _member(declared: Declaration, asides: bool) -> Normalizer:
+    return _contained(declared.shape, declared.encoding, asides)
 
 
-def _contained(shape: Shape, encoding: str) -> Normalizer:
-    element = _element(shape, encoding)
+def _contained(shape: Shape, encoding: str, asides: bool) -> Normalizer:
+    element = _element(shape, encoding, asides)
     zero = {"quantity": "0", "strings": ()}.get(encoding, _ZEROS.get(shape.element, {}))
 
     def normalize_list(raw: Any, path: str, findings: Findings) -> Any:
@@ -402,9 +415,9 @@ def _contained(shape: Shape, encoding: str) -> Normalizer:
 _ZEROS: dict[type, Any] = {str: "", int: 0, bool: False, object: None}
 
 
-def _element(shape: Shape, encoding: str) -> Normalizer:
+def _element(shape: Shape, encoding: str, asides: bool) -> Normalizer:
     if issubclass(shape.element, Value):
-        return _value(shape.element)
+        return _value(shape.element, asides)
     return _SCALARS.get(encoding) or _PLAIN[shape.element]
 
 

@@ -6,18 +6,24 @@ them from `AppConfig.ready()`. The API and the store look kinds up here; they ne
 The store knows one version of every document (`kind.version`). A kind may be served under others as well
 (`kind.served_versions`, `Served`); then what comes in is converted to the stored version before anything looks at it,
 and what goes out is converted last. Everything in between sees stored objects only.
+
+A version may have no place for something that another one has. Such fields are stored with the object (`base.aside`)
+and neither shown nor lost: what a version has no place for is taken over from the stored object when it is written
+through that version (`Served.completed`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import orjson
+from msgspec.structs import replace
 
-from manciple.wire.base import ApiObject, OpenObject
+from manciple.wire.base import ASIDE, ApiObject, OpenObject, Value, declarations
 from manciple.wire.errors import FieldError
 from manciple.wire.field_sets import Splitting
 
@@ -69,6 +75,22 @@ class Projection:
     write: Callable[[Any, dict[str, Any]], Any]
 
 
+#: Where a field stands, by its attributes or by its names in JSON, from the object down; never within a list.
+Place = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRules:
+    """The rules of a version that are other than those of the stored one. All are given stored objects; the paths of
+    what they find are those of their version.
+    """
+
+    validate_create: ValidateCreate
+    validate_update: ValidateUpdate
+    #: subresource -> its rule
+    subresources: Mapping[str, ValidateUpdate] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
     """How documents of another served version become those of the storage version, and back.
@@ -84,6 +106,19 @@ class Conversion:
     type: type[ApiObject] | None = None
     #: documents that were stored after this revision are answered as they are; None where none is
     verbatim_after: int | None = None
+    #: whether clients find the version
+    is_served: Callable[[], bool] = lambda: True
+    #: its documents have the shape of `type`, not that of the stored version: bodies are checked and OpenAPI is written
+    #: by it
+    shaped: bool = False
+    #: what of a stored object the version has no place for; None: what is kept aside, all of it
+    keeps: tuple[Place, ...] | None = None
+    #: None: those of the kind
+    rules: VersionRules | None = None
+    #: of `kubectl get`, over stored objects; () where they are those of the kind
+    columns: tuple[Column, ...] = ()
+    #: its own names of fields that objects can be listed by -> the kind's
+    selectable: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +183,23 @@ class Kind:
     #: what every client is warned of who uses the version
     deprecation: str = ""
 
+    def create_rule(self, version: str) -> ValidateCreate:
+        """What judges an object that is created through `version`."""
+        rules = self._rules_of(version)
+        return rules.validate_create if rules else self.validate_create
+
+    def update_rule(self, version: str, subresource: str = "") -> ValidateUpdate:
+        """What judges an object, or the part that `subresource` owns, that is replaced through `version`."""
+        rules = self._rules_of(version)
+        if not subresource:
+            return rules.validate_update if rules else self.validate_update
+        own = rules.subresources.get(subresource) if rules else None
+        return own or self.subresources[subresource].validate_update
+
+    def _rules_of(self, version: str) -> VersionRules | None:
+        conversion = self.served_versions.get(version)
+        return conversion.rules if conversion else None
+
     @property
     def listed_as(self) -> str:
         """The kind of its lists."""
@@ -177,28 +229,114 @@ class Served:
         """The type whose field numbers the version's protobuf bodies have."""
         return (self.conversion and self.conversion.type) or self.kind.type
 
+    @property
+    def shape(self) -> type[ApiObject]:
+        """The type by which OpenAPI describes the version and its patches are merged."""
+        return self.message_type if self.conversion and self.conversion.shaped else self.kind.type
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return (self.conversion and self.conversion.columns) or self.kind.columns
+
+    @property
+    def is_served(self) -> bool:
+        return self.kind.is_served() and (self.conversion is None or self.conversion.is_served())
+
+    @property
+    def hides_asides(self) -> bool:
+        """Whether the version shows nothing of what is kept aside."""
+        return self.conversion is None or self.conversion.keeps is None
+
     def text(self, stored_text: str, revision: int = 0) -> str:
         """A stored document's text as this version answers it. revision: of the document, where it is known."""
         if self.conversion is None:
+            if _ASIDE_IN_TEXT not in stored_text or not asides(self.kind.type):
+                return stored_text
+        elif self.conversion.verbatim_after is not None and revision > self.conversion.verbatim_after:
             return stored_text
-        if self.conversion.verbatim_after is not None and revision > self.conversion.verbatim_after:
-            return stored_text
-        return orjson.dumps(self.conversion.from_storage(orjson.loads(stored_text))).decode()
+        return orjson.dumps(self.document(orjson.loads(stored_text))).decode()
 
     def document(self, stored_document: dict[str, Any]) -> dict[str, Any]:
         """A stored document as this version answers it."""
+        if self.hides_asides:
+            stored_document = self._without_asides(stored_document)
         return self.conversion.from_storage(stored_document) if self.conversion else stored_document
 
     def to_storage(self, document: dict[str, Any]) -> dict[str, Any]:
-        """A document of this version as the store knows it."""
+        """A document of this version as the store knows it. What it says of fields aside under their stored names is
+        not the client's to say.
+        """
+        document = self._without_asides(document)
         return self.conversion.to_storage(document) if self.conversion else document
+
+    def completed(self, new: Any, old: Any) -> Any:
+        """What replaces the stored object `old`, with all of it that this version has no place for."""
+        if self.conversion is not None and self.conversion.keeps is not None:
+            places: Iterable[Place] = self.conversion.keeps
+        else:
+            places = (place.attributes for place in asides(self.kind.type))
+        for place in places:
+            new = _taken_over(new, old, place)
+        return new
+
+    def _without_asides(self, document: dict[str, Any]) -> dict[str, Any]:
+        for place in asides(self.kind.type):
+            document = _without(document, place.names)
+        return document
 
 
 def versions_of(kind: Kind) -> Iterator[Served]:
-    """The stored version first: clients prefer what is named first."""
+    """Those that clients find; the stored version first: clients prefer what is named first."""
     yield Served(kind, kind.version)
     for version, conversion in kind.served_versions.items():
-        yield Served(kind, version, conversion)
+        if conversion.is_served():
+            yield Served(kind, version, conversion)
+
+
+#: How a name begins in the text of a document that holds something aside.
+_ASIDE_IN_TEXT = f'"{ASIDE}'
+
+
+class Aside(NamedTuple):
+    """A field that is kept aside: by its attributes, by its names in JSON."""
+
+    attributes: Place
+    names: Place
+
+
+@cache
+def asides(type_: type[Value]) -> tuple[Aside, ...]:
+    """What objects of the type keep aside."""
+    found: list[Aside] = []
+    for declared in declarations(type_) if type_ is not OpenObject else ():
+        if declared.aside:
+            found.append(Aside((declared.attribute,), (declared.name,)))
+        elif not declared.shape.container and issubclass(declared.shape.element, Value):
+            below = asides(declared.shape.element)
+            found += (Aside((declared.attribute, *one[0]), (declared.name, *one[1])) for one in below)
+    return tuple(found)
+
+
+def _taken_over(new: Any, old: Any, place: Place) -> Any:
+    """`new` with what `old` has at `place`, where both have what it is a part of."""
+    attribute, *rest = place
+    has, had = getattr(new, attribute), getattr(old, attribute)
+    if rest and (has is None or had is None):
+        return new
+    part = _taken_over(has, had, tuple(rest)) if rest else had
+    return new if part is has else replace(new, **{attribute: part})
+
+
+def _without(document: dict[str, Any], names: Place) -> dict[str, Any]:
+    """A copy without what stands there; the same document where nothing does."""
+    name, *rest = names
+    if name not in document:
+        return document
+    if not rest:
+        return {key: value for key, value in document.items() if key != name}
+    part = document[name]
+    inner = _without(part, tuple(rest)) if isinstance(part, dict) else part
+    return document if inner is part else {**document, name: inner}
 
 
 class Added(Protocol):
@@ -235,7 +373,7 @@ class Registry:
             raise ValueError(f"{kind.resource} is registered twice")
         self._by_resource[kind.resource] = kind
         self._by_gvr[(kind.group, kind.version, kind.plural)] = kind
-        for served in versions_of(kind):
+        for served in (Served(kind, kind.version), *(Served(kind, *one) for one in kind.served_versions.items())):
             self._served[(kind.group, served.version, kind.plural)] = served
 
     def extend(self, added: Callable[[bool], Added]) -> None:
@@ -265,7 +403,7 @@ class Registry:
         place = (group, version, plural)
         found = self._served.get(place)
         if found is not None:
-            return found if found.kind.is_served() else None
+            return found if found.is_served else None
         return self._added(False).served.get(place) or self._added(True).served.get(place)
 
     def of_kind(self, group: str, version: str, kind: str) -> Kind | None:
@@ -297,7 +435,7 @@ class Registry:
         for kind in served:
             found[kind.group][kind.version] = None
         for kind in served:
-            found[kind.group].update(dict.fromkeys(kind.served_versions))
+            found[kind.group].update(dict.fromkeys(served.version for served in versions_of(kind)))
         for group, version, _plural in self._added(False).served:
             found.setdefault(group, {})[version] = None
         return {group: tuple(versions) for group, versions in found.items()}

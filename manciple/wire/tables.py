@@ -7,12 +7,12 @@ apimachinery/pkg/apis/meta/v1/types.go (Table), apimachinery/pkg/util/duration/d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from manciple.wire.base import ApiObject
-from manciple.wire.registry import Column, Kind
+from manciple.wire.registry import Column
 
 IncludeObject = Literal["None", "Metadata", "Object"]
 
@@ -86,7 +86,7 @@ AGE_COLUMN = Column(name="Age", description="How long ago the object was created
 DEFAULT_COLUMNS = (NAME_COLUMN, AGE_COLUMN)
 
 
-def column_definitions(kind: Kind) -> list[dict[str, Any]]:
+def column_definitions(columns: Sequence[Column]) -> list[dict[str, Any]]:
     """TableColumnDefinition documents, in order."""
     return [
         {
@@ -96,15 +96,20 @@ def column_definitions(kind: Kind) -> list[dict[str, Any]]:
             "description": column.description,
             "priority": column.priority,
         }
-        for column in kind.columns or DEFAULT_COLUMNS
+        for column in columns
     ]
 
 
 def row(
-    kind: Kind, obj: ApiObject, *, now: float, include: IncludeObject, document: Callable[[ApiObject], Any]
+    columns: Sequence[Column],
+    obj: ApiObject,
+    *,
+    now: float,
+    include: IncludeObject,
+    document: Callable[[ApiObject], Any],
 ) -> dict[str, Any]:
     """One TableRow. `document(obj)`: the whole document as JSON value, with kind and apiVersion."""
-    cells = [column.cell(obj, now) for column in kind.columns or DEFAULT_COLUMNS]
+    cells = [column.cell(obj, now) for column in columns]
     return {"cells": cells, "object": _row_object(obj, include, document)}
 
 
@@ -118,7 +123,7 @@ def _row_object(obj: ApiObject, include: IncludeObject, document: Callable[[ApiO
 
 
 def table(
-    kind: Kind,
+    columns: Sequence[Column],
     objects: Iterable[ApiObject],
     *,
     now: float,
@@ -127,11 +132,14 @@ def table(
     metadata: Mapping[str, Any] | None = None,
     headed: bool = True,
 ) -> dict[str, Any]:
-    """A Table as JSON value. metadata: the ListMeta; headed: false leaves the columns out (later events of a watch)."""
+    """A Table as JSON value. columns: DEFAULT_COLUMNS where there are none. metadata: the ListMeta; headed: false
+    leaves the columns out (later events of a watch).
+    """
+    columns = columns or DEFAULT_COLUMNS
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": dict(metadata or {}),
-        "columnDefinitions": column_definitions(kind) if headed else [],
-        "rows": [row(kind, obj, now=now, include=include, document=document) for obj in objects],
+        "columnDefinitions": column_definitions(columns) if headed else [],
+        "rows": [row(columns, obj, now=now, include=include, document=document) for obj in objects],
     }

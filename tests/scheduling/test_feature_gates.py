@@ -188,10 +188,13 @@ USES: dict[str, Use] = {
 }
 #: Those whose flow is another: what follows here, and what other tests are about.
 ELSEWHERE = {
+    "DRAClaimsDraft",
+    "DRAControlPlaneController",
     "DRAExtendedResource",
     "DRAResourceClaimGranularStatusAuthorization",
     "DRAResourcePoolStatus",
     "DRASchedulerFilterTimeout",
+    "DRAStructuredParametersDraft",
     "DRAWorkloadResourceClaims",
     "GangScheduling",
     "GenericWorkload",

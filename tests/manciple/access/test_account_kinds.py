@@ -217,5 +217,5 @@ def test_kubectl_shows_the_type_and_how_much_there_is() -> None:
         (SECRET, secret("Opaque", a="1", b="2"), ["it", "Opaque", 2, "0s"]),
         (CONFIG_MAP, config, ["it", 2, "0s"]),
     ):
-        shown = row(kind, stored(obj), now=1767225600.0, include="None", document=codec.to_builtins)
+        shown = row(kind.columns, stored(obj), now=1767225600.0, include="None", document=codec.to_builtins)
         assert shown["cells"] == told

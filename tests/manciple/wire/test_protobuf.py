@@ -12,12 +12,14 @@ from msgspec.structs import replace
 
 from claims.kinds.containers import Container, EphemeralContainer, HTTPGetAction, Probe, ProbeHandler
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import DeviceClaimConfiguration, ResourceClaim
+from claims.kinds.registration import RESOURCE_CLAIM
+from claims.kinds.resource_claims import DeviceClaimConfiguration
 from inventory.kinds.devices import Counter, CounterSet, DeviceAttribute, DeviceTaint, OpaqueDeviceConfiguration
 from manciple.wire import codec, protobuf
 from manciple.wire.base import ObjectMeta, ObjectReference, Value
 from manciple.wire.errors import BadRequest
 from manciple.wire.machinery import Binding, DeleteOptions, EventSeries, Preconditions
+from manciple.wire.registry import Kind, Served
 from manciple.wire.reviews import SelfSubjectAccessReview
 from manciple.wire.wireformat import Envelope, read_envelope, write_envelope
 from tests.manciple.wire.google_messages import message_class, unknown_fields
@@ -221,6 +223,11 @@ def test_random_envelopes_are_read_or_refused(data: bytes) -> None:
     assert read_envelope(write_envelope(envelope)) == envelope
 
 
+def as_clients_see(kind: Kind) -> Any:
+    """Every field set but what is kept aside."""
+    return codec.decode_value(kind.type, Served(kind, kind.version).document(codec.to_builtins(make_full(kind.type))))
+
+
 BODIES: dict[str, Value] = {
     "DeleteOptions": DeleteOptions(
         api_version="v1", kind="DeleteOptions", grace_period_seconds=0, preconditions=Preconditions(uid="u")
@@ -229,7 +236,7 @@ BODIES: dict[str, Value] = {
         api_version="v1", kind="Binding", metadata=ObjectMeta(name="p"), target=ObjectReference(kind="Node", name="n")
     ),
     "SelfSubjectAccessReview": replace(make_full(SelfSubjectAccessReview), kind="SelfSubjectAccessReview"),
-    "ResourceClaim": replace(make_full(ResourceClaim), kind="ResourceClaim"),
+    "ResourceClaim": replace(as_clients_see(RESOURCE_CLAIM), kind="ResourceClaim"),
 }
 
 

@@ -64,7 +64,7 @@ def made(include: IncludeObject = "None", *, headed: bool = True) -> dict[str, A
     node = stored(make_node("n1", unschedulable=True))
     metadata = {"resourceVersion": "7"}
     return tables.table(
-        NODE, [node], now=CREATED + 5, include=include, document=document, metadata=metadata, headed=headed
+        NODE.columns, [node], now=CREATED + 5, include=include, document=document, metadata=metadata, headed=headed
     )
 
 

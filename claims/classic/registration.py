@@ -1,0 +1,177 @@
+"""How the kinds of claims that drivers' controllers allocate are served: the two older versions of ResourceClaim and
+ResourceClaimTemplate, and PodSchedulingContext. PURE.
+
+All of it is served while gate DRAControlPlaneController is on; what is stored stays when it is off. Columns are those
+of `kubectl get` with Kubernetes 1.30 (pkg/printers/internalversion/printers.go).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from claims.classic import conversion, kinds, later, rules
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.classic.registration import is_on
+from inventory.kinds.conversion import STORAGE_VERSION, with_version
+from manciple.wire.base import ApiObject, status_metadata
+from manciple.wire.registry import Column, Conversion, Kind, Place, Subresource, VersionRules
+from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
+
+Document = dict[str, Any]
+
+
+def claim_state_1_30(claim: ResourceClaim, _now: float = 0) -> str:
+    """`pending`, `allocated,reserved`, `allocated,deallocating`, `deleted,allocated,reserved`, ..."""
+    deleted, status = claim.metadata.deletion_timestamp is not None, claim.status
+    states = ["deleted"] if deleted else []
+    if status.allocation is None:
+        return ",".join(states or ["pending"])
+    states.append("allocated")
+    if status.reserved_for:
+        states.append("reserved")
+    elif deleted or status.deallocation_requested:
+        states.append("deallocating")
+    return ",".join(states)
+
+
+def _asking_columns(spec_of: Callable[[Any], Any]) -> tuple[Column, ...]:
+    return (
+        Column(
+            name="ResourceClassName",
+            description="The class, which names the driver",
+            cell=lambda one, _now: spec_of(one).resource_class_name,
+        ),
+        Column(
+            name="AllocationMode",
+            description="WaitForFirstConsumer or Immediate",
+            cell=lambda one, _now: spec_of(one).allocation_mode,
+        ),
+    )
+
+
+CLAIM_COLUMNS = (
+    NAME_COLUMN,
+    *_asking_columns(lambda claim: claim.spec),
+    Column(
+        name="State",
+        description="A summary of the current state (allocated, pending, reserved, etc.).",
+        cell=claim_state_1_30,
+    ),
+    AGE_COLUMN,
+)
+TEMPLATE_COLUMNS = (NAME_COLUMN, *_asking_columns(lambda template: template.spec.spec), AGE_COLUMN)
+
+
+def _version(
+    version: str,
+    type_: type[ApiObject],
+    to_storage: Callable[[Document], Document],
+    from_storage: Callable[[Document], Document],
+    *,
+    keeps: tuple[Place, ...],
+    rules: VersionRules | None = None,
+    columns: tuple[Column, ...] = (),
+) -> Conversion:
+    return Conversion(
+        to_storage=lambda document: with_version(to_storage(document), STORAGE_VERSION),
+        from_storage=lambda document: with_version(from_storage(document), f"resource.k8s.io/{version}"),
+        type=type_,
+        shaped=True,
+        is_served=is_on,
+        keeps=keeps,
+        rules=rules,
+        columns=columns,
+    )
+
+
+CLAIM_VERSIONS: Mapping[str, Conversion] = {
+    "v1alpha3": _version(
+        "v1alpha3", later.ResourceClaim, later.claim_to_storage, later.claim_from_storage, keeps=later.KEPT
+    ),
+    "v1alpha2": _version(
+        "v1alpha2",
+        kinds.ResourceClaim,
+        conversion.claim_to_storage,
+        conversion.claim_from_storage,
+        keeps=conversion.KEPT,
+        rules=rules.CLAIM_RULES,
+        columns=CLAIM_COLUMNS,
+    ),
+}
+TEMPLATE_VERSIONS: Mapping[str, Conversion] = {
+    "v1alpha3": _version(
+        "v1alpha3",
+        later.ResourceClaimTemplate,
+        later.template_to_storage,
+        later.template_from_storage,
+        keeps=later.KEPT_OF_TEMPLATE,
+    ),
+    "v1alpha2": _version(
+        "v1alpha2",
+        kinds.ResourceClaimTemplate,
+        conversion.template_to_storage,
+        conversion.template_from_storage,
+        keeps=conversion.KEPT_OF_TEMPLATE,
+        rules=rules.TEMPLATE_RULES,
+        columns=TEMPLATE_COLUMNS,
+    ),
+}
+
+
+# Contexts -------------------------------------------------------------------------------------------------------------
+
+
+def create_context(new: kinds.PodSchedulingContext) -> kinds.PodSchedulingContext:
+    """What drivers say of it comes later."""
+    return replace(new, status=kinds.PodSchedulingContextStatus())
+
+
+def update_context(new: kinds.PodSchedulingContext, old: kinds.PodSchedulingContext) -> kinds.PodSchedulingContext:
+    return replace(new, status=old.status)
+
+
+def update_context_status(
+    new: kinds.PodSchedulingContext, old: kinds.PodSchedulingContext
+) -> kinds.PodSchedulingContext:
+    return replace(old, metadata=status_metadata(new.metadata, old.metadata), status=new.status)
+
+
+POD_SCHEDULING_CONTEXT = Kind(
+    group="resource.k8s.io",
+    version="v1alpha3",
+    kind="PodSchedulingContext",
+    plural="podschedulingcontexts",
+    singular="podschedulingcontext",
+    type=kinds.PodSchedulingContext,
+    is_served=is_on,
+    prepare_create=create_context,
+    prepare_update=update_context,
+    validate_create=rules.validate_context,
+    validate_update=rules.validate_context_update,
+    subresources={
+        "status": Subresource(
+            name="status",
+            prepare_update=update_context_status,
+            validate_update=rules.validate_context_status_update,
+        )
+    },
+    columns=(
+        NAME_COLUMN,
+        Column(
+            name="SelectedNode",
+            description="For which the drivers are to allocate",
+            cell=lambda one, _now: one.spec.selected_node,
+        ),
+        AGE_COLUMN,
+    ),
+    served_versions={
+        "v1alpha2": Conversion(
+            to_storage=lambda document: with_version(document, "resource.k8s.io/v1alpha3"),
+            from_storage=lambda document: with_version(document, "resource.k8s.io/v1alpha2"),
+        )
+    },
+    description="How a pod's scheduling goes on between the scheduler and the drivers of its claims.",
+)

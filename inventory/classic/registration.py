@@ -1,0 +1,106 @@
+"""The kinds of Kubernetes 1.30 that classes and their parameters are described by, as the API server serves them. PURE.
+
+Served while gate DRAControlPlaneController is on; what is stored stays when it is off. Columns are those of
+`kubectl get` with Kubernetes 1.30 (pkg/printers/internalversion/printers.go).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from inventory.classic import later, rules
+from inventory.classic.values import ResourceClaimParameters, ResourceClass, ResourceClassParameters
+from inventory.kinds import gates
+from inventory.kinds.conversion import STORAGE_VERSION, with_version
+from manciple.wire.registry import Column, Conversion, Kind
+from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
+
+GROUP, VERSION = "resource.k8s.io", "v1alpha2"
+
+
+def is_on() -> bool:
+    """Whether claims may be allocated by drivers' controllers."""
+    return gates.enabled(gates.CONTROL_PLANE_CONTROLLER)
+
+
+RESOURCE_CLASS = Kind(
+    group=GROUP,
+    version=VERSION,
+    kind="ResourceClass",
+    plural="resourceclasses",
+    singular="resourceclass",
+    namespaced=False,
+    type=ResourceClass,
+    is_served=is_on,
+    validate_create=rules.validate_class,
+    validate_update=rules.validate_class_update,
+    columns=(
+        NAME_COLUMN,
+        Column(name="DriverName", description="The driver that allocates", cell=lambda one, _now: one.driver_name),
+        AGE_COLUMN,
+    ),
+    description="Which driver allocates what claims ask for through the class, and with which parameters.",
+)
+
+
+def _generated_from(one: ResourceClaimParameters | ResourceClassParameters, _now: float) -> str:
+    origin = one.generated_from
+    return f"{origin.kind}.{origin.api_group} {origin.name}" if origin else ""
+
+
+_PARAMETERS_COLUMNS = (
+    NAME_COLUMN,
+    Column(name="GeneratedFrom", description="The vendor's object that it was made of", cell=_generated_from),
+    AGE_COLUMN,
+)
+
+RESOURCE_CLAIM_PARAMETERS = Kind(
+    group=GROUP,
+    version=VERSION,
+    kind="ResourceClaimParameters",
+    plural="resourceclaimparameters",
+    singular="resourceclaimparameters",
+    type=ResourceClaimParameters,
+    is_served=is_on,
+    validate_create=rules.validate_claim_parameters,
+    validate_update=rules.validate_claim_parameters_update,
+    columns=_PARAMETERS_COLUMNS,
+    description="What a claim with structured parameters asks for.",
+)
+
+RESOURCE_CLASS_PARAMETERS = Kind(
+    group=GROUP,
+    version=VERSION,
+    kind="ResourceClassParameters",
+    plural="resourceclassparameters",
+    singular="resourceclassparameters",
+    type=ResourceClassParameters,
+    is_served=is_on,
+    validate_create=rules.validate_class_parameters,
+    validate_update=rules.validate_class_parameters_update,
+    columns=_PARAMETERS_COLUMNS,
+    description="What a class with structured parameters adds to each of its claims.",
+)
+
+KINDS: tuple[Kind, ...] = (RESOURCE_CLASS, RESOURCE_CLAIM_PARAMETERS, RESOURCE_CLASS_PARAMETERS)
+
+
+def _class_to_storage(document: dict[str, Any]) -> dict[str, Any]:
+    return with_version(later.class_to_storage(document), STORAGE_VERSION)
+
+
+def _class_from_storage(document: dict[str, Any]) -> dict[str, Any]:
+    return with_version(later.class_from_storage(document), "resource.k8s.io/v1alpha3")
+
+
+DEVICE_CLASS_VERSIONS: Mapping[str, Conversion] = {
+    "v1alpha3": Conversion(
+        to_storage=_class_to_storage,
+        from_storage=_class_from_storage,
+        type=later.DeviceClass,
+        shaped=True,
+        is_served=is_on,
+        keeps=(),
+    )
+}

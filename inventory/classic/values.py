@@ -1,0 +1,262 @@
+"""What resource.k8s.io/v1alpha2 of Kubernetes 1.30 says of classes, parameters and named resources. PURE.
+
+A ResourceClass names the driver that allocates what claims ask for through it, and where to find its parameters: an
+object of the vendor's, or, with structured parameters, the ResourceClassParameters and ResourceClaimParameters that
+the vendor's controller made of such an object. A ResourceSlice lists a driver's instances by name.
+Source: k8s.io/api/resource/v1alpha2 of Kubernetes 1.30 (types.go, namedresources.go).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from inventory.kinds.nodes import NodeSelector
+from manciple.wire.base import ApiObject, Int64, QuantityText, Raw, Value, always, pb
+
+PACKAGE = "io.k8s.api.resource.v1alpha2"
+
+# Named resources ------------------------------------------------------------------------------------------------------
+
+
+class NamedResourcesIntSlice(Value):
+    """Several numbers.
+
+    ints: the numbers.
+    """
+
+    ints: Annotated[tuple[Int64, ...], pb(1)] = always(())
+
+
+class NamedResourcesStringSlice(Value):
+    """Several texts.
+
+    strings: the texts.
+    """
+
+    strings: Annotated[tuple[str, ...], pb(1)] = always(())
+
+
+class NamedResourcesAttribute(Value):
+    """One attribute of an instance. Exactly one value is set.
+
+    name: unique in the instance; a DNS subdomain. quantity: an amount. bool_value: a boolean. int_value: a number.
+    int_slice: several numbers. string_value: a string. string_slice: several strings. version_value: a semantic version
+    (semver.org 2.0.0).
+    """
+
+    name: Annotated[str, pb(1)] = always("")
+    quantity: Annotated[QuantityText | None, pb(6, encoding="quantity", within=2)] = None
+    bool_value: Annotated[bool | None, pb(2, within=2)] = msgspec.field(default=None, name="bool")
+    int_value: Annotated[Int64 | None, pb(7, within=2)] = msgspec.field(default=None, name="int")
+    int_slice: Annotated[NamedResourcesIntSlice | None, pb(8, within=2)] = None
+    string_value: Annotated[str | None, pb(5, within=2)] = msgspec.field(default=None, name="string")
+    string_slice: Annotated[NamedResourcesStringSlice | None, pb(9, within=2)] = None
+    version_value: Annotated[str | None, pb(10, within=2)] = msgspec.field(default=None, name="version")
+
+
+class NamedResourcesInstance(Value):
+    """One instance that can be allocated by its name.
+
+    name: unique among the driver's instances on a node; a DNS subdomain. attributes: what selectors look at.
+    """
+
+    name: Annotated[str, pb(1)] = always("")
+    attributes: Annotated[tuple[NamedResourcesAttribute, ...], pb(2)] = ()
+
+
+class NamedResourcesResources(Value):
+    """Instances that can be allocated each by itself.
+
+    instances: all of the slice.
+    """
+
+    instances: Annotated[tuple[NamedResourcesInstance, ...], pb(1)] = always(())
+
+
+class NamedResourcesRequest(Value):
+    """One instance is wanted.
+
+    selector: a CEL expression over `attributes`; true selects the instance.
+    """
+
+    selector: Annotated[str, pb(1)] = always("")
+
+
+class NamedResourcesFilter(Value):
+    """Only these instances may be given.
+
+    selector: a CEL expression over `attributes`; true lets the instance pass.
+    """
+
+    selector: Annotated[str, pb(1)] = always("")
+
+
+class NamedResourcesAllocationResult(Value):
+    """One instance, given.
+
+    name: of the instance.
+    """
+
+    name: Annotated[str, pb(1)] = always("")
+
+
+# Classes and parameters -----------------------------------------------------------------------------------------------
+
+
+class ResourceClassParametersReference(Value):
+    """The object with a class's parameters.
+
+    api_group: of the object's kind; empty for core. kind: of the object. name: of the object. namespace: of the object;
+    empty for one that lives in none.
+    """
+
+    api_group: Annotated[str, pb(1)] = ""
+    kind: Annotated[str, pb(2)] = always("")
+    name: Annotated[str, pb(3)] = always("")
+    namespace: Annotated[str, pb(4)] = ""
+
+
+class ResourceClaimParametersReference(Value):
+    """The object with a claim's parameters, in the claim's namespace.
+
+    api_group: of the object's kind; empty for core. kind: of the object. name: of the object.
+    """
+
+    api_group: Annotated[str, pb(1)] = ""
+    kind: Annotated[str, pb(2)] = always("")
+    name: Annotated[str, pb(3)] = always("")
+
+
+class ResourceClass(ApiObject):
+    """Which driver allocates what claims ask for through the class, and with which parameters. Cluster scoped.
+
+    driver_name: of the driver; a DNS subdomain. parameters_ref: an object with parameters for every claim of the class.
+    suitable_nodes: the only nodes that are considered for pods whose claims are not allocated yet.
+    structured_parameters: the scheduler allocates, not the driver's controller.
+    """
+
+    driver_name: Annotated[str, pb(2)] = always("")
+    parameters_ref: Annotated[ResourceClassParametersReference | None, pb(3)] = None
+    suitable_nodes: Annotated[NodeSelector | None, pb(4)] = None
+    structured_parameters: Annotated[bool | None, pb(5)] = None
+
+
+class ResourceRequest(Value):
+    """One request of a driver. Exactly one model is set.
+
+    vendor_parameters: any JSON object, for the driver. named_resources: one instance is wanted.
+    """
+
+    vendor_parameters: Annotated[Raw, pb(1, encoding="raw")] = None
+    named_resources: Annotated[NamedResourcesRequest | None, pb(1, within=2)] = None
+
+
+class DriverRequests(Value):
+    """What is asked of one driver.
+
+    driver_name: of the driver; a DNS subdomain. vendor_parameters: any JSON object, for all requests of the driver.
+    requests: at least one.
+    """
+
+    driver_name: Annotated[str, pb(1)] = ""
+    vendor_parameters: Annotated[Raw, pb(2, encoding="raw")] = None
+    requests: Annotated[tuple[ResourceRequest, ...], pb(3)] = ()
+
+
+class ResourceClaimParameters(ApiObject):
+    """What a claim with structured parameters asks for. Namespaced.
+
+    generated_from: the vendor's object that it was made of. shareable: several pods may use the claim at once.
+    driver_requests: one entry for each driver.
+    """
+
+    generated_from: Annotated[ResourceClaimParametersReference | None, pb(2)] = None
+    shareable: Annotated[bool, pb(3)] = False
+    driver_requests: Annotated[tuple[DriverRequests, ...], pb(4)] = ()
+
+
+class VendorParameters(Value):
+    """Parameters for one driver.
+
+    driver_name: of the driver. parameters: any JSON object.
+    """
+
+    driver_name: Annotated[str, pb(1)] = ""
+    parameters: Annotated[Raw, pb(2, encoding="raw")] = None
+
+
+class ResourceFilter(Value):
+    """What a class lets pass of one driver. Exactly one model is set.
+
+    driver_name: of the driver. named_resources: only these instances may be given.
+    """
+
+    driver_name: Annotated[str, pb(1)] = ""
+    named_resources: Annotated[NamedResourcesFilter | None, pb(1, within=2)] = None
+
+
+class ResourceClassParameters(ApiObject):
+    """What a class with structured parameters adds to each of its claims. Namespaced.
+
+    generated_from: the vendor's object that it was made of. vendor_parameters: for the drivers; one entry for each.
+    filters: which instances may be given; one entry for each driver.
+    """
+
+    generated_from: Annotated[ResourceClassParametersReference | None, pb(2)] = None
+    vendor_parameters: Annotated[tuple[VendorParameters, ...], pb(3)] = ()
+    filters: Annotated[tuple[ResourceFilter, ...], pb(4)] = ()
+
+
+# Slices ---------------------------------------------------------------------------------------------------------------
+
+
+class ResourceSlice(ApiObject):
+    """A driver's instances on one node, or everywhere. Cluster scoped. Exactly one model is set.
+
+    node_name: the one node that has the instances; every node where it is empty. driver_name: of the driver.
+    named_resources: instances that can be allocated each by itself.
+    """
+
+    node_name: Annotated[str, pb(2)] = ""
+    driver_name: Annotated[str, pb(3)] = always("")
+    named_resources: Annotated[NamedResourcesResources | None, pb(1, within=4)] = None
+
+
+# What was given -------------------------------------------------------------------------------------------------------
+
+
+class DriverAllocationResult(Value):
+    """One request's result. Exactly one model is set.
+
+    vendor_request_parameters: those of the request. named_resources: the instance that was given.
+    """
+
+    vendor_request_parameters: Annotated[Raw, pb(1, encoding="raw")] = None
+    named_resources: Annotated[NamedResourcesAllocationResult | None, pb(1, within=2)] = None
+
+
+class StructuredResourceHandle(Value):
+    """What the scheduler allocated for a driver, with the parameters that the driver needs for it.
+
+    vendor_class_parameters: those of the class. vendor_claim_parameters: those of the claim. node_name: where the
+    instances are; empty where every node has them. results: one for each request.
+    """
+
+    vendor_class_parameters: Annotated[Raw, pb(1, encoding="raw")] = None
+    vendor_claim_parameters: Annotated[Raw, pb(2, encoding="raw")] = None
+    node_name: Annotated[str, pb(4)] = ""
+    results: Annotated[tuple[DriverAllocationResult, ...], pb(5)] = always(())
+
+
+class ResourceHandle(Value):
+    """What one driver's node plugin is told of an allocation.
+
+    driver_name: whose plugin it is for. data: for that plugin alone, at most 16 KiB. structured_data: in its place
+    where the scheduler allocated.
+    """
+
+    driver_name: Annotated[str, pb(1)] = ""
+    data: Annotated[str, pb(2)] = ""
+    structured_data: Annotated[StructuredResourceHandle | None, pb(5)] = None
