@@ -114,6 +114,12 @@ def served_twice(state: ClusterState, known: Collection[ServedTwice]) -> Iterato
             yield node, resource, device_class
 
 
+def still_served_twice(state: ClusterState, known: ServedTwice) -> bool:
+    """Whether what was found may still be so: the node advertises the resource, the class serves it."""
+    node, resource, device_class = known
+    return state.serving.by_resource.get(resource) == device_class and node in state.nodes.advertising(resource)
+
+
 def _with_devices(state: ClusterState, device_class: str, views: Sequence[NodeView]) -> str:
     """One of the nodes that has a device of the class, whoever holds it; "" where none has."""
     exactly = ExactDeviceRequest(

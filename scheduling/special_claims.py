@@ -34,7 +34,7 @@ from scheduling.causes import ClaimNotMade, Hold, QuotaUsedUp, Reason
 from scheduling.controller_metrics import SCHEDULER_CREATES
 from scheduling.controllers.reservations import deallocated
 from scheduling.event_recorder import EventNote
-from scheduling.extended_placing import MOST_TOLD, ServedTwice, served_twice
+from scheduling.extended_placing import MOST_TOLD, ServedTwice, served_twice, still_served_twice
 from scheduling.extended_resources import Extended, is_in_memory, to_create
 from scheduling.hints import held_by_quota
 from scheduling.messages import SCHEDULER_NAME
@@ -161,13 +161,14 @@ def make(writer: Writer, claim: ResourceClaim, given: ResourceClaim) -> Resource
 
 
 class ServedTwiceEvents:
-    """Tells of each node that advertises a resource and has devices for it too, once."""
+    """Tells of each node that advertises a resource and has devices for it too, once for as long as it does."""
 
     def __init__(self) -> None:
         self._told: set[ServedTwice] = set()
         self._found: list[ServedTwice] = []
 
     def look(self, state: ClusterState) -> None:
+        self._told = {one for one in self._told if still_served_twice(state, one)}
         self._found = list(islice(served_twice(state, self._told), MOST_TOLD))
 
     def tell(self, now: datetime) -> None:

@@ -11,6 +11,7 @@ Names are given out inside the transaction that writes a definition, so two that
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -34,6 +35,8 @@ from manciple.wire.errors import MethodNotAllowed
 from manciple.wire.machinery import KUBERNETES_FINALIZER
 from manciple.wire.registry import Added, Kind, Nothing, Served, registry
 from manciple.wire.validation import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+
+log = logging.getLogger(__name__)
 
 #: Finalizers that need no domain.
 STANDARD_FINALIZERS = frozenset({ORPHAN_FINALIZER, FOREGROUND_FINALIZER, KUBERNETES_FINALIZER})
@@ -82,8 +85,14 @@ class Established(View):
         self._publish()
 
     def _keep(self, definition: Any) -> None:
-        if definition.holds(ESTABLISHED):
-            self._served[definition.metadata.name] = serve(definition)
+        if not definition.holds(ESTABLISHED):
+            return
+        name = definition.metadata.name
+        try:
+            self._served[name] = serve(definition)
+        except Exception:  # all others, and discovery, are to be served nevertheless
+            log.exception("CustomResourceDefinition %s cannot be served", name)
+            self._served.pop(name, None)
 
     def _publish(self) -> None:
         _Known.editions += 1

@@ -6,6 +6,7 @@ until these are taken off. Sources: apiextensions-apiserver/pkg/controller/{fina
 
 from __future__ import annotations
 
+import logging
 from itertools import islice
 
 from manciple.extensions.catalogue import name_given
@@ -17,11 +18,13 @@ from manciple.extensions.definitions import (
 )
 from manciple.extensions.registration import DEFINITION
 from manciple.extensions.serving import serve
-from manciple.store import objects
+from manciple.store import objects, sql
 from manciple.store.metadata import with_meta
 from manciple.wire import codec
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import Kind
+
+log = logging.getLogger(__name__)
 
 #: Who writes (upstream: the API server itself, by this name).
 IDENTITY = Identity("system:apiserver", (MASTERS,))
@@ -57,24 +60,36 @@ def _clean(definition: CustomResourceDefinition, most: int) -> int:
     done = _name(definition)  # says that it is going
     if CLEANUP_FINALIZER not in definition.metadata.finalizers:
         return done
-    kind = serve(definition).kind if definition.holds(ESTABLISHED) else None
-    if kind is not None:
+    if (kind := _served(definition)) is not None:
         done += _delete(kind, most - done)
-    if kind is not None and objects.list(kind, limit=1).items:
-        return done
-    return done + _release(definition)
+    return done if _has_objects(definition) else done + _release(definition)
+
+
+def _served(definition: CustomResourceDefinition) -> Kind | None:
+    """None for one that is not served: its objects, if it has any, stay and keep it."""
+    if not definition.holds(ESTABLISHED):
+        return None
+    try:
+        return serve(definition).kind
+    except Exception:  # the others are cleaned up nevertheless
+        log.exception("the objects of CustomResourceDefinition %s cannot be deleted", definition.metadata.name)
+        return None
+
+
+def _has_objects(definition: CustomResourceDefinition) -> bool:
+    return sql.count(definition.metadata.name, namespace="") > 0
 
 
 def _delete(kind: Kind, most: int) -> int:
     """How many objects were asked to go."""
-    waiting = iter([item for item in objects.list(kind).items if not item.deleting][: max(most, 0)])
+    waiting = iter(sql.undeleted(kind.resource, max(most, 0)))
     deleted = 0
     while batch := tuple(islice(waiting, BATCH)):
         with objects.writing(identity=IDENTITY) as writer:
-            writer.load(kind, [(item.namespace, item.name) for item in batch])
-            living = [item for item in batch if writer.get(kind, item.namespace, item.name) is not None]
-            for item in living:
-                writer.delete(kind, item.namespace, item.name)
+            writer.load(kind, batch)
+            living = [key for key in batch if writer.get(kind, *key) is not None]
+            for key in living:
+                writer.delete(kind, *key)
         deleted += len(living)
     return deleted
 
@@ -85,8 +100,7 @@ def _release(definition: CustomResourceDefinition) -> int:
         current = writer.get(DEFINITION, "", definition.metadata.name)
         if current is None or current.metadata.uid != definition.metadata.uid:
             return 0
-        kind = serve(definition).kind if definition.holds(ESTABLISHED) else None
-        if kind is not None and objects.list(kind, limit=1).items:
+        if _has_objects(definition):
             return 0
         kept = tuple(one for one in current.metadata.finalizers if one != CLEANUP_FINALIZER)
         writer.update(DEFINITION, with_meta(current, finalizers=kept), subresource="finalize")

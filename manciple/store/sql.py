@@ -424,6 +424,12 @@ def texts(revisions: Iterable[int]) -> dict[int, str]:
     return found
 
 
+def undeleted(resource: str, limit: int) -> list[tuple[str, str]]:
+    """(namespace, name) of the first objects that nobody has deleted yet."""
+    statement = f"SELECT o.namespace, o.name FROM {_LIVE} WHERE o.resource = %s AND NOT e.deleting "  # noqa: S608
+    return [(namespace, name) for namespace, name in fetch(f"{statement} ORDER BY 1, 2 LIMIT %s", [resource, limit])]
+
+
 def count(resource: str, *, namespace: str) -> int:
     statement = "SELECT COUNT(*) FROM store_storedobject o WHERE o.resource = %s"
     conditions, parameters = _where(namespace, None)

@@ -106,11 +106,17 @@ def _reason(error: Exception) -> str:
     return "the document nests too deep" if isinstance(error, RecursionError) else str(error)
 
 
+#: From here on Go writes whole numbers with an exponent.
+WRITTEN_OUT = 1e21
+#: The tags of plain values that Kubernetes reads otherwise than YAML 1.1 has them.
+_OURS = ("timestamp", "int", "float")
+
+
 class _Loader(yaml.CSafeLoader):
-    """YAML as Kubernetes reads it: no timestamps, no base-60 numbers, keys are text."""
+    """YAML as Kubernetes reads it: no timestamps, no base-60 numbers, an exponent needs no dot, keys are text."""
 
     yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in ("timestamp", "int")]
+        first: [(tag, pattern) for tag, pattern in resolvers if tag.rpartition(":")[2] not in _OURS]
         for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -128,6 +134,11 @@ _Loader.add_implicit_resolver(
     re.compile(r"^[-+]?(0b[01]+|0o?[0-7]+|0|[1-9][0-9]*|0x[0-9a-fA-F]+)$"),
     list("-+0123456789"),
 )
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"),
+    list("-+.0123456789"),
+)
 
 
 def _construct_int(_loader: _Loader, node: yaml.ScalarNode) -> int:
@@ -136,8 +147,15 @@ def _construct_int(_loader: _Loader, node: yaml.ScalarNode) -> int:
     return int(octal[1] + octal[2], 8) if octal else int(text, 0)
 
 
+def _construct_float(loader: _Loader, node: yaml.ScalarNode) -> float | int:
+    """Whole numbers are written without a fraction in JSON, as Go writes them, and so fit fields for integers."""
+    value: float = loader.construct_yaml_float(node)
+    return int(value) if value.is_integer() and abs(value) < WRITTEN_OUT else value
+
+
 _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_object_of)
 _Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 
 
 def _key(key: Hashable) -> str:

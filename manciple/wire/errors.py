@@ -57,9 +57,7 @@ class FieldError(Value, frozen=True):
 
 
 def shown(value: Any) -> str:
-    """A wrong value as messages show it: scalars bare, text quoted, anything else as compact JSON."""
-    if value is None:
-        return '"null"'
+    """A wrong value as messages show it: scalars and null bare, text quoted, anything else as compact JSON."""
     return json.dumps(msgspec.to_builtins(value), ensure_ascii=False, separators=(",", ":"))
 
 

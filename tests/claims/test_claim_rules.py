@@ -94,7 +94,7 @@ def test_a_new_claim_has_no_status() -> None:
         ),
         "both": (
             replace(make_request(), first_available=(make_alternative("b"),)),
-            [': Invalid value: "null": exactly one of `exactly` or `firstAvailable` is required, but multiple'],
+            [": Invalid value: null: exactly one of `exactly` or `firstAvailable` is required, but multiple"],
         ),
         "no class": (make_request(device_class=""), ["exactly.deviceClassName: Required value"]),
         "bad class": (make_request(device_class="A"), ['exactly.deviceClassName: Invalid value: "A": a lowercase']),
@@ -200,7 +200,7 @@ MIXED = (make_request("a"), make_alternatives("b", make_alternative("x"), make_a
         ),
         "constraint on both": (
             {"constraints": [make_constraint("example.com/a", distinct="example.com/b")]},
-            ['constraints[0]: Invalid value: "null": exactly one of'],
+            ["constraints[0]: Invalid value: null: exactly one of"],
         ),
         "attribute without domain": (
             {"constraints": [make_constraint("numa")]},

@@ -86,7 +86,7 @@ def test_a_group_that_is_right_is_made_protected_and_never_changes() -> None:
         made_again = POD_GROUP.prepare_update(made, made)
     assert told(POD_GROUP, structs.replace(made_again, metadata=stored(made)), stored_group(made)) == []
     refused = told(POD_GROUP, structs.replace(changed, metadata=stored(made)), stored_group(made))
-    assert refused == ['spec.schedulingPolicy: Invalid value: "null": field is immutable']
+    assert refused == ["spec.schedulingPolicy: Invalid value: null: field is immutable"]
 
 
 def stored(made: PodGroup) -> Any:

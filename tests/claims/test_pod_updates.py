@@ -54,7 +54,7 @@ MORE = Toleration(key="a", operator="Exists")
             changed(active_deadline_seconds=90),
             ["spec.activeDeadlineSeconds: Invalid value: 90: must be less than or equal to previous value"],
         ),
-        "no deadline": (changed(active_deadline_seconds=None), ['spec.activeDeadlineSeconds: Invalid value: "null"']),
+        "no deadline": (changed(active_deadline_seconds=None), ["spec.activeDeadlineSeconds: Invalid value: null"]),
         "fewer tolerations": (
             changed(tolerations=()),
             ["spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"],

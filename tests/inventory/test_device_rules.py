@@ -136,7 +136,7 @@ def wrong_device(device: Device, **spec: Any) -> list[str]:
         ),
         "placement of its own": (
             make_device(node_name="n"),
-            [': Invalid value: "null": `nodeName`, `nodeSelector` and `allNodes` can only be set if'],
+            [": Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only be set if"],
         ),
         "only failure conditions": (
             make_device(binding_failure_conditions=("a",)),

@@ -327,6 +327,14 @@ def test_a_node_that_serves_a_resource_twice_is_told_of(cluster: Cluster, gpu: s
     assert (event.type, event.involved_object.kind, event.involved_object.name) == ("Warning", "Node", "both")
     assert f"advertises {gpu} itself, and has devices of DeviceClass {CLASS}" in event.message
     assert event.count == 1
+    for capacity in (NODE, {**NODE, gpu: "1"}):  # its device plugin goes, and comes again
+        node = cluster.node("both")
+        cluster.update(
+            structs.replace(node, status=structs.replace(node.status, capacity=capacity, allocatable=capacity))
+        )
+        cluster.worker.sweep()
+    (event,) = cluster.events("ExtendedResourceServedTwice")
+    assert event.count == 2
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_objects_are_pruned_filled_and_judged_by_their_schema(api: Api) -> None:
     assert wrong.code == 422
     assert [cause["message"] for cause in wrong.json["details"]["causes"]] == [
         'Invalid value: "string": spec.replicas in body must be of type integer: "string"',
-        'Invalid value: "null": some validation rules were not checked because the object was invalid; correct the '
+        "Invalid value: null: some validation rules were not checked because the object was invalid; correct the "
         "existing errors to complete validation",
     ]
     ruled = api.post(WIDGETS, widget("two", spec={"replicas": 11}))

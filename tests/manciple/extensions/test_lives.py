@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,13 +12,16 @@ from manciple.access.authentication import tokens
 from manciple.admission.kinds.policies import ValidatingAdmissionPolicy
 from manciple.admission.type_checking import check_policy
 from manciple.api import namespaces, openapi
-from manciple.extensions import catalogue, cleanup
+from manciple.extensions import catalogue, cleanup, serving
+from manciple.extensions.definitions import CustomResourceDefinition
+from manciple.extensions.registration import DEFINITION
+from manciple.extensions.serving import ServedDefinition
 from manciple.store import garbage, objects
 from manciple.store.metadata import with_meta
 from manciple.wire import codec
 from manciple.wire.errors import ApiError, MethodNotAllowed
 from manciple.wire.identity import SYSTEM
-from manciple.wire.registry import registry
+from manciple.wire.registry import Kind, registry
 from tests.manciple.api.requests import MERGE, Api, namespace
 from tests.manciple.extensions.builders import DEFINITIONS, WIDGETS, definition, of_schema, schema, version, widget
 
@@ -43,6 +47,62 @@ def test_a_deleted_definition_takes_its_objects_with_it_a_bounded_number_a_turn(
     assert api.get(f"{DEFINITIONS}/widgets.example.com").code == 404
     assert api.get(WIDGETS).code == 404
     assert "example.com" not in {group["name"] for group in api.get("/apis").json["groups"]}
+
+
+def test_a_turn_of_the_cleanup_reads_no_more_objects_than_it_deletes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.post(DEFINITIONS, definition())
+    held = widget("a-held")
+    held["metadata"]["finalizers"] = [HOLD]
+    for one in (held, *(widget(f"w{number}") for number in range(5))):
+        assert api.post(WIDGETS, one).code == 201
+    api.delete(f"{DEFINITIONS}/widgets.example.com")
+    cleanup.sweep(most=2)  # the condition that it is going, and one object
+    read: list[int] = []
+    load = objects.Writer.load
+
+    def counted(writer: objects.Writer, kind: Kind, keys: Any) -> None:
+        read.append(len(keys))
+        load(writer, kind, keys)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(objects.Writer, "load", counted)
+        patched.setattr(cleanup.objects, "list", only(DEFINITION, objects.list))
+        assert cleanup.sweep(most=2) == 2
+    assert read == [2]
+    assert len(api.get(WIDGETS).json["items"]) == 4  # the held one, of which it does not read again, among them
+
+
+def only(kind: Kind, listed: Callable[..., Any]) -> Callable[..., Any]:
+    def checked(wanted: Kind, **options: Any) -> Any:
+        assert wanted is kind
+        return listed(wanted, **options)
+
+    return checked
+
+
+def test_a_definition_that_cannot_be_served_is_in_nobodys_way(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such a definition would be a fault of ours, as its rules let nothing through that cannot be served."""
+
+    def fails_for_gadgets(one: CustomResourceDefinition) -> ServedDefinition:
+        if one.spec.names.plural == "gadgets":
+            raise ValueError("nobody thought of that")
+        return serving.serve(one)
+
+    monkeypatch.setattr(catalogue, "serve", fails_for_gadgets)
+    monkeypatch.setattr(cleanup, "serve", fails_for_gadgets)
+    assert api.post(DEFINITIONS, definition(kind="Gadget")).code == 201
+    assert api.post(DEFINITIONS, definition()).code == 201
+    assert api.get("/apis/example.com/v1/gadgets").code == 404
+    assert "CustomResourceDefinition gadgets.example.com cannot be served" in caplog.text
+    assert [one["name"] for one in api.get("/apis/example.com/v1").json["resources"]] == ["widgets"]
+    api.post(WIDGETS, widget())
+    for name in ("gadgets", "widgets"):
+        api.delete(f"{DEFINITIONS}/{name}.example.com")
+    while cleanup.sweep():
+        pass
+    assert api.get(DEFINITIONS).json["items"] == []
 
 
 def test_what_a_finalizer_holds_keeps_its_definition(api: Api) -> None:

@@ -278,6 +278,29 @@ def test_yaml_reports_duplicates_and_keeps_plain_dates_and_base_60_as_text() -> 
     assert documents.parse(b"{a: 2026-01-01, b: 1:30}", media=YAML) == {"a": "2026-01-01", "b": "1:30"}
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e5", 100000),
+        ("1e-2", 0.01),
+        ("-2.5E+3", -2500),
+        ("1.", 1),
+        (".5", 0.5),
+        ("08", 8),
+        ("1e30", 1e30),
+        ("1:30.5", "1:30.5"),
+        ("e5", "e5"),
+        ("1e", "1e"),
+        ("1.2.3", "1.2.3"),
+        (".", "."),
+        ("'1e5'", "1e5"),
+    ],
+)
+def test_yaml_takes_for_a_number_what_kubernetes_takes_for_one(text: str, value: object) -> None:
+    (read,) = documents.parse(f"[{text}]".encode(), media=YAML)  # type: ignore[misc]
+    assert (read, type(read)) == (value, type(value))
+
+
 def test_a_media_type_that_nobody_reads_is_415() -> None:
     with pytest.raises(UnsupportedMediaType) as caught:
         codec.decode(CLAIM, b"x", content_type="text/plain", strictness="Strict")

@@ -16,7 +16,7 @@ FIELD = "spec.name"
         "invalid text": (errors.invalid(FIELD, "A", "no"), "FieldValueInvalid", 'Invalid value: "A": no'),
         "invalid number": (errors.invalid(FIELD, -1, "no"), "FieldValueInvalid", "Invalid value: -1: no"),
         "invalid flag": (errors.invalid(FIELD, False, "no"), "FieldValueInvalid", "Invalid value: false: no"),
-        "invalid nothing": (errors.invalid(FIELD, None, "no"), "FieldValueInvalid", 'Invalid value: "null": no'),
+        "invalid nothing": (errors.invalid(FIELD, None, "no"), "FieldValueInvalid", "Invalid value: null: no"),
         "invalid list": (errors.invalid(FIELD, ("a",), "no"), "FieldValueInvalid", 'Invalid value: ["a"]: no'),
         "duplicate": (errors.duplicate(FIELD, "a"), "FieldValueDuplicate", 'Duplicate value: "a"'),
         "not found": (errors.not_found(FIELD, "a"), "FieldValueNotFound", 'Not found: "a"'),
