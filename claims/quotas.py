@@ -4,6 +4,7 @@
     it counts no more                       -> written, and the quota's status with it
     an object goes, or counts less          -> the status, in the same transaction
     a claim is given devices                -> as a new object, where a quota limits what is held (`allocated_usage`)
+    a pod gets a deadline                   -> as a new object in its scopes, and so is what claims hold for it
 
 Writers come one after the other, so what is left cannot be given twice. A write is judged by what the quota's status
 says, plus what the same transaction has charged so far (noted with the writer: undone with the write that it was
@@ -145,9 +146,14 @@ def _check(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> None:
                 raise Forbidden(_forbidden(write, why), details=_details(write))
     charged: dict[str, Usage] = {}
     _touch(writer, namespace)
+    moving = _moving_with(writer, write, limits)
+    following = Account(writer, {namespace: {new.metadata.name: new}}) if moving else account
     for quota in limits:
         used = _used_so_far(writer, namespace, quota.name)
         wanted = minus(account.share(quota, resource, new), account.share(quota, resource, write.old))
+        for claim in moving:
+            held = following.share(quota, CLAIMS, claim, before=True)
+            wanted = plus(wanted, minus(held, account.share(quota, CLAIMS, claim)))
         wanted = {key: amount for key, amount in wanted.items() if amount.sign > 0 and key in used}
         exceeded = sorted(key for key, amount in wanted.items() if used[key] + amount > quota.hard[key])
         if exceeded:
@@ -160,6 +166,17 @@ def _check(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> None:
             )
         charged[quota.name] = plus(used, wanted)
     writer.note(_ledger(namespace), {**writer.noted(_ledger(namespace), {}), **charged})
+
+
+def _moving_with(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> list[ApiObject]:
+    """The claims made for a pod whose spec changes: what they hold may come into the scope of another quota with it."""
+    if write.kind.resource != PODS or write.old is None or write.new.spec == write.old.spec:
+        return []
+    if not any(one.of_allocations and one.scopes for one in limits):
+        return []
+    claims = registry.by_resource(CLAIMS)
+    found = (writer.get(claims, write.old.metadata.namespace, name) for name in sorted(claims_made_for(write.old)))
+    return [claim for claim in found if claim is not None]
 
 
 def _ledger(namespace: str) -> str:

@@ -19,7 +19,7 @@ from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota
 from claims.kinds.resource_claims import CapacityRequirements, DeviceRequest, ResourceClaim
 from claims.quotas import QuotaExceeded
 from inventory.kinds.devices import Counter, CounterSet, DeviceCounterConsumption
-from manciple.store import hooks, objects
+from manciple.store import hooks
 from scheduling.causes import Reason
 from scheduling.controllers import quotas as controller
 from scheduling.controllers.reservations import FINALIZER
@@ -43,7 +43,7 @@ from tests.builders import (
     make_slice,
     make_template,
 )
-from tests.scheduling.cluster import Cluster, in_threads, kind_of, with_spec
+from tests.scheduling.cluster import Cluster, in_threads, with_spec
 
 DEVICES = f"{CLASS}.deviceclass.resource.k8s.io/devices"
 HELD = f"manciple.dev/allocated.{CLASS}"
@@ -264,13 +264,14 @@ def test_what_was_made_for_a_pod_counts_in_its_scopes_and_what_was_made_by_hand_
     assert [bool(node) for node in nodes(cluster, "a", "b", "lasting", "by-hand")] == [True, False, True, True]
     assert used(cluster) == {HELD: "1", DEVICES: "0"}
     assert not cluster.violations()
-    lasting = cluster.pod("lasting")
-    with objects.writing() as writer:
-        writer.update(kind_of(lasting), with_spec(lasting, active_deadline_seconds=60))
-    assert used(cluster)[HELD] == "2"
-    assert not cluster.violations()
-    for name in ("lasting", "a"):
-        cluster.delete(cluster.pod(name))
+    with pytest.raises(QuotaExceeded, match=f"requested: {HELD}=1, used: {HELD}=1, limited: {HELD}=1"):
+        cluster.update(with_spec(cluster.pod("lasting"), active_deadline_seconds=60))
+    cluster.delete(cluster.pod("a"))
+    assert used(cluster)[HELD] == "0"
+    cluster.update(with_spec(cluster.pod("lasting"), active_deadline_seconds=60))
+    assert used(cluster)[HELD] == "1"
+    assert "4 quotas tell what is used" not in cluster.violations()
+    cluster.delete(cluster.pod("lasting"))
     assert used(cluster)[HELD] == "0"
     assert "4 quotas tell what is used" not in cluster.violations()
     cluster.retry()

@@ -66,7 +66,7 @@ def test_a_turn_of_the_cleanup_reads_no_more_objects_than_it_deletes(api: Api, m
 
     with monkeypatch.context() as patched:
         patched.setattr(objects.Writer, "load", counted)
-        patched.setattr(cleanup.objects, "list", only(DEFINITION, objects.list))
+        patched.setattr(objects, "list", only(DEFINITION, objects.list))
         assert cleanup.sweep(most=2) == 2
     assert read == [2]
     assert len(api.get(WIDGETS).json["items"]) == 4  # the held one, of which it does not read again, among them

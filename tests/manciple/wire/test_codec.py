@@ -297,7 +297,7 @@ def test_yaml_reports_duplicates_and_keeps_plain_dates_and_base_60_as_text() -> 
     ],
 )
 def test_yaml_takes_for_a_number_what_kubernetes_takes_for_one(text: str, value: object) -> None:
-    (read,) = documents.parse(f"[{text}]".encode(), media=YAML)  # type: ignore[misc]
+    (read,) = documents.parse(f"[{text}]".encode(), media=YAML)
     assert (read, type(read)) == (value, type(value))
 
 
