@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from cases.figures import Figure
 
+from claims.classic import kinds as v1alpha2
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire import codec
@@ -44,6 +45,11 @@ from tests.nodeagent.fake_api import Document, FakeApi
 from tests.nodeagent.http_api import serving
 from tests.nodeagent.objects import NODE, claim, pod
 
+
+def _no_handles(_namespace: str, name: str) -> v1alpha2.ResourceClaim:
+    raise LookupError(f"claim {name} names its devices")
+
+
 WORKERS = 4
 DEVICES, PODS, REST_SECONDS = 128, 100, 30.0
 
@@ -59,6 +65,7 @@ def prepare(folder: Path) -> list[Figure]:
         checkpoint=Checkpoint(folder / "claims", Disk()),
         folder=CdiFolder(folder / "cdi", Disk()),
         fetch=lambda _namespace, name: claims[name],
+        fetch_classic=_no_handles,
         running=lambda _uid: (),
         metrics=AgentMetrics(),
     )

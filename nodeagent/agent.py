@@ -36,6 +36,7 @@ from nodeagent.drivers.metadata import telling
 from nodeagent.drivers.protocol import Driver
 from nodeagent.events import EventRecorder
 from nodeagent.failures import AgentError, ApiFailure, StorageFailed
+from nodeagent.handles import CLASSIC_CLAIMS
 from nodeagent.https import AgentServer
 from nodeagent.metrics import AgentMetrics, AgentState
 from nodeagent.podclaims import known_health
@@ -160,6 +161,7 @@ class Agent:
             checkpoint=Checkpoint(self.config.state_dir / "claims", self._disk),
             folder=CdiFolder(self.config.cdi_dir, self._disk),
             fetch=lambda namespace, name: self._client.get(CLAIMS, name, namespace=namespace),
+            fetch_classic=lambda namespace, name: self._client.get(CLASSIC_CLAIMS, name, namespace=namespace),
             running=self._users_of,
             metrics=self.metrics,
             boot=self.config.boot,

@@ -27,6 +27,7 @@ from typing import Literal
 
 import msgspec
 
+from inventory.classic.values import ResourceHandle
 from manciple.wire.base import Value
 from nodeagent.disk import Disk, Survival
 from nodeagent.failures import StorageFailed
@@ -61,6 +62,8 @@ class DriverRecord(Value):
     devices: tuple[PreparedDevice, ...] = ()
     #: whether the agent wrote a CDI file for it; a driver may have written its own
     cdi_file: bool = False
+    #: what its controller left for it: it is told once more when it gives back
+    handles: tuple[ResourceHandle, ...] = ()
 
 
 class ClaimRecord(Value):

@@ -53,10 +53,16 @@ def about_node(name: str) -> ObjectReference:
 
 
 class EventRecorder:
-    """Writes Events about the pods of a node and the node itself. Thread-safe. `clock`: POSIX seconds."""
+    """Writes Events about the pods of a node and the node itself. Thread-safe. `clock`: POSIX seconds.
 
-    def __init__(self, client: Client, *, node: str, clock: Callable[[], float] = time.time) -> None:
+    component: whose Events they are; node: the one on which it runs, if any.
+    """
+
+    def __init__(
+        self, client: Client, *, node: str = "", component: str = COMPONENT, clock: Callable[[], float] = time.time
+    ) -> None:
         self._client = client
+        self._component = component
         self._node = node
         self._clock = clock
         self._lock = threading.Lock()
@@ -66,13 +72,14 @@ class EventRecorder:
 
     def warn(self, pod: Pod, reason: str, message: str) -> None:
         """Say that something is wrong with `pod`. `reason`: a CamelCase word, as in FailedPrepareDynamicResources."""
-        self._warn(about_pod(pod), reason, message)
+        self.warn_about(about_pod(pod), reason, message)
 
     def warn_node(self, reason: str, message: str) -> None:
         """Say that something is wrong with the node."""
-        self._warn(about_node(self._node), reason, message)
+        self.warn_about(about_node(self._node), reason, message)
 
-    def _warn(self, about: ObjectReference, reason: str, message: str) -> None:
+    def warn_about(self, about: ObjectReference, reason: str, message: str) -> None:
+        """Say that something is wrong with any object."""
         key = _Message(about.uid, reason, message)
         try:
             with self._writing.hold([f"{key}"]):
@@ -115,12 +122,12 @@ class EventRecorder:
             involved_object=about,
             reason=key.reason,
             message=key.message,
-            source=EventSource(component=COMPONENT, host=self._node),
+            source=EventSource(component=self._component, host=self._node),
             first_timestamp=seconds_text(now),
             last_timestamp=seconds_text(now),
             count=1,
             type="Warning",
-            reporting_component=COMPONENT,
+            reporting_component=self._component,
             reporting_instance=self._node,
         )
 

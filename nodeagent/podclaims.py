@@ -17,6 +17,7 @@ from claims.kinds.containers import Container
 from claims.kinds.pod_groups import is_made_for_group_of, is_reserved_for_group_of
 from claims.kinds.pods import ContainerExtendedResourceRequest, Pod, ResourceHealth, ResourceStatus
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
+from inventory.classic.values import ResourceHandle
 from manciple.wire.selectors import node_selector_matches
 from nodeagent.checkpoint import ClaimRecord, DriverRecord, PreparedDevice
 from nodeagent.drivers.preparing import request_matches
@@ -125,16 +126,34 @@ def _reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
     return by_itself or is_reserved_for_group_of(claim, pod)
 
 
+def names_devices(claim: ResourceClaim) -> bool:
+    """Whether its allocation, if any, says which devices were given."""
+    return claim.status.allocation is None or bool(claim.status.allocation.devices.results)
+
+
+def handles_of(claim: ResourceClaim) -> tuple[ResourceHandle, ...]:
+    """Each with the name of the driver that it is for."""
+    return claim.status.allocation.resource_handles if claim.status.allocation is not None else ()
+
+
+def handles_for(claim: ResourceClaim, driver: str) -> tuple[ResourceHandle, ...]:
+    """Those for `driver`; one may be empty, and the driver is asked all the same."""
+    return tuple(handle for handle in handles_of(claim) if handle.driver_name == driver)
+
+
 def driver_records(claim: ResourceClaim) -> tuple[DriverRecord, ...]:
     """One empty record for each driver that must prepare the claim, sorted by name."""
     results = _to_prepare(claim)
-    drivers = sorted({result.driver for result in results})
+    drivers = {result.driver for result in results}
+    if not names_devices(claim):
+        drivers = {handle.driver_name for handle in handles_of(claim)}
     return tuple(
         DriverRecord(
             driver=driver,
             exclusive=tuple(sorted({(r.pool, r.device) for r in results if r.driver == driver and _is_exclusive(r)})),
+            handles=handles_for(claim, driver),
         )
-        for driver in drivers
+        for driver in sorted(drivers)
     )
 
 
@@ -143,7 +162,9 @@ def allocation_digest(claim: ResourceClaim) -> str:
     allocation = claim.status.allocation
     if allocation is None:
         return ""
-    given = [(r.request, r.driver, r.pool, r.device, r.share_id) for r in allocation.devices.results]
+    given: list[object] = [(r.request, r.driver, r.pool, r.device, r.share_id) for r in allocation.devices.results]
+    if not given:
+        given = list(handles_of(claim))
     return hashlib.sha256(msgspec.json.encode(given)).hexdigest()[:32]
 
 
@@ -152,6 +173,7 @@ def names_on_disk(claim: ResourceClaim) -> Iterator[str]:
     yield from (claim.metadata.uid, claim.metadata.namespace, claim.metadata.name)
     for result in _to_prepare(claim):
         yield from (result.driver, *result.request.split("/"))
+    yield from (handle.driver_name for handle in handles_of(claim))
 
 
 def _to_prepare(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:

@@ -31,7 +31,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from nodeagent.cdi import CdiFolder
 from nodeagent.checkpoint import Checkpoint, ClaimRecord, DriverRecord, Quarantined
 from nodeagent.disk import is_file_name
-from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, Failed, Prepared
+from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, Failed, HandlingDriver, Prepared
 from nodeagent.failures import (
     AgentError,
     ApiFailure,
@@ -41,6 +41,7 @@ from nodeagent.failures import (
     StorageFailed,
     UnprepareFailed,
 )
+from nodeagent.handles import FetchClassic, read_handles
 from nodeagent.metrics import AgentMetrics, Operation
 from nodeagent.podclaims import (
     ClaimUse,
@@ -49,6 +50,7 @@ from nodeagent.podclaims import (
     claims_used,
     driver_records,
     is_outdated,
+    names_devices,
     names_on_disk,
     prepared_record,
     refuse_conflict,
@@ -77,6 +79,7 @@ class Preparer:
         checkpoint: Checkpoint,
         folder: CdiFolder,
         fetch: FetchClaim,
+        fetch_classic: FetchClassic,
         running: RunningPods,
         metrics: AgentMetrics,
         boot: str = "",
@@ -88,6 +91,7 @@ class Preparer:
         self._checkpoint = checkpoint
         self._folder = folder
         self._fetch = fetch
+        self._fetch_classic = fetch_classic
         self._running = running
         self._boot = boot
         self._claim_locks = NamedLocks()
@@ -216,6 +220,8 @@ class Preparer:
                 raise PrepareRefused(f"ResourceClaim {use.claim} does not exist") from failure
             raise
         check_claim(pod, use, claim, node=self._node())
+        if self._calls.need_handles(claim):
+            claim = read_handles(claim, self._fetch_classic)
         if strange := [name for name in names_on_disk(claim) if not is_file_name(name)]:
             raise PrepareRefused(f"ResourceClaim {use.claim}: {strange[0]!r} cannot be a file's name")
         for driver in driver_records(claim):
@@ -412,6 +418,13 @@ class DriverCalls:
         """Why `name` cannot be asked; empty when it can."""
         return "" if self._drivers.get(name) else f"DRA driver {name} is not registered on node {self._node}"
 
+    def need_handles(self, claim: ResourceClaim) -> bool:
+        """Whether a driver cannot do without what only v1alpha2 shows of the claim."""
+        if not names_devices(claim):
+            return True
+        drivers = (self._drivers.get(record.driver) for record in driver_records(claim))
+        return any(isinstance(driver, HandlingDriver) and driver.wants_handles for driver in drivers)
+
     def prepare(self, claims: Sequence[tuple[ResourceClaim, ClaimRecord]]) -> dict[str, dict[str, Prepared | Failed]]:
         """Ask each driver once for all its claims. Returns claim uid -> driver -> answer."""
         answers: dict[str, dict[str, Prepared | Failed]] = {record.uid: {} for _, record in claims}
@@ -426,7 +439,7 @@ class DriverCalls:
         failed: dict[str, str] = {}
         for name in _driver_names(records):
             its = {record.uid: record for record in records if _uses(record, name)}
-            asked = {uid: ClaimIdentity(uid, record.namespace, record.name) for uid, record in its.items()}
+            asked = {uid: _identity(record, name) for uid, record in its.items()}
             answers = self._ask(name, "UnprepareResources", asked, lambda driver: driver.unprepare)
             failed |= {u: f"{its[u].label}: driver {name}: {answer.reason}" for u, answer in answers.items() if answer}
         return failed
@@ -453,6 +466,11 @@ class DriverCalls:
         failed = any(isinstance(answer, Failed) for answer in given.values())
         self._metrics.driver_called(name, operation, time.perf_counter() - started, failed=failed)
         return {uid: given.get(uid, _UNANSWERED) for uid in claims}
+
+
+def _identity(record: ClaimRecord, driver: str) -> ClaimIdentity:
+    handles = (handle for one in record.drivers if one.driver == driver for handle in one.handles)
+    return ClaimIdentity(record.uid, record.namespace, record.name, tuple(handles))
 
 
 def _driver_names(records: Iterable[ClaimRecord]) -> list[str]:

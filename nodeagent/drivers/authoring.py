@@ -24,10 +24,14 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
+from inventory.classic.values import ResourceHandle
 from inventory.kinds.devices import CounterSet, Device
 from nodeagent import cdi
+from nodeagent.cdi.files import kind_of
+from nodeagent.checkpoint import PreparedDevice
 from nodeagent.drivers.preparing import parameters_for, prepare_claim
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, DeviceMetadata, Failed, Pool, Prepared
+from nodeagent.podclaims import handles_for
 
 log = logging.getLogger(__name__)
 
@@ -57,11 +61,76 @@ class Given:
             raise ValueError(f"its configuration is not valid: {error}") from error
 
 
-class NodeDriver(ABC):
+class _ClaimByClaim(ABC):
+    """What drivers have in common that see to one claim after the other."""
+
+    #: The DNS name of the driver.
+    name: str
+
+    def release(self, claim: ClaimIdentity) -> None:  # noqa: B027 - many drivers have nothing to undo
+        """Undo `edits` for all devices of the claim; nothing to undo is fine. Raises: anything that must be retried."""
+
+    def health(self) -> Sequence[DeviceHealth]:
+        return ()
+
+    def unprepare(self, claims: Sequence[ClaimIdentity]) -> Mapping[str, Failed | None]:
+        return {claim.uid: self._release(claim) for claim in claims}
+
+    def _release(self, claim: ClaimIdentity) -> Failed | None:
+        try:
+            self.release(claim)
+        except Exception as error:  # a fault with one claim must not fail the others
+            return self._failed(claim, error)
+        return None
+
+    def _failed(self, claim: ClaimIdentity, error: Exception) -> Failed:
+        """Call it where the error is handled."""
+        log.exception("driver %s: claim %s/%s", self.name, claim.namespace, claim.name)
+        return Failed(str(error) or type(error).__name__)
+
+
+class HandleDriver(_ClaimByClaim):
+    """A `Driver` that publishes nothing: a controller allocates (`manciple.controller_kit`), and leaves it handles."""
+
+    def __init__(self, node_name: str) -> None:
+        self.node_name = node_name
+
+    @abstractmethod
+    def edits(self, claim: ClaimIdentity, handle: ResourceHandle) -> cdi.ContainerEdits:
+        """Make what `handle` stands for ready, again if it is already; returns what a container needs: not nothing.
+
+        Raises: ValueError, with a sentence for the pod's owner, where it cannot be done now.
+        """
+
+    def pools(self) -> Sequence[Pool]:
+        return ()
+
+    def subscribe(self, _changed: Callable[[], None]) -> None:
+        """Nothing that is published ever changes."""
+
+    def prepare(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
+        return {claim.metadata.uid: self._prepare(claim) for claim in claims}
+
+    def _prepare(self, claim: ResourceClaim) -> Prepared | Failed:
+        handles = handles_for(claim, self.name)
+        meta = claim.metadata
+        identity = ClaimIdentity(meta.uid, meta.namespace, meta.name, handles)
+        try:
+            devices = tuple(
+                cdi.CdiDevice(name=f"{meta.uid}-{number}", container_edits=self.edits(identity, handle))
+                for number, handle in enumerate(handles)
+            )
+        except Exception as error:  # a fault with one claim must not fail the others
+            return self._failed(identity, error)
+        kind = kind_of(self.name)
+        ids = (cdi.qualified_name(kind, device.name) for device in devices)
+        given = tuple(PreparedDevice(requests=(), pool="", device="", cdi_device_ids=(one,)) for one in ids)
+        return Prepared(given, cdi.Spec.of(kind, devices))
+
+
+class NodeDriver(_ClaimByClaim):
     """A `Driver` with one pool, named after the node."""
 
-    #: The DNS name under which the devices are published and claimed.
-    name: str
     #: Whether containers find a file with the published attributes of their devices (KEP-5304).
     metadata: ClassVar[bool] = False
 
@@ -80,14 +149,8 @@ class NodeDriver(ABC):
         Raises: ValueError, with a sentence for the pod's owner, where it cannot be done now.
         """
 
-    def release(self, claim: ClaimIdentity) -> None:  # noqa: B027 - many drivers have nothing to undo
-        """Undo `edits` for all devices of the claim; nothing to undo is fine. Raises: anything that must be retried."""
-
     def shared_counters(self) -> Sequence[CounterSet]:
         """What devices of which only some can be used together draw from (partitionable devices)."""
-        return ()
-
-    def health(self) -> Sequence[DeviceHealth]:
         return ()
 
     def announce(self) -> None:
@@ -107,31 +170,20 @@ class NodeDriver(ABC):
         devices = {device.name: device for device in self.devices()}
         return {claim.metadata.uid: self._prepare(claim, devices) for claim in claims}
 
-    def unprepare(self, claims: Sequence[ClaimIdentity]) -> Mapping[str, Failed | None]:
-        return {claim.uid: self._release(claim) for claim in claims}
-
     def _prepare(self, claim: ResourceClaim, devices: Mapping[str, Device]) -> Prepared | Failed:
         try:
             answer = prepare_claim(
                 claim, driver=self.name, edits_of=lambda result: self.edits(self._given(claim, result, devices))
             )
         except Exception as error:  # a fault with one claim must not fail the others
-            log.exception("driver %s: claim %s/%s", self.name, claim.metadata.namespace, claim.metadata.name)
-            return Failed(str(error) or type(error).__name__)
+            meta = claim.metadata
+            return self._failed(ClaimIdentity(meta.uid, meta.namespace, meta.name), error)
         if isinstance(answer, Failed) or not self.metadata:
             return answer
         told = {
             (one.pool, one.device): DeviceMetadata(attributes=devices[one.device].attributes) for one in answer.devices
         }
         return replace(answer, metadata=told)
-
-    def _release(self, claim: ClaimIdentity) -> Failed | None:
-        try:
-            self.release(claim)
-        except Exception as error:  # a fault with one claim must not fail the others
-            log.exception("driver %s: claim %s/%s", self.name, claim.namespace, claim.name)
-            return Failed(str(error) or type(error).__name__)
-        return None
 
     def _given(
         self, claim: ResourceClaim, result: DeviceRequestAllocationResult, devices: Mapping[str, Device]

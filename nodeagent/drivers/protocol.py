@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from claims.kinds.resource_claims import NetworkDeviceData, ResourceClaim
+from inventory.classic.values import ResourceHandle
 from inventory.kinds.devices import CounterSet, Device, DeviceAttribute
 from nodeagent import cdi
 from nodeagent.checkpoint import PreparedDevice
@@ -28,11 +29,15 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class ClaimIdentity:
-    """A claim by name and uid; the claim itself may be gone already when it is unprepared."""
+    """A claim by name and uid; the claim itself may be gone already when it is unprepared.
+
+    handles: what its controller left for the driver, where one allocated it (`nodeagent.handles`).
+    """
 
     uid: str
     namespace: str
     name: str
+    handles: tuple[ResourceHandle, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +103,15 @@ class ClaimDriver(Protocol):
 
     def health(self) -> Sequence[DeviceHealth]:
         """The devices whose health the driver knows."""
+
+
+@runtime_checkable
+class HandlingDriver(ClaimDriver, Protocol):
+    """A driver that may be of the time of Kubernetes 1.31 and before."""
+
+    @property
+    def wants_handles(self) -> bool:
+        """Whether it is told of devices in no other way than by handles."""
 
 
 class Driver(ClaimDriver, Protocol):

@@ -12,9 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from claims.kinds.resource_claims import ResourceClaim
+from inventory.classic.values import ResourceHandle
 from nodeagent.cdi.spec import DEVICE_NAME, KIND
 from nodeagent.checkpoint import PreparedDevice
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Health, Prepared
@@ -24,16 +28,17 @@ from nodeagent.plugins.protocol import (
     CallFailed,
     Channel,
     Claim,
-    ClaimsRequest,
     Device,
     DeviceReport,
-    DraService,
     HealthService,
     PreparedClaim,
+    Question,
     UnpreparedClaim,
     WatchRequest,
 )
 from nodeagent.plugins.registration import RegisteredPlugin, RegistrationRefused
+from nodeagent.plugins.services import Ask, DraService
+from nodeagent.podclaims import handles_for
 
 # What drivers behind sockets say of their devices' health, and for how long that holds. Source: KEP-4680, kubernetes
 # pkg/kubelet/cm/dra/healthinfo.go. A report holds for as long as it says, 30 s where it does not; then the device's
@@ -208,6 +213,7 @@ def _problems(index: int, device: Device) -> Iterator[str]:
             yield f"{name}: {one!r} is no CDI device id (vendor.example.com/class=name)"
 
 
+_Ask = Callable[[DraService, tuple[Claim, ...], Ask], Mapping[str, Answer]]
 #: (driver, path of the call, gRPC's status, seconds) -> None
 Called = Callable[[str, str, str, float], None]
 
@@ -228,10 +234,25 @@ class Instance:
         connected: Callable[[Instance, bool], None],
     ) -> None:
         self.endpoint = plugin.endpoint
-        self.service = plugin.service
+        self._offered = {True: plugin.handling or plugin.service, False: plugin.service}
+        self._found = dict(self._offered)
         self.connected = False
         self.health = HealthWatch(plugin.endpoint, plugin.health, cache, changed)
         self.channel = Channel(plugin.endpoint, partial(connected, self))
+
+    def service(self, *, handles: bool) -> DraService:
+        """The one for claims with `handles`, or without."""
+        return self._found[handles]
+
+    def try_older(self, service: DraService) -> DraService | None:
+        """The driver does not know `service`; returns what to ask in its place, now and from now on.
+
+        Where nothing is left, it is asked for the newest again next time: it may have been about to start.
+        """
+        for handles, found in self._found.items():
+            if found is service:
+                self._found[handles] = service.older or self._offered[handles]
+        return service.older
 
     def start(self) -> None:
         self.health.start(self.channel)
@@ -337,20 +358,20 @@ class PluginDriver:
     # What it does.
 
     def prepare(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
-        asked = tuple(Claim(namespace=m.namespace, uid=m.uid, name=m.name) for m in (c.metadata for c in claims))
-        try:
-            given = self._ask(lambda service: service.prepare, asked).claims
-        except CallFailed as failure:
-            return {claim.uid: Failed(str(failure)) for claim in asked}
-        return {claim.uid: prepared(given.get(claim.uid)) for claim in asked}
+        asked = [_questions(_identity(claim), handles_for(claim, self._name)) for claim in claims]
+        answers: dict[str, Prepared | Failed] = {}
+        for uid, given in self._ask(asked, lambda service, part, ask: service.prepare_claims(part, ask)):
+            answer = given if isinstance(given, Failed) else prepared(given)
+            answers[uid] = _both(answers[uid], answer) if uid in answers else answer
+        return answers
 
     def unprepare(self, claims: Sequence[ClaimIdentity]) -> Mapping[str, Failed | None]:
-        asked = tuple(Claim(namespace=c.namespace, uid=c.uid, name=c.name) for c in claims)
-        try:
-            given = self._ask(lambda service: service.unprepare, asked).claims
-        except CallFailed as failure:
-            return {claim.uid: Failed(str(failure)) for claim in asked}
-        return {claim.uid: unprepared(given.get(claim.uid)) for claim in asked}
+        asked = [_questions(claim, claim.handles) for claim in claims]
+        answers: dict[str, Failed | None] = {}
+        for uid, given in self._ask(asked, lambda service, part, ask: service.unprepare_claims(part, ask)):
+            answer = given if isinstance(given, Failed) else unprepared(given)
+            answers[uid] = answers.get(uid) or answer
+        return answers
 
     def health(self) -> Sequence[DeviceHealth]:
         return self._cache.current()
@@ -359,16 +380,101 @@ class PluginDriver:
         """Whether a report of its health has run out since this was last asked."""
         return self._cache.ran_out()
 
-    def _ask(self, which: Callable[[DraService], Call[ClaimsRequest, Answer]], claims: tuple[Claim, ...]) -> Answer:
-        """Raises: CallFailed."""
+    @property
+    def wants_handles(self) -> bool:
+        instance = self._current()
+        return instance is not None and instance.service(handles=False).has_handles
+
+    def _ask(self, asked: Sequence[_Questions], what: _Ask[Answer]) -> Iterator[tuple[str, Answer | Failed | None]]:
+        """The answer to every question, by the claim's uid."""
+        for part in _parts(asked):
+            given: Mapping[str, Answer | Failed]
+            try:
+                given = self._ask_part(part, what)
+            except CallFailed as failure:
+                given = dict.fromkeys((claim.uid for claim in part.claims), Failed(str(failure)))
+            yield from ((claim.uid, given.get(claim.uid)) for claim in part.claims)
+
+    def _ask_part(self, part: _Questions, what: _Ask[Answer]) -> Mapping[str, Answer]:
+        """In the newest version that the driver knows. Raises: CallFailed."""
         instance = self._current()
         if instance is None:
             raise CallFailed("it is not registered any more")
-        call, started, code = which(instance.service), time.perf_counter(), "OK"
+        ask = _Asking(self._name, instance.channel, seconds=self._call_seconds, called=self._called)
+        service = instance.service(handles=part.handled)
+        while True:
+            try:
+                return what(service, part.claims, ask)
+            except CallFailed as failure:
+                older = instance.try_older(service) if failure.unimplemented else None
+                if older is None:
+                    raise
+                service = older
+
+
+class _Asking:
+    """An `Ask`. seconds: that all calls of one question may take together, as kubelet has it."""
+
+    def __init__(self, name: str, channel: Channel, *, seconds: float, called: Called) -> None:
+        self._name = name
+        self._channel = channel
+        self._seconds = seconds
+        self._until: float | None = None
+        self._called = called
+
+    def __call__(self, call: Call[Question, Answer], question: Question, /) -> Answer:
+        started, code = time.perf_counter(), "OK"
         try:
-            return instance.channel.call(call, ClaimsRequest(claims=claims), seconds=self._call_seconds)
+            return self._channel.call(call, question, seconds=self._seconds_left())
         except CallFailed as failure:
             code = failure.code
             raise
         finally:
             self._called(self._name, call.path, code, time.perf_counter() - started)
+
+    def _seconds_left(self) -> float:
+        now = time.monotonic()
+        if self._until is None:
+            self._until = now + self._seconds
+            return self._seconds
+        return max(self._until - now, 0.001)
+
+
+# What a driver is asked. A claim may have several handles for one driver, and an answer names claims by their uids: so
+# no call has two questions about one claim (kubelet 1.30 asks them together, and takes the answer for incomplete).
+
+
+class _Questions(NamedTuple):
+    """Of one claim, or those that go together. handled: for a service whose claims have handles."""
+
+    claims: tuple[Claim, ...]
+    handled: bool
+
+
+def _identity(claim: ResourceClaim) -> ClaimIdentity:
+    meta = claim.metadata
+    return ClaimIdentity(meta.uid, meta.namespace, meta.name)
+
+
+def _questions(claim: ClaimIdentity, handles: Sequence[ResourceHandle]) -> _Questions:
+    """One for each handle."""
+    named = Claim(namespace=claim.namespace, uid=claim.uid, name=claim.name)
+    return _Questions(tuple(_with(named, one) for one in handles) or (named,), handled=bool(handles))
+
+
+def _with(claim: Claim, handle: ResourceHandle) -> Claim:
+    structured = (handle.structured_data,) if handle.structured_data is not None else ()
+    return replace(claim, resource_handle=handle.data, structured_resource_handle=structured)
+
+
+def _parts(asked: Sequence[_Questions]) -> Iterator[_Questions]:
+    for handled in (False, True):
+        for part in zip_longest(*(one.claims for one in asked if one.handled == handled)):
+            yield _Questions(tuple(claim for claim in part if claim is not None), handled)
+
+
+def _both(one: Prepared | Failed, other: Prepared | Failed) -> Prepared | Failed:
+    """Of two handles of one claim."""
+    if isinstance(one, Failed):
+        return one
+    return other if isinstance(other, Failed) else Prepared(devices=one.devices + other.devices, spec=None)

@@ -201,7 +201,7 @@ class PluginHost:
         with self._comings:
             instance = driver.add(plugin)
             self._registry.put(driver)
-        log.info("driver %s: registered at %s with %s", plugin.name, plugin.endpoint, plugin.service.name)
+        log.info("driver %s: registered at %s with %s", plugin.name, plugin.endpoint, plugin.service.names[0])
         return _Admission(driver, instance)
 
     def _driver(self, name: str) -> PluginDriver:

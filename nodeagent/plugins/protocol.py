@@ -3,6 +3,10 @@
 Sources: kubernetes staging/src/k8s.io/kubelet/pkg/apis/{pluginregistration/v1, dra/v1, dra/v1beta1,
 dra-health/v1alpha1, dra-health/v1beta1, dra-health/v1}/api.proto. The versions of a service differ in its name alone;
 v1alpha1 of the health service lacks timeout and message, which read as not given.
+
+Before them stood the service Node: v1alpha3 (Kubernetes 1.28 to 1.30) and v1alpha2 (1.27), whose claims carry what the
+driver's controller left for its plugin. Sources: kubernetes v1.30 staging/src/k8s.io/kubelet/pkg/apis/dra/{v1alpha2,
+v1alpha3}/api.proto, v1.31 dra/v1alpha4.
 """
 
 from __future__ import annotations
@@ -11,10 +15,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Final, Generic, TypeVar, cast
+from typing import Annotated, Any, Final, Generic, TypeVar, cast
 
 import grpc
 
+from inventory.classic.values import StructuredResourceHandle
 from manciple.wire import protobuf
 from manciple.wire.base import Int32, Int64, Value, pb
 from manciple.wire.errors import BadRequest
@@ -52,11 +57,17 @@ class RegistrationStatusResponse(Value):
 
 
 class Claim(Value):
-    """A ResourceClaim by name and uid."""
+    """A ResourceClaim by name and uid; of v1alpha2 the whole question.
+
+    resource_handle: what its controller left for the driver's plugin; structured_resource_handle: what the scheduler
+    of 1.30 did, at most one. Only the service Node knows them.
+    """
 
     namespace: Annotated[str, pb(1)] = ""
     uid: Annotated[str, pb(2)] = ""
     name: Annotated[str, pb(3)] = ""
+    resource_handle: Annotated[str, pb(4)] = ""
+    structured_resource_handle: Annotated[tuple[StructuredResourceHandle, ...], pb(5)] = ()
 
 
 class ClaimsRequest(Value):
@@ -89,6 +100,22 @@ class PrepareResponse(Value):
     claims: Annotated[dict[str, PreparedClaim], pb(1)] = {}
 
 
+class HandledClaim(Value):
+    """NodePrepareResourceResponse of the service Node. error: v1alpha2 has none, there the call itself fails.
+
+    devices: the ids of CDI devices (v1alpha2, v1alpha3), or `Device` messages (v1alpha4), each in base64.
+    """
+
+    devices: Annotated[tuple[str, ...], pb(1, encoding="bytes")] = ()
+    error: Annotated[str, pb(2)] = ""
+
+
+class HandledResponse(Value):
+    """NodePrepareResourcesResponse of the service Node, by claim uid."""
+
+    claims: Annotated[dict[str, HandledClaim], pb(1)] = {}
+
+
 class UnpreparedClaim(Value):
     """NodeUnprepareResourceResponse. error: not empty where it failed."""
 
@@ -99,6 +126,10 @@ class UnprepareResponse(Value):
     """NodeUnprepareResourcesResponse, by claim uid."""
 
     claims: Annotated[dict[str, UnpreparedClaim], pb(1)] = {}
+
+
+class Nothing(Value):
+    """NodeUnprepareResourceResponse of v1alpha2: that it came is the answer."""
 
 
 class WatchRequest(Value):
@@ -144,29 +175,11 @@ class Call(Generic[Question, Answer]):
 
 
 @dataclass(frozen=True, slots=True)
-class DraService:
-    """One version of the DRAPlugin service. name: as plugins list it."""
-
-    name: str
-    prepare: Call[ClaimsRequest, PrepareResponse]
-    unprepare: Call[ClaimsRequest, UnprepareResponse]
-
-
-@dataclass(frozen=True, slots=True)
 class HealthService:
     """One version of the DRAResourceHealth service; `watch` answers with a stream. name: as plugins list it."""
 
     name: str
     watch: Call[WatchRequest, HealthReport]
-
-
-def _dra(version: str) -> DraService:
-    path = f"/k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin"
-    return DraService(
-        name=f"{version}.DRAPlugin",
-        prepare=Call(f"{path}/NodePrepareResources", ClaimsRequest, PrepareResponse),
-        unprepare=Call(f"{path}/NodeUnprepareResources", ClaimsRequest, UnprepareResponse),
-    )
 
 
 def _health(version: str) -> HealthService:
@@ -180,13 +193,13 @@ NOTIFY: Final = Call(
 )
 
 #: Newest first.
-DRA_SERVICES: Final = (_dra("v1"), _dra("v1beta1"))
 HEALTH_SERVICES: Final = (_health("v1"), _health("v1beta1"), _health("v1alpha1"))
 
 # Described here, in one thread: msgspec must not describe a struct to itself in two threads at once.
 for _type in (
     *(InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse),
     *(Claim, ClaimsRequest, Device, PreparedClaim, PrepareResponse, UnpreparedClaim, UnprepareResponse),
+    *(HandledClaim, HandledResponse, Nothing),
     *(WatchRequest, DeviceIdentifier, DeviceReport, HealthReport),
 ):
     protobuf.decode(_type, b"")
@@ -310,8 +323,13 @@ def _same(data: bytes) -> bytes:
 
 
 def _decoded(call: Call[Question, Answer], data: bytes) -> Answer:
+    return decoded_as(call.answer, call, data)
+
+
+def decoded_as(type_: type[Answer], call: Call[Any, Any], data: bytes) -> Answer:
+    """What the driver answered to `call`, or part of it. Raises: CallFailed."""
     try:
-        return protobuf.decode(call.answer, data)
+        return protobuf.decode(type_, data)
     except BadRequest as error:
         reason = f"{call.name}: its answer is no {call.answer.__name__}: {error.message}"
         raise CallFailed(reason, code="Internal") from error

@@ -19,18 +19,17 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from manciple.wire.validation import DRIVER_NAME_MAX, check_driver_name
 from nodeagent.plugins.protocol import (
     DRA_PLUGIN,
-    DRA_SERVICES,
     GET_INFO,
     HEALTH_SERVICES,
     NOTIFY,
     CallFailed,
     Channel,
-    DraService,
     HealthService,
     InfoRequest,
     PluginInfo,
     RegistrationStatus,
 )
+from nodeagent.plugins.services import DRA_SERVICES, DraService
 
 
 # Finds the registration sockets: every Unix socket below a folder that is not hidden, nor in a hidden folder. A link to
@@ -83,11 +82,13 @@ class RegistrationRefused(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredPlugin:
     """A plugin that can be worked with. name: of its driver. endpoint: the path of the socket of its services.
-    health: the services to ask for the health of its devices, newest first."""
+    service: its newest. handling: its newest whose claims carry handles, if any. health: the services to ask for the
+    health of its devices, newest first."""
 
     name: str
     endpoint: str
     service: DraService
+    handling: DraService | None
     health: tuple[HealthService, ...]
 
 
@@ -116,9 +117,9 @@ def accept(info: PluginInfo, socket: Path) -> RegisteredPlugin:
         raise RegistrationRefused(f"plugins of type {info.type!r} are not handled here, only {DRA_PLUGIN}")
     if problems := _name_problems(info.name):
         raise RegistrationRefused(f"driver name {info.name!r}: {'; '.join(problems)}")
-    services = [service for service in DRA_SERVICES if service.name in info.supported_versions]
+    services = [service for service in DRA_SERVICES if not set(service.names).isdisjoint(info.supported_versions)]
     if not services:
-        known = ", ".join(service.name for service in DRA_SERVICES)
+        known = ", ".join(name for service in DRA_SERVICES for name in service.names)
         given = ", ".join(info.supported_versions) or "none"
         raise RegistrationRefused(
             f"driver {info.name}: none of its services is supported ({given}); supported are {known}"
@@ -128,6 +129,7 @@ def accept(info: PluginInfo, socket: Path) -> RegisteredPlugin:
         name=info.name,
         endpoint=info.endpoint or str(socket),
         service=services[0],
+        handling=next((service for service in services if service.has_handles), None),
         # Drivers of Kubernetes 1.34 and 1.35 serve it without listing it.
         health=listed or HEALTH_SERVICES,
     )

@@ -18,21 +18,29 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
+from inventory.classic.values import ResourceHandle
 from nodeagent.cdi import CdiFolder
 from nodeagent.checkpoint import PreparedDevice
 from nodeagent.disk import TEMPORARY
 from nodeagent.drivers.metadata import base_request
 from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, Failed, Prepared
 from nodeagent.failures import AgentError, ApiFailure
+from nodeagent.handles import FetchClassic, read_handles, with_handles
 from nodeagent.plugins.protocol import (
     Claim,
     ClaimsRequest,
     Device,
+    HandledClaim,
+    HandledResponse,
+    Nothing,
     PreparedClaim,
     PrepareResponse,
     UnpreparedClaim,
     UnprepareResponse,
 )
+from nodeagent.plugins.services import handled_claim
+from nodeagent.podclaims import handles_for, names_devices
+from nodeagent.serving.sockets import CallRefused
 
 
 # One call of the driver at a time, as drivers may expect of the kubelet's library unless they opt out.
@@ -61,7 +69,10 @@ _UNANSWERED = Failed("the driver did not answer for this claim")
 
 
 class NodeService:
-    """The calls of one driver. folder: where its CDI files go. fetch: by namespace and name; raises ApiFailure."""
+    """The calls of one driver. folder: where its CDI files go.
+
+    fetch, fetch_classic: a claim by namespace and name, now and as Kubernetes 1.30 shows it; raise ApiFailure.
+    """
 
     def __init__(
         self,
@@ -69,11 +80,13 @@ class NodeService:
         *,
         folder: CdiFolder,
         fetch: Callable[[str, str], ResourceClaim],
+        fetch_classic: FetchClassic,
         serializer: Serializer,
     ) -> None:
         self._driver = driver
         self._folder = folder
         self._fetch = fetch
+        self._fetch_classic = fetch_classic
         self._serializer = serializer
 
     def sweep(self) -> None:
@@ -107,7 +120,7 @@ class NodeService:
 
     def unprepare(self, asked: ClaimsRequest) -> UnprepareResponse:
         """Answers for every claim that it was asked for."""
-        claims = [ClaimIdentity(one.uid, one.namespace, one.name) for one in asked.claims]
+        claims = [ClaimIdentity(one.uid, one.namespace, one.name, handles=self._handles(one)) for one in asked.claims]
         with self._serializer.hold():
             given = self._ask_to_unprepare(claims)
             answers = {claim.uid: self._removed(claim.uid, given.get(claim.uid, _UNANSWERED)) for claim in claims}
@@ -115,6 +128,26 @@ class NodeService:
         return UnprepareResponse(
             claims={uid: UnpreparedClaim(error=answer.reason if answer else "") for uid, answer in answers.items()}
         )
+
+    # The same, as kubelets up to 1.31 ask.
+
+    def prepare_handled(self, asked: ClaimsRequest) -> HandledResponse:
+        """Answers for every claim that it was asked for."""
+        return HandledResponse(claims={uid: handled_claim(one) for uid, one in self.prepare(asked).claims.items()})
+
+    def prepare_one(self, claim: Claim) -> HandledClaim:
+        """Raises: CallRefused."""
+        (answer,) = self.prepare_handled(ClaimsRequest(claims=(claim,))).claims.values()
+        if answer.error:
+            raise CallRefused(answer.error)
+        return answer
+
+    def unprepare_one(self, claim: Claim) -> Nothing:
+        """Raises: CallRefused."""
+        (answer,) = self.unprepare(ClaimsRequest(claims=(claim,))).claims.values()
+        if answer.error:
+            raise CallRefused(answer.error)
+        return Nothing()
 
     def _claim(self, asked: Claim) -> ResourceClaim:
         """Raises: AgentError in the words of the kubelet's library."""
@@ -127,7 +160,22 @@ class NodeService:
             raise AgentError(f"claim {name} not allocated")
         if claim.metadata.uid != asked.uid:
             raise AgentError(f"claim {name} got replaced")
-        return claim
+        return claim if names_devices(claim) else self._with_handles(claim, asked)
+
+    def _with_handles(self, claim: ResourceClaim, asked: Claim) -> ResourceClaim:
+        """All that the claim has for the driver, also where it is asked for each by itself: the CDI file is one.
+
+        Raises: AgentError.
+        """
+        read = read_handles(claim, self._fetch_classic)
+        mine = handles_for(read, self._driver.name)
+        return with_handles(claim, mine or self._handles(asked))
+
+    def _handles(self, asked: Claim) -> tuple[ResourceHandle, ...]:
+        """What the call itself says."""
+        structured = next(iter(asked.structured_resource_handle), None)
+        handle = ResourceHandle(driver_name=self._driver.name, data=asked.resource_handle, structured_data=structured)
+        return (handle,) if asked.resource_handle or structured is not None else ()
 
     def _results(self, claim: ResourceClaim) -> Sequence[DeviceRequestAllocationResult]:
         allocation = claim.status.allocation

@@ -20,9 +20,9 @@ from nodeagent.disk import Disk
 from nodeagent.drivers.metadata import MetadataFiles, TellingDriver
 from nodeagent.drivers.protocol import ClaimDriver, DeviceHealth, Driver, UnhealthyEffect
 from nodeagent.failures import AgentError
+from nodeagent.handles import CLASSIC_CLAIMS
 from nodeagent.plugins.protocol import (
     DRA_PLUGIN,
-    DRA_SERVICES,
     GET_INFO,
     HEALTH_SERVICES,
     NOTIFY,
@@ -34,6 +34,7 @@ from nodeagent.plugins.protocol import (
     RegistrationStatus,
     RegistrationStatusResponse,
 )
+from nodeagent.plugins.services import DRA_SERVICES, NODE_V1ALPHA2, NODE_V1ALPHA3, PLUGIN_SERVICES
 from nodeagent.publish import Publisher
 from nodeagent.serving.node import NodeService, Serializer
 from nodeagent.serving.sockets import (
@@ -205,6 +206,8 @@ class SliceKeeper:
             self._queue.add_after(key, RESYNC_SECONDS)
 
 
+HEALTH_NAMES: Final = tuple(service.name for service in HEALTH_SERVICES)
+
 #: Seconds that stopping waits for calls under way; the kubelet asks again for what is cut off.
 STOP_SECONDS = 5.0
 
@@ -248,6 +251,7 @@ class ServedPlugin:
             TellingDriver(driver, files),
             folder=CdiFolder(config.cdi_dir, disk),
             fetch=lambda namespace, name: client.get(CLAIMS, name, namespace=namespace),
+            fetch_classic=lambda namespace, name: client.get(CLASSIC_CLAIMS, name, namespace=namespace),
             serializer=Serializer(
                 enabled=config.serialize,
                 lock_file=self._plugin_dir / "serialize.lock" if config.rolling_update else None,
@@ -301,10 +305,17 @@ class ServedPlugin:
             log.info("driver %s: stopped", self._driver.name)
 
     def _services(self) -> Handlers:
-        prepare = (answers(service.prepare, self._node.prepare) for service in DRA_SERVICES)
-        unprepare = (answers(service.unprepare, self._node.unprepare) for service in DRA_SERVICES)
+        node = self._node
+        prepare = (answers(service.prepare, node.prepare) for service in PLUGIN_SERVICES)
+        unprepare = (answers(service.unprepare, node.unprepare) for service in PLUGIN_SERVICES)
+        before = (
+            answers(NODE_V1ALPHA3.prepare, node.prepare_handled),
+            answers(NODE_V1ALPHA3.unprepare, node.unprepare),
+            answers(NODE_V1ALPHA2.prepare, node.prepare_one),
+            answers(NODE_V1ALPHA2.unprepare, node.unprepare_one),
+        )
         health = (streams(service.watch, self._watch) for service in HEALTH_SERVICES)
-        return dict([*prepare, *unprepare, *health])
+        return dict([*prepare, *unprepare, *before, *health])
 
     def _registration(self) -> Handlers:
         return dict([answers(GET_INFO, self._info), answers(NOTIFY, self._notified)])
@@ -318,7 +329,7 @@ class ServedPlugin:
             type=DRA_PLUGIN,
             name=self._driver.name,
             endpoint=str(self.endpoints.service),
-            supported_versions=tuple(service.name for service in (*DRA_SERVICES, *HEALTH_SERVICES)),
+            supported_versions=(*(name for service in DRA_SERVICES for name in service.names), *HEALTH_NAMES),
         )
 
     def _notified(self, status: RegistrationStatus) -> RegistrationStatusResponse:

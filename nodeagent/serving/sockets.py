@@ -78,6 +78,11 @@ log = logging.getLogger(__name__)
 #: Calls at once; a health watch holds one for as long as it lasts.
 THREADS = 16
 
+
+class CallRefused(Exception):
+    """Ends a call with an error of that text, as an error of a driver in Go does."""
+
+
 #: A call's path and what answers it.
 Handlers = Mapping[str, Any]
 
@@ -85,8 +90,11 @@ Handlers = Mapping[str, Any]
 def answers(call: Call[Question, Answer], answer: Callable[[Question], Answer]) -> tuple[str, Any]:
     """A handler with one answer."""
 
-    def handle(question: Question, _context: grpc.ServicerContext) -> Answer:
-        return answer(question)
+    def handle(question: Question, context: grpc.ServicerContext) -> Answer:
+        try:
+            return answer(question)
+        except CallRefused as refusal:
+            context.abort(grpc.StatusCode.UNKNOWN, str(refusal))
 
     return call.path, grpc.unary_unary_rpc_method_handler(
         handle, request_deserializer=_decoder(call), response_serializer=protobuf.encode

@@ -41,6 +41,8 @@ class FakeApi(httpx.BaseTransport):
         self.before: Callable[[httpx.Request], None] = lambda _request: None
         #: what is posted to subresources, by name: (the object's address, the body) -> the answer
         self.connects: dict[str, Callable[[Address, Document], Document]] = {}
+        #: how a version of the API shows what is kept; others show it as it is
+        self.views: dict[str, Callable[[Document], Document]] = {}
         self._documents: dict[Address, Document] = {}
         self._log: list[tuple[int, str, str, Document, Document]] = []  # revision, type, plural, new, old
         self._floor = 0
@@ -106,6 +108,8 @@ class FakeApi(httpx.BaseTransport):
         try:
             with self.changed:
                 answer = self._answer(method, path, params, msgspec.json.decode(body) if body else {})
+                if view := self.views.get(path.split("/")[3] if path.startswith("/apis/") else ""):
+                    answer = view(_copy(answer)) if isinstance(answer, dict) else answer
                 return 200, answer if isinstance(answer, WatchStream) else msgspec.json.encode(answer)
         except Refused as refused:
             return refused.code, msgspec.json.encode(refused.status())
@@ -161,7 +165,9 @@ class FakeApi(httpx.BaseTransport):
         document["metadata"] = {**document["metadata"], "uid": known["metadata"]["uid"]}
         if document == known:
             return known
-        return self._store("MODIFIED", address, document)
+        meta = document["metadata"]
+        ends = meta.get("deletionTimestamp") and known["metadata"].get("finalizers") and not meta.get("finalizers")
+        return self._store("DELETED" if ends else "MODIFIED", address, document)
 
     def _delete(self, address: Address, options: Document) -> Document:
         known = self._get(address)

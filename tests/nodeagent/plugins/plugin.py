@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from nodeagent.plugins.protocol import (
     Claim,
     ClaimsRequest,
     Device,
+    HandledClaim,
+    HandledResponse,
     HealthReport,
     PluginInfo,
     PreparedClaim,
@@ -26,10 +28,23 @@ from nodeagent.plugins.protocol import (
     UnpreparedClaim,
     UnprepareResponse,
 )
+from nodeagent.plugins.services import handled_claim
 from tests.nodeagent.objects import NODE
 
 TIMEOUT = 60.0
 NAME = "ext.example.com"
+
+
+def _as_list(request: bytes) -> bytes:
+    return protobuf.encode(ClaimsRequest(claims=(protobuf.decode(Claim, request),)))
+
+
+def _only(answers: Mapping[str, HandledClaim | UnpreparedClaim], context: grpc.ServicerContext) -> Value:
+    """What is no answer to the one claim, or an error, fails the call."""
+    (answer,) = answers.values() or (UnpreparedClaim(error="no answer"),)
+    if answer.error:
+        context.abort(grpc.StatusCode.UNKNOWN, answer.error)
+    return answer
 
 
 Methods = dict[str, "grpc.RpcMethodHandler[Any, Any]"]
@@ -70,6 +85,8 @@ class Devices:
 class Plugin:
     """One instance of a driver. `start` listens, `stop` takes its sockets away, `crash` leaves the registration's.
 
+    serves: versions of the service Node of Kubernetes 1.31 and before.
+
     prepare, unprepare: answer for each claim, None leaves it out. fail: the status of calls. garbage: the answer to
     preparing instead. calls: (call, names of the claims) as they came.
     statuses: what it was told of its registration. reports: what its health stream says, one after the other; the
@@ -85,6 +102,7 @@ class Plugin:
         versions: Sequence[str] = ("v1.DRAPlugin",),
         health: Sequence[str] = (),
         kind: str = "DRAPlugin",
+        serves: Sequence[str] = (),
         cdi_dir: Path | None = None,
     ) -> None:
         suffix = f"-{instance}" if instance else ""
@@ -92,6 +110,7 @@ class Plugin:
         self.endpoint = folder / "plugins" / name / f"dra{suffix}.sock"
         self.info = PluginInfo(type=kind, name=name, endpoint=str(self.endpoint), supported_versions=tuple(versions))
         self.health = health
+        self.serves = serves
         self.devices = Devices(cdi_dir)
         self.prepare: Callable[[Claim], PreparedClaim | None] = self.devices.prepare
         self.unprepare: Callable[[Claim], UnpreparedClaim | None] = self.devices.unprepare
@@ -114,7 +133,7 @@ class Plugin:
             path.parent.mkdir(parents=True, exist_ok=True)
         if endpoint:
             handlers = [self._dra(version) for version in ("v1", "v1beta1") if f"{version}.DRAPlugin" in self._versions]
-            self._listen(self.endpoint, [*handlers, *map(self._health, self.health)])
+            self._listen(self.endpoint, [*handlers, *map(self._node, self.serves), *map(self._health, self.health)])
         if registration:
             self._listen(self.socket, [self._registration()])
         return self
@@ -208,6 +227,31 @@ class Plugin:
             ),
         }
         return grpc.method_handlers_generic_handler(f"k8s.io.kubelet.pkg.apis.dra.{version}.DRAPlugin", methods)
+
+    def _node(self, version: str) -> grpc.GenericRpcHandler:
+        """The service of Kubernetes 1.31 and before: for all claims of a call, or for one."""
+        single = version == "v1alpha2"
+
+        def prepare(request: bytes, context: grpc.ServicerContext) -> Value:
+            claims = self._asked(f"{version} prepare", _as_list(request) if single else request, context)
+            given = {claim.uid: self.prepare(claim) for claim in claims}
+            answers = {uid: handled_claim(one) for uid, one in given.items() if one is not None}
+            return _only(answers, context) if single else HandledResponse(claims=answers)
+
+        def unprepare(request: bytes, context: grpc.ServicerContext) -> Value:
+            claims = self._asked(f"{version} unprepare", _as_list(request) if single else request, context)
+            given = {claim.uid: self.unprepare(claim) for claim in claims}
+            answers = {uid: one for uid, one in given.items() if one is not None}
+            return _only(answers, context) if single else UnprepareResponse(claims=answers)
+
+        plural = "" if single else "s"
+        methods: Methods = {
+            f"Node{name}Resource{plural}": grpc.unary_unary_rpc_method_handler(
+                handle, response_serializer=protobuf.encode
+            )
+            for name, handle in {"Prepare": prepare, "Unprepare": unprepare}.items()
+        }
+        return grpc.method_handlers_generic_handler(f"{version}.Node", methods)
 
     def _asked(self, call: str, request: bytes, context: grpc.ServicerContext) -> tuple[Claim, ...]:
         asked = protobuf.decode(ClaimsRequest, request)

@@ -10,7 +10,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nodeagent.plugins.protocol import DRA_SERVICES, GET_INFO, CallFailed, Channel, ClaimsRequest, InfoRequest
+from nodeagent.plugins.protocol import GET_INFO, CallFailed, Channel, ClaimsRequest, InfoRequest
+from nodeagent.plugins.services import PLUGIN_SERVICES
 from tests.nodeagent.plugins.plugin import Plugin
 
 #: An empty SETTINGS frame of HTTP/2: the client sends its calls when it has read one.
@@ -44,7 +45,7 @@ def test_a_call_that_failed_for_many_reasons_tells_all_of_them(tmp_path: Path) -
     plugin.start(registration=False)
     channel = Channel(str(plugin.endpoint))
     with pytest.raises(CallFailed) as failure:
-        channel.call(DRA_SERVICES[0].prepare, ClaimsRequest(), seconds=10)
+        channel.call(PLUGIN_SERVICES[0].prepare, ClaimsRequest(), seconds=10)
     channel.close()
     plugin.stop()
     assert (failure.value.code, str(failure.value)) == ("Unknown", f"NodePrepareResources: {reasons} (UNKNOWN)")

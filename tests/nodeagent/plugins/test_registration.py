@@ -33,10 +33,10 @@ def info(**fields: object) -> PluginInfo:
         (info(name="a" * 64), "must be no more than 63 bytes"),
         (info(supported_versions=()), r"none of its services is supported \(none\)"),
         (
-            info(supported_versions=("1.0.0",)),
-            r"is supported \(1.0.0\); supported are v1.DRAPlugin",
+            info(supported_versions=("2.0.0",)),
+            r"is supported \(2.0.0\); supported are v1.DRAPlugin",
         ),
-        (info(supported_versions=("v1alpha4.Node", "v1.DRAResourceHealth")), "none of its services is supported"),
+        (info(supported_versions=("v1alpha1.Node", "v1.DRAResourceHealth")), "none of its services is supported"),
     ],
 )
 def test_a_plugin_that_cannot_be_worked_with_is_told_why(given: PluginInfo, said: str) -> None:
@@ -51,13 +51,22 @@ def test_a_plugin_that_cannot_be_worked_with_is_told_why(given: PluginInfo, said
         (("v1beta1.DRAPlugin",), "v1beta1.DRAPlugin", ["v1", "v1beta1", "v1alpha1"]),
         ((*V1, "v1beta1.DRAResourceHealth"), "v1.DRAPlugin", ["v1beta1"]),
         ((*V1, "v1alpha1.DRAResourceHealth", "v1.DRAResourceHealth"), "v1.DRAPlugin", ["v1", "v1alpha1"]),
+        (("1.0.0",), "v1alpha3.Node", ["v1", "v1beta1", "v1alpha1"]),
+        (("v1alpha2.Node",), "v1alpha2.Node", ["v1", "v1beta1", "v1alpha1"]),
+        (("v1alpha4.Node", "v1beta1.DRAPlugin"), "v1beta1.DRAPlugin", ["v1", "v1beta1", "v1alpha1"]),
         (("v2.DRAPlugin", "v1beta1.DRAPlugin", *V1), "v1.DRAPlugin", ["v1", "v1beta1", "v1alpha1"]),
     ],
 )
 def test_the_newest_services_are_chosen(listed: tuple[str, ...], service: str, health: list[str]) -> None:
     plugin = accept(info(supported_versions=listed), Path("/reg.sock"))
-    assert plugin.service.name == service
+    assert plugin.service.names[0] == service
     assert [one.name.partition(".")[0] for one in plugin.health] == health
+
+
+def test_claims_with_handles_go_to_a_service_that_takes_them_whatever_else_a_plugin_has() -> None:
+    both = accept(info(supported_versions=("1.0.0", *V1)), Path("/reg.sock"))
+    assert (both.service.names[0], both.handling and both.handling.names[0]) == ("v1.DRAPlugin", "v1alpha3.Node")
+    assert accept(info(), Path("/reg.sock")).handling is None
 
 
 def test_a_plugin_without_an_endpoint_is_called_where_it_registered() -> None:
