@@ -1,0 +1,1 @@
+"""Drivers with a controller, whole."""
