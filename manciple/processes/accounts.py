@@ -68,16 +68,16 @@ def write_kubeconfigs(home: Home, *, server: Server, nodes: list[str]) -> None:
     The user may edit what is in the namespace `default`, and look at nodes, devices and classes. What an administrator
     takes away of this stays away, for as long as the user's token does.
     """
-    _write(home.kubeconfig, server=server, name=ADMIN, groups=("system:masters", "system:authenticated"))
-    if _write(home.kubeconfig_user, server=server, name=USER, groups=("system:authenticated",)):
+    write_kubeconfig(home.kubeconfig, server=server, name=ADMIN, groups=("system:masters", "system:authenticated"))
+    if write_kubeconfig(home.kubeconfig_user, server=server, name=USER, groups=("system:authenticated",)):
         let_edit(USER, "default")
     for node in nodes:
         name, groups = node_identity(node)
-        _write(home.node_kubeconfig(node), server=server, name=name, groups=groups)
+        write_kubeconfig(home.node_kubeconfig(node), server=server, name=name, groups=groups)
 
 
-def _write(path: Path, *, server: Server, name: str, groups: tuple[str, ...]) -> bool:
-    """Whether its token is a new one."""
+def write_kubeconfig(path: Path, *, server: Server, name: str, groups: tuple[str, ...]) -> bool:
+    """One file for `name`, made where there is none that still holds. Returns whether its token is a new one."""
     kept = _kept_token(path, name)
     write_private(path, kubeconfig.render(server, user=name, token=kept or tokens.issue(name, groups)))
     return kept is None

@@ -36,7 +36,7 @@ from manciple.audit import trail
 from manciple.audit.searching import Search
 from manciple.audit.shipping import Shipment
 from manciple.celery import app
-from manciple.processes import accounts, node_bootstrap
+from manciple.processes import accounts, demo_controller, node_bootstrap
 from manciple.processes.home import Home
 from manciple.processes.listeners import Address, Listeners, Tls, bind, warm
 from manciple.processes.standing import ensure_standing_objects
@@ -63,10 +63,10 @@ MIXED_DRIVERS = (
 STOP_SECONDS = 10.0
 
 
-def plan(*, nodes: int, mixed_nodes: int) -> dict[str, Sequence[DriverEntry]]:
-    """The simulated nodes: their names, in order, and drivers."""
-    plain: dict[str, Sequence[DriverEntry]] = {f"node-{number}": GPU_DRIVERS for number in range(1, nodes + 1)}
-    return plain | {f"mixed-{number}": MIXED_DRIVERS for number in range(1, mixed_nodes + 1)}
+def plan(*, nodes: int, mixed_nodes: int, more: Sequence[DriverEntry] = ()) -> dict[str, Sequence[DriverEntry]]:
+    """The simulated nodes: their names, in order, and drivers. more: that each of them has."""
+    plain: dict[str, Sequence[DriverEntry]] = {f"node-{n}": (*GPU_DRIVERS, *more) for n in range(1, nodes + 1)}
+    return plain | {f"mixed-{n}": (*MIXED_DRIVERS, *more) for n in range(1, mixed_nodes + 1)}
 
 
 class SimulatedNodes:
@@ -188,11 +188,11 @@ NAMESPACE, DEMO = "demo", Path(__file__).with_name("demo.yaml")
 _BUILDER = Identity("manciple:demo", (MASTERS,))
 
 
-def build_demo() -> bool:
-    """Make the demo's objects; False where the demo namespace exists already, which means it was made before."""
-    if objects.get(registry.by_resource("namespaces"), "", NAMESPACE) is not None:
+def build_demo(path: Path = DEMO, namespace: str = NAMESPACE) -> bool:
+    """Make the objects of a demo; False where its namespace exists already, which means it was made before."""
+    if objects.get(registry.by_resource("namespaces"), "", namespace) is not None:
         return False
-    for document in filter(None, yaml.safe_load_all(DEMO.read_text())):
+    for document in filter(None, yaml.safe_load_all(path.read_text())):
         kind = registry.find_kind(str(document["apiVersion"]), str(document["kind"]))
         if kind is None:
             raise LookupError(f"the demo has a {document['kind']} that nobody serves")
@@ -242,6 +242,7 @@ class System:
         self._home = Home(options.home)
         self._stopping = threading.Event()
         self._nodes: SimulatedNodes | None = None
+        self._controller: demo_controller.DemoController | None = None
         self._listeners = Listeners(application, on_stop=self._end_streams)
 
     def run(self, ready: Callable[[StartedSystem], None]) -> None:
@@ -254,9 +255,13 @@ class System:
         api = Address(options.api.host, api_socket.getsockname()[1])
         web = Address(options.web.host, web_socket.getsockname()[1])
         files = self._prepare_home(api)
-        drivers = plan(nodes=options.nodes, mixed_nodes=options.mixed_nodes)
+        has_controller = demo_controller.is_wanted(demo=options.demo)
+        more = (demo_controller.PLUGIN,) if has_controller else ()
+        drivers = plan(nodes=options.nodes, mixed_nodes=options.mixed_nodes, more=more)
         server = Server(url=f"https://{api.url_host}:{api.port}", ca_pem=files.ca_pem)
         self._prepare_accounts(server, list(drivers))
+        if has_controller:
+            self._prepare_controller(server)
         web_url = f"http://{web.url_host}:{web.port}"
         settings.PAGES_URL, settings.API_URL = web_url, server.url
         told = StartedSystem(
@@ -290,6 +295,11 @@ class System:
         if self._options.demo and build_demo():
             self._say("Created the demo: classes of the simulated devices, and template one-gpu in namespace demo")
 
+    def _prepare_controller(self, server: Server) -> None:
+        if build_demo(demo_controller.OBJECTS, demo_controller.NAMESPACE):
+            self._say("Created the demo of a driver's controller: class accelerator (docs/classic.md)")
+        self._controller = demo_controller.DemoController(self._home, server, stopping=self._stopping)
+
     @contextlib.contextmanager
     def _working(self, nodes: SimulatedNodes) -> Iterator[None]:
         """The threads that live while the listeners serve."""
@@ -303,6 +313,8 @@ class System:
         finally:
             self._stopping.set()
             nodes.join()
+            if self._controller is not None:
+                self._controller.join()
             shipping.join()
             worker.stop()
             Tail.instance().stop()
@@ -330,6 +342,8 @@ class System:
         self._stopping.set()
         if self._nodes:
             await asyncio.to_thread(self._nodes.join)
+        if self._controller:
+            await asyncio.to_thread(self._controller.join)
         await close_streams()
 
     def _bring_up(self, nodes: SimulatedNodes, told: StartedSystem, ready: Callable[[StartedSystem], None]) -> None:
@@ -339,6 +353,8 @@ class System:
             warm()
             self._say(f"Starting {len(nodes.names)} simulated node{'' if len(nodes.names) == 1 else 's'}")
             nodes.start()
+            if self._controller is not None:
+                self._controller.start()
             self._wait(lambda: not health.ready().failures)
             if not self._stopping.is_set():
                 ready(told)
