@@ -9,6 +9,9 @@
                           a deletion would free devices that are in use. (The reference asks for no more than to update
                           the claim.)
 
+Of a claim that its driver's controller allocates (KEP-3063), the right to write `resourceclaims/status` is enough for
+status.allocation and status.reservedFor: so it was when there were such drivers, and their charts bring no other.
+
 The parts of the status are asked about while gate DRAResourceClaimGranularStatusAuthorization is on. Asked of every
 write that a client wants, once it is known what it changes. The transaction that follows replaces the very state that
 was judged. Controllers and the scheduler, which write in this process, are not clients.
@@ -60,6 +63,8 @@ def check(write: Write) -> None:
 def _binding(write: Write) -> Iterator[FieldError]:
     new, old = write.new.status, write.old.status
     if (new.allocation, new.reserved_for) == (old.allocation, old.reserved_for):
+        return
+    if write.old.spec.resource_class_name or write.old.spec.controller_name:
         return
     if why := _why_not(write.identity, [_attributes(write.verb, "binding")]):
         part = "changing status.allocation or status.reservedFor"

@@ -14,7 +14,7 @@ Object = TypeVar("Object", bound=ApiObject)
 Name = tuple[str, str]
 
 
-class ObjectCache(Generic[Object]):
+class KnownObjects(Generic[Object]):
     """The objects of one resource, by namespace and name. Thread-safe.
 
     changed: told of every object that the API tells of, and as what it was known before, in the thread that follows.

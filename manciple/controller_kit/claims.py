@@ -19,7 +19,7 @@ from nodeagent.failures import ApiFailure
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AllocationOutcome:
     """Of allocating several claims. refused: the claim and why; outrun: somebody else's write came before ours."""
 
     refused: tuple[tuple[ControlledClaim, str], ...] = ()
@@ -62,12 +62,12 @@ class ClaimWork:
             raise DriverFailed(f"allocate: {outcome.refused[0][1]}")
         return Next.SOON if outcome.outrun else Next.ON_CHANGE
 
-    def allocate(self, pending: Sequence[PendingClaim], *, selected_node: str, users: Users) -> Outcome:
+    def allocate(self, pending: Sequence[PendingClaim], *, selected_node: str, users: Users) -> AllocationOutcome:
         """Those of them that are not allocated yet. Raises: ApiFailure."""
         marked = [self._marked(one) for one in pending if one.claim.status.allocation is None]
         ready = [one for one in marked if one is not None]
         if not ready:
-            return Outcome(outrun=bool(marked))
+            return AllocationOutcome(outrun=bool(marked))
         metrics = self._place.metrics
         metrics.asked_to_allocate(len(ready))
         answers: Mapping[str, Allocation | NotAllocated]
@@ -84,7 +84,7 @@ class ClaimWork:
             elif not self._write(one.claim, answer, users):
                 outrun = True
         metrics.not_allocated(len(refused))
-        return Outcome(tuple(refused), outrun)
+        return AllocationOutcome(tuple(refused), outrun)
 
     def _marked(self, pending: PendingClaim) -> PendingClaim | None:
         """The claim with our finalizer; None where it is not as we know it."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from claims.classic import kinds as v1alpha2
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaimConsumerReference
-from manciple.controller_kit.claims import ClaimWork, Outcome
+from manciple.controller_kit.claims import AllocationOutcome, ClaimWork
 from manciple.controller_kit.driver import ControlledClaim, PendingClaim
 from manciple.controller_kit.forms import ClaimForm, ClassNotFound, ParametersWrong
 from manciple.controller_kit.workplace import DriverFailed, Next, Workplace
@@ -101,10 +101,12 @@ class ContextWork:
             given = self._place.driver.unsuitable_nodes(pod, pending, nodes)
         return {uid: [node for node in nodes if node in named] for uid, named in given.items()}
 
-    def _allocate(self, context: Context, pod: Pod, pending: Sequence[PendingClaim], unsuitable: Unsuitable) -> Outcome:
+    def _allocate(
+        self, context: Context, pod: Pod, pending: Sequence[PendingClaim], unsuitable: Unsuitable
+    ) -> AllocationOutcome:
         node = context.spec.selected_node
         if not node or any(node in unsuitable.get(one.uid, ()) for one in pending):
-            return Outcome()
+            return AllocationOutcome()
         user = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
         return self._claims.allocate(pending, selected_node=node, users=(user,))
 
@@ -132,7 +134,7 @@ class ContextWork:
         self._place.contexts.put(updated)
         return True
 
-    def _complain(self, outcome: Outcome) -> None:
+    def _complain(self, outcome: AllocationOutcome) -> None:
         """Raises: DriverFailed where the driver refused a claim."""
         for claim, reason in outcome.refused:
             self._place.warn_claim(claim, f"allocate: {reason}")

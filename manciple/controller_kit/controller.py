@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
-from manciple.controller_kit.cache import ObjectCache
+from manciple.controller_kit.cache import KnownObjects
 from manciple.controller_kit.claims import ClaimWork
 from manciple.controller_kit.contexts import Context, ContextWork
 from manciple.controller_kit.driver import ControlledClaim, ControlledClass, ControllerDriver
@@ -107,11 +107,13 @@ class DriverController:
             driver=self._driver,
             client=self._client,
             claims={
-                form.version: ObjectCache(self._client, form.claims, partial(work.claim_changed, form))
+                form.version: KnownObjects(self._client, form.claims, partial(work.claim_changed, form))
                 for form in self._forms
             },
-            classes={form.version: ObjectCache(self._client, form.classes, work.class_changed) for form in self._forms},
-            contexts=ObjectCache(self._client, contexts, work.context_changed),
+            classes={
+                form.version: KnownObjects(self._client, form.classes, work.class_changed) for form in self._forms
+            },
+            contexts=KnownObjects(self._client, contexts, work.context_changed),
             context_resource=contexts,
             events=EventRecorder(self._client, component=f"resource driver {self._driver.name}"),
             metrics=self.metrics,
@@ -145,7 +147,7 @@ class _Work:
             cache.follower.stop()
 
     @property
-    def caches(self) -> Sequence[ObjectCache[Any]]:
+    def caches(self) -> Sequence[KnownObjects[Any]]:
         return (*self._place.claims.values(), *self._place.classes.values(), self._place.contexts)
 
     def allocated(self) -> Iterator[ControlledClaim]:

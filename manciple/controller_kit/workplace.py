@@ -11,7 +11,7 @@ from typing import Any
 
 from claims.classic import kinds as v1alpha2
 from claims.kinds.pods import Pod
-from manciple.controller_kit.cache import ObjectCache
+from manciple.controller_kit.cache import KnownObjects
 from manciple.controller_kit.driver import ControlledClaim, ControllerDriver
 from manciple.controller_kit.forms import FORMS, ClaimForm, ParametersWrong
 from manciple.controller_kit.metrics import ControllerMetrics
@@ -44,9 +44,9 @@ class Workplace:
 
     driver: ControllerDriver
     client: Client
-    claims: Mapping[str, ObjectCache[Any]]
-    classes: Mapping[str, ObjectCache[Any]]
-    contexts: ObjectCache[v1alpha2.PodSchedulingContext]
+    claims: Mapping[str, KnownObjects[Any]]
+    classes: Mapping[str, KnownObjects[Any]]
+    contexts: KnownObjects[v1alpha2.PodSchedulingContext]
     context_resource: ApiResource[v1alpha2.PodSchedulingContext]
     events: EventRecorder
     metrics: ControllerMetrics

@@ -132,6 +132,7 @@ class Up:
     nodes: int = 3
     mixed_nodes: int = 0
     extra: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
 
     def start(self) -> Up:
         """Returns once it says that it is ready."""
@@ -146,7 +147,8 @@ class Up:
                 *("--nodes", str(self.nodes)),
                 *("--mixed-nodes", str(self.mixed_nodes)),
                 *self.extra,
-            ]
+            ],
+            env=self.env,
         ).start()
         self.web = self.process.line(r"Dashboard +(http\S+)").group(1)
         self.first_link = self.process.line(r"Sign in +(\S+)").group(1)

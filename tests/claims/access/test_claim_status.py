@@ -15,6 +15,7 @@ from claims.kinds.resource_claims import (
     AllocatedDeviceStatus,
     AllocationResult,
     ResourceClaim,
+    ResourceClaimSpec,
     ResourceClaimStatus,
 )
 from inventory.kinds import gates
@@ -283,3 +284,22 @@ def test_only_service_accounts_are_on_nodes(name: str) -> None:
 def test_a_name_that_is_empty_is_no_node() -> None:
     nowhere = selecting(NodeSelectorTerm(match_fields=(named(""),)))
     assert not is_on_the_allocated_node(bound_to(""), nowhere)
+
+
+@pytest.mark.parametrize(
+    "spec", [ResourceClaimSpec(resource_class_name="lamps"), ResourceClaimSpec(controller_name=DRIVER)]
+)
+@pytest.mark.usefixtures("rights")
+def test_claim_that_a_controller_allocates_needs_the_right_to_its_status_alone(spec: ResourceClaimSpec) -> None:
+    """Charts of drivers of Kubernetes 1.26 to 1.31 bring no other (KEP-3063)."""
+    store(ResourceClaim(metadata=make_claim().metadata, spec=spec))
+    given = AllocationResult(controller_name=DRIVER)
+    assert change(PLUGIN, allocation=given).status.allocation == given
+    assert change(PLUGIN, reserved_for=(make_consumer("p"),)).status.reserved_for
+
+
+@pytest.mark.usefixtures("rights")
+def test_claim_that_the_scheduler_allocates_needs_the_right_to_bind() -> None:
+    store(make_claim())
+    with pytest.raises(Invalid, match='requires resource="resourceclaims/binding"'):
+        change(PLUGIN, allocation=AllocationResult())

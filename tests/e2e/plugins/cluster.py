@@ -114,7 +114,7 @@ def let_drivers_in(api: Api, admin: Path, folder: Path, *, node: str = NODE) -> 
 
 def start_system(folder: Path) -> System:
     """Returns once the node is ready."""
-    up = Up(home=folder / "home", nodes=0).start()
+    up = Up(home=folder / "home", nodes=0, env={"MANCIPLE_FEATURE_GATES": "DRAControlPlaneController=true"}).start()
     api = Api(up.kubeconfig)
     agent = AgentProcess(folder / "node", up.bootstrap(NODE, api.server))
     for made in (agent.cdi, agent.plugins / "plugins_registry"):
