@@ -1,5 +1,6 @@
-// What every page does with the keyboard and its menus: "/" finds, Escape closes, `data-open` and `data-close` name dialogs,
-// `data-copy` copies a text, `data-autosubmit` sends a form when one of its choices changes.
+// What every page does with the keyboard, its menus and its buttons: "/" finds, Escape closes menus.
+// `data-copy` copies a text, `data-copy-from` that of the element of this id; `data-dialog` on a link shows the preview that
+// it leads to as a dialog.
 (() => {
   const typing = (target) => target.closest?.("input, textarea, select, [contenteditable], .cm-editor");
   document.addEventListener("keydown", (event) => {
@@ -9,20 +10,37 @@
     }
     if (event.key === "Escape") document.querySelectorAll(".me-menu[open]").forEach((menu) => { menu.open = false; });
   });
+
+  // Buttons that copy stand hidden until a script can.
+  const reveal = () => document.querySelectorAll("[data-copy][hidden], [data-copy-from][hidden]").forEach((button) => { button.hidden = !navigator.clipboard; });
+  reveal();
+  document.addEventListener("manciple:merged", reveal);
+  const copy = async (button) => {
+    await navigator.clipboard?.writeText(button.dataset.copy ?? document.getElementById(button.dataset.copyFrom).textContent);
+    const said = document.getElementById("said");
+    if (said) said.textContent = "Copied.";
+  };
+
+  const preview = async (link) => {
+    const answer = await fetch(link.href);
+    const found = answer.ok && new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("preview");
+    if (!found) { location.assign(link.href); return; }
+    const dialog = document.createElement("dialog");
+    dialog.className = "effect";
+    dialog.setAttribute("aria-labelledby", "h-effect");
+    dialog.append(...document.importNode(found, true).children);
+    dialog.addEventListener("close", () => { dialog.remove(); link.isConnected && link.focus(); });
+    const cancel = dialog.querySelector("[data-cancel]");
+    cancel.addEventListener("click", (event) => { event.preventDefault(); dialog.close(); });
+    document.body.append(dialog);
+    dialog.showModal();
+    cancel.focus();
+  };
+
   document.addEventListener("click", (event) => {
-    const at = event.target.closest?.("[data-open], [data-close], [data-copy]");
     for (const menu of document.querySelectorAll(".me-menu[open]")) if (!menu.contains(event.target)) menu.open = false;
-    if (!at) return;
-    if (at.dataset.open) { event.preventDefault(); document.getElementById(at.dataset.open)?.showModal(); }
-    if (at.hasAttribute("data-close")) at.closest("dialog")?.close();
-    if (at.dataset.copy) {
-      navigator.clipboard?.writeText(at.dataset.copy);
-      const said = document.getElementById("said");
-      if (said) said.textContent = "Copied.";
-    }
-  });
-  document.addEventListener("change", (event) => {
-    const form = event.target.form;
-    if (form?.hasAttribute("data-autosubmit")) form.requestSubmit();
+    const at = event.target.closest?.("[data-copy], [data-copy-from], [data-dialog]");
+    if (!at || event.button || event.metaKey || event.ctrlKey || event.shiftKey) return;
+    if (at.matches("[data-dialog]")) { event.preventDefault(); preview(at); } else copy(at);
   });
 })();

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -28,12 +27,12 @@ from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.store.records import Stored
 from manciple.store.tail import latest_revision
+from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError
-from manciple.wire.machinery import DeleteOptions, Preconditions
-from scheduling.pages.claims.actions import ActionEffect, ActionPreview, in_words
 from scheduling.pages.claims.reading import ClaimRow, read_claims
 from scheduling.pages.claims.sheet import AskedDevices, document_yaml
 from scheduling.pages.history import views as history
+from scheduling.pages.previews import ActionEffect, ActionPreview, consequences, not_changed, only_with
 from scheduling.pod_claims import is_done
 from scheduling.resources import PODS, TEMPLATES, Key, kind
 
@@ -118,6 +117,39 @@ def list_templates(request: HttpRequest) -> HttpResponse:
     return render(request, "claim_templates/list.html", context)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplatePage:
+    """One template, for one person."""
+
+    template: ResourceClaimTemplate
+    use: TemplateUse
+    yaml: str
+    may_edit: bool
+
+    @property
+    def meta(self) -> ObjectMeta:
+        return self.template.metadata
+
+    @property
+    def spec(self) -> AskedDevices:
+        return AskedDevices.of(self.template.spec.spec.devices)
+
+    @property
+    def copies(self) -> list[tuple[str, str]]:
+        """(key, value) of the labels and annotations that its claims get."""
+        given = self.template.spec.metadata
+        return sorted({**given.labels, **given.annotations}.items())
+
+    @property
+    def claims(self) -> list[ClaimRow]:
+        """Those that are shown; what waits comes first."""
+        return sorted(self.use.claims, key=lambda line: (line.state != "pending", line.created_at))[:SHOWN]
+
+    @property
+    def more(self) -> int:
+        return max(0, len(self.use.claims) - SHOWN)
+
+
 @login_required
 @require_safe
 def show_template(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
@@ -126,7 +158,8 @@ def show_template(request: HttpRequest, namespace: str, name: str) -> HttpRespon
     person = demand_sight(request, namespace, f"ResourceClaimTemplate {name}")
     if history.asked(request):
         return _show_history(request, namespace, name)
-    return render(request, "claim_templates/page.html", _context(person, namespace, name) | {"revision": revision})
+    page = _read_page(person, namespace, name)
+    return render(request, "claim_templates/page.html", {"place": "claims", "revision": revision, "page": page})
 
 
 def _show_history(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
@@ -147,45 +180,48 @@ def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResp
     """What deleting it would do; a POST does it."""
     person = demand_sight(request, namespace, f"ResourceClaimTemplate {name}")
     demand_edit(request, f"delete templates in {namespace}", namespace)
-    context = _context(person, namespace, name) | {"revision": latest_revision()}
+    revision = latest_revision()
+    page = _read_page(person, namespace, name)
+    context = {"place": "claims", "revision": revision}
     if request.method != "POST":
+        url = links.template_url(namespace, name)
         preview = ActionPreview(
-            name=name,
-            uid=context["meta"].uid,
-            effect=effect_of_deletion(context["use"]),
-            action="delete",
+            action="Delete",
             noun="template",
-            list="templates",
-            url=links.template_url(namespace, name),
+            name=name,
+            uid=page.meta.uid,
+            url=f"{url}/delete",
+            above=(("Claims", "/claims"), ("Templates", "/templates"), (name, url)),
+            effect=effect_of_deletion(page.use),
         )
-        return render(request, "claims/effect.html", context | {"preview": preview})
-    uid = request.POST.get("uid", "")
-    options = DeleteOptions(preconditions=Preconditions(uid=uid) if uid else None)
+        return render(request, "preview.html", context | {"preview": preview})
+    options = only_with(request.POST.get("uid", ""))
     try:
         verbs.delete(kind(TEMPLATES), namespace=namespace, name=name, identity=person.identity, options=options)
     except ApiError as refusal:
-        messages.error(request, in_words(refusal, what="template"))
-        return render(request, "claim_templates/page.html", context, status=refusal.code)
+        messages.error(request, not_changed(refusal, noun="template"))
+        return render(request, "claim_templates/page.html", context | {"page": page}, status=refusal.code)
     messages.success(request, f"Deleted template {name}.")
     return redirect("templates")
 
 
 def effect_of_deletion(use: TemplateUse) -> ActionEffect:
     """What deleting the template would do."""
-    changes = []
-    if use.claims:
-        many, several = len(use.claims), len(use.claims) > 1
-        stay = (
-            "claims created from it stay, with what they hold"
-            if several
-            else "claim created from it stays, with what it holds"
-        )
-        changes.append(f"{many} {stay}.")
-    changes += [
-        f"Pod {name} has no claim from it yet, and would wait until the template is back." for name in use.unmade
+    many = len(use.claims)
+    kept = (
+        "claims created from it stay, with what they hold"
+        if many > 1
+        else "claim created from it stays, with what it holds"
+    )
+    found = [
+        ("Claims", f"{many} {kept}." if many else ""),
+        *(
+            ("Pods", f"Pod {name} has no claim from it yet, and would wait until the template is back.")
+            for name in use.unmade
+        ),
+        ("Pods", "A pod that is created later and names it waits until a template of that name exists again."),
     ]
-    changes.append("A pod that is created later and names it waits until a template of that name exists again.")
-    return ActionEffect(summary="It is removed immediately.", changes=tuple(changes))
+    return ActionEffect(summary="It is removed immediately.", consequences=consequences(found))
 
 
 def read_uses(person: Person, *, namespace: str = "") -> dict[Key, TemplateUse]:
@@ -223,19 +259,12 @@ def _stored(namespace: str, name: str) -> Stored:
     return stored
 
 
-def _context(person: Person, namespace: str, name: str) -> dict[str, Any]:
+def _read_page(person: Person, namespace: str, name: str) -> TemplatePage:
+    """Raises: Http404."""
     stored = _stored(namespace, name)
-    template = decoded(stored, ResourceClaimTemplate)
-    use = read_uses(person, namespace=namespace)[namespace, name]
-    return {
-        "place": "claims",
-        "template": template,
-        "meta": template.metadata,
-        "spec": AskedDevices.of(template.spec.spec.devices),
-        "copies": sorted({**template.spec.metadata.labels, **template.spec.metadata.annotations}.items()),
-        "use": use,
-        "claims": sorted(use.claims, key=lambda line: (line.state != "pending", line.created_at))[:SHOWN],
-        "more": max(0, len(use.claims) - SHOWN),
-        "yaml": document_yaml(stored.text),
-        "may_edit": person.may_edit(namespace),
-    }
+    return TemplatePage(
+        template=decoded(stored, ResourceClaimTemplate),
+        use=read_uses(person, namespace=namespace)[namespace, name],
+        yaml=document_yaml(stored.text),
+        may_edit=person.may_edit(namespace),
+    )

@@ -2,84 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 from msgspec import structs
 
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus
 from manciple.api import verbs
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.identity import Identity
-from manciple.wire.machinery import DeleteOptions, Preconditions
 from scheduling.controllers.reservations import FINALIZER
 from scheduling.pages.claims.reading import ClaimRow
+from scheduling.pages.previews import ActionEffect, consequences, only_with
 from scheduling.resources import CLAIMS, kind
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionEffect:
-    """What would happen. summary: one sentence; changes: each thing; warning: what cannot be known from here."""
-
-    summary: str
-    changes: tuple[str, ...]
-    warning: str = ""
-    refused: str = ""  # why it cannot be done now
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionPreview:
-    """What is asked before `effect` is brought about: a POST to `url`/`action` does it. list: the page's name."""
-
-    name: str
-    uid: str
-    effect: ActionEffect
-    action: Literal["delete", "release"]
-    noun: Literal["claim", "template"]
-    list: Literal["claims", "templates"]
-    url: str
-
-    @property
-    def word(self) -> str:
-        return self.action.capitalize()
-
-    @property
-    def button(self) -> str:
-        return "Release by force" if self.action == "release" else f"{self.word} {self.noun}"
-
-    @property
-    def question(self) -> str:
-        by_force = " by force" if self.action == "release" else ""
-        return f"{self.word} {self.noun} {self.name}{by_force}?"
+#: Why a claim is not released by force.
+IN_USE = "it is in use, and nothing is stuck; delete the pods that use it instead"
 
 
 def effect_of_deletion(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
     """What `kubectl delete` would do to it now."""
     living = [user.name for user in line.users if not user.is_over]
-    changes = [_devices(claim, line, freed="are free for others" if not living else "stay held until then")]
-    changes += [f"Pod {name} uses it now and goes on; the claim is removed when that pod has ended." for name in living]
-    changes += [f"Pod {name} waits for it, and would wait forever: it names this claim." for name in line.wanted_by]
     others = line.facts.foreign_finalizers or tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
-    changes += [f"Finalizer {name} holds it until its owner removes it." for name in others]
+    found = [
+        ("Devices", _devices(claim, line, freed="are free for others" if not living else "stay held until then")),
+        *(
+            ("Pods", f"Pod {name} uses it now and goes on; the claim is removed when that pod has ended.")
+            for name in living
+        ),
+        *(
+            ("Pods", f"Pod {name} waits for it, and would wait forever: it names this claim.")
+            for name in line.wanted_by
+        ),
+        *(("Finalizers", f"Finalizer {name} holds it until its owner removes it.") for name in others),
+    ]
     waits = bool(living or others)
     summary = "It is marked for deletion, and removed later." if waits else "It is removed immediately."
-    return ActionEffect(summary=summary, changes=tuple(change for change in changes if change))
+    return ActionEffect(summary=summary, consequences=consequences(found))
 
 
 def effect_of_release(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
     """What a forced release would do to it now."""
-    changes = [_devices(claim, line, freed="are free at once, for whoever waits")]
-    changes += [
-        f"The reservation for {f'pod {user.name}' if user.is_pod else user.title} is removed." for user in line.users
+    users = [f"pod {user.name}" if user.is_pod else user.title for user in line.users]
+    deleted = claim.metadata.deletion_timestamp is not None
+    found = [
+        ("Devices", _devices(claim, line, freed="are free at once, for whoever waits")),
+        *(("Reserved for", f"The reservation for {user} is removed.") for user in users),
+        *(("Finalizers", f"Finalizer {name} is removed.") for name in removed_finalizers(claim)),
+        ("Claim", "The claim is already deleted, so it is removed." if deleted else ""),
     ]
-    changes += [f"Finalizer {name} is removed." for name in removed_finalizers(claim)]
-    if claim.metadata.deletion_timestamp is not None:
-        changes.append("The claim is already deleted, so it is removed.")
-    refused = "" if line.state in ("stuck", "unused", "deleting") else in_use(line.name).message
+    refused = "" if line.state in ("stuck", "unused", "deleting") else IN_USE
     summary, warning = _release_in_words(claim, line)
-    return ActionEffect(
-        summary=summary, changes=tuple(change for change in changes if change), warning=warning, refused=refused
-    )
+    return ActionEffect(summary=summary, consequences=consequences(found), warning=warning, refused=refused)
 
 
 def _release_in_words(claim: ResourceClaim, line: ClaimRow) -> tuple[str, str]:
@@ -108,7 +79,7 @@ def removed_finalizers(claim: ResourceClaim) -> tuple[str, ...]:
 
 def delete(identity: Identity, namespace: str, name: str, *, uid: str) -> bool:
     """Whether it is gone already. uid: of the claim that the person saw. Raises: ApiError."""
-    options = DeleteOptions(preconditions=Preconditions(uid=uid) if uid else None)
+    options = only_with(uid)
     return verbs.delete(kind(CLAIMS), namespace=namespace, name=name, identity=identity, options=options).gone
 
 
@@ -146,16 +117,7 @@ def _expect(claim: ResourceClaim, uid: str) -> None:
 
 def in_use(name: str) -> ApiError:
     """The refusal to force the release of a claim that pods use."""
-    return Conflict.of(CLAIMS, name, "pods use it, and nothing is stuck; delete those pods instead")
-
-
-def in_words(refusal: ApiError, *, what: str = "claim") -> str:
-    """What the API says, with what to do next."""
-    if refusal.reason == "Conflict":
-        return f"Nothing was changed: {refusal.message}. Review the {what} as it is now."
-    if refusal.reason == "NotFound":
-        return f"Nothing was changed: the {what} no longer exists."
-    return f"Nothing was changed: {refusal.message}"
+    return Conflict.of(CLAIMS, name, IN_USE)
 
 
 def _devices(claim: ResourceClaim, line: ClaimRow, *, freed: str) -> str:

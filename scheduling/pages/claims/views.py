@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -31,6 +30,7 @@ from scheduling.pages.claims.reading import ClaimRow, read_claims
 from scheduling.pages.claims.sheet import ClaimSheet, find_claim, read_sheet
 from scheduling.pages.claims.states import STATES, URGENCY
 from scheduling.pages.history.views import TAB, history_of
+from scheduling.pages.previews import ActionEffect, ActionPreview, not_changed
 from scheduling.resources import CLASSES, kind
 
 #: States whose tabs are there even where nothing is in them.
@@ -168,8 +168,7 @@ def delete_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespons
     demand_edit(request, f"delete claims in {namespace}", namespace)
     sheet = _demand_sheet(person, namespace, name)
     if request.method != "POST":
-        effect = claim_actions.effect_of_deletion(sheet.claim, sheet.line)
-        return _preview(request, sheet, effect, action="delete")
+        return _preview(request, sheet, claim_actions.effect_of_deletion(sheet.claim, sheet.line), "delete")
     try:
         gone = claim_actions.delete(person.identity, namespace, name, uid=request.POST.get("uid", ""))
     except ApiError as refusal:
@@ -191,8 +190,7 @@ def release_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespon
     demand(request, "force a claim's release", "*", "*.*")
     sheet = _demand_sheet(person, namespace, name)
     if request.method != "POST":
-        effect = claim_actions.effect_of_release(sheet.claim, sheet.line)
-        return _preview(request, sheet, effect, action="release")
+        return _preview(request, sheet, claim_actions.effect_of_release(sheet.claim, sheet.line), "release")
     if not sheet.may_force:
         return _refused(request, sheet, claim_actions.in_use(name))
     try:
@@ -220,19 +218,23 @@ def _demand_sheet(person: Person, namespace: str, name: str) -> ClaimSheet:
     return sheet
 
 
-def _preview(
-    request: HttpRequest, sheet: ClaimSheet, effect: claim_actions.ActionEffect, *, action: Literal["delete", "release"]
-) -> HttpResponse:
+def _preview(request: HttpRequest, sheet: ClaimSheet, effect: ActionEffect, action: str) -> HttpResponse:
     meta, url = sheet.meta, links.claim_url(sheet.meta.namespace, sheet.meta.name)
-    preview = claim_actions.ActionPreview(
-        name=meta.name, uid=meta.uid, effect=effect, action=action, noun="claim", list="claims", url=url
+    preview = ActionPreview(
+        action=action.capitalize(),
+        noun="claim",
+        name=meta.name,
+        uid=meta.uid,
+        url=f"{url}/{action}",
+        above=(("Claims", "/claims"), (meta.namespace, f"/claims?ns={meta.namespace}"), (meta.name, url)),
+        effect=effect,
+        by_force=action == "release",
     )
-    context = {"place": "claims", "revision": latest_revision(), "preview": preview}
-    return render(request, "claims/effect.html", context)
+    return render(request, "preview.html", {"place": "claims", "revision": latest_revision(), "preview": preview})
 
 
 def _refused(request: HttpRequest, sheet: ClaimSheet, refusal: ApiError) -> HttpResponse:
     """The claim's page, with what the API says against it."""
-    messages.error(request, claim_actions.in_words(refusal))
+    messages.error(request, not_changed(refusal, noun="claim"))
     context = {"place": "claims", "revision": latest_revision(), "sheet": sheet, "tab": "", "alone": True}
     return render(request, "claims/page.html", context, status=refusal.code)

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from inventory.kinds.devices import DeviceClass
 from manciple.api import verbs
-from manciple.pages.links import class_url
+from manciple.pages.links import claim_url, class_url, template_url
 from manciple.pages.lists import ListColumn, ListQuery, Table, sorted_by
 from manciple.pages.people import demand, person_of
 from manciple.store import objects
@@ -47,6 +48,7 @@ from scheduling.pages.classes.workbench import (
 )
 from scheduling.pages.devices.words import bar_of, how_many, in_words
 from scheduling.pages.history.views import history_of
+from scheduling.pages.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with
 from scheduling.resources import CLASSES
 
 TABS = ("workbench", "yaml", "history")
@@ -328,20 +330,61 @@ def delete_class(request: HttpRequest, name: str) -> HttpResponse:
     revision = latest_revision()
     existing = stored_class(name)
     if request.method == "POST":
+        options = only_with(request.POST.get("uid", ""))
         try:
-            verbs.delete(class_kind(), name=name, identity=person.identity)
+            verbs.delete(class_kind(), name=name, identity=person.identity, options=options)
         except ApiError as refusal:
-            messages.error(request, f"Class {name} is not deleted: {explained(refusal)}")
+            messages.error(request, not_changed(refusal, noun="class"))
             return redirect(class_url(name))
         messages.success(request, f"Deleted class {name}.")
         return redirect("classes")
-    users = class_claims.users_of(name, person)
-    context = head(request, existing, "delete") | {
-        "users": users,
-        "revision": revision,
-        "waiting": users.waiting[:NAMED],
-        "waiting_more": max(0, len(users.waiting) - NAMED),
-        "templates": users.templates[:NAMED],
-        "templates_more": max(0, len(users.templates) - NAMED),
-    }
-    return render(request, "classes/delete.html", context)
+    preview = ActionPreview(
+        action="Delete",
+        noun="class",
+        name=name,
+        uid=existing.metadata.uid,
+        url=f"{class_url(name)}/delete",
+        above=(("Classes", "/classes"), (name, class_url(name))),
+        effect=effect_of_deletion(existing, class_claims.users_of(name, person)),
+        topics="claims: template:",
+    )
+    return render(request, "preview.html", {"place": "classes", "revision": revision, "preview": preview})
+
+
+def effect_of_deletion(existing: DeviceClass, users: class_claims.Users) -> ActionEffect:
+    """What deleting the class would do."""
+    holding = len(users.holding)
+    keep = "keeps its devices until it ends" if holding == 1 else "keep their devices until they end"
+    held = f"{holding} {keep}." if holding else "None holds devices through it."
+    found = [
+        _concerned(
+            "Claims that wait",
+            users.waiting,
+            "could not be allocated any more",
+            claim_url,
+            "None waits for this class.",
+        ),
+        _concerned(
+            "Templates", users.templates, "would create claims that wait", template_url, "None names this class."
+        ),
+        Consequence(term="Claims that hold", sentences=(held,)),
+    ]
+    if resource := existing.spec.extended_resource_name:
+        sentence = f"Containers that ask for {resource} would get no devices."
+        found.append(Consequence(term="Extended resource", sentences=(sentence,)))
+    return ActionEffect(
+        summary="It is removed immediately. What waits for it waits until a class of this name exists again.",
+        consequences=tuple(found),
+    )
+
+
+def _concerned(
+    term: str, those: Sequence[class_claims.ClassRequest], happens: str, url: Callable[[str, str], str], nobody: str
+) -> Consequence:
+    """nobody: what is said where there are none."""
+    return Consequence(
+        term=term,
+        sentences=(f"{len(those)} {happens}:" if those else nobody,),
+        links=tuple((f"{one.namespace}/{one.name}", url(one.namespace, one.name)) for one in those[:NAMED]),
+        more=max(0, len(those) - NAMED),
+    )

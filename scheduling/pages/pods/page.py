@@ -22,13 +22,13 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from claims.kinds.pods import Pod
 from manciple.api import verbs
+from manciple.pages import links
 from manciple.pages.people import Person, demand_edit, demand_sight
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.store.tail import latest_revision
 from manciple.wire import codec
 from manciple.wire.errors import ApiError, NotFound
-from manciple.wire.machinery import DeleteOptions, Preconditions
 from scheduling.explanations.current import explain_pod
 from scheduling.explanations.documents import Explanation
 from scheduling.models import QueuedPod
@@ -37,6 +37,7 @@ from scheduling.pages.pods.logs import may_read_log, read_log
 from scheduling.pages.pods.reading import container_lines, latest, read_claims, read_moments
 from scheduling.pages.pods.views import STATES, state_of
 from scheduling.pages.pods.why import read_why, waits, what_if_url
+from scheduling.pages.previews import ActionEffect, ActionPreview, consequences, only_with
 from scheduling.pages.quotas.reading import quotas_refusing
 from scheduling.pages.whatif.query import changes_of, joined
 from scheduling.resources import PODS, kind
@@ -156,14 +157,6 @@ def as_yaml(pod: Pod) -> str:
 NAMED = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
-    """What would follow, as lines of (term, sentence)."""
-
-    lines: tuple[tuple[str, str], ...]
-    grace: int
-
-
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
@@ -182,17 +175,19 @@ def delete_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
             messages.success(request, f"Pod {name} is being deleted." if pod.spec.node_name else f"Deleted pod {name}.")
             # Not to its page: that may be gone before it is shown.
             return redirect(f"/pods?ns={quote(namespace)}")
-    preview = preview_of(pod, what_if_gone(pod), person)
-    context = {
-        "place": "pods",
-        "revision": revision,
-        "pod": pod,
-        "namespace": namespace,
-        "name": name,
-        "preview": preview,
-        "error": error,
-    }
-    return render(request, "pods/delete.html", context, status=409 if error else 200)
+    url = links.pod_url(namespace, name)
+    preview = ActionPreview(
+        action="Delete",
+        noun="pod",
+        name=name,
+        uid=pod.metadata.uid,
+        url=f"{url}/delete",
+        above=(("Pods", "/pods"), (namespace, f"/pods?ns={namespace}"), (name, url)),
+        effect=effect_of_deletion(pod, what_if_gone(pod), person),
+        error=error,
+    )
+    context = {"place": "pods", "revision": revision, "preview": preview}
+    return render(request, "preview.html", context, status=409 if error else 200)
 
 
 def _delete(pod: Pod, uid: str, person: Person) -> str:
@@ -200,7 +195,7 @@ def _delete(pod: Pod, uid: str, person: Person) -> str:
     meta = pod.metadata
     if uid != meta.uid:
         return f"Another pod has the name {meta.name} by now. This is what deleting that one would do."
-    options = DeleteOptions(preconditions=Preconditions(uid=meta.uid))
+    options = only_with(uid)
     try:
         verbs.delete(kind(PODS), namespace=meta.namespace, name=meta.name, identity=person.identity, options=options)
     except NotFound:
@@ -210,7 +205,7 @@ def _delete(pod: Pod, uid: str, person: Person) -> str:
     return ""
 
 
-def preview_of(pod: Pod, found: PodDeletion, person: Person) -> Preview:
+def effect_of_deletion(pod: Pod, found: PodDeletion, person: Person) -> ActionEffect:
     """found: what would follow, of which the person is told what they may see."""
     grace = kind(PODS).grace_seconds(pod)
     lines = [("Frees", _frees(found))]
@@ -225,7 +220,7 @@ def preview_of(pod: Pod, found: PodDeletion, person: Person) -> Preview:
         lines.append(("After", f"{owner.kind} {owner.name} controls it and may make another."))
     if pod.spec.node_name and grace:
         lines.append(("Stops", f"Its containers get {grace} s to end on node {pod.spec.node_name}."))
-    return Preview(lines=tuple(lines), grace=grace)
+    return ActionEffect(consequences=consequences(lines))
 
 
 def _frees(found: PodDeletion) -> str:

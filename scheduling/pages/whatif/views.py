@@ -7,8 +7,7 @@ ask `/what-if/progress?run=NAME` how far it is (GET), or stop it (POST).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -22,7 +21,7 @@ from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from manciple.wire.quantity import whole
 from scheduling.pages.pods import documents as pod_documents
-from scheduling.pages.whatif.answer import read_answer
+from scheduling.pages.whatif.answer import Result, read_answer
 from scheduling.pages.whatif.progress import Run, Stopped, progress
 from scheduling.pages.whatif.query import SUBJECTS, Asked, QueryValues, changes_of, in_words, meant
 from scheduling.simulation import MOST_NODES, MOST_REPLICAS, SimulationAnswer, simulate
@@ -47,14 +46,16 @@ def what_if(request: HttpRequest) -> HttpResponse:
             error = _sentence(refusal.message)
         except Stopped:
             error = "The rehearsal was stopped."
-    context = {
-        "place": "what-if",
-        "revision": answer.revision if answer else revision,
-        "error": error,
-        **_form(asked),
-        **(_result(asked, answer, person) if answer else {}),
-    }
+    page = RehearsalPage(
+        asked=asked,
+        error=error,
+        requests=tuple(_request_options(asked)),
+        classes=tuple(DeviceClass.objects.order_by("name").values_list("name", flat=True)[:LISTED]),
+        shapes=tuple(Node.objects.order_by("name").values_list("name", flat=True)[:LISTED]),
+        result=read_answer(answer, asked, person) if answer else None,
+    )
     status = 422 if asked.findings or (error and asked.about) else 200
+    context = {"place": "what-if", "revision": answer.revision if answer else revision, "page": page}
     return render(request, "whatif/page.html", context, status=status)
 
 
@@ -89,45 +90,44 @@ def _simulated(asked: Asked, run: Run) -> SimulationAnswer:
 
 def _asked(request: HttpRequest, person: Person) -> Asked:
     query: QueryValues = request.POST if request.method == "POST" else request.GET
-    options: dict[str, Any] = {
-        "replicas": _number(query.get("replicas", ""), 1, 1, MOST_REPLICAS),
-        "nodes": _number(query.get("nodes", ""), 0, 0, MOST_NODES),
-        "shape": query.get("shape", "").strip(),
-    }
+    asked = Asked(
+        replicas=_number(query.get("replicas", ""), 1, 1, MOST_REPLICAS),
+        nodes=_number(query.get("nodes", ""), 0, 0, MOST_NODES),
+        shape=query.get("shape", "").strip(),
+    )
     text = request.POST.get("yaml", "").replace("\r\n", "\n") if request.method == "POST" else ""
     if text.strip():
-        return _of_text(text, person, options, changes_of(query))
+        return _of_text(replace(asked, about="text", text=text), person, changes_of(query))
     about = next((name for name in SUBJECTS if query.get(name, "")), "")
     if not about:
-        return Asked(**options)
+        return asked
     name = query.get(about, "")
+    asked = replace(asked, about=about, name=name)
     namespace, _, short = name.partition("/")
     demand_sight(request, namespace, f"{about} {name}")
     try:
         workload = SUBJECTS[about](namespace, short)
     except ApiError as refusal:
-        return Asked(about=about, name=name, error=_sentence(refusal.message), **options)
-    changes = meant(changes_of(query), workload.claims)
-    return Asked(about=about, name=name, workload=workload, changes=changes, **options)
+        return replace(asked, error=_sentence(refusal.message))
+    return replace(asked, workload=workload, changes=meant(changes_of(query), workload.claims))
 
 
-def _of_text(text: str, person: Person, options: dict[str, Any], changes: Changes) -> Asked:
-    reading = pod_documents.read(text, namespace=_namespace(person))
+def _of_text(asked: Asked, person: Person, changes: Changes) -> Asked:
+    reading = pod_documents.read(asked.text, namespace=_namespace(person))
     pod_documents.validate(reading)
     if reading.problems:
-        return Asked(about="text", text=text, findings=tuple(reading.findings), **options)
+        return replace(asked, findings=tuple(reading.findings))
     unseen = next((one for one in reading.objects if not person.sees(one.metadata.namespace)), None)
     if unseen is not None:
-        error = f"You do not see namespace {unseen.metadata.namespace}, so nothing can be rehearsed in it."
-        return Asked(about="text", text=text, error=error, **options)
+        hidden = unseen.metadata.namespace
+        return replace(asked, error=f"You do not see namespace {hidden}, so nothing can be rehearsed in it.")
     try:
-        prepared = [one.kind.prepare_create(one.object) for one in reading.documents]
-        workload = of_documents(prepared)
+        workload = of_documents([one.kind.prepare_create(one.object) for one in reading.documents])
     except NotRehearsable as problem:
-        return Asked(about="text", text=text, error=str(problem), **options)
+        return replace(asked, error=str(problem))
     except ApiError as refusal:
-        return Asked(about="text", text=text, error=_sentence(refusal.message), **options)
-    return Asked(about="text", text=text, workload=workload, changes=meant(changes, workload.claims), **options)
+        return replace(asked, error=_sentence(refusal.message))
+    return replace(asked, workload=workload, changes=meant(changes, workload.claims))
 
 
 def _namespace(person: Person) -> str:
@@ -160,20 +160,33 @@ class RequestOption:
     selectors: tuple[tuple[int, str, bool], ...]
 
 
-def _form(asked: Asked) -> dict[str, Any]:
-    """The form as it was asked."""
-    requests = tuple(_request_options(asked)) if asked.workload else ()
-    nodes = list(Node.objects.order_by("name").values_list("name", flat=True)[:LISTED])
-    return {
-        "asked": asked,
-        "requests": requests,
-        "several": len(requests) > 1,
-        "classes": list(DeviceClass.objects.order_by("name").values_list("name", flat=True)[:LISTED]),
-        "shapes": nodes,
-        "most_replicas": MOST_REPLICAS,
-        "most_nodes": MOST_NODES,
-        "clear_url": f"/what-if?{asked.about}={asked.name}" if asked.about in SUBJECTS else "/what-if",
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsalPage:
+    """The form as it was asked, with the answer. error: why there is none."""
+
+    asked: Asked
+    error: str
+    requests: tuple[RequestOption, ...]
+    classes: tuple[str, ...]
+    shapes: tuple[str, ...]  # nodes that new ones may be like
+    result: Result | None
+    most_replicas: int = MOST_REPLICAS
+    most_nodes: int = MOST_NODES
+
+    @property
+    def of_text(self) -> bool:
+        """Whether what is rehearsed is typed here; otherwise the address names it."""
+        return self.asked.about in ("", "text")
+
+    @property
+    def clear_url(self) -> str:
+        return "/what-if" if self.of_text else f"/what-if?{self.asked.about}={self.asked.name}"
+
+    @property
+    def tried(self) -> str:
+        """What is changed about it, in words."""
+        claims = self.asked.workload.claims if self.asked.workload else {}
+        return in_words(self.asked.changes, requests=sum(len(one.spec.devices.requests) for one in claims.values()))
 
 
 def _request_options(asked: Asked) -> list[RequestOption]:
@@ -206,14 +219,3 @@ def _options_of(entry: str, claim: ResourceClaim, changes: Changes) -> list[Requ
             )
         )
     return found
-
-
-def _result(asked: Asked, answer: SimulationAnswer, person: Person) -> dict[str, Any]:
-    """What the answer says, as the page draws it."""
-    claims = asked.workload.claims if asked.workload else {}
-    requests = sum(len(one.spec.devices.requests) for one in claims.values())
-    return {
-        "asked": asked,
-        "result": read_answer(answer, asked, person),
-        "tried": in_words(asked.changes, requests=requests),
-    }

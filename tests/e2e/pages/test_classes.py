@@ -89,9 +89,10 @@ def test_a_class_written_with_completions_serves_a_pod(page: Page, up: Up, hands
     expect(page.locator("#users")).to_contain_text("form")  # by itself
     expect(page.locator("#verdicts")).to_contain_text("3 of 24 · 1 free, 1 more fit", ignore_case=True)
     hands.remove("Namespace", "form")
-    page.get_by_role("link", name="Delete class").click()
-    expect(page.locator("#consequences")).to_contain_text("None waits for this class.")
-    page.get_by_role("button", name="Delete class first-gpu").click()
+    page.get_by_role("link", name="Delete…").click()
+    dialog = page.get_by_role("dialog", name="Delete class first-gpu?")
+    expect(dialog).to_contain_text("None waits for this class.")
+    dialog.get_by_role("button", name="Delete class").click()
     expect(page.get_by_text("Deleted class first-gpu.")).to_be_visible()
     expect(page.locator("#classes").get_by_role("link", name="first-gpu")).to_have_count(0)
 

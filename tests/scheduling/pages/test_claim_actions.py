@@ -44,7 +44,7 @@ def test_deleting_says_first_what_it_would_do(pages: Client, cluster: Cluster) -
 
 def test_a_claim_that_nobody_uses_goes_at_once(pages: Client, cluster: Cluster) -> None:
     uid = cluster.create(make_claim("spare")).metadata.uid
-    assert "It is removed immediately. It holds no device." in words(pages, "/claims/default/spare/delete")
+    assert "It is removed immediately. Devices It holds no device." in words(pages, "/claims/default/spare/delete")
     assert pages.post("/claims/default/spare/delete", {"uid": uid}).headers["Location"] == "/claims"
     assert cluster.find(ResourceClaim, "spare") is None
 
@@ -95,7 +95,7 @@ def test_a_stuck_claim_can_be_released_by_force(pages: Client, cluster: Cluster)
 
 def test_a_deleted_claim_that_is_released_by_force_goes(pages: Client, cluster: Cluster) -> None:
     made = is_held_by_a_finalizer(cluster, "web")
-    assert "Finalizer example.org/report is removed. The claim is already deleted, so it is removed." in words(
+    assert "Finalizer example.org/report is removed. Claim The claim is already deleted, so it is removed." in words(
         pages, "/claims/default/web/release"
     )
     assert "web is removed without waiting for whoever set finalizer example.org/report." in words(

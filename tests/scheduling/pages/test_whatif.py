@@ -92,7 +92,7 @@ def test_more_nodes_are_rehearsed_and_named_as_new(pages: Client, cluster: Clust
     cluster.with_gpus("node-1", each=2)
     cluster.create(make_template("gpus", requests=[make_request(count=2)]))
     answer = pages.get("/what-if?template=default/gpus&replicas=3")
-    address = answer.context["result"].missing_url
+    address = answer.context["page"].result.missing_url
     text = _text(pages, address)
     assert "All 3 would start now, on 3 nodes." in text
     assert "new node 1 like node-1" in text
@@ -145,7 +145,7 @@ def test_pasted_text_is_rehearsed(pages: Client, cluster: Cluster) -> None:
     text = _words(answer.content.decode())
     assert "All 2 would start now, on 1 node." in text
     assert "Tried with 1 device." in text
-    assert answer.context["asked"].text == CLAIM
+    assert answer.context["page"].asked.text == CLAIM
     assert latest_revision() == revision
 
 
@@ -176,7 +176,7 @@ def test_an_address_that_is_too_large_is_bounded(pages: Client, cluster: Cluster
     cluster.with_gpus("node-1")
     cluster.create(make_template("gpus"))
     answer = pages.get("/what-if?template=default/gpus&replicas=999999999&nodes=9999&shape=node-1")
-    assert (answer.context["asked"].replicas, answer.context["asked"].nodes) == (10_000, 200)
+    assert (answer.context["page"].asked.replicas, answer.context["page"].asked.nodes) == (10_000, 200)
 
 
 # Addresses -----------------------------------------------------------------------------------------------------------
