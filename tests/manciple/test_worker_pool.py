@@ -1,14 +1,16 @@
-"""Sweeps and scheduling have threads of their own: however many sweeps hang, pods are scheduled."""
+"""Sweeps and scheduling have threads of their own: however many sweeps hang, pods are scheduled. Connections stay."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.db import connection
 
-from manciple.celery import SWEEPING_THREADS, TaskPool
+from manciple.celery import SWEEPING_THREADS, TaskPool, WorkerFixup, app
 from scheduling.controllers.declaration import Queue
 
 
@@ -55,3 +57,35 @@ def test_a_sweep_that_waits_for_a_thread_takes_up_no_place_among_the_fetched(poo
     go_on.set()
     for one in sweeps:
         one.wait(30)
+
+
+#: As much of a task as Celery's signals need.
+TASK = SimpleNamespace(request=SimpleNamespace(is_eager=False))
+
+
+@pytest.fixture
+def connections_between_tasks(transactional_db: None) -> WorkerFixup:
+    (fixup,) = app._fixups
+    connection.ensure_connection()
+    made: WorkerFixup = fixup.worker_fixup
+    return made
+
+
+def test_a_connection_outlives_the_task_that_made_it(connections_between_tasks: WorkerFixup) -> None:
+    before = connection.connection
+
+    connections_between_tasks.on_task_prerun(TASK)
+    connections_between_tasks.on_task_postrun(TASK)
+
+    assert connection.connection is before
+
+
+def test_a_connection_that_an_error_broke_is_not_kept(
+    connections_between_tasks: WorkerFixup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "errors_occurred", True)
+    monkeypatch.setattr(connection, "is_usable", lambda: False)
+
+    connections_between_tasks.on_task_prerun(TASK)
+
+    assert connection.connection is None
