@@ -82,6 +82,7 @@ def _status_from_storage(status: Any) -> Any:
         return shown
     driver = allocation.get("~controllerName")
     named = {"driverName": driver} if driver else {}
+    shown.pop("driverName", None)
     return named | shown | {"allocation": _chosen(allocation, ALLOCATION_NAMES)}
 
 

@@ -82,7 +82,7 @@ def validate_template_update(new: ResourceClaimTemplate, old: ResourceClaimTempl
 def _validate_spec(spec: kinds.ResourceClaimSpec, path: Path) -> Errors:
     found = validate_name(spec.resource_class_name, path.child("resourceClassName"))
     found += validate_claim_reference(spec.parameters_ref, path.child("parametersRef"))
-    if spec.allocation_mode not in ALLOCATION_MODES:
+    if spec.resource_class_name and spec.allocation_mode not in ALLOCATION_MODES:
         found.append(not_supported(path.child("allocationMode"), spec.allocation_mode, ALLOCATION_MODES))
     return found
 

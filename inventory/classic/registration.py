@@ -7,9 +7,10 @@ Served while gate DRAControlPlaneController is on; what is stored stays when it 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from inventory.classic import later, rules
+from inventory.classic import later, rules, slices
 from inventory.classic.values import ResourceClaimParameters, ResourceClass, ResourceClassParameters
 from inventory.kinds import gates
 from inventory.kinds.conversion import STORAGE_VERSION, with_version
@@ -103,4 +104,7 @@ DEVICE_CLASS_VERSIONS: Mapping[str, Conversion] = {
         is_served=is_on,
         keeps=(),
     )
+}
+SLICE_VERSIONS: Mapping[str, Conversion] = {
+    version: replace(conversion, is_served=is_on) for version, conversion in slices.VERSIONS.items()
 }

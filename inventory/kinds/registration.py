@@ -215,7 +215,7 @@ def declare_slice(now: Callable[[], str]) -> Kind:
             AGE_COLUMN,
         ),
         generation_of=lambda one: one.spec,
-        served_versions=SLICE_VERSIONS,
+        served_versions={**SLICE_VERSIONS, **classic.SLICE_VERSIONS},
         description="A part of a driver's pool of devices, as the driver published it.",
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from claims.classic import later
 from manciple.wire import codec, protobuf
 from manciple.wire.base import ApiObject, Value, declarations
 from manciple.wire.machinery import DeleteOptions, Status
@@ -16,6 +17,11 @@ from tests.manciple.wire.samples import all_types, make_full
 
 ROOTS: list[type[Value]] = [*dict.fromkeys(TYPES.values()), Status, DeleteOptions]
 EVERY_TYPE = all_types(ROOTS)
+#: Two names in JSON for what is one field in protobuf.
+SPELLED_TWICE: dict[type[Value], set[str]] = {
+    later.ResourceClaimSpec: {"controller"},
+    later.AllocationResult: {"controller"},
+}
 
 
 def name_of(type_: type[Value]) -> str:
@@ -56,7 +62,7 @@ def test_every_field_has_a_number_but_the_head_of_an_object_and_what_is_kept_asi
     unnumbered = {d.attribute for d in declarations(type_) if not d.number and not d.aside}
     head = {"api_version", "kind"}
     has_head = issubclass(type_, ApiObject | Status | DeleteOptions)
-    assert unnumbered == (head if has_head else set())
+    assert unnumbered - SPELLED_TWICE.get(type_, set()) == (head if has_head else set())
 
 
 @pytest.mark.parametrize("type_", EVERY_TYPE, ids=name_of)

@@ -1,0 +1,281 @@
+"""resource.k8s.io/v1alpha2 and v1alpha3 over HTTP, as Kubernetes 1.30 and KEP-3063 have them, while the gate is on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from inventory.kinds import gates
+from manciple.api import openapi
+from tests.manciple.api.requests import CLAIMS, CLASSES, TABLE, Api
+
+V1ALPHA2, V1ALPHA3 = "/apis/resource.k8s.io/v1alpha2", "/apis/resource.k8s.io/v1alpha3"
+OLD_CLAIMS = f"{V1ALPHA2}/namespaces/default/resourceclaims"
+LATER_CLAIMS = f"{V1ALPHA3}/namespaces/default/resourceclaims"
+CONTEXTS = f"{V1ALPHA2}/namespaces/default/podschedulingcontexts"
+
+
+@pytest.fixture
+def classic(api: Api) -> Iterator[Api]:
+    """The API with the gate on."""
+    openapi.renew()
+    with gates.using(DRAControlPlaneController=True):
+        yield api
+    openapi.renew()
+
+
+def old(kind: str, name: str, **content: Any) -> dict[str, Any]:
+    return {"apiVersion": "resource.k8s.io/v1alpha2", "kind": kind, "metadata": {"name": name}, **content}
+
+
+def claim(name: str = "gpu", **spec: Any) -> dict[str, Any]:
+    return old("ResourceClaim", name, spec={"resourceClassName": "gpu.example.com", **spec})
+
+
+PARAMETERS = {"apiGroup": "gpu.example.com", "kind": "GpuClaimParameters", "name": "one"}
+ALLOCATED: dict[str, Any] = {
+    "driverName": "gpu.example.com",
+    "allocation": {
+        "resourceHandles": [{"driverName": "gpu.example.com", "data": '{"gpu": 0}'}],
+        "availableOnNodes": {
+            "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
+        },
+        "shareable": True,
+    },
+}
+
+
+def allocate(api: Api, name: str = "gpu") -> dict[str, Any]:
+    made = api.get(f"{OLD_CLAIMS}/{name}").json
+    answer = api.put(f"{OLD_CLAIMS}/{name}/status", made | {"status": ALLOCATED})
+    assert answer.code == 200, answer.text
+    allocated: dict[str, Any] = answer.json
+    return allocated
+
+
+# Found while the gate is on -------------------------------------------------------------------------------------------
+
+
+def test_without_the_gate_nobody_finds_them(api: Api) -> None:
+    paths = (V1ALPHA2, OLD_CLAIMS, LATER_CLAIMS, CONTEXTS, f"{V1ALPHA2}/resourceclasses", f"/openapi/v3{V1ALPHA2}")
+    assert [api.get(path).code for path in paths] == [404] * len(paths)
+    group = api.get("/apis/resource.k8s.io").json
+    assert "v1alpha2" not in {one["version"] for one in group["versions"]}
+
+
+def test_discovery_lists_what_kubernetes_1_30_served(classic: Api) -> None:
+    listed = classic.get(V1ALPHA2).json["resources"]
+    ours = ("resourceclaims/explain", "resourceclaims/simulate")
+    assert {one["name"]: one["namespaced"] for one in listed if one["name"] not in ours} == {
+        "podschedulingcontexts": True,
+        "podschedulingcontexts/status": True,
+        "resourceclaimparameters": True,
+        "resourceclaims": True,
+        "resourceclaims/status": True,
+        "resourceclaimtemplates": True,
+        "resourceclasses": False,
+        "resourceclassparameters": True,
+        "resourceslices": False,
+    }
+
+
+def test_discovery_lists_the_later_form_of_the_seed(classic: Api) -> None:
+    found = {one["name"] for one in classic.get(V1ALPHA3).json["resources"]}
+    assert {"deviceclasses", "resourceclaims", "resourceclaims/status", "resourceclaimtemplates"} <= found
+    assert {"podschedulingcontexts", "podschedulingcontexts/status"} <= found
+
+
+def test_openapi_describes_each_version_by_its_own_fields(classic: Api) -> None:
+    schemas = {
+        version: classic.get(f"/openapi/v3/apis/resource.k8s.io/{version}").json["components"]["schemas"]
+        for version in ("v1alpha2", "v1alpha3", "v1")
+    }
+    fields = {
+        version: set(schemas[version][f"io.k8s.api.resource.{version}.ResourceClaimSpec"]["properties"])
+        for version in schemas
+    }
+    assert fields["v1alpha2"] == {"resourceClassName", "parametersRef", "allocationMode"}
+    assert {"devices", "controllerName"} <= fields["v1alpha3"]
+    assert fields["v1"] == {"devices"}
+
+
+# One object, several versions -----------------------------------------------------------------------------------------
+
+
+def test_a_claim_of_1_30_has_the_defaults_of_1_30(classic: Api) -> None:
+    made = classic.made(OLD_CLAIMS, claim(parametersRef=PARAMETERS))
+    assert made["spec"] == {
+        "resourceClassName": "gpu.example.com",
+        "parametersRef": PARAMETERS,
+        "allocationMode": "WaitForFirstConsumer",
+    }
+    assert made["apiVersion"] == "resource.k8s.io/v1alpha2"
+
+
+def test_v1_shows_the_claim_without_what_it_has_no_place_for_and_does_not_lose_it(classic: Api) -> None:
+    classic.made(OLD_CLAIMS, claim(parametersRef=PARAMETERS))
+    before = allocate(classic)
+    seen = classic.get(f"{CLAIMS}/gpu").json
+    assert seen["spec"] == {"devices": {}}
+    assert seen["status"]["allocation"]["nodeSelector"] == ALLOCATED["allocation"]["availableOnNodes"]
+    seen["metadata"]["labels"] = {"seen": "by-v1"}
+    assert classic.put(f"{CLAIMS}/gpu", seen).code == 200
+    again = classic.get(f"{OLD_CLAIMS}/gpu").json
+    assert (again["spec"], again["status"]) == (before["spec"], before["status"])
+    assert again["metadata"]["labels"] == {"seen": "by-v1"}
+
+
+@pytest.mark.parametrize("content_type", ["application/merge-patch+json", "application/strategic-merge-patch+json"])
+def test_a_patch_through_v1_keeps_it_too(classic: Api, content_type: str) -> None:
+    before = classic.made(OLD_CLAIMS, claim(parametersRef=PARAMETERS))
+    classic.patch(f"{CLAIMS}/gpu", {"metadata": {"labels": {"a": "b"}}}, content_type=content_type)
+    assert classic.get(f"{OLD_CLAIMS}/gpu").json["spec"] == before["spec"]
+
+
+def test_a_client_cannot_write_what_is_kept_aside_by_its_stored_name(classic: Api) -> None:
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "sly"},
+        "spec": {"~controllerName": "evil.example.com", "devices": {"requests": []}},
+    }
+    classic.post(CLAIMS, body)
+    assert "controllerName" not in classic.get(f"{LATER_CLAIMS}/sly").json["spec"]
+
+
+def test_the_controller_of_the_later_form_may_be_spelled_as_in_1_31(classic: Api) -> None:
+    for name, spelled in (("a", "controllerName"), ("b", "controller")):
+        body = {
+            "apiVersion": "resource.k8s.io/v1alpha3",
+            "kind": "ResourceClaim",
+            "metadata": {"name": name},
+            "spec": {spelled: "gpu.example.com", "devices": {}},
+        }
+        made = classic.made(LATER_CLAIMS, body)
+        assert made["spec"]["controllerName"] == "gpu.example.com"
+        assert made["spec"]["controller"] == "gpu.example.com"
+
+
+def test_two_spellings_that_differ_are_refused(classic: Api) -> None:
+    body = {
+        "apiVersion": "resource.k8s.io/v1alpha3",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "two"},
+        "spec": {"controllerName": "a.example.com", "controller": "b.example.com", "devices": {}},
+    }
+    answer = classic.post(LATER_CLAIMS, body)
+    assert (answer.code, answer.reason) == (400, "BadRequest")
+    assert "spec.controllerName is 'a.example.com' and spec.controller is 'b.example.com'" in answer.message
+
+
+def test_a_class_of_the_later_form_names_its_nodes_and_v1_keeps_them(classic: Api) -> None:
+    nodes = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]}
+    body = {
+        "apiVersion": "resource.k8s.io/v1alpha3",
+        "kind": "DeviceClass",
+        "metadata": {"name": "gpu"},
+        "spec": {"suitableNodes": nodes},
+    }
+    classic.made(f"{V1ALPHA3}/deviceclasses", body)
+    seen = classic.get(f"{CLASSES}/gpu").json
+    assert "suitableNodes" not in seen["spec"]
+    assert classic.put(f"{CLASSES}/gpu", seen | {"spec": {}}).code == 200
+    assert classic.get(f"{V1ALPHA3}/deviceclasses/gpu").json["spec"]["suitableNodes"] == nodes
+
+
+def test_a_slice_of_1_30_lists_its_instances_and_is_a_pool_without_devices_to_v1(classic: Api) -> None:
+    instances = [
+        {"name": "gpu-0", "attributes": [{"name": "memory", "quantity": "8Gi"}, {"name": "ecc", "bool": True}]}
+    ]
+    body = old("ResourceSlice", "n1-gpu", nodeName="n1", driverName="gpu.example.com")
+    made = classic.made(f"{V1ALPHA2}/resourceslices", body | {"namedResources": {"instances": instances}})
+    assert made["namedResources"] == {"instances": instances}
+    seen = classic.get("/apis/resource.k8s.io/v1/resourceslices/n1-gpu").json["spec"]
+    assert (seen["driver"], seen["nodeName"], seen["pool"]["name"]) == ("gpu.example.com", "n1", "n1-gpu")
+    found = classic.get(f"{V1ALPHA2}/resourceslices?fieldSelector=driverName=gpu.example.com,nodeName=n1").json["items"]
+    assert [one["metadata"]["name"] for one in found] == ["n1-gpu"]
+
+
+# Rules of 1.30 --------------------------------------------------------------------------------------------------------
+
+SPEC_FAULTS = {
+    "no class": ({"resourceClassName": ""}, "spec.resourceClassName"),
+    "a mode that is none": ({"allocationMode": "Later"}, "spec.allocationMode"),
+    "parameters without kind": ({"parametersRef": {"name": "one"}}, "spec.parametersRef.kind"),
+}
+
+
+@pytest.mark.parametrize(("spec", "field"), SPEC_FAULTS.values(), ids=SPEC_FAULTS.keys())
+def test_a_claim_with_a_fault_is_refused_in_the_words_of_1_30(classic: Api, spec: dict[str, Any], field: str) -> None:
+    answer = classic.post(OLD_CLAIMS, claim(**spec))
+    assert (answer.code, answer.reason) == (422, "Invalid")
+    assert [one["field"] for one in answer.json["details"]["causes"]] == [field]
+
+
+def _consumer(name: str) -> dict[str, str]:
+    return {"resource": "pods", "name": name, "uid": name}
+
+
+STATUS_FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "reserved without an allocation": ({"reservedFor": [_consumer("a")]}, "status.reservedFor"),
+    "an allocation without driver": ({"allocation": {}}, "status.driverName"),
+    "deallocation of what is not allocated": ({"deallocationRequested": True}, "status"),
+    "two pods on what is not shareable": (
+        {"driverName": "a.com", "allocation": {}, "reservedFor": [_consumer("a"), _consumer("b")]},
+        "status.reservedFor",
+    ),
+    "deallocation of what is reserved": (
+        {"driverName": "a.com", "allocation": {}, "reservedFor": [_consumer("a")], "deallocationRequested": True},
+        "status.deallocationRequested",
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "field"), STATUS_FAULTS.values(), ids=STATUS_FAULTS.keys())
+def test_a_status_with_a_fault_is_refused(classic: Api, status: dict[str, Any], field: str) -> None:
+    made = classic.made(OLD_CLAIMS, claim())
+    answer = classic.put(f"{OLD_CLAIMS}/gpu/status", made | {"status": status})
+    assert (answer.code, answer.reason) == (422, "Invalid")
+    assert field in [one["field"] for one in answer.json["details"]["causes"]]
+
+
+def test_who_asked_for_deallocation_cannot_take_it_back_and_nobody_new_may_use_the_claim(classic: Api) -> None:
+    classic.made(OLD_CLAIMS, claim())
+    asked = allocate(classic)
+    asked["status"]["deallocationRequested"] = True
+    asked = classic.put(f"{OLD_CLAIMS}/gpu/status", asked).json
+    back = asked | {
+        "status": {name: value for name, value in asked["status"].items() if name != "deallocationRequested"}
+    }
+    assert classic.put(f"{OLD_CLAIMS}/gpu/status", back).code == 422
+    new = asked | {"status": asked["status"] | {"reservedFor": [_consumer("late")]}}
+    assert classic.put(f"{OLD_CLAIMS}/gpu/status", new).code == 422
+    free = asked | {"status": {"driverName": "gpu.example.com"}}
+    assert classic.put(f"{OLD_CLAIMS}/gpu/status", free).code == 200
+
+
+def test_the_lists_of_a_context_hold_128_nodes(classic: Api) -> None:
+    """KEP-3063 says 128 in its text and 256 in its code; Kubernetes 1.30 had 128."""
+    for count, code in ((128, 201), (129, 422)):
+        names = [f"node-{number}" for number in range(count)]
+        body = old("PodSchedulingContext", f"pod-{count}", spec={"potentialNodes": names})
+        assert classic.post(CONTEXTS, body).code == code
+
+
+# As kubectl shows them ------------------------------------------------------------------------------------------------
+
+
+def test_kubectl_get_shows_the_columns_of_1_30(classic: Api) -> None:
+    classic.made(OLD_CLAIMS, claim())
+    allocate(classic)
+    table = classic.get(OLD_CLAIMS, accept=TABLE).json
+    assert [one["name"] for one in table["columnDefinitions"]] == [
+        "Name",
+        "ResourceClassName",
+        "AllocationMode",
+        "State",
+        "Age",
+    ]
+    assert table["rows"][0]["cells"][:4] == ["gpu", "gpu.example.com", "WaitForFirstConsumer", "allocated"]
