@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import ClassVar, cast
 
 from msgspec import structs
 
@@ -32,9 +33,12 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION, ResourceClaim, ResourceClaimTemplate
 from inventory.kinds import gates
 from manciple.admission import door
-from manciple.store import objects, persistence
+from manciple.store import objects, persistence, sql
+from manciple.store.follower import Follower, View
 from manciple.store.hooks import Write
-from manciple.store.objects import Writer, decoded, listed
+from manciple.store.objects import Writer, decoded
+from manciple.store.records import Written
+from manciple.wire.base import ApiObject
 from manciple.wire.errors import ApiError, NotFound
 from manciple.wire.identity import controller
 from scheduling import event_recorder
@@ -46,25 +50,49 @@ from scheduling.hints import FINISHED_PHASES
 from scheduling.pod_claims import claim_for
 from scheduling.resources import CLAIMS, POD_GROUPS, PODS, TEMPLATES, Key, kind
 
+_KEY = ("namespace", "name")
 #: Who lets go of groups (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("podgroup-protection-controller")
 
 
 def reconcile(_now: datetime) -> int:
     """Returns how many objects were changed."""
-    groups = _groups()
+    with following.view() as view:
+        groups = tuple(view.groups.values())
     leaving = [group for group in groups if group.metadata.deletion_timestamp is not None]
     used = _named_by_pods({group.metadata.namespace for group in leaving})
     changed = sum(_let_go(group) for group in leaving if group.key not in used)
     if gates.enabled(CLAIMS_GATE):
-        completed = {group.metadata.namespace for group in groups if _make_claims(group)}
+        completed = {group.metadata.namespace for group in _lacking(groups) if _make_claims(group)}
         changed += sum(claims.sync(claims.wanting(namespace)) for namespace in sorted(completed))
-        changed += len(completed) + _release()
+        changed += len(completed) + _release({group.metadata.uid for group in groups})
     return changed
 
 
-def _groups() -> Sequence[PodGroup]:
-    return listed(POD_GROUPS, PodGroup)[1]
+class PodGroups(View):
+    """All of them, as this process follows them: a turn that has nothing to do reads none."""
+
+    resources: ClassVar[Sequence[str]] = (POD_GROUPS,)
+
+    def __init__(self) -> None:
+        self.groups: dict[Key, PodGroup] = {}
+
+    def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:  # noqa: ARG002 - there is one
+        for group in objects:
+            self._keep(group)
+
+    def apply(self, changes: Sequence[Written]) -> None:
+        for change in changes:
+            if change.type == DELETED:
+                self.groups.pop((change.object.metadata.namespace, change.object.metadata.name), None)
+            else:
+                self._keep(change.object)
+
+    def _keep(self, group: ApiObject) -> None:
+        self.groups[group.metadata.namespace, group.metadata.name] = cast("PodGroup", group)
+
+
+following = Follower(PodGroups)
 
 
 # The group itself -----------------------------------------------------------------------------------------------------
@@ -101,9 +129,7 @@ def _current(writer: Writer, group: PodGroup) -> PodGroup | None:
 
 def _make_claims(group: PodGroup) -> bool:
     """Whether its status tells of more claims than before."""
-    wanted = [entry for entry in group.spec.resource_claims if entry.resource_claim_template_name]
-    if group.metadata.deletion_timestamp is not None or not any(_lacks(group, entry) for entry in wanted):
-        return False
+    wanted = _from_templates(group)
     refused = {entry.name: error for entry in wanted if (error := _refusal(group, entry)) is not None}
     with objects.writing(identity=claims.IDENTITY) as writer:
         current = _current(writer, group)
@@ -124,9 +150,19 @@ def _make_claims(group: PodGroup) -> bool:
     return following is not current
 
 
-def _lacks(group: PodGroup, entry: PodGroupResourceClaim) -> bool:
-    name = made_claim(group, entry.name)
-    return not name or objects.get(kind(CLAIMS), group.metadata.namespace, name) is None
+def _from_templates(group: PodGroup) -> list[PodGroupResourceClaim]:
+    return [entry for entry in group.spec.resource_claims if entry.resource_claim_template_name]
+
+
+def _lacking(groups: Iterable[PodGroup]) -> list[PodGroup]:
+    """Those that want a claim which is not there; one query for all of them, none where none wants any."""
+    wanted: dict[Key, list[Key]] = {}
+    for group in groups:
+        if group.metadata.deletion_timestamp is None and (entries := _from_templates(group)):
+            wanted[group.key] = [(group.metadata.namespace, made_claim(group, entry.name)) for entry in entries]
+    named = {key for keys in wanted.values() for key in keys}
+    living = {tuple(row) for row in sql.select(models.Claim, _KEY, _KEY, named)} if named else set()
+    return [group for group in groups if any(key not in living for key in wanted.get(group.key, ()))]
 
 
 def _refusal(group: PodGroup, entry: PodGroupResourceClaim) -> ApiError | None:
@@ -180,22 +216,24 @@ def _complain(writer: Writer, group: PodGroup, message: str) -> None:
 # What they held -------------------------------------------------------------------------------------------------------
 
 
-def _release() -> int:
-    """Take back the reservations of groups that are gone. Nobody is kept from writing while there are none."""
-    if not (keys := list(_reserved_for_gone())):
+def _release(living: Collection[str]) -> int:
+    """Take back the reservations of groups that are gone. Nobody is kept from writing while there are none.
+
+    living: the uids of those that there are; the transaction looks again.
+    """
+    if not (keys := list(_reserved_for_gone(living))):
         return 0
     with objects.writing(identity=claims.IDENTITY) as writer:
         return sum(_release_claim(writer, key) for key in keys)
 
 
-def _reserved_for_gone() -> Iterator[Key]:
+def _reserved_for_gone(living: Collection[str]) -> Iterator[Key]:
     """(namespace, name) of claims; the index tells, the transaction decides."""
     rows = models.Reservation.objects.filter(resource=POD_GROUPS)
     found = {
         (namespace, name, group)
         for namespace, name, group in rows.values_list("claim__namespace", "claim__name", "uid")
     }
-    living = {one.metadata.uid for one in _groups()} if found else set()
     yield from sorted({(namespace, name) for namespace, name, group in found if group not in living})
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from claims.kinds.pod_groups import PodGroup, is_group, owning_group
 from claims.kinds.pods import Pod, PodSchedulingGroup
@@ -208,3 +210,18 @@ def test_with_the_gate_off_pods_that_run_go_on_and_new_ones_get_claims_of_their_
     settle(gpus)
     assert gpus.pod("w-2").spec.node_name == "node-1"
     assert gpus.generated_claim("w-2").metadata.name == shared.metadata.name
+
+
+def test_a_turn_with_nothing_to_do_reads_no_groups(gpus: Cluster) -> None:
+    """However many there are: it runs every five seconds."""
+    for number in range(4):
+        gpus.create(make_group(f"group-{number}", 1, templates={"gpu": "both"}))
+    settle(gpus)
+    with CaptureQueriesContext(connection) as queries:
+        assert not pod_groups.reconcile(gpus.now)
+    assert len(queries) <= 3
+    assert not any("store_storedobject" in query["sql"] for query in queries)
+    claims = gpus.all(ResourceClaim)
+    gpus.delete(claims[0])
+    settle(gpus)
+    assert len(gpus.all(ResourceClaim)) == 4
