@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from claims.kinds.pod_groups import GANG_GATE, KINDS_GATE, PodGroup, is_scheduled, min_count
 from claims.kinds.pods import Pod
@@ -31,7 +32,7 @@ from manciple.wire.errors import ApiError, Conflict
 from scheduling import preemption, scheduler_metrics
 from scheduling.allocator import Deadline
 from scheduling.capture import ClusterState
-from scheduling.causes import Interrupted
+from scheduling.causes import GroupDoesNotFit, Hold, Interrupted, Reason
 from scheduling.groups import AssumedSoFar
 from scheduling.plans import (
     AnyDecision,
@@ -55,6 +56,29 @@ EVICTING_SECONDS = 2.0
 WriteOne = Callable[[Decision], Outcome]
 #: One pod for itself; without remedies nobody is evicted for it.
 DecideOne = Callable[[ClusterState, Pod, datetime, Remedies | None], Decision | Retry]
+
+
+class GangNeed(NamedTuple):
+    """A gang of which too few have a place by now: `placed`, of the `wanted` that get theirs together."""
+
+    group: PodGroup
+    placed: int
+    wanted: int
+
+    def short_of(self, more: int) -> Hold | None:
+        """What its pods wait for if so many more of them fit; None where that is enough."""
+        if self.placed + more >= self.wanted:
+            return None
+        cause = GroupDoesNotFit(self.group.metadata.name, placed=self.placed + more, wanted=self.wanted)
+        return Hold(reasons=Reason.GROUP, cause=cause)
+
+
+def need_of(state: ClusterState, pod: Pod) -> GangNeed | None:
+    """None for a pod of no gang, or of one that has what it needs: it goes for itself."""
+    if not (gates.enabled(KINDS_GATE) and gates.enabled(GANG_GATE)) or (group := state.groups.of(pod)) is None:
+        return None
+    need = GangNeed(group, len(state.placed_of(group)), min_count(group))
+    return need if need.placed < need.wanted else None
 
 
 def decide_with_group(

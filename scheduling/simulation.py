@@ -29,6 +29,7 @@ from scheduling.causes import AnyCause, OfPreemption
 from scheduling.coordination import utc_now
 from scheduling.explanations.current import apart
 from scheduling.explanations.report import NodeReport, Report, refusals_of, report
+from scheduling.gangs import need_of
 from scheduling.places import PlannedEviction
 from scheduling.plans import Placement
 from scheduling.preemption import Asking
@@ -155,18 +156,24 @@ class _Filling:
         self._progress = progress
         self._placed: list[Placed] = []
         self._fits = 0
+        self._gang = need_of(rehearsal.state, rehearsal.workload.pod)
+        #: so many have to fit: of a gang those at least that it lacks
+        self._wanted = max(question.replicas, self._gang.wanted - self._gang.placed if self._gang else 0)
 
     def answer(self) -> SimulationAnswer:
         wanted = self._question.replicas
         first = self._next_one()[1] if self._question.with_first else None
-        full = self._fill(wanted) or self._fill(min(wanted + COUNTED, MOST_REPLICAS))
+        full = self._fill(self._wanted) or self._fill(min(self._wanted + COUNTED, MOST_REPLICAS))
         cause, found = self._next_one() if full else (None, None)
         departure = missing = None
         by_priority: PlannedEviction | OfPreemption | None = None
-        if found is not None and self._fits < wanted:
-            by_priority = self._preemption(found)
-            departure = cheapest_departure(self._rehearsal, found, deadline=self._deadline)
+        if found is not None and self._fits < self._wanted:
+            if self._wanted - self._fits == 1 or self._gang is None:  # whoever makes room for one helps no gang
+                by_priority = self._preemption(found)
+                departure = cheapest_departure(self._rehearsal, found, deadline=self._deadline)
             missing = self._missing(found)  # the last: it lays nodes over the state
+        if full and self._gang is not None and (hold := self._gang.short_of(self._fits)) is not None:
+            self._placed, self._fits, cause = [], 0, hold.cause
         return SimulationAnswer(
             revision=self._rehearsal.state.revision,
             replicas=wanted,
@@ -210,7 +217,7 @@ class _Filling:
 
     def _missing(self, found: Report) -> Missing | None:
         shape = self._question.shape or self._likely_shape(found)
-        left = self._question.replicas - self._fits
+        left = self._wanted - self._fits
         if not shape or not left:
             return None
         make = shape_of(shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -22,11 +23,13 @@ from scheduling.autoscaling.kinds import (
     UnschedulablePod,
 )
 from scheduling.autoscaling.nodes import Expansion, Template
-from scheduling.autoscaling.placing import SubjectPlacement, SubjectRefusal, place_all
+from scheduling.autoscaling.placing import SubjectPlacement, SubjectRefusal, gangs_of, place_all, torn_by
 from scheduling.autoscaling.subjects import SimulatedSubject
 from scheduling.capture import ClusterState
+from scheduling.causes import Hold
 from scheduling.explanations.current import Apart, apart
 from scheduling.messages import message
+from scheduling.resources import Key
 from scheduling.simulation import shape_of
 from scheduling.simulation_rehearsal import NewNode, like
 from scheduling.simulation_workload import NotRehearsable, Workload, of_documents
@@ -38,11 +41,21 @@ TIMEOUT = 20.0
 def answered(asked: Simulation, workload: Workload | None = None) -> Simulation:
     """The Simulation with its status filled in. workload: of what it was posted below. Raises: BadRequest, NotFound."""
     templates = [_template(one) for one in asked.spec.node_templates]
-    with apart() as copy:
-        revision = str(copy.state.revision)
-        wanted = sorted(_subjects(copy.state, asked, workload), key=lambda one: one.turn)
-        status = _simulated(copy, asked, wanted, templates)
-    return structs.replace(asked, metadata=structs.replace(asked.metadata, resource_version=revision), status=status)
+    deadline, torn = Deadline.after(TIMEOUT), dict[Key, Hold]()
+    while True:
+        with apart() as copy:
+            revision = str(copy.state.revision)
+            wanted = sorted(_subjects(copy.state, asked, workload), key=lambda one: one.turn)
+            tried, gangs = [one for one in wanted if one.key not in torn], gangs_of(copy.state, wanted)
+            found = _rehearsed(copy, tried, templates, deadline)
+            # Without the gangs of which too few fit there is more room for the others: they are asked about anew.
+            if more := {key: hold for key, hold in torn_by(found.placed, gangs).items() if key not in torn}:
+                torn |= more
+                continue
+            apart_from = [SubjectRefusal(one, torn[one.key]) for one in wanted if one.key in torn]
+            status = _status(copy, asked, found, apart_from, deadline)
+        meta = structs.replace(asked.metadata, resource_version=revision)
+        return structs.replace(asked, metadata=meta, status=status)
 
 
 def _subjects(state: ClusterState, asked: Simulation, workload: Workload | None) -> Iterable[SimulatedSubject]:
@@ -63,10 +76,17 @@ def _imagined(pod: Pod) -> Workload:
         raise BadRequest(f"spec.newPods: {refused}") from refused
 
 
-def _simulated(
-    copy: Apart, asked: Simulation, wanted: Sequence[SimulatedSubject], templates: Sequence[Template]
-) -> SimulationStatus:
-    deadline = Deadline.after(TIMEOUT)
+class _Rehearsed(NamedTuple):
+    """What came of it, on nodes that there are and on new ones."""
+
+    placed: list[SubjectPlacement]
+    refused: list[SubjectRefusal]
+    grown: list[Expansion]
+
+
+def _rehearsed(
+    copy: Apart, wanted: Sequence[SimulatedSubject], templates: Sequence[Template], deadline: Deadline
+) -> _Rehearsed:
     first = place_all(copy.state, wanted, deadline, copy.give_way)
     grown = list(nodes.expand(copy.state, first.left, templates, deadline, copy.give_way))
     # Those that are left may want to stand beside what has come, on a node that was there before.
@@ -74,16 +94,21 @@ def _simulated(
     attempts = [first, *(step.attempt for step in grown), *([last] if grown else [])]
     placed = [one for attempt in attempts for one in attempt.placed]
     left = {one.pod.metadata.uid for one in last.left}
-    refused = [one for one in first.refused if one.subject.pod.metadata.uid in left]
+    return _Rehearsed(placed, [one for one in first.refused if one.subject.pod.metadata.uid in left], grown)
+
+
+def _status(
+    copy: Apart, asked: Simulation, found: _Rehearsed, torn: Sequence[SubjectRefusal], deadline: Deadline
+) -> SimulationStatus:
     removable: list[RemovableNode] = []
     if asked.spec.scale_down:
-        needed = {one.node for one in placed}
-        found = nodes.removals(copy.state, needed, deadline, copy.give_way)
-        removable = [RemovableNode(name=one.node, pods=_placements(one.placed)) for one in found]
+        needed = {one.node for one in found.placed}
+        could_go = nodes.removals(copy.state, needed, deadline, copy.give_way)
+        removable = [RemovableNode(name=one.node, pods=_placements(one.placed)) for one in could_go]
     return SimulationStatus(
-        placements=_placements(placed),
-        unschedulable=tuple(_unschedulable(one) for one in refused),
-        new_nodes=tuple(_new_nodes(one) for one in grown),
+        placements=_placements(found.placed),
+        unschedulable=tuple(_unschedulable(one) for one in (*found.refused, *torn)),
+        new_nodes=tuple(_new_nodes(one) for one in found.grown),
         removable_nodes=tuple(removable),
         complete=not deadline.has_passed,
     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from scheduling.allocator import Deadline
 from scheduling.autoscaling.subjects import SimulatedSubject, group_of
 from scheduling.capture import ClusterState
 from scheduling.causes import Hold
 from scheduling.controllers.scheduler import decide
+from scheduling.gangs import GangNeed, need_of
 from scheduling.plans import Placement, PodRefusal
-from scheduling.resources import CLAIMS
+from scheduling.resources import CLAIMS, Key
 from scheduling.scheduler_metrics import imagined
 
 GiveWay = Callable[[], None]
@@ -85,6 +87,29 @@ def _once(state: ClusterState, subjects: Sequence[SimulatedSubject], deadline: D
         else:
             found.refused.append(SubjectRefusal(subject, decision))
     return found
+
+
+class Gang(NamedTuple):
+    """Pods that are to be placed and belong to a gang which needs some of them."""
+
+    need: GangNeed
+    members: list[SimulatedSubject]
+
+
+def gangs_of(state: ClusterState, subjects: Iterable[SimulatedSubject]) -> list[Gang]:
+    """As long as none of them is placed."""
+    found: dict[Key, Gang] = {}
+    for subject in subjects:
+        if (need := need_of(state, subject.pod)) is not None:
+            found.setdefault(need.group.key, Gang(need, [])).members.append(subject)
+    return list(found.values())
+
+
+def torn_by(placed: Iterable[SubjectPlacement], gangs: Iterable[Gang]) -> dict[Key, Hold]:
+    """The pods of gangs of which too few are `placed`, and what they are told: the scheduler would place none."""
+    fits = {one.subject.key for one in placed}
+    holds = ((gang, gang.need.short_of(sum(one.key in fits for one in gang.members))) for gang in gangs)
+    return {one.key: hold for gang, hold in holds if hold is not None for one in gang.members}
 
 
 def _decide(state: ClusterState, subject: SimulatedSubject, refusals: dict[bytes, Hold]) -> Placement | Hold:

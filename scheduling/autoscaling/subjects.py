@@ -18,7 +18,7 @@ from manciple.wire.errors import Conflict, NotFound
 from scheduling import neighbours, policy
 from scheduling.capture import ClusterState
 from scheduling.pod_claims import is_for_pod, references
-from scheduling.resources import PODS, kind
+from scheduling.resources import PODS, Key, kind
 from scheduling.simulation_workload import Workload, of_pod, replica
 
 
@@ -35,6 +35,10 @@ class SimulatedSubject:
     @property
     def namespace(self) -> str:
         return self.pod.metadata.namespace
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.name
 
     @property
     def turn(self) -> tuple[int, str, int]:

@@ -9,6 +9,11 @@ import pytest
 from claims.kinds.pod_groups import PodGroup, is_scheduled
 from claims.kinds.pods import Pod, PodSchedulingGroup
 from inventory.kinds import gates
+from scheduling.autoscaling.answer import answered
+from scheduling.autoscaling.kinds import NodeTemplate, Simulation, SimulationSpec
+from scheduling.causes import GroupDoesNotFit
+from scheduling.simulation import Question, simulate
+from scheduling.simulation_workload import stored_pod
 from tests.builders import make_claim, make_pod, make_priority, make_request, make_template
 from tests.builders.groups import make_group
 from tests.scheduling.cluster import Cluster
@@ -207,3 +212,52 @@ def test_with_the_gates_off_pods_of_a_group_go_one_by_one_and_with_them_on_again
     gpus.create(member("w-2"))
     gpus.settle()
     assert bound(gpus) == {"w-0", "w-1", "w-2", "other"}
+
+
+# What would happen ----------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_of_which_too_few_fit_would_not_start(gpus: Cluster) -> None:
+    """Two nodes of two GPUs take four such pods, and one of two GPUs beside two of them."""
+    gpus.create(make_group("train", 5))
+    for number in range(5):
+        gpus.create(member(f"w-{number}"))
+    gpus.settle()
+    assert bound(gpus) == set()
+    answer = simulate(Question(workload=stored_pod("default", "w-0")))
+    assert (answer.fits, answer.placed) == (0, ())
+    assert answer.cause == GroupDoesNotFit("train", placed=4, wanted=5)
+    assert answer.missing is not None
+    assert (answer.missing.nodes, answer.missing.tried) == (1, True)
+    gpus.create(make_group("small", 2))
+    for number in range(2):
+        gpus.create(member(f"s-{number}", "small"))
+    simulated = answered(Simulation())
+    assert simulated.status is not None
+    assert {one.name for one in simulated.status.placements} == {"s-0", "s-1"}
+    assert {one.name: one.reason for one in simulated.status.unschedulable} == {
+        f"w-{number}": "group-does-not-fit" for number in range(5)
+    }
+    gpus.settle()
+    assert bound(gpus) == {"s-0", "s-1"}
+
+
+def test_a_gang_gets_the_nodes_that_all_of_it_needs_or_none(gpus: Cluster) -> None:
+    gpus.create(make_group("train", 7))
+    for number in range(7):
+        gpus.create(member(f"w-{number}"))
+    for nodes, placed, added in ((1, 0, 0), (2, 7, 2)):
+        template = NodeTemplate(name="big", like="node-1", max_nodes=nodes)
+        status = answered(Simulation(spec=SimulationSpec(node_templates=(template,)))).status
+        assert status is not None
+        assert (len(status.placements), sum(one.nodes for one in status.new_nodes)) == (placed, added)
+
+
+def test_a_pod_of_a_gang_that_has_what_it_needs_goes_for_itself(gpus: Cluster) -> None:
+    gpus.create(make_group("train", 2))
+    for number in range(2):
+        gpus.create(member(f"w-{number}"))
+    gpus.settle()
+    gpus.create(member("w-2"))
+    answer = simulate(Question(workload=stored_pod("default", "w-2")))
+    assert (answer.fits, len(answer.placed), answer.missing) == (2, 1, None)
