@@ -48,12 +48,13 @@ from scheduling.pod_claims import ServingClasses, is_done, wants_a_node
 from scheduling.queue import Candidate
 from scheduling.quota_room import QuotaRoom
 from scheduling.resources import CLAIMS, CLASSES, NAMESPACES, NODES, POD_GROUPS, PODS, QUOTAS, SLICES, TAINT_RULES, Key
+from scheduling.structured_claims import StructuredState
 
 #: Events kept for the queue; who asks for older ones reads the log.
 REMEMBERED = 4000
 
 
-class ClusterState(GroupedState, View):
+class ClusterState(GroupedState, StructuredState, View):
     """See the module's docstring."""
 
     #: what is published before what is asked for
@@ -109,6 +110,7 @@ class ClusterState(GroupedState, View):
             CLASSES: self._forget_class, TAINT_RULES: self._forget_taint_rule, SLICES: self._forget_slice,
             CLAIMS: self._forget_claim, QUOTAS: self._forget_quota, POD_GROUPS: self.groups.remove,
         }  # fmt: skip
+        self._follow_structured()
 
     # Keeping up ------------------------------------------------------------------------------------------------------
 
@@ -132,6 +134,7 @@ class ClusterState(GroupedState, View):
         self._news.clear()
         self._news_floor = self.revision
         self.begin()
+        self._tell_of_kept()
 
     def copied(self) -> ClusterState:
         """The same state, to imagine things in: neither shows what changes in the other.
@@ -159,6 +162,7 @@ class ClusterState(GroupedState, View):
             made._overlays.append(made._quotas)
         made.groups = self.groups.copied()
         made._applying[POD_GROUPS], made._forgetting[POD_GROUPS] = made.groups.put, made.groups.remove
+        made._follow_structured(self.structured)
         return made
 
     def begin(self) -> None:
@@ -356,6 +360,8 @@ class ClusterState(GroupedState, View):
     def pre_filter(self, pod: Pod) -> tuple[ResourceClaim, ...] | Hold:
         """The pod's claims, without the alternatives that its namespace's quotas leave no room for."""
         claims = pod_claims.pre_filter(pod, self._finder(pod), self.serving.own.__contains__)
+        if self.structured is not None and not isinstance(claims, Hold):
+            claims = self.structured.hold(claims) or claims
         if isinstance(claims, Hold) or self._quotas is None or not self._quotas.limits(pod.metadata.namespace):
             return claims
         return self._quotas.hold_before(pod, claims) or self._quotas.within(pod, claims)
@@ -376,7 +382,8 @@ class ClusterState(GroupedState, View):
 
     def claim(self, namespace: str, name: str) -> ResourceClaim | None:
         """With what is assumed of it."""
-        return self._assumed_claims.get((namespace, name)) or self._claims.get((namespace, name))
+        found = self._assumed_claims.get((namespace, name)) or self._claims.get((namespace, name))
+        return found if self.structured is None or found is None else self.structured.seen(found)
 
     def is_leaving(self, resident: PlacedPod, now: datetime) -> bool:
         """Whether a pod will be gone soon; also where that is only decided yet."""

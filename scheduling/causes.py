@@ -72,16 +72,20 @@ class ClassMissing(Cause, frozen=True):
     name: str
 
 
+class ParametersMissing(ClaimNotFound, frozen=True):
+    """What the claim asks for cannot be told. detail: what is missing, in words."""
+
+    detail: str
+
+
 class VolumeClaimMissing(Cause, frozen=True):
     """A volume of the pod names a PersistentVolumeClaim, and none is served here."""
 
     name: str
 
 
-class VolumeClaimNotCreated(Cause, frozen=True):
+class VolumeClaimNotCreated(VolumeClaimMissing, frozen=True):
     """A volume of the pod is one of a PersistentVolumeClaim to be made for it, and none is served here."""
-
-    name: str
 
 
 class QuotaUsedUp(Cause, frozen=True, kw_only=True):
@@ -126,14 +130,11 @@ class AwaitingBinding(Cause, frozen=True):
 
 
 class BindingFailed(Cause, frozen=True):
-    """A failure condition of a device holds, or the conditions of the claim's devices did not come true in time.
-
-    reason, detail: of the condition, as the driver wrote them.
-    """
+    """A failure condition of a device holds, or the conditions of the claim's devices did not come true in time."""
 
     claim: str
-    reason: str = ""
-    detail: str = ""
+    reason: str = ""  # of the condition, as the driver wrote it
+    detail: str = ""  # likewise
     timed_out: bool = False
 
 
@@ -154,8 +155,6 @@ class Interrupted(Cause, frozen=True):
 
 
 class Fault(StrEnum):
-    """What is wrong."""
-
     NO_SUCH_KEY = "no-such-key"  #: a selector reads what a device does not have
     RUNTIME = "runtime"  #: a selector has no value for a device
     COMPILE = "compile"  #: a selector does not compile
@@ -351,7 +350,8 @@ class ConstraintsUnmet(NotTogether, frozen=True):
 
 OfPod = (
     Gated | ClaimNotCreated | ClaimNotFound | ClaimBeingDeleted | ClaimNotForPod | ClaimInUse | ClaimNotShareable
-    | ClassMissing | VolumeClaimMissing | VolumeClaimNotCreated | QuotaUsedUp | GroupMissing | GroupIncomplete
+    | ClassMissing | ParametersMissing | VolumeClaimMissing | VolumeClaimNotCreated | QuotaUsedUp | GroupMissing
+    | GroupIncomplete
 )  # fmt: skip
 OfDevices = (
     TooFewPublished | PoolsUnusable | NotVisible | NotSelected | Tainted | TooSmall | DevicesInUse

@@ -37,7 +37,7 @@ from scheduling import event_recorder, messages, pod_claims, queue, special_clai
 from scheduling.attempts import binding_ended
 from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause, Hold, Interrupted
-from scheduling.controllers.reservations import FINALIZER, deallocated
+from scheduling.controllers.reservations import FINALIZER, STRUCTURED_FINALIZER, deallocated
 from scheduling.coordination import looked_after
 from scheduling.event_recorder import EventNote
 from scheduling.extended_resources import IN_MEMORY, generate_name, owner_uid
@@ -168,6 +168,24 @@ def _others(decisions: Sequence[Decision]) -> Iterator[Key]:
             yield from (pod.key for pod in decision.withdrawn)
             for victim in decision.eviction.victims if decision.eviction is not None else ():
                 yield victim.namespace, victim.name
+
+
+def allocated(claim: ResourceClaim, allocation: AllocationResult, now: datetime) -> ResourceClaim:
+    """`claim`, as it is now, with what it is given and its finalizer. Raises: Conflict where it has something."""
+    if claim.status.allocation is not None:
+        raise Conflict.of(CLAIMS, claim.metadata.name, "the claim was allocated elsewhere in the meantime")
+    finalizers = tuple(dict.fromkeys((*claim.metadata.finalizers, *_finalizers(allocation))))
+    if settings.FEATURE_GATES.get("DRADeviceBindingConditions", True):
+        allocation = structs.replace(allocation, allocation_timestamp=timestamp(now))
+    return structs.replace(
+        claim,
+        metadata=structs.replace(claim.metadata, finalizers=finalizers),
+        status=structs.replace(claim.status, allocation=allocation),
+    )
+
+
+def _finalizers(allocation: AllocationResult) -> tuple[str, ...]:
+    return (FINALIZER, STRUCTURED_FINALIZER) if allocation.resource_handles else (FINALIZER,)
 
 
 class _Batch:
@@ -314,16 +332,7 @@ class _Batch:
         return special_claims.make(self._writer, claim, placement.reserved(self._allocated(claim, allocation)))
 
     def _allocated(self, claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
-        if claim.status.allocation is not None:
-            raise Conflict.of(CLAIMS, claim.metadata.name, "the claim was allocated elsewhere in the meantime")
-        finalizers = tuple(dict.fromkeys((*claim.metadata.finalizers, FINALIZER)))
-        if settings.FEATURE_GATES.get("DRADeviceBindingConditions", True):
-            allocation = structs.replace(allocation, allocation_timestamp=timestamp(self._now))
-        return structs.replace(
-            claim,
-            metadata=structs.replace(claim.metadata, finalizers=finalizers),
-            status=structs.replace(claim.status, allocation=allocation),
-        )
+        return allocated(claim, allocation, self._now)
 
     # Refusals --------------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from scheduling.fair_share import FairShare
 from scheduling.hints import group_key
 from scheduling.places import PlacedPods, Rooms
 from scheduling.plans import Decision, Placement
+from scheduling.pod_claims import stays_allocated
 from scheduling.quota_room import QuotaRoom
 from scheduling.resources import Key
 
@@ -114,6 +115,8 @@ class GroupedState:
 
     def is_idle_but_for(self, pod: Pod, claim: ResourceClaim) -> bool:
         """Whether nobody but the pod could be using the claim, or its group, none of whose pods has a place."""
+        if stays_allocated(claim):
+            return False
         others = [one.uid for one in claim.status.reserved_for if one.uid != pod.metadata.uid]
         if not others or pod.spec.scheduling_group is None:
             return not others

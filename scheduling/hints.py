@@ -47,6 +47,16 @@ def class_key(name: str) -> str:
     return f"class:{name}"
 
 
+def resource_class_key(name: str) -> str:
+    """What a pod awaits when it waits for one ResourceClass."""
+    return f"resource-class:{name}"
+
+
+def parameters_key(namespace: str) -> str:
+    """What a pod awaits when it waits for parameters of a claim in the namespace; "" for those of classes."""
+    return f"parameters:{namespace}"
+
+
 def group_key(namespace: str, name: str) -> str:
     """What a pod awaits when it waits for its PodGroup, or for more pods of it."""
     return f"group:{namespace}/{name}"
@@ -196,6 +206,21 @@ def _extended(reasons: Reason, about: About, seen: Any) -> Iterable[Wake]:
             yield Wake(reasons=reasons, key=resource_key(name))
 
 
+def _resource_class_written(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.CLASS_MISSING, key=resource_class_key(about.name))
+    yield Wake(reasons=Reason.DEVICES | Reason.ERROR)
+
+
+def _claim_parameters_written(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.CLASS_MISSING, key=parameters_key(about.namespace))
+    yield Wake(reasons=Reason.DEVICES | Reason.ERROR)
+
+
+def _class_parameters_written(_about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.CLASS_MISSING, key=parameters_key(""))
+    yield Wake(reasons=Reason.DEVICES | Reason.ERROR)
+
+
 def _quota_modified(about: About, seen: Any) -> Iterable[Wake]:
     """Every write that is charged modifies it: who waits for some of a key is woken while there is room in that."""
     used, hard = seen.status.used, seen.spec.hard
@@ -257,6 +282,17 @@ RULES: dict[tuple[str, str], Rule] = {
     ("deviceclasses.resource.k8s.io", ADDED): _class_added,
     ("deviceclasses.resource.k8s.io", MODIFIED): _class_modified,
     ("deviceclasses.resource.k8s.io", DELETED): _class_deleted,
+    ("noderesourceslices.resource.k8s.io", ADDED): _DEVICES_CHANGED,
+    ("noderesourceslices.resource.k8s.io", MODIFIED): _DEVICES_CHANGED,
+    ("noderesourceslices.resource.k8s.io", DELETED): _DEVICES_CHANGED,
+    ("resourceclasses.resource.k8s.io", ADDED): _resource_class_written,
+    ("resourceclasses.resource.k8s.io", MODIFIED): _resource_class_written,
+    ("resourceclaimparameters.resource.k8s.io", ADDED): _claim_parameters_written,
+    ("resourceclaimparameters.resource.k8s.io", MODIFIED): _claim_parameters_written,
+    ("resourceclaimparameters.resource.k8s.io", DELETED): _claim_parameters_written,
+    ("resourceclassparameters.resource.k8s.io", ADDED): _class_parameters_written,
+    ("resourceclassparameters.resource.k8s.io", MODIFIED): _class_parameters_written,
+    ("resourceclassparameters.resource.k8s.io", DELETED): _class_parameters_written,
     ("devicetaintrules.resource.k8s.io", MODIFIED): _DEVICES_CHANGED,
     ("devicetaintrules.resource.k8s.io", DELETED): _DEVICES_CHANGED,
     ("resourcequotas", MODIFIED): _quota_modified,

@@ -3,9 +3,8 @@
 `message` has kube-scheduler's words, for the condition and the event. `clause` says it in plain words: it has no
 capital and no final stop, so that it can follow "It waits because"; names and expressions stand in backticks. `brief`
 is the line of a list. What to do next is said by `scheduling.next_steps`.
-Upstream: pkg/scheduler/framework/types.go (FitError), plugins/dynamicresources/dynamicresources.go,
-plugins/{nodename,nodeunschedulable,tainttoleration,nodeaffinity,noderesources,nodeports,podtopologyspread,
-interpodaffinity}.
+Upstream: pkg/scheduler/framework/types.go (FitError), and of plugins/ dynamicresources, nodename, nodeunschedulable,
+tainttoleration, nodeaffinity, noderesources, nodeports, podtopologyspread, interpodaffinity.
 """
 
 from __future__ import annotations
@@ -79,6 +78,7 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     causes.ClaimNotShareable: "node allocatable resource claim {0.name} has a mapped device and cannot be shared across"
     " pods",
     causes.ClassMissing: "request {0.request}: device class {0.name} does not exist",
+    causes.ParametersMissing: "resourceclaim {0.name}: {0.detail}",
     causes.VolumeClaimMissing: 'persistentvolumeclaim "{0.name}" not found',
     causes.VolumeClaimNotCreated: "waiting for ephemeral volume controller to create the persistentvolumeclaim"
     ' "{0.name}"',

@@ -44,6 +44,12 @@ from scheduling.messages import SCHEDULER_NAME
 #: resourceapi.ResourceClaimReservedForMaxSize
 MOST_RESERVATIONS = 256
 
+#: The allocation mode of a claim of a ResourceClass that is not given up.
+IMMEDIATE = "Immediate"
+
+#: Feature gates of those who allocate claims of ResourceClasses.
+OF_RESOURCE_CLASSES = ("DRAControlPlaneController", "DRAStructuredParametersDraft")
+
 #: name, in the pod's namespace -> the claim
 FindClaim = Callable[[str], ResourceClaim | None]
 HasClass = Callable[[str], bool]
@@ -126,7 +132,16 @@ def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:
 
 
 def can_be_reserved(claim: ResourceClaim) -> bool:
+    """Whether one more may use it. A claim of a ResourceClass is for one at a time, unless it is shareable."""
+    allocation = claim.status.allocation
+    if claim.spec.resource_class_name and (allocation is None or not allocation.shareable):
+        return not claim.status.reserved_for
     return len(claim.status.reserved_for) < MOST_RESERVATIONS
+
+
+def stays_allocated(claim: ResourceClaim) -> bool:
+    """Whether it keeps what it has when nobody uses it."""
+    return claim.spec.allocation_mode == IMMEDIATE and claim.metadata.deletion_timestamp is None
 
 
 def consumer(pod: Pod) -> ResourceClaimConsumerReference:
@@ -196,12 +211,24 @@ def _unusable(pod: Pod, reference: ClaimReference, claim: ResourceClaim) -> Hold
     elif reference.generated and not is_for_pod(claim, pod):
         names = f"{meta.namespace}/{meta.name}", f"{pod.metadata.namespace}/{pod.metadata.name}"
         cause = causes.ClaimNotForPod(*names)
+    elif (cause := _without_gate(claim)) is not None:
+        return Hold(reasons=Reason.CLASS_MISSING, cause=cause)
     elif claim.status.allocation and not is_reserved_for_pod(claim, pod) and not can_be_reserved(claim):
         cause = causes.ClaimInUse()
     if cause is None:
         return None
     awaited = frozenset({claim_key(meta.namespace, meta.name)})
     return Hold(reasons=Reason.CLAIM_BUSY, awaited=awaited, cause=cause)
+
+
+def _without_gate(claim: ResourceClaim) -> causes.ParametersMissing | None:
+    """Nobody allocates a claim of a ResourceClass while the features are off that know of them."""
+    name = claim.spec.resource_class_name
+    if not name or claim.status.allocation is not None or any(map(gates.enabled, OF_RESOURCE_CLASSES)):
+        return None
+    off = " and ".join(OF_RESOURCE_CLASSES)
+    detail = f"nobody allocates for resource class {name}: the feature gates {off} are off"
+    return causes.ParametersMissing(name=claim.metadata.name, detail=detail)
 
 
 def _without_class(claim: ResourceClaim, has_class: HasClass) -> Hold | None:

@@ -15,6 +15,11 @@ SLICES = "resourceslices.resource.k8s.io"
 CLASSES = "deviceclasses.resource.k8s.io"
 QUOTAS = "resourcequotas"
 TAINT_RULES = "devicetaintrules.resource.k8s.io"
+#: of the drafts, and of Kubernetes 1.30
+RESOURCE_CLASSES = "resourceclasses.resource.k8s.io"
+CLASS_PARAMETERS = "resourceclassparameters.resource.k8s.io"
+CLAIM_PARAMETERS = "resourceclaimparameters.resource.k8s.io"
+NODE_SLICES = "noderesourceslices.resource.k8s.io"
 POD_GROUPS = "podgroups.scheduling.k8s.io"
 POOL_STATUS_REQUESTS = "resourcepoolstatusrequests.resource.k8s.io"
 

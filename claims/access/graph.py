@@ -15,12 +15,16 @@ from sys import intern
 from typing import Any, ClassVar, NamedTuple
 
 from claims.kinds.references import Reference, references
+from inventory.drafts.structured.registration import GATE as DRAFT_GATE
+from inventory.kinds import gates
 from manciple.store.follower import Follower, View
 from manciple.store.records import Written
 from manciple.store.tail import POLL_INTERVAL
 from manciple.wire.base import ApiObject
 
 PODS, SLICES = "pods", "resourceslices.resource.k8s.io"
+#: As the draft of KEP-4381 has them.
+NODE_SLICES = "noderesourceslices.resource.k8s.io"
 #: Seconds for which announcements are trusted to tell of every change.
 TRUSTED = POLL_INTERVAL
 
@@ -41,6 +45,8 @@ class NodeGraph(View):
     resources: ClassVar[Sequence[str]] = (PODS, SLICES)
 
     def __init__(self) -> None:
+        if gates.enabled(DRAFT_GATE):
+            self.resources = (PODS, SLICES, NODE_SLICES)  # type: ignore[misc]  # of a view of this process
         self._bound: dict[ObjectKey, _Bound] = {}
         #: node -> object -> how many pods on the node name it
         self._objects: dict[str, dict[ObjectKey, int]] = {}

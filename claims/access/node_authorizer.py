@@ -8,7 +8,8 @@ opinion and says why; that becomes the reason of the refusal.
     serviceaccounts               get, and create of token: of the pods' accounts
     pods                          get by name, list and watch by spec.nodeName or name: those of the node
     nodes, leases                 its own
-    resourceslices                get, update, patch, delete: its own; list, watch, deletecollection by spec.nodeName
+    resourceslices                get, update, patch, delete: its own; list, watch, deletecollection by spec.nodeName;
+                                  likewise noderesourceslices (KEP-4381, first draft)
     everything else               as `RULES` says, all nodes alike
 
 What only the content of a write decides (whose pod, which labels) is `claims.access.node_restriction`'s.
@@ -235,6 +236,7 @@ _JUDGES: Mapping[tuple[str, str], Callable[[str, Attributes], Decision]] = {
     ("coordination.k8s.io", "leases"): _lease,
     ("storage.k8s.io", "csinodes"): _csi_node,
     ("resource.k8s.io", "resourceslices"): _slice,
+    ("resource.k8s.io", "noderesourceslices"): _slice,
     ("", "nodes"): _node,
     ("", "pods"): _pod,
     ("certificates.k8s.io", "podcertificaterequests"): _certificate_request,

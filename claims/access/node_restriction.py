@@ -22,9 +22,11 @@ from typing import Any
 
 from cryptography.x509.oid import NameOID
 
+from claims.access.graph import NODE_SLICES
 from claims.access.node_authorizer import LEASE_NAMESPACE, USER_PREFIX, node_of
 from claims.kinds.pods import Pod, PodResourceClaimStatus
 from claims.kinds.references import ACCOUNTS, CONFIG_MAPS, MIRROR, SECRETS, of_environment, of_volume
+from inventory.drafts.structured.values import NodeResourceSlice
 from inventory.kinds.node_rules import agent_may_label
 from inventory.kinds.nodes import Node
 from manciple.access import authorization
@@ -253,7 +255,8 @@ def _slice(node: str, write: Write, _find: Find) -> str:
         return ""
     slice_, verb = (write.new, "create") if write.operation == "CREATE" else (write.old, "delete")
     own = slice_.spec.node_name == node
-    return "" if own else f"can only {verb} ResourceSlice with the same NodeName as the requesting node"
+    kind = "NodeResourceSlice" if isinstance(slice_, NodeResourceSlice) else "ResourceSlice"
+    return "" if own else f"can only {verb} {kind} with the same NodeName as the requesting node"
 
 
 # Tokens of service accounts -------------------------------------------------------------------------------------------
@@ -330,6 +333,7 @@ _RESTRICTIONS: Mapping[str, Callable[[str, Write, Find], str]] = {
     "nodes": _node,
     LEASES: _lease,
     SLICES: _slice,
+    NODE_SLICES: _slice,
     ACCOUNTS: _token,
     certificate_requests.RESOURCE: _certificate_request,
 }

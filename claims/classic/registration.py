@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from claims.classic import conversion, kinds, later, rules
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.classic.registration import is_on
+from inventory.classic.registration import is_named_on, is_on
 from inventory.kinds.conversion import STORAGE_VERSION, with_version
 from manciple.wire.base import ApiObject, status_metadata
 from manciple.wire.registry import Column, Conversion, Kind, Place, Subresource, VersionRules
@@ -74,13 +74,14 @@ def _version(
     keeps: tuple[Place, ...],
     rules: VersionRules | None = None,
     columns: tuple[Column, ...] = (),
+    is_served: Callable[[], bool] = is_on,
 ) -> Conversion:
     return Conversion(
         to_storage=lambda document: with_version(to_storage(document), STORAGE_VERSION),
         from_storage=lambda document: with_version(from_storage(document), f"resource.k8s.io/{version}"),
         type=type_,
         shaped=True,
-        is_served=is_on,
+        is_served=is_served,
         keeps=keeps,
         rules=rules,
         columns=columns,
@@ -99,6 +100,7 @@ CLAIM_VERSIONS: Mapping[str, Conversion] = {
         keeps=conversion.KEPT,
         rules=rules.CLAIM_RULES,
         columns=CLAIM_COLUMNS,
+        is_served=is_named_on,
     ),
 }
 TEMPLATE_VERSIONS: Mapping[str, Conversion] = {
@@ -117,6 +119,7 @@ TEMPLATE_VERSIONS: Mapping[str, Conversion] = {
         keeps=conversion.KEPT_OF_TEMPLATE,
         rules=rules.TEMPLATE_RULES,
         columns=TEMPLATE_COLUMNS,
+        is_served=is_named_on,
     ),
 }
 

@@ -14,6 +14,9 @@ from claims.devices.holdings import Holdings, holding_of, is_preparing
 from claims.devices.nodes import Nodes, node_of
 from claims.devices.pools import DeviceSnapshot, PoolState
 from claims.devices.published import DevicePool, DeviceSlice, PoolKey, Published, gather, read_slice
+from inventory.drafts.structured.publishing import NodeResources
+from inventory.drafts.structured.registration import GATE as DRAFT_GATE
+from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.taint_rules import TaintRules
 from manciple.store.follower import Follower, View
@@ -22,6 +25,7 @@ from manciple.wire.base import ApiObject
 
 TAINT_RULES = "devicetaintrules.resource.k8s.io"
 SLICES = "resourceslices.resource.k8s.io"
+NODE_SLICES = "noderesourceslices.resource.k8s.io"
 CLAIMS = "resourceclaims.resource.k8s.io"
 PODS = "pods"
 NODES = "nodes"
@@ -49,6 +53,11 @@ class DeviceCache(View):
             PODS: self._apply_pod,
             NODES: self._apply_node,
         }
+        #: what drivers publish in the form of the KEP-4381 draft
+        self._node_resources = NodeResources()
+        if gates.enabled(DRAFT_GATE):
+            self.resources = (NODE_SLICES, *DeviceCache.resources)  # type: ignore[misc]  # of a view of this process
+            self._applying[NODE_SLICES] = self._apply_node_slice
 
     def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:
         for obj in objects:
@@ -99,6 +108,10 @@ class DeviceCache(View):
         for pool in touched:
             self._pools.pop(pool, None)
         return touched
+
+    def _apply_node_slice(self, published: Any, gone: bool) -> set[PoolKey]:
+        changed = self._node_resources.remove(published) if gone else self._node_resources.put(published)
+        return set().union(*(self._apply_slice(one, not one.spec.devices) for one in changed))
 
     def _apply_claim(self, claim: Any, gone: bool) -> set[PoolKey]:
         return self._holdings.remove(claim.metadata.uid) if gone else self._holdings.put(holding_of(claim))

@@ -8,21 +8,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from inventory.classic import later, rules, slices
-from inventory.classic.values import ResourceClaimParameters, ResourceClass, ResourceClassParameters
+from inventory.classic.values import ResourceClaimParameters, ResourceClass, ResourceClassParameters, ResourceFilter
+from inventory.drafts.structured import registration as drafts
 from inventory.kinds import gates
 from inventory.kinds.conversion import STORAGE_VERSION, with_version
+from inventory.kinds.gated_fields import GatedFields, without_disabled
 from manciple.wire.registry import Column, Conversion, Kind
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
 
 GROUP, VERSION = "resource.k8s.io", "v1alpha2"
+ParametersT = TypeVar("ParametersT", ResourceClaimParameters, ResourceClassParameters)
 
 
 def is_on() -> bool:
     """Whether claims may be allocated by drivers' controllers."""
     return gates.enabled(gates.CONTROL_PLANE_CONTROLLER)
+
+
+def is_named_on() -> bool:
+    """Whether claims may name a ResourceClass, whoever allocates them: the KEP-4381 draft stands on v1alpha2, too."""
+    return is_on() or gates.enabled(drafts.GATE)
+
+
+#: What the draft adds to parameters.
+OF_PARAMETERS: GatedFields = {
+    drafts.GATE: {
+        ResourceClaimParameters: ("vendor_parameters", "requests"),
+        ResourceFilter: ("named_resources_with_attributes",),
+    }
+}
+
+
+def _create(new: ParametersT) -> ParametersT:
+    return without_disabled(new, None, OF_PARAMETERS)
+
+
+def _update(new: ParametersT, old: ParametersT) -> ParametersT:
+    return without_disabled(new, old, OF_PARAMETERS)
 
 
 RESOURCE_CLASS = Kind(
@@ -33,7 +58,7 @@ RESOURCE_CLASS = Kind(
     singular="resourceclass",
     namespaced=False,
     type=ResourceClass,
-    is_served=is_on,
+    is_served=is_named_on,
     validate_create=rules.validate_class,
     validate_update=rules.validate_class_update,
     columns=(
@@ -63,7 +88,9 @@ RESOURCE_CLAIM_PARAMETERS = Kind(
     plural="resourceclaimparameters",
     singular="resourceclaimparameters",
     type=ResourceClaimParameters,
-    is_served=is_on,
+    is_served=is_named_on,
+    prepare_create=_create,
+    prepare_update=_update,
     validate_create=rules.validate_claim_parameters,
     validate_update=rules.validate_claim_parameters_update,
     columns=_PARAMETERS_COLUMNS,
@@ -77,14 +104,21 @@ RESOURCE_CLASS_PARAMETERS = Kind(
     plural="resourceclassparameters",
     singular="resourceclassparameters",
     type=ResourceClassParameters,
-    is_served=is_on,
+    is_served=is_named_on,
+    prepare_create=_create,
+    prepare_update=_update,
     validate_create=rules.validate_class_parameters,
     validate_update=rules.validate_class_parameters_update,
     columns=_PARAMETERS_COLUMNS,
     description="What a class with structured parameters adds to each of its claims.",
 )
 
-KINDS: tuple[Kind, ...] = (RESOURCE_CLASS, RESOURCE_CLAIM_PARAMETERS, RESOURCE_CLASS_PARAMETERS)
+KINDS: tuple[Kind, ...] = (
+    RESOURCE_CLASS,
+    RESOURCE_CLAIM_PARAMETERS,
+    RESOURCE_CLASS_PARAMETERS,
+    drafts.NODE_RESOURCE_SLICE,
+)
 
 
 def _class_to_storage(document: dict[str, Any]) -> dict[str, Any]:

@@ -25,8 +25,9 @@ from inventory.classic.values import (
     ResourceSlice,
     VendorParameters,
 )
+from inventory.drafts.structured import rules as drafts
 from inventory.kinds.node_rules import validate_node_selector
-from manciple.wire.errors import FieldError, duplicate, invalid, required
+from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, required
 from manciple.wire.validation import (
     DRIVER_NAME_MAX,
     Path,
@@ -114,6 +115,9 @@ def validate_class_update(new: ResourceClass, old: ResourceClass) -> Errors:
 def validate_claim_parameters(new: ResourceClaimParameters) -> Errors:
     found = validate_object_meta(new.metadata, namespaced=True)
     found += validate_claim_reference(new.generated_from, Path("generatedFrom"))
+    if new.driver_requests and new.requests:
+        found.append(forbidden(Path("requests"), "must not be set besides `driverRequests`"))
+    found += drafts.validate_requests(new.requests, Path("requests"))
     return found + _one_for_each_driver(new.driver_requests, Path("driverRequests"), _validate_requests)
 
 
@@ -125,6 +129,8 @@ def validate_class_parameters(new: ResourceClassParameters) -> Errors:
     found = validate_object_meta(new.metadata, namespaced=True)
     found += validate_class_reference(new.generated_from, Path("generatedFrom"))
     found += _one_for_each_driver(new.filters, Path("filters"), _validate_model)
+    if isinstance(new.vendor_parameters, dict):
+        return found  # as the first draft of KEP-4381 has them
     return found + _one_for_each_driver(new.vendor_parameters, Path("vendorParameters"), lambda _one, _path: [])
 
 
@@ -160,6 +166,10 @@ def _validate_requests(entry: DriverRequests, path: Path) -> Errors:
 
 
 def _validate_model(entry: ResourceRequest | ResourceFilter, path: Path) -> Errors:
+    if isinstance(entry, ResourceFilter) and entry.named_resources_with_attributes is not None:
+        selector, where = entry.named_resources_with_attributes.selector, path.child(drafts.MODEL, "selector")
+        several = [invalid(path, "", _MODEL_RULE)] if entry.named_resources is not None else []
+        return several + drafts.validate_selector(selector, where, entry.driver_name)
     if entry.named_resources is None:
         return [required(path, _MODEL_RULE)]
     return _validate_selector(entry.named_resources, path.child("namedResources", "selector"))

@@ -8,10 +8,11 @@ Source: k8s.io/api/resource/v1alpha2 of Kubernetes 1.30 (types.go, namedresource
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
+from inventory.drafts.structured.values import DraftResourceRequest, NamedResourcesWithAttributesResult
 from inventory.kinds.nodes import NodeSelector
 from manciple.wire.base import ApiObject, Int64, QuantityText, Raw, Value, always, pb
 
@@ -129,6 +130,24 @@ class ResourceClaimParametersReference(Value):
     name: Annotated[str, pb(3)] = always("")
 
 
+class GeneratedFromClaimParameters(ResourceClaimParametersReference):
+    """The vendor's object that parameters of claims were made of.
+
+    uid: of the object (KEP-4381, first draft).
+    """
+
+    uid: Annotated[str, pb(1001)] = ""
+
+
+class GeneratedFromClassParameters(ResourceClassParametersReference):
+    """The vendor's object that parameters of a class were made of.
+
+    uid: of the object (KEP-4381, first draft).
+    """
+
+    uid: Annotated[str, pb(1001)] = ""
+
+
 class ResourceClass(ApiObject):
     """Which driver allocates what claims ask for through the class, and with which parameters. Cluster scoped.
 
@@ -170,11 +189,16 @@ class ResourceClaimParameters(ApiObject):
 
     generated_from: the vendor's object that it was made of. shareable: several pods may use the claim at once.
     driver_requests: one entry for each driver.
+
+    In the first draft of KEP-4381, in place of driver_requests: requests: what is asked of drivers. vendor_parameters:
+    any JSON object, for all of these drivers.
     """
 
-    generated_from: Annotated[ResourceClaimParametersReference | None, pb(2)] = None
+    generated_from: Annotated[GeneratedFromClaimParameters | None, pb(2)] = None
     shareable: Annotated[bool, pb(3)] = False
     driver_requests: Annotated[tuple[DriverRequests, ...], pb(4)] = ()
+    vendor_parameters: Annotated[Raw, pb(1001, encoding="raw")] = None
+    requests: Annotated[tuple[DraftResourceRequest, ...], pb(1002)] = ()
 
 
 class VendorParameters(Value):
@@ -191,10 +215,12 @@ class ResourceFilter(Value):
     """What a class lets pass of one driver. Exactly one model is set.
 
     driver_name: of the driver. named_resources: only these instances may be given.
+    named_resources_with_attributes: the same in the first draft of KEP-4381.
     """
 
     driver_name: Annotated[str, pb(1)] = ""
     named_resources: Annotated[NamedResourcesFilter | None, pb(1, within=2)] = None
+    named_resources_with_attributes: Annotated[NamedResourcesFilter | None, pb(1001)] = None
 
 
 class ResourceClassParameters(ApiObject):
@@ -202,10 +228,12 @@ class ResourceClassParameters(ApiObject):
 
     generated_from: the vendor's object that it was made of. vendor_parameters: for the drivers; one entry for each.
     filters: which instances may be given; one entry for each driver.
+
+    In the first draft of KEP-4381 vendor_parameters is any JSON object, for all drivers.
     """
 
-    generated_from: Annotated[ResourceClassParametersReference | None, pb(2)] = None
-    vendor_parameters: Annotated[tuple[VendorParameters, ...], pb(3)] = ()
+    generated_from: Annotated[GeneratedFromClassParameters | None, pb(2)] = None
+    vendor_parameters: Annotated[tuple[VendorParameters, ...] | dict[str, Any], pb(3)] = ()
     filters: Annotated[tuple[ResourceFilter, ...], pb(4)] = ()
 
 
@@ -242,12 +270,14 @@ class StructuredResourceHandle(Value):
 
     vendor_class_parameters: those of the class. vendor_claim_parameters: those of the claim. node_name: where the
     instances are; empty where every node has them. results: one for each request.
+    named_resources_with_attributes: in place of them, for claims in the form of the first draft of KEP-4381.
     """
 
     vendor_class_parameters: Annotated[Raw, pb(1, encoding="raw")] = None
     vendor_claim_parameters: Annotated[Raw, pb(2, encoding="raw")] = None
     node_name: Annotated[str, pb(4)] = ""
-    results: Annotated[tuple[DriverAllocationResult, ...], pb(5)] = always(())
+    results: Annotated[tuple[DriverAllocationResult, ...], pb(5)] = ()
+    named_resources_with_attributes: Annotated[NamedResourcesWithAttributesResult | None, pb(1001)] = None
 
 
 class ResourceHandle(Value):

@@ -183,12 +183,12 @@ def _literal(read: Callable[[str], object], type_: CelType) -> Callable[[Builder
 @v_args(inline=True)
 class Builder(Transformer[Token, Any]):
     def __init__(self, *, without: str = "") -> None:
-        """without: a macro that is an ordinary call."""
+        """without: a macro that is an ordinary call; `EVERY_MACRO` for all of them."""
         super().__init__()
         self._without = without
 
     def _expanded(self, call: Call) -> Node:
-        return call if call.function == self._without else expand(call)
+        return call if self._without in (call.function, EVERY_MACRO) else expand(call)
 
     def start(self, root: Node) -> Node:
         return root
@@ -322,6 +322,8 @@ class Builder(Transformer[Token, Any]):
         return FieldInit(str(name), value, _at(colon), optional=bool(optional))
 
 
+#: No macro is expanded: the tree is what was written, and can be written again (`manciple.cel.writing`).
+EVERY_MACRO = "*"
 #: Bytes; longer expressions are refused before they are parsed (resource.k8s.io: CELSelectorExpressionMaxLength).
 MAX_LENGTH = 10 * 1024
 

@@ -294,6 +294,7 @@ class Shape:
     element: type
     bits: Literal[32, 64] = 64  # of an int
     optional: bool = False  # None is a value of its own: absent
+    or_object: bool = False  # any JSON object may stand in place of the list; OpenAPI and protobuf know the list alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,6 +373,9 @@ def shape_of(info: inspect.Type) -> Shape:
 
 def _union(info: inspect.UnionType) -> Shape:
     others = [one for one in info.types if not isinstance(one, inspect.NoneType)]
+    if lists := [one for one in others if isinstance(one, inspect.VarTupleType) and len(others) > 1]:
+        listed = shape_of(lists[0])
+        return Shape(container="list", element=listed.element, bits=listed.bits, or_object=True)
     if len(others) > 1:
         return Shape(element=object, optional=info.includes_none)
     one = shape_of(others[0])

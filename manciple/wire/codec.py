@@ -400,7 +400,7 @@ def _contained(shape: Shape, encoding: str, asides: bool) -> Normalizer:
 
     def normalize_list(raw: Any, path: str, findings: Findings) -> Any:
         if not isinstance(raw, list | tuple):
-            return findings.mismatch(raw, path, "array")
+            return raw if shape.or_object and isinstance(raw, dict) else findings.mismatch(raw, path, "array")
         return [zero if item is None else element(item, f"{path}[{at}]", findings) for at, item in enumerate(raw)]
 
     def normalize_map(raw: Any, path: str, findings: Findings) -> Any:

@@ -3,7 +3,7 @@
 The states of a claim and what `decide` makes of each (upstream: pkg/controller/resourceclaim/controller.go, syncClaim):
 
     some reservations are over, others not  -> reservedFor shrinks
-    the last reservation is over            -> deallocated, finalizer removed
+    the last reservation is over            -> deallocated, finalizer removed; allocated Immediately: reservedFor empty
     deleted, unreserved, finalizer present  -> deallocated, finalizer removed: the object may go
     made for a pod that needs it no more    -> deleted besides
     allocated, never reserved, for long     -> deallocated (only where `idle` says so)
@@ -42,10 +42,12 @@ from manciple.wire.validation import ORPHAN_FINALIZER
 from scheduling.controllers.declaration import DELETED, DELETING, FINISHED, Controller, Queue, batches
 from scheduling.coordination import CursorFollower
 from scheduling.hints import FINISHED_PHASES
-from scheduling.pod_claims import claim_names, controller_of, is_done
+from scheduling.pod_claims import claim_names, controller_of, is_done, stays_allocated
 from scheduling.resources import CLAIMS, PODS, Key, kind
 
 FINALIZER = DELETE_PROTECTION
+#: Beside it, of a claim with structured parameters (KEP-4381, first draft).
+STRUCTURED_FINALIZER = "structured.dra.k8s.io/delete-protection"
 
 #: name, in the claim's namespace -> the pod
 FindPod = Callable[[str], Pod | None]
@@ -67,7 +69,7 @@ def decide(claim: ResourceClaim, find_pod: FindPod, *, idle: bool = False) -> Re
     valid = tuple(entry for entry in claim.status.reserved_for if _holds(entry, find_pod))
     following = claim
     if len(valid) < len(claim.status.reserved_for):
-        following = _reserved_for(claim, valid) if valid else deallocated(claim)
+        following = _reserved_for(claim, valid) if valid or stays_allocated(claim) else deallocated(claim)
     elif not valid and FINALIZER in claim.metadata.finalizers and (_deleting(claim) or idle):
         following = deallocated(claim)
     delete = not valid and not _deleting(claim) and _owner_is_done(claim, find_pod)
@@ -105,7 +107,7 @@ def _reserved_for(claim: ResourceClaim, valid: tuple[ResourceClaimConsumerRefere
 
 def deallocated(claim: ResourceClaim) -> ResourceClaim:
     """`claim` without allocation, reservations, device reports and delete protection."""
-    kept = tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
+    kept = tuple(name for name in claim.metadata.finalizers if name not in (FINALIZER, STRUCTURED_FINALIZER))
     metadata = structs.replace(claim.metadata, finalizers=kept)
     return structs.replace(claim, metadata=metadata, status=ResourceClaimStatus())
 
@@ -196,7 +198,7 @@ def _judge(claim: ResourceClaim, pods: dict[Key, Pod], *, idle: bool) -> Release
 def is_idle(claim: ResourceClaim, now: datetime) -> bool:
     """Whether `claim` holds devices that nobody reserved, and not only since a moment ago."""
     allocation = claim.status.allocation
-    if allocation is None or claim.status.reserved_for:
+    if allocation is None or claim.status.reserved_for or stays_allocated(claim):
         return False
     since = allocation.allocation_timestamp or claim.metadata.creation_timestamp
     return since is None or datetime.fromisoformat(since) < now - IDLE_AFTER

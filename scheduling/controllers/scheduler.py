@@ -152,6 +152,20 @@ class SchedulingWorker:
             self.run()
         return changed
 
+    def in_turn(self, work: Callable[[ClusterState], int]) -> int:
+        """What `work` returns on the state that pods are placed on, while nobody places any; 0 where others have the
+        turn."""
+        if not self._turn.acquire(timeout=coordination.PATIENCE):
+            return 0
+        try:
+            with coordination.turn() as ours:
+                if not ours:
+                    return 0
+                with self._following.view() as state:
+                    return work(state)
+        finally:
+            self._turn.release()
+
     def _cycle(self) -> list[Outcome]:
         with self._following.view() as state:  # step 1
             state.begin()
@@ -328,6 +342,8 @@ def _within_quotas(state: ClusterState, found: Placement) -> Placement | PodRefu
 def _reserve(state: ClusterState, placement: Placement) -> Placement:
     if placement.pod.spec.scheduling_group is not None:
         placement = replace(placement, group=state.groups.of(placement.pod))
+    if state.structured is not None:
+        placement = state.structured.told(placement)
     with PluginRun("Reserve", "DynamicResources"):
         state.assume(placement)
     return placement

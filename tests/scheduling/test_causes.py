@@ -42,6 +42,7 @@ CAUSES: tuple[AnyCause, ...] = (
     causes.ClaimInUse(),
     causes.ClaimNotShareable("cpus"),
     causes.ClassMissing("gpu", "h100"),
+    causes.ParametersMissing("my-card", detail="claim parameters default/wanted not found"),
     causes.VolumeClaimMissing("disk"),
     causes.VolumeClaimNotCreated("web-disk"),
     causes.ClaimNotMade("a/pod", "exceeded quota: team"),

@@ -223,6 +223,7 @@ _PEOPLE = (
         INVENTORY_VIEWER,
         _rule(READ, CORE, "namespaces nodes"),
         _rule(READ, RESOURCE, "deviceclasses devicetaintrules resourceslices"),
+        _rule(READ, RESOURCE, "noderesourceslices"),
     ),
 )
 

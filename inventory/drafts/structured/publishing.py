@@ -1,0 +1,116 @@
+"""NodeResourceSlices of the draft as the pools of today's that the allocator knows. PURE.
+
+What a driver publishes on a node, in however many objects, is one pool, named as the node, in one ResourceSlice. Its
+generation is below all of those that drivers write themselves: where a driver publishes ResourceSlices for that pool,
+too, those count, and nothing is there twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from inventory.drafts.structured.dialect import tolerant_version
+from inventory.drafts.structured.values import NamedResourceAttribute, NamedResourceWithAttributes, NodeResourceSlice
+from inventory.kinds.devices import (
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from manciple.wire.base import ObjectMeta
+
+#: (driver, node)
+Place = tuple[str, str]
+#: Older than any that a driver writes.
+GENERATION = -1
+
+
+class NodeResources:
+    """The draft's slices as they come and go, and the ResourceSlice of each driver and node."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, NodeResourceSlice] = {}
+        self._at: dict[Place, dict[str, NodeResourceSlice]] = {}
+
+    def copied(self) -> NodeResources:
+        made = NodeResources()
+        made._by_name = dict(self._by_name)
+        made._at = {place: dict(slices) for place, slices in self._at.items()}
+        return made
+
+    def put(self, published: NodeResourceSlice) -> tuple[ResourceSlice, ...]:
+        """Returns what the pools are now that it concerns."""
+        before = self.remove(published)
+        name, place = published.metadata.name, place_of(published)
+        self._by_name[name] = published
+        self._at.setdefault(place, {})[name] = published
+        return (
+            *(one for one in before if one.spec.pool.name != place[1] or one.spec.driver != place[0]),
+            self._of(place),
+        )
+
+    def remove(self, published: NodeResourceSlice) -> tuple[ResourceSlice, ...]:
+        """The same; one without devices is no more."""
+        known = self._by_name.pop(published.metadata.name, None)
+        if known is None:
+            return ()
+        place = place_of(known)
+        self._at[place].pop(known.metadata.name)
+        if not self._at[place]:
+            del self._at[place]
+        return (self._of(place),)
+
+    def _of(self, place: Place) -> ResourceSlice:
+        return as_pool(place, self._at.get(place, {}))
+
+
+def place_of(published: NodeResourceSlice) -> Place:
+    return published.spec.driver_name, published.spec.node_name
+
+
+def as_pool(place: Place, slices: Mapping[str, NodeResourceSlice]) -> ResourceSlice:
+    """Of two resources with one name the first counts, by the names of their slices."""
+    driver, node = place
+    devices: dict[str, Device] = {}
+    for name in sorted(slices):
+        for resource in slices[name].spec.named_resources_with_attributes or ():
+            devices.setdefault(resource.name, as_device(resource))
+    spec = ResourceSliceSpec(
+        driver=driver,
+        pool=ResourcePool(name=node, generation=GENERATION, resource_slice_count=1),
+        node_name=node,
+        devices=tuple(devices.values()),
+    )
+    # No object can have this name.
+    metadata = ObjectMeta(name=f"noderesourceslices/{driver}/{node}", uid=f"noderesourceslices/{driver}/{node}")
+    return ResourceSlice(api_version="resource.k8s.io/v1", kind="ResourceSlice", metadata=metadata, spec=spec)
+
+
+def as_device(resource: NamedResourceWithAttributes) -> Device:
+    """A quantity is a capacity, everything else an attribute; so `dialect` finds them. An empty list is not there."""
+    amounts = {one.name: DeviceCapacity(value=one.quantity) for one in resource.attributes if one.quantity is not None}
+    others = {one.name: as_attribute(one) for one in resource.attributes if one.quantity is None}
+    said = {name: one for name, one in others.items() if one != DeviceAttribute()}
+    return Device(name=resource.name, attributes=said, capacity=amounts)
+
+
+def as_attribute(attribute: NamedResourceAttribute) -> DeviceAttribute:
+    version = attribute.version_value
+    return DeviceAttribute(
+        int_value=attribute.int_value,
+        bool_value=attribute.bool_value,
+        string_value=attribute.string_value,
+        version_value=None if version is None else tolerant_version(version) or version,
+        int_values=attribute.int_slice or (),
+        string_values=attribute.string_slice or (),
+    )
+
+
+def pools_of(slices: Iterable[NodeResourceSlice]) -> tuple[ResourceSlice, ...]:
+    """All of them at once."""
+    at: dict[Place, dict[str, NodeResourceSlice]] = {}
+    for one in slices:
+        at.setdefault(place_of(one), {})[one.metadata.name] = one
+    return tuple(as_pool(place, at[place]) for place in sorted(at))

@@ -1,0 +1,117 @@
+"""Allocates claims with structured parameters and the mode Immediate: without a pod, on any node that takes pods.
+
+They wait until their parameters are there and some node has what they ask for; an event says what for. Who is allocated
+so stays allocated (`scheduling.pod_claims.stays_allocated`), and pods go where it is.
+
+It works in the turn of who places pods, on the same state, and decides again in the transaction in which it writes; so
+no device is given twice, and no pod is told what does not hold.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import cast
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.drafts.structured.registration import GATE
+from inventory.kinds import gates
+from manciple.store import objects
+from manciple.store.objects import to_read
+from manciple.wire.errors import ApiError, Conflict
+from manciple.wire.identity import SCHEDULER
+from scheduling import event_recorder, messages
+from scheduling.allocator import Allocated, Unallocatable, overall, place
+from scheduling.capture import ClusterState
+from scheduling.causes import AnyCause, NoNodeFits
+from scheduling.commit import allocated
+from scheduling.controllers import scheduler
+from scheduling.controllers.declaration import ADDED, MODIFIED, Controller, Queue
+from scheduling.event_recorder import EventNote
+from scheduling.plans import Placement, stale
+from scheduling.preemption import given_to
+from scheduling.resources import CLAIM_PARAMETERS, CLAIMS, CLASS_PARAMETERS, EVENTS, NODE_SLICES, RESOURCE_CLASSES, kind
+
+#: Claims in one turn, so that pods do not wait for long.
+MOST = 100
+#: claim uid -> what was told of it last
+_told: dict[str, str] = {}
+
+
+def reconcile(now: datetime) -> int:
+    """Returns how many claims were allocated."""
+    return scheduler.worker().in_turn(partial(allocate, now=now)) if gates.enabled(GATE) else 0
+
+
+def allocate(state: ClusterState, now: datetime) -> int:
+    """The same on a state that is the caller's."""
+    waiting = state.waiting_for_nobody()[:MOST]
+    return sum(_commit(state, claim, now) for claim in waiting)
+
+
+def _commit(state: ClusterState, claim: ResourceClaim, now: datetime) -> bool:
+    """claim: as the allocator reads it."""
+    state.begin()
+    found = _decide(state, claim)
+    try:
+        with objects.writing(identity=SCHEDULER, reads=to_read((kind(CLAIMS), [claim.key]))) as writer:
+            state.advance()
+            current = cast("ResourceClaim | None", writer.get(kind(CLAIMS), *claim.key))
+            if current is None or current.metadata.uid != claim.metadata.uid or current.status.allocation is not None:
+                return False
+            if isinstance(found, Placement):
+                if why := stale(found, state.drift, state.counting_pools):
+                    raise Conflict.of(CLAIMS, claim.metadata.name, why)
+                writer.update(kind(CLAIMS), allocated(current, found.allocations[claim.metadata.uid], now))
+            elif _told.get(claim.metadata.uid) != (told := messages.message(found)):
+                _told[claim.metadata.uid] = told
+                note = _note(current, found)
+                writer.load(kind(EVENTS), [event_recorder.key_of(note)])
+                event_recorder.record(writer, note, now=now)
+    except ApiError:
+        return False  # what was decided does not hold any more, or a quota is used up: the next turn sees what is then
+    state.absorb(writer.written)
+    return isinstance(found, Placement)
+
+
+def _decide(state: ClusterState, claim: ResourceClaim) -> Placement | AnyCause:
+    """Where it is allocated, on any node that takes pods, or why it is not."""
+    hold = state.structured.hold([claim]) if state.structured is not None else None
+    if hold is not None and hold.cause is not None:
+        return hold.cause
+    nobody = Pod()
+    nodes = state.nodes.filter(nobody).fitting
+    found = place(state.snapshot(), [claim], nodes, deadline=scheduler.filter_deadline())
+    if not isinstance(found.outcome, Allocated) or found.node is None or state.structured is None:
+        refusals = [one for one in found.refusals.values() if isinstance(one, Unallocatable)]
+        return NoNodeFits(nodes=len(nodes), because=overall(refusals))
+    given = given_to([claim], found.outcome)
+    return state.structured.told(Placement(pod=nobody, node=found.node.name, claims=(claim,), allocations=given))
+
+
+def _note(claim: ResourceClaim, cause: AnyCause) -> EventNote:
+    return EventNote(
+        regarding=claim,
+        type="Warning",
+        reason="AllocationPending",
+        message=f"not allocated yet: {messages.message(cause)}",
+        component=messages.SCHEDULER_NAME,
+        cause=cause,
+    )
+
+
+_ON = gates.enabled(GATE)
+CONTROLLER = Controller(
+    name="allocate_immediately",
+    does="allocates claims with structured parameters and the mode Immediate, without a pod",
+    reconcile=reconcile,
+    every=5 if _ON else 3600,
+    wakes_on=frozenset(
+        (resource, change)
+        for resource in (CLAIMS, CLAIM_PARAMETERS, CLASS_PARAMETERS, RESOURCE_CLASSES, NODE_SLICES)
+        for change in ((ADDED,) if resource == CLAIMS else (ADDED, MODIFIED))
+        if _ON
+    ),
+    queue=Queue.SWEEPS,
+)

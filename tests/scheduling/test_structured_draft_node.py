@@ -1,0 +1,236 @@
+"""The example of the KEP-4381 draft on a node: what is published by the node, prepared by the driver's plugin with the
+structured handles, and runs. The node's agent is the real one; it asks the API within this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from django.test import Client, override_settings
+
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds import gates
+from manciple.access.authentication import tokens
+from manciple.store import follower
+from nodeagent.agent import Agent
+from nodeagent.checkpoint import PreparedDevice
+from nodeagent.config import AgentConfig
+from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Pool, Prepared
+from nodeagent.failures import AgentError
+from tests.manciple.api.conftest import api
+from tests.manciple.api.requests import Api
+from tests.scheduling.cluster import Cluster
+from tests.scheduling.structured_draft import DRIVER, NODE, V1ALPHA2, DraftCluster, example, node_slice
+
+__all__ = ["api"]
+
+
+class CardsPlugin:
+    """The driver's part on the node: it has its two cards, publishes them in the draft's form, and reads the claim as
+    the draft's API shows it.
+    """
+
+    name = DRIVER
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.available = {"gpu-0", "gpu-1"}
+        #: uid of a claim -> the handles that it was prepared with
+        self.prepared: dict[str, Any] = {}
+
+    def pools(self) -> Sequence[Pool]:
+        return ()
+
+    def subscribe(self, changed: Any) -> None:
+        """What it has is published in another way."""
+
+    def health(self) -> Sequence[DeviceHealth]:
+        return ()
+
+    def prepare(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
+        return {claim.metadata.uid: self._prepare(claim) for claim in claims}
+
+    def _prepare(self, claim: ResourceClaim) -> Prepared | Failed:
+        path = f"{V1ALPHA2}/namespaces/{claim.metadata.namespace}/resourceclaims/{claim.metadata.name}"
+        (handle,) = self._api.get(path).json["status"]["allocation"]["resourceHandles"]
+        given = handle["structuredData"]["namedResourcesWithAttributes"]["resources"]
+        ids = [one["id"] for one in given]
+        if missing := set(ids) - self.available:
+            return Failed(f"{', '.join(sorted(missing))} is not available any more")
+        self.prepared[claim.metadata.uid] = handle["structuredData"]
+        devices = tuple(PreparedDevice(requests=(), pool=NODE, device=one, cdi_device_ids=()) for one in ids)
+        return Prepared(devices=devices, spec=None)
+
+    def unprepare(self, claims: Sequence[ClaimIdentity]) -> Mapping[str, Failed | None]:
+        return {claim.uid: None for claim in claims if self.prepared.pop(claim.uid, None) or True}
+
+
+def as_node(name: str = NODE) -> str:
+    """A token of the node's agent."""
+    return tokens.issue(f"system:node:{name}", ["system:nodes"])
+
+
+def to_api(request: httpx.Request) -> httpx.Response:
+    headers = {name: value for name, value in request.headers.items() if name.lower() in ("accept", "authorization")}
+    answer: Any = Client().generic(
+        request.method,
+        request.url.raw_path.decode(),
+        request.content,
+        content_type=request.headers.get("content-type", "application/json"),
+        headers=headers,
+    )
+    return httpx.Response(answer.status_code, content=answer.content, headers=dict(answer.headers))
+
+
+class DraftNode:
+    """worker-1: its agent and the plugin."""
+
+    def __init__(self, folder: Path) -> None:
+        token = as_node()
+        self.api = Api(token)
+        self.plugin = CardsPlugin(self.api)
+        config = AgentConfig(
+            server="http://api",
+            token=token,
+            node_name=NODE,
+            state_dir=folder / "state",
+            cdi_dir=folder / "cdi",
+            cpu="8",
+            memory="16Gi",
+            boot="boot-1",
+        )
+        self.agent = Agent(config, [self.plugin], transport=httpx.MockTransport(to_api))
+        self.agent.recover()
+        self.agent.register()
+
+    def look(self) -> None:
+        """Do each piece of work once; what fails is tried the next time."""
+        self.failures: list[str] = []
+        for one in self.agent.followers:
+            one.relist()
+        for key in sorted(self.agent.everything()):
+            try:
+                self.agent.work(key)
+            except AgentError as error:
+                self.failures.append(str(error))
+
+
+@pytest.fixture
+def draft(api: Api, cluster: Cluster) -> Iterator[DraftCluster]:
+    wanted = gates.parse("DRAStructuredParametersDraft=true")
+    with override_settings(FEATURE_GATES=wanted), gates.using(**wanted):
+        follower.forget()
+        yield DraftCluster(cluster, api)
+    follower.forget()
+
+
+@pytest.fixture
+def worker(draft: DraftCluster, tmp_path: Path) -> DraftNode:
+    trusted = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "kube-root-ca.crt"},
+        "data": {"ca.crt": ""},
+    }
+    draft.api.made("/api/v1/namespaces/default/configmaps", trusted)
+    return DraftNode(tmp_path)
+
+
+def ready(draft: DraftCluster, name: str = "with-card") -> str:
+    conditions = draft.get("Pod", name).get("status", {}).get("conditions", [])
+    return next((one["status"] for one in conditions if one["type"] == "Ready"), "")
+
+
+def test_the_example_of_the_draft_runs_to_a_ready_pod(draft: DraftCluster, worker: DraftNode) -> None:
+    documents = example()
+    published = documents.pop("NodeResourceSlice")
+    worker.api.made(f"{V1ALPHA2}/noderesourceslices", published)  # the node's own part
+    draft.apply(*documents.values())
+    for _ in range(3):
+        worker.look()
+    assert ready(draft) == "True", worker.failures
+    uid = draft.claim()["metadata"]["uid"]
+    assert worker.plugin.prepared == {
+        uid: {
+            "vendorClaimParameters": documents["ResourceClaimParameters"]["vendorParameters"],
+            "nodeName": NODE,
+            "namedResourcesWithAttributes": {"resources": [{"id": "gpu-1"}]},
+        }
+    }
+    draft.delete("Pod", "with-card")
+    worker.look()
+    assert (worker.plugin.prepared, draft.given()) == ({}, [])
+
+
+def test_the_plugin_must_double_check_that_what_is_allocated_is_still_available(
+    draft: DraftCluster, worker: DraftNode
+) -> None:
+    """If not, the pod cannot start until the resource comes back."""
+    worker.plugin.available = {"gpu-0"}
+    draft.apply(*example().values())
+    worker.look()
+    assert (draft.node_of("with-card"), ready(draft), worker.plugin.prepared) == (NODE, "False", {})
+    (event, *_) = draft.cluster.events("FailedPrepareDynamicResources")
+    assert "gpu-1 is not available any more" in event.message
+    worker.plugin.available.add("gpu-1")
+    for _ in range(3):
+        worker.look()
+    assert ready(draft) == "True"
+
+
+# Publishing node resources --------------------------------------------------------------------------------------------
+
+
+def test_the_kubelet_of_one_node_is_not_allowed_to_create_or_modify_slices_of_another(
+    draft: DraftCluster, worker: DraftNode
+) -> None:
+    path, other = f"{V1ALPHA2}/noderesourceslices", Api(as_node("worker-2"))
+    answer = other.post(path, node_slice(name="theirs"))
+    assert (answer.code, "can only create NodeResourceSlice with the same NodeName" in answer.message) == (403, True)
+    mine = worker.api.made(path, node_slice(name="mine"))
+    assert worker.api.put(f"{path}/mine", mine).code == 200
+    assert [other.get(f"{path}/mine").code, other.put(f"{path}/mine", mine).code] == [403, 403]
+    assert other.delete(f"{path}/mine").code == 403
+    assert worker.api.delete(f"{path}/mine").code == 200
+
+
+def test_a_field_selector_can_be_used_to_list_slices_of_a_node_or_a_driver(
+    draft: DraftCluster, worker: DraftNode
+) -> None:
+    path = f"{V1ALPHA2}/noderesourceslices"
+    draft.apply(node_slice(name="a"), node_slice(name="b", driver="nics.example.com"), node_slice(name="c", node="w2"))
+
+    def names(api: Api, selector: str) -> list[str]:
+        answer = api.get(f"{path}?fieldSelector={selector}")
+        assert answer.code == 200, answer.text
+        return [one["metadata"]["name"] for one in answer.json["items"]]
+
+    assert names(draft.api, f"spec.nodeName={NODE}") == ["a", "b"]
+    assert names(draft.api, f"spec.driverName={DRIVER}") == ["a", "c"]
+    assert names(worker.api, f"spec.nodeName={NODE},spec.driverName={DRIVER}") == ["a"]
+    assert worker.api.get(path).code == 403
+
+
+def test_slices_are_applied_and_patched_like_every_object(draft: DraftCluster) -> None:
+    path = f"{V1ALPHA2}/noderesourceslices/cards?fieldManager=test"
+    applied = draft.api.patch(path, example()["NodeResourceSlice"] | {"metadata": {"name": "cards"}},
+                              content_type="application/apply-patch+yaml")  # fmt: skip
+    assert applied.code == 201, applied.text
+    parameters = {
+        "apiVersion": "resource.k8s.io/v1alpha2",
+        "kind": "ResourceClassParameters",
+        "metadata": {"name": "p"},
+    }
+    where = f"{V1ALPHA2}/namespaces/default/resourceclassparameters/p?fieldManager=test"
+    for vendor in ({"any": "object"}, {"another": 1}):
+        answer = draft.api.patch(where, parameters | {"vendorParameters": vendor},
+                                 content_type="application/apply-patch+yaml")  # fmt: skip
+        assert answer.code in (200, 201), answer.text
+        assert answer.json["vendorParameters"] == vendor
+    assert draft.api.patch(where, {"vendorParameters": {"more": True}}).json["vendorParameters"] == vendor | {
+        "more": True
+    }
