@@ -48,6 +48,7 @@ from manciple.wire.registry import Served
 logger = logging.getLogger(__name__)
 
 JSON = "application/json"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 CHALLENGE = 'Bearer realm="manciple"'
 
 # What is wanted -------------------------------------------------------------------------------------------------------
@@ -58,7 +59,7 @@ Media = Literal["json", "yaml"]
 
 _MEDIA: dict[str, Media] = {
     "application/json": "json",
-    "application/vnd.kubernetes.protobuf": "json",
+    PROTOBUF: "json",
     "application/*": "json",
     "*/*": "json",
     "application/yaml": "yaml",
@@ -93,9 +94,12 @@ class _Clause:
     quality: float
 
 
-def wanted_form(accept: str, query: Mapping[str, str]) -> Form:
-    """The form to answer in. Raises: NotAcceptable when none of the accepted ones is served."""
-    media, shape, shape_version = _negotiate(accept)
+def wanted_form(accept: str, query: Mapping[str, str], *, custom: bool = False) -> Form:
+    """The form to answer in. custom: of objects of a custom resource, which have no protobuf form.
+
+    Raises: NotAcceptable when none of the accepted ones is served.
+    """
+    media, shape, shape_version = _negotiate(accept, custom)
     return Form(
         shape=shape,
         shape_version=shape_version,
@@ -113,7 +117,7 @@ def _include_object(value: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _negotiate(accept: str) -> tuple[Media, Shape, str]:
+def _negotiate(accept: str, custom: bool) -> tuple[Media, Shape, str]:
     if not accept.strip():
         return "json", "", "v1"
     for clause in sorted(_clauses(accept), key=lambda clause: -clause.quality):
@@ -121,15 +125,13 @@ def _negotiate(accept: str) -> tuple[Media, Shape, str]:
         version = clause.parameters.get("v", "v1")
         group = clause.parameters.get("g", "meta.k8s.io")
         media = _MEDIA.get(clause.media)
-        if media is None or shape is None:
+        if media is None or shape is None or (custom and not shape and clause.media == PROTOBUF):
             continue
         if shape and (group != "meta.k8s.io" or version not in _SHAPE_VERSIONS):
             continue
         return media, shape, version if shape else "v1"
-    raise NotAcceptable(
-        "only the following media types are accepted: application/json, application/yaml, "
-        "application/vnd.kubernetes.protobuf"
-    )
+    served = ("application/json", "application/yaml", *(() if custom else (PROTOBUF,)))
+    raise NotAcceptable(f"only the following media types are accepted: {', '.join(served)}")
 
 
 def _clauses(accept: str) -> Iterator[_Clause]:

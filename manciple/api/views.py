@@ -159,7 +159,7 @@ class ResourceView(ApiView):
         return self.served.kind
 
     def get(self, _request: Request, **_: Any) -> HttpResponse:
-        form = _form(self.http)
+        form = _form(self.http, self.served)
         below = subresources.find(self.kind, self.where.subresource)
         if isinstance(below, Computed):
             return document_answer(below.answer(self.where.namespace, self.where.name), pretty=form.pretty)
@@ -192,7 +192,7 @@ class ResourceView(ApiView):
         if self.where.name or (self.kind.namespaced and not self.where.namespace):
             raise unsupported_method()
         self._need_verb("create")
-        form = _form(self.http)
+        form = _form(self.http, self.served)
         wanted = requests.write_options(self.http.GET, operation="Create")
         decoded = self._decoded(request, wanted.strictness)
         made = verbs.create(
@@ -218,7 +218,7 @@ class ResourceView(ApiView):
 
     def put(self, request: Request, **_: Any) -> HttpResponse:
         self._need_object("update")
-        form = _form(self.http)
+        form = _form(self.http, self.served)
         wanted = requests.write_options(self.http.GET, operation="Update")
         if self._projection:
             return self._project(request, lambda _shown: projections.body(body_of(self.http), request), wanted)
@@ -238,7 +238,7 @@ class ResourceView(ApiView):
 
     def patch(self, request: Request, **_: Any) -> HttpResponse:
         self._need_object("patch")
-        form = _form(self.http)
+        form = _form(self.http, self.served)
         media = patches.media_type(request.content_type or "")
         applying = media == patches.APPLY_PATCH
         wanted = requests.write_options(self.http.GET, operation="Patch", applies=applying)
@@ -282,7 +282,7 @@ class ResourceView(ApiView):
         if self.where.subresource or across:
             raise unsupported_method()
         self._need_verb("delete" if self.where.name else "deletecollection")
-        form = _form(self.http)
+        form = _form(self.http, self.served)
         wanted = requests.delete_options(
             requests.decode_delete_options(body_of(self.http), request.content_type or ""), self.http.GET
         )
@@ -375,8 +375,8 @@ def _manager(http: HttpRequest, wanted: requests.WriteOptions) -> str:
     return wanted.field_manager or http.META.get("HTTP_USER_AGENT", "").partition("/")[0]
 
 
-def _form(http: HttpRequest) -> Form:
-    return wanted_form(http.META.get("HTTP_ACCEPT", ""), http.GET)
+def _form(http: HttpRequest, served: Served) -> Form:
+    return wanted_form(http.META.get("HTTP_ACCEPT", ""), http.GET, custom=served.kind.is_open)
 
 
 def _shaped(served: Served, text: str, form: Form, *, code: int = 200, warnings: Any = ()) -> HttpResponse:

@@ -163,12 +163,13 @@ def read_request(scope: Scope) -> WatchRequest:
         raise unknown_path()
     query = query_of(scope)
     options = list_options(served, query, watch=True)
+    form = wanted_form(headers_of(scope).get("accept", ""), query, custom=served.kind.is_open)
     return WatchRequest(
         path=path,
         served=served,
         selection=_selection(served, path, options),
         options=options,
-        form=replace(wanted_form(headers_of(scope).get("accept", ""), query), media="json", pretty=False),
+        form=replace(form, media="json", pretty=False),
     )
 
 

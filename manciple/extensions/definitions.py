@@ -127,7 +127,7 @@ class CustomResourceConversion(Value):
     """strategy: None, which changes the apiVersion alone. webhook: is not served."""
 
     strategy: Annotated[str, pb(1)] = always("")
-    webhook: Annotated[Raw, pb(2, encoding="raw")] = None
+    webhook: Annotated[Raw, pb(2, encoding="webhookConversion")] = None
 
 
 class CustomResourceDefinitionSpec(Value):

@@ -38,7 +38,6 @@ DEFINITION = Kind(
     },
     generation_of=lambda definition: definition.spec,
     policy_of=_judged_by,
-    without_protobuf=True,
     columns=(
         NAME_COLUMN,
         Column(

@@ -87,9 +87,9 @@ def pb(
     """The protobuf field number of an annotated field, and how its list is merged.
 
     `encoding`: "bytes" where Go has []byte (base64 in JSON), or the name of a wrapper ("quantity", "time",
-    "microTime", "intOrString", "raw", "fieldsV1", "jsonSchema") where the JSON form is a scalar or raw JSON but the
-    protobuf form is a message; of a list or map it describes the elements. "strings": the elements of a map are lists
-    of strings.
+    "microTime", "intOrString", "raw", "fieldsV1", "jsonSchema", "webhookConversion") where the JSON form is a scalar or
+    raw JSON but the protobuf form is a message; of a list or map it describes the elements. "strings": the elements of
+    a map are lists of strings.
     `merge_key`: the patchMergeKey of a strategic merge patch ("" replaces the list whole; the name of no field,
     MERGE_SCALARS, merges a list of scalars as a set).
     `retain_keys`: a patch of one element lists all fields it is to keep (patchStrategy=retainKeys).

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from manciple.wire import documents
+from manciple.wire import documents, schema_messages
 from manciple.wire.base import Declaration, Shape, Value, declarations, time_text
 from manciple.wire.documents import MAX_DEPTH, MAX_VALUES
 from manciple.wire.errors import BadRequest
@@ -80,7 +80,7 @@ def _read_int32(payload: Payload) -> int:
 
 
 def _unwritable(_value: Any) -> bytes:
-    raise TypeError("a number is written as a varint")
+    raise TypeError("numbers are written as varints, and definitions of custom resources are answered as JSON alone")
 
 
 def _parts(payload: Payload) -> dict[int, Payload]:
@@ -176,6 +176,8 @@ _WRAPPERS: dict[str, Scalar] = {
     "fieldsV1": Scalar(_read_raw, _write_raw),
     "bytes": Scalar(_read_base64, _write_base64),
     "strings": Scalar(_read_strings, _write_strings),
+    "jsonSchema": Scalar(schema_messages.read_schema, _unwritable),
+    "webhookConversion": Scalar(schema_messages.read_webhook, _unwritable),
 }
 
 
