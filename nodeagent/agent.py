@@ -37,12 +37,13 @@ from nodeagent.drivers.protocol import Driver
 from nodeagent.events import EventRecorder
 from nodeagent.failures import AgentError, ApiFailure, StorageFailed
 from nodeagent.handles import CLASSIC_CLAIMS
+from nodeagent.health_rules import HealthRules
 from nodeagent.https import AgentServer
 from nodeagent.metrics import AgentMetrics, AgentState
 from nodeagent.podclaims import known_health
 from nodeagent.pods import PodWorker
 from nodeagent.prepare import DriverRegistry, Preparer
-from nodeagent.publish import Publisher
+from nodeagent.publish import Publisher, unhealthy
 from nodeagent.registration import Registration
 from nodeagent.routes import make_server
 from nodeagent.runtimes.protocol import Runtime
@@ -108,12 +109,8 @@ class Agent:
         self._events = EventRecorder(self._client, node=config.node_name, clock=clock)
         self.runtime = runtime or create_runtime("simulated", config, disk=self._disk, clock=clock)
         self._registration = Registration(self._client, config, runtime=self.runtime.version, clock=clock)
-        self._publisher = Publisher(
-            self._client,
-            node=config.node_name,
-            owner=self._registration.owner,
-            effect=config.unhealthy_effect,
-        )
+        self._publisher = self._make_publisher()
+        self._health_rules = self._make_health_rules()
         self.preparer = self._make_preparer()
         self._worker = self._make_worker(monotonic)
         self._watching = Watching(
@@ -153,6 +150,17 @@ class Agent:
             disk=self._disk,
             clock=self._clock,
         )
+
+    def _make_publisher(self) -> Publisher:
+        config = self.config
+        owner = self._registration.owner
+        return Publisher(self._client, node=config.node_name, owner=owner, effect=config.unhealthy_effect)
+
+    def _make_health_rules(self) -> HealthRules | None:
+        """None where drivers behind sockets taint their devices themselves."""
+        if not self.config.taint_unhealthy_plugins:
+            return None
+        return HealthRules(self._client, owner=self._registration.owner, taint=unhealthy(self.config.unhealthy_effect))
 
     def _make_preparer(self) -> Preparer:
         return Preparer(
@@ -325,6 +333,9 @@ class Agent:
                 return self._worker.sync(key.name)
             case "slices":
                 self._publish(key.name)
+            case "health" if self._health_rules is not None and not self._registration.is_gone:
+                others = (one for one in self.registry.health_sources() if one.name not in self._drivers)
+                self._health_rules.sync({one.name: one.health() for one in others})
             case "unused":
                 self.preparer.unprepare_unused()
             case "away":
@@ -359,6 +370,7 @@ class Agent:
         return [
             Key("unused"),
             *([Key("credential")] if self._renewal is not None else []),
+            *([Key("health")] if self._health_rules is not None else []),
             *(Key("slices", name) for name in self._drivers),
             *(Key("pod", uid) for uid in pods),
             *(Key("away", name) for name in away),

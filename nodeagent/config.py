@@ -78,6 +78,7 @@ class AgentConfig:
     plugin_dir: Path | None = None  # where drivers behind sockets register (plugins_registry/); none are sought if None
     plugin_call_seconds: float = 45.0  # that a call to a driver behind a socket may take, as for the kubelet
     unhealthy_effect: UnhealthyEffect = "NoSchedule"  # of the taint on devices that their drivers call unhealthy
+    taint_unhealthy_plugins: bool = False  # by DeviceTaintRules, where drivers behind sockets publish them themselves
     plugin_grace_seconds: float = 30.0  # that such a driver may be away before its ResourceSlices are removed
     ca_file: Path | None = None  # the CA that signed the server's certificate; the system's where None
     node_ip: str = "127.0.0.1"

@@ -106,6 +106,8 @@ def _add_devices(devices: argparse._ArgumentGroup) -> None:
     add("--driver-name", default=DEFAULT_NAME, metavar="NAME", help="of the sim driver (default: %(default)s)")
     ill = "the effect of the taint on devices that their drivers call unhealthy (default: %(default)s)"
     add("--unhealthy-effect", choices=UNHEALTHY_EFFECTS, default="NoSchedule", help=ill)
+    others = "taint unhealthy devices of drivers behind sockets too, by DeviceTaintRules, to which nodes need a right"
+    add("--taint-unhealthy-plugins", action="store_true", help=others)
     meet = "where drivers of the kubelet's plugin protocol meet the agent: its plugins_registry/ is watched for their"
     add("--plugin-dir", type=Path, metavar="DIR", help=f"{meet} sockets (default: they are not looked for)")
     call = "how long a call to such a driver may take (default: %(default)g)"
@@ -140,6 +142,7 @@ def configuration(options: argparse.Namespace) -> AgentConfig:
         plugin_call_seconds=options.plugin_call_seconds,
         plugin_grace_seconds=options.plugin_grace_seconds,
         unhealthy_effect=options.unhealthy_effect,
+        taint_unhealthy_plugins=options.taint_unhealthy_plugins,
     )
 
 

@@ -5,6 +5,7 @@
                       pods, but neither their labels nor which claims are theirs
     leases            its own
     resourceslices    created and deleted: its own (updates are the authorizer's, which knows whose the slice is)
+    devicetaintrules  where a role lets nodes write them (Kubernetes has none): its own, for one device of its own pool
     tokens            of service accounts: bound to one of its pods, for an audience that this pod names
     certificate       requests to the signers of nodes: for its own name
     requests
@@ -27,8 +28,10 @@ from claims.access.node_authorizer import LEASE_NAMESPACE, USER_PREFIX, node_of
 from claims.kinds.pods import Pod, PodResourceClaimStatus
 from claims.kinds.references import ACCOUNTS, CONFIG_MAPS, MIRROR, SECRETS, of_environment, of_volume
 from inventory.drafts.structured.values import NodeResourceSlice
+from inventory.kinds.devices import DeviceTaintSelector
 from inventory.kinds.node_rules import agent_may_label
 from inventory.kinds.nodes import Node
+from inventory.models import PublishedSlice
 from manciple.access import authorization
 from manciple.access.attributes import Attributes
 from manciple.access.kinds import certificate_requests
@@ -42,6 +45,7 @@ from manciple.wire.identity import Identity
 from manciple.wire.registry import registry
 
 LEASES, SLICES = "leases.coordination.k8s.io", "resourceslices.resource.k8s.io"
+TAINT_RULES = "devicetaintrules.resource.k8s.io"
 #: Signers of certificates with which nodes come, and with which they serve.
 NODE_SIGNERS = (certificate_requests.NODE_SIGNER, "kubernetes.io/kubelet-serving")
 
@@ -259,6 +263,24 @@ def _slice(node: str, write: Write, _find: Find) -> str:
     return "" if own else f"can only {verb} {kind} with the same NodeName as the requesting node"
 
 
+def _taint_rule(node: str, write: Write, _find: Find) -> str:
+    """No node may write rules unless a role says so; then those about its own devices."""
+    if write.subresource or write.operation == "UPDATE":
+        return "nodes can only create and delete DeviceTaintRules"
+    rule, verb = (write.new, "create") if write.operation == "CREATE" else (write.old, "delete")
+    owners = [(one.api_version, one.kind, one.name) for one in rule.metadata.owner_references]
+    if owners != [("v1", "Node", node)]:
+        return f'node "{node}" can only {verb} DeviceTaintRules with a single owner reference set to itself'
+    if verb == "delete":
+        return ""
+    selector = rule.spec.device_selector or DeviceTaintSelector()
+    if not (selector.driver and selector.pool and selector.device):
+        return f'node "{node}" can only create DeviceTaintRules that name a driver, a pool and a device'
+    published = PublishedSlice.objects.filter(driver=selector.driver, pool=selector.pool)
+    own = set(published.values_list("node_name", flat=True)) == {node}
+    return "" if own else f'node "{node}" can only create DeviceTaintRules for devices of pools that are its own'
+
+
 # Tokens of service accounts -------------------------------------------------------------------------------------------
 
 
@@ -334,6 +356,7 @@ _RESTRICTIONS: Mapping[str, Callable[[str, Write, Find], str]] = {
     LEASES: _lease,
     SLICES: _slice,
     NODE_SLICES: _slice,
+    TAINT_RULES: _taint_rule,
     ACCOUNTS: _token,
     certificate_requests.RESOURCE: _certificate_request,
 }

@@ -8,8 +8,9 @@ import pytest
 
 from inventory.kinds.devices import Device, DeviceTaint
 from nodeagent.client import Client
-from nodeagent.drivers.protocol import DeviceHealth, Pool, UnhealthyEffect
+from nodeagent.drivers.protocol import DeviceHealth, Health, Pool, UnhealthyEffect
 from nodeagent.drivers.simulated import SimulatedDriver
+from nodeagent.health_rules import HealthRules
 from nodeagent.publish import UNHEALTHY, Publisher, fenced_off, unhealthy
 from tests.nodeagent.fake_api import FakeApi
 from tests.nodeagent.objects import NODE
@@ -75,3 +76,58 @@ def test_a_device_that_falls_ill_is_published_with_a_taint_and_without_it_when_i
     assert taints() == {"gpu-0": [], "gpu-1": ["manciple.dev/unhealthy"]}
     driver.report_health("gpu-1", "Healthy")
     assert taints() == {"gpu-0": [], "gpu-1": []}
+
+
+# Of drivers that publish their slices themselves ----------------------------------------------------------------------
+
+
+def rules_of(api: FakeApi, effect: UnhealthyEffect = "NoSchedule") -> HealthRules:
+    """As an agent has them that has just started."""
+    client = Client("http://api", token="secret", transport=api)
+    return HealthRules(client, owner=lambda: OWNER, taint=unhealthy(effect))
+
+
+def reported(health: Health, device: str = "a") -> dict[str, list[DeviceHealth]]:
+    return {"nic.example.com": [DeviceHealth(pool=NODE, device=device, health=health)]}
+
+
+def ruled(api: FakeApi) -> list[tuple[str, str]]:
+    specs = [one["spec"] for one in api.all("devicetaintrules")]
+    return [(one["deviceSelector"]["device"], one["taint"]["effect"]) for one in specs]
+
+
+def test_a_device_of_a_foreign_driver_has_a_rule_from_unhealthy_to_healthy() -> None:
+    api = FakeApi()
+    rules = rules_of(api)
+    for health, expected in {
+        "Healthy": [],
+        "Unhealthy": [("a", "NoSchedule")],
+        "Unknown": [("a", "NoSchedule")],
+    }.items():
+        rules.sync(reported(health))  # type: ignore[arg-type]
+        assert ruled(api) == expected
+    (rule,) = api.all("devicetaintrules")
+    assert rule["spec"]["deviceSelector"] == {"driver": "nic.example.com", "pool": NODE, "device": "a"}
+    assert rule["spec"]["taint"]["key"] == "manciple.dev/unhealthy"
+    assert [owner["uid"] for owner in rule["metadata"]["ownerReferences"]] == [OWNER.uid]
+    rules.sync({})  # the driver is away
+    rules_of(api).sync({})  # and the agent was started again
+    assert ruled(api) == [("a", "NoSchedule")]
+    before = len(api.requests)
+    rules.sync(reported("Unhealthy"))
+    assert len(api.requests) == before
+    rules_of(api).sync(reported("Healthy"))
+    assert ruled(api) == []
+    rules.sync(reported("Healthy"))  # it does not know that yet
+
+
+def test_rules_of_others_stay_and_ours_follow_the_policy() -> None:
+    api = FakeApi()
+    api.put("devicetaintrules", {"metadata": {"name": "repair"}, "spec": {"taint": {"key": "k", "effect": "None"}}})
+    rules_of(api).sync(reported("Unhealthy"))
+    rules_of(api, "NoExecute").sync({})
+    others = api.find("devicetaintrules", "repair")
+    assert others is not None
+    assert [one["spec"]["taint"]["effect"] for one in api.all("devicetaintrules")] == ["None", "NoExecute"]
+    rules_of(api, "NoExecute").sync(reported("Healthy"))
+    assert api.all("devicetaintrules") == [others]

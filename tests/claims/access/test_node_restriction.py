@@ -12,10 +12,12 @@ import pytest
 from manciple.access.authentication import tokens
 from manciple.wire.identity import AUTHENTICATED, NODES
 from tests import conformance
+from tests.builders import make_devices, make_node, make_slice
 from tests.manciple.access.test_certificate_requests import NODE_SIGNER, PATH, pem
 from tests.manciple.access.test_certificate_requests import request as certificate_request
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Answer, Api
+from tests.scheduling.cluster import Cluster
 
 __all__ = ["api"]
 
@@ -116,3 +118,53 @@ def test_an_agent_asks_for_a_certificate_of_its_own_name_alone(api: Api, phrase:
     usages = ["server auth" if signer == SERVING_SIGNER else "client auth", "digital signature"]
     answer = agent.post(PATH, certificate_request(content, name="c", signerName=signer, usages=usages))
     assert (answer.message if answer.code >= 400 else "") == refusal
+
+
+# Rules for devices, which Kubernetes lets no node write ---------------------------------------------------------------
+
+
+RULES = "/apis/resource.k8s.io/v1beta2/devicetaintrules"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def rule(name: str = "unhealthy", owner: str = "n1", **selector: str) -> dict[str, Any]:
+    selected = {"driver": "gpu.example.com", "pool": "n1", "device": "gpu-0"} | selector
+    return {
+        "metadata": {
+            "name": name,
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": owner, "uid": "u"}],
+        },
+        "spec": {
+            "deviceSelector": {key: value for key, value in selected.items() if value},
+            "taint": {"key": "manciple.dev/unhealthy", "effect": "NoExecute"},
+        },
+    }
+
+
+def test_an_agent_that_a_role_lets_write_rules_writes_those_for_its_own_devices(api: Api) -> None:
+    cluster = Cluster()
+    for node in ("n1", "n2"):
+        cluster.create(make_node(node))
+        cluster.create(make_slice(node=node, pool=node, devices=make_devices(1)))
+    agent = Api(tokens.issue("system:node:n1", [NODES, AUTHENTICATED]))
+    assert agent.post(RULES, rule()).code == 403
+    verbs = ["create", "delete", "list", "update"]
+    grants = [{"apiGroups": ["resource.k8s.io"], "resources": ["devicetaintrules"], "verbs": verbs}]
+    assert api.post(f"{RBAC}/clusterroles", {"metadata": {"name": "health"}, "rules": grants}).code == 201
+    subject = {"kind": "Group", "name": NODES, "apiGroup": "rbac.authorization.k8s.io"}
+    to = {"kind": "ClusterRole", "name": "health", "apiGroup": "rbac.authorization.k8s.io"}
+    bound = {"metadata": {"name": "health"}, "subjects": [subject], "roleRef": to}
+    assert api.post(f"{RBAC}/clusterrolebindings", bound).code == 201
+    for refused, why in (
+        (rule(pool="n2"), "devices of pools that are its own"),
+        (rule(pool="nowhere"), "devices of pools that are its own"),
+        (rule(device=""), "name a driver, a pool and a device"),
+        (rule(owner="n2"), "with a single owner reference set to itself"),
+    ):
+        answer = agent.post(RULES, refused)
+        assert (answer.code, why in answer.message) == (403, True), answer.text
+    assert agent.post(RULES, rule()).code == 201
+    assert agent.put(f"{RULES}/unhealthy", rule()).code == 403
+    assert api.post(RULES, rule("repair", owner="n2")).code == 201
+    assert agent.delete(f"{RULES}/repair").code == 403
+    assert agent.delete(f"{RULES}/unhealthy").code == 200

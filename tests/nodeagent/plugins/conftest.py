@@ -35,6 +35,7 @@ class PluginNode:
     api: FakeApi = field(default_factory=FakeApi)
     call_seconds: float = 10.0
     grace_seconds: float = 30.0
+    taints_unhealthy: bool = False
     agent: Agent | None = None
     _plugins: list[Plugin] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -59,6 +60,7 @@ class PluginNode:
             plugin_dir=self.plugin_dir,
             plugin_call_seconds=self.call_seconds,
             plugin_grace_seconds=self.grace_seconds,
+            taint_unhealthy_plugins=self.taints_unhealthy,
         )
         self.agent = agent = Agent(config, drivers, transport=self.api)
         self._stop = threading.Event()

@@ -111,6 +111,23 @@ def test_reports_device_health_with_custom_messages(node: PluginNode, version: s
     node.eventually(lambda: health_of(node) == [(device, "Unhealthy", "it is too hot")])
 
 
+@pytest.mark.parametrize("switched_on", [True, False])
+def test_unhealthy_devices_are_tainted_by_rules_where_that_is_switched_on(node: PluginNode, switched_on: bool) -> None:
+    node.taints_unhealthy = switched_on
+    node.start()
+    plugin = node.registered(health=["v1"])
+    node.come()
+    node.runs()
+    plugin.report(HealthReport(devices=(report(2, message="it is too hot"),)))
+    device = cdi_device("claim-of-p")
+    if switched_on:
+        node.eventually(lambda: node.api.all("devicetaintrules"))
+        plugin.report(HealthReport(devices=(report(1),)))
+        node.eventually(lambda: not node.api.all("devicetaintrules"))
+    node.eventually(lambda: bool(health_of(node)) and health_of(node)[0][0] == device)
+    assert not any("devicetaintrules" in request for request in node.api.requests) or switched_on
+
+
 def test_health_that_nobody_vouches_for_any_more_is_unknown_in_the_status(node: PluginNode) -> None:
     node.start()
     plugin = node.registered(health=["v1"])

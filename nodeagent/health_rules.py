@@ -1,0 +1,105 @@
+"""Keeps pods off unhealthy devices of drivers that publish their slices themselves: one DeviceTaintRule a device.
+
+    a driver behind a socket reports a device Unhealthy  -> a rule, with the taint for it
+    it reports the device Healthy                        -> the rule goes
+    nobody vouches for it any more (Unknown)             -> the rule stays: who has crashed has mended nothing
+
+The rules belong to the Node and go with it. Those of an earlier run of the agent are found by that. Switched on by
+`--taint-unhealthy-plugins`: the agent needs a right that Kubernetes gives to no node (docs/drivers.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from inventory.kinds.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
+from manciple.wire.base import ObjectMeta, OwnerReference
+from nodeagent.client import ApiResource, Client
+from nodeagent.drivers.protocol import DeviceHealth
+from nodeagent.failures import ApiFailure
+
+log = logging.getLogger(__name__)
+
+TAINT_RULES = ApiResource(
+    type=DeviceTaintRule,
+    kind="DeviceTaintRule",
+    api_version="resource.k8s.io/v1beta2",
+    plural="devicetaintrules",
+    namespaced=False,
+)
+#: (driver, pool, device)
+Place = tuple[str, str, str]
+
+
+class HealthRules:
+    """owner: the Node as it is now. taint: what unhealthy devices get."""
+
+    def __init__(self, client: Client, *, owner: Callable[[], OwnerReference], taint: DeviceTaint) -> None:
+        self._client, self._owner, self._taint = client, owner, taint
+        #: the names of those that there are, by device; None until they were read
+        self._rules: dict[Place, str] | None = None
+
+    def sync(self, reported: Mapping[str, Sequence[DeviceHealth]]) -> None:
+        """reported: by driver. Raises: ApiFailure; call again later."""
+        rules = self._known()
+        told = {(driver, one.pool, one.device): one.health for driver, known in reported.items() for one in known}
+        for place in sorted(place for place, health in told.items() if health == "Unhealthy" and place not in rules):
+            rules[place] = self._create(place)
+        for place in sorted(place for place in rules if told.get(place) == "Healthy"):
+            self._delete(rules[place])
+            del rules[place]
+
+    def _known(self) -> dict[Place, str]:
+        if self._rules is None:
+            found = {_place_of(rule): rule for rule in self._own()}
+            for place, rule in found.items():
+                if rule.spec.taint.effect != self._taint.effect:  # the agent was told another one since
+                    self._delete(rule.metadata.name)
+                    self._create(place)
+            self._rules = {place: rule.metadata.name for place, rule in found.items()}
+        return self._rules
+
+    def _own(self) -> Iterable[DeviceTaintRule]:
+        uid = self._owner().uid
+        for rule in self._client.list(TAINT_RULES).items:
+            ours = any(one.uid == uid for one in rule.metadata.owner_references)
+            if ours and rule.metadata.name == _name(uid, _place_of(rule)):
+                yield rule
+
+    def _create(self, place: Place) -> str:
+        owner, (driver, pool, device) = self._owner(), place
+        name = _name(owner.uid, place)
+        rule = DeviceTaintRule(
+            api_version=TAINT_RULES.api_version,
+            kind=TAINT_RULES.kind,
+            metadata=ObjectMeta(name=name, owner_references=(owner,)),
+            spec=DeviceTaintRuleSpec(
+                device_selector=DeviceTaintSelector(driver=driver, pool=pool, device=device), taint=self._taint
+            ),
+        )
+        try:
+            self._client.create(TAINT_RULES, rule)
+        except ApiFailure as failure:
+            if failure.reason != "AlreadyExists":
+                raise
+        log.warning("device %s/%s/%s is unhealthy: DeviceTaintRule %s keeps pods off it", *place, name)
+        return name
+
+    def _delete(self, name: str) -> None:
+        try:
+            self._client.delete_by_name(TAINT_RULES, name)
+        except ApiFailure as failure:
+            if not failure.not_found:
+                raise
+
+
+def _place_of(rule: DeviceTaintRule) -> Place:
+    selector = rule.spec.device_selector or DeviceTaintSelector()
+    return selector.driver or "", selector.pool or "", selector.device or ""
+
+
+def _name(node_uid: str, place: Place) -> str:
+    """Of the rule for a device: the same for the same device of a Node, so it is made once."""
+    return f"unhealthy-{hashlib.sha256(chr(0).join((node_uid, *place)).encode()).hexdigest()[:20]}"
