@@ -36,6 +36,7 @@ from manciple.wire.machinery import Namespace
 from scheduling import hints, pod_claims
 from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.causes import Hold
+from scheduling.draft_claims import DraftedState
 from scheduling.extended_resources import Extended, KnownClaims, assumed_key
 from scheduling.fair_share import FairShare
 from scheduling.groups import GroupedState, WaitingGroups
@@ -54,7 +55,7 @@ from scheduling.structured_claims import StructuredState
 REMEMBERED = 4000
 
 
-class ClusterState(GroupedState, StructuredState, View):
+class ClusterState(GroupedState, StructuredState, DraftedState, View):
     """See the module's docstring."""
 
     #: what is published before what is asked for
@@ -111,6 +112,7 @@ class ClusterState(GroupedState, StructuredState, View):
             CLAIMS: self._forget_claim, QUOTAS: self._forget_quota, POD_GROUPS: self.groups.remove,
         }  # fmt: skip
         self._follow_structured()
+        self._follow_drafts()
 
     # Keeping up ------------------------------------------------------------------------------------------------------
 
@@ -163,6 +165,7 @@ class ClusterState(GroupedState, StructuredState, View):
         made.groups = self.groups.copied()
         made._applying[POD_GROUPS], made._forgetting[POD_GROUPS] = made.groups.put, made.groups.remove
         made._follow_structured(self.structured)
+        made._follow_drafts(self.drafts)
         return made
 
     def begin(self) -> None:
@@ -404,6 +407,8 @@ class ClusterState(GroupedState, StructuredState, View):
         self._inventory.assume(placement.allocations.items())
         for overlay in self._overlays:
             overlay.assume(pod, placement.claims, placement.allocations)
+        if self.drafts is not None:
+            self.drafts.assume(placement.writes)
         for claim in placement.claims:
             self._assumed_claims[assumed_key(claim)] = placement.applied_to(claim)
 
@@ -478,6 +483,8 @@ class ClusterState(GroupedState, StructuredState, View):
                 self._inventory.remove_claim(assumed.metadata.uid)
         self._assumed_pods.clear()
         self._assumed_claims.clear()
+        if self.drafts is not None:
+            self.drafts.drop_assumptions()
         for overlay in self._overlays:
             overlay.drop_assumptions()
         for uid in self._assumed_rooms:

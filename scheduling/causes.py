@@ -1,8 +1,7 @@
 """Why a pod or a claim waits, as values: one class for each cause, its fields are the cause's parameters. PURE.
 
-A cause arises where something is refused (`scheduling.pod_claims`, `scheduling.policy`, `scheduling.allocator`), and is
-kept as JSON (`encode`, `decode`) with the queued pod and with the event that tells of it. What people read is made from
-it by `scheduling.messages`, and nowhere else; nobody reads a cause out of a text.
+A cause arises where something is refused (`scheduling.policy`, `scheduling.allocator`), and is kept as JSON with the
+queued pod and with the event that tells of it. What people read is made by `scheduling.messages`.
 """
 
 from __future__ import annotations
@@ -55,6 +54,10 @@ class ClaimNotForPod(Cause, frozen=True):
     pod: str
 
 
+class DraftClaimsAwaited(Cause, frozen=True):
+    detail: str  #: what is to happen to the claims of cdi.k8s.io that the pod lists
+
+
 class ClaimInUse(Cause, frozen=True):
     """All reservations of an allocated claim are taken."""
 
@@ -89,10 +92,7 @@ class VolumeClaimNotCreated(VolumeClaimMissing, frozen=True):
 
 
 class QuotaUsedUp(Cause, frozen=True, kw_only=True):
-    """A quota of the pod's namespace leaves less than its claims would hold, or count by being made.
-
-    requested, used, hard: quantities. entry: of spec.resourceClaims, whose claim is not made for that.
-    """
+    """A quota leaves less than the pod's claims would hold, or count by being made; entry: of which none is made."""
 
     quota: str
     key: str
@@ -351,7 +351,7 @@ class ConstraintsUnmet(NotTogether, frozen=True):
 OfPod = (
     Gated | ClaimNotCreated | ClaimNotFound | ClaimBeingDeleted | ClaimNotForPod | ClaimInUse | ClaimNotShareable
     | ClassMissing | ParametersMissing | VolumeClaimMissing | VolumeClaimNotCreated | QuotaUsedUp | GroupMissing
-    | GroupIncomplete
+    | GroupIncomplete | DraftClaimsAwaited
 )  # fmt: skip
 OfDevices = (
     TooFewPublished | PoolsUnusable | NotVisible | NotSelected | Tainted | TooSmall | DevicesInUse
@@ -489,10 +489,9 @@ class Hold:
     """What keeps a pod out of the active queue."""
 
     reasons: Reason
-    #: keys of the objects that it waits for by name; reasons that name no object wait for any event of their kind
+    #: keys of objects that it waits for; reasons that name no object wait for any event of their kind
     awaited: frozenset[str] = frozenset()
-    #: the same for people, with everything that there is to tell
-    cause: AnyCause | None = None
+    cause: AnyCause | None = None  #: the same for people
 
 
 def names_of(reasons: Reason) -> tuple[str, ...]:

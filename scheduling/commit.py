@@ -5,11 +5,9 @@ what came since the decisions were made is its drift. Then every decision is che
 are now and written: claims (finalizer, allocation, reservation), the pod (nodeName, condition), the event that tells of
 it, and the pod's row in the queue. A decision that does not hold any more is undone alone and its pod tried again.
 After the commit, the state takes over what was written.
-
-A fault in one decision is undone alone, too: its pod rests, the others are bound.
-
-The database's own constraint on exclusive devices stands behind all this. Should it ever refuse a batch, the batch is
-committed pod by pod, so that this too costs only the pod that it concerns.
+A fault in one decision is undone alone, too: its pod rests, the others are bound. The database's own constraint on
+exclusive devices stands behind all this. Should it ever refuse a batch, the batch is committed pod by pod, so that this
+too costs only the pod that it concerns.
 """
 
 from __future__ import annotations
@@ -39,6 +37,7 @@ from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause, Hold, Interrupted
 from scheduling.controllers.reservations import FINALIZER, STRUCTURED_FINALIZER, deallocated
 from scheduling.coordination import looked_after
+from scheduling.draft_claims import ClaimWrite
 from scheduling.event_recorder import EventNote
 from scheduling.extended_resources import IN_MEMORY, generate_name, owner_uid
 from scheduling.gangs import write_together
@@ -63,7 +62,7 @@ from scheduling.plans import (
 from scheduling.pod_claims import can_be_reserved, is_done
 from scheduling.preemption import Asking, still_helps
 from scheduling.queue import Done, NotTried, Outcome, Parked, Retry
-from scheduling.resources import CLAIMS, EVENTS, NAMESPACES, POD_GROUPS, PODS, Key, kind
+from scheduling.resources import CLAIMS, DRAFT_CLAIMS, EVENTS, NAMESPACES, POD_GROUPS, PODS, Key, kind
 from scheduling.scheduler_metrics import PREEMPTION_VICTIMS, PluginRun
 
 log = logging.getLogger(__name__)
@@ -258,6 +257,7 @@ class _Batch:
         """
         with PluginRun("PreBind", "DynamicResources"):
             self._check(pod, placement)
+            self._write_drafts(placement.writes)
             given = placement.allocations
             claims = [self._bind_claim(claim, placement, given.get(claim.metadata.uid)) for claim in placement.claims]
             if placement.outdated is not None:
@@ -334,6 +334,11 @@ class _Batch:
     def _allocated(self, claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
         return allocated(claim, allocation, self._now)
 
+    def _write_drafts(self, writes: Iterable[ClaimWrite]) -> None:
+        """Raises: Conflict where a claim has changed since that was decided, NotFound where it is gone."""
+        for write in writes:
+            self._writer.update(kind(DRAFT_CLAIMS), write.wanted, subresource="status")
+
     # Refusals --------------------------------------------------------------------------------------------------------
 
     def _refuse(self, pod: Pod, refusal: PodRefusal) -> Outcome:
@@ -346,6 +351,7 @@ class _Batch:
         if any(map(owner_uid, refusal.deallocate)):
             told = special_claims.without_claim(told)
         self._writer.update(kind(PODS), nominated(told, refusal.nominate), subresource="status")
+        self._write_drafts(refusal.writes)
         self._tell(pod, refusal)
         given_back = [self._deallocate(claim, pod) for claim in refusal.deallocate]
         if any(given_back) or refusal.again:

@@ -62,6 +62,16 @@ def group_key(namespace: str, name: str) -> str:
     return f"group:{namespace}/{name}"
 
 
+def draft_claim_key(namespace: str, name: str) -> str:
+    """What a pod awaits when it waits for one claim of cdi.k8s.io."""
+    return f"draft-claim:{namespace}/{name}"
+
+
+def draft_class_key(name: str) -> str:
+    """What a pod awaits when it waits for a class of cdi.k8s.io."""
+    return f"draft-class:{name}"
+
+
 def quota_key(namespace: str, name: str, key: str = "") -> str:
     """What a pod awaits when it waits for room in one quota: for some of `key`, or for none of it being used up."""
     return f"quota:{namespace}/{name}:{key}"
@@ -235,6 +245,14 @@ def _quota_deleted(about: About, _seen: Any) -> Iterable[Wake]:
     yield Wake(reasons=Reason.QUOTA, key=quota_key(about.namespace, about.name))
 
 
+def _draft_claim_changed(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.CLAIM_BUSY, key=draft_claim_key(about.namespace, about.name))
+
+
+def _draft_class_added(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.CLASS_MISSING, key=draft_class_key(about.name))
+
+
 def _group_added(about: About, _seen: Any) -> Iterable[Wake]:
     yield Wake(reasons=Reason.GROUP | Reason.GANG, key=group_key(about.namespace, about.name))
 
@@ -298,6 +316,10 @@ RULES: dict[tuple[str, str], Rule] = {
     ("resourcequotas", MODIFIED): _quota_modified,
     ("resourcequotas", DELETED): _quota_deleted,
     ("podgroups.scheduling.k8s.io", ADDED): _group_added,
+    ("resourceclaims.cdi.k8s.io", ADDED): _draft_claim_changed,
+    ("resourceclaims.cdi.k8s.io", MODIFIED): _draft_claim_changed,
+    ("resourceclaims.cdi.k8s.io", DELETED): _draft_claim_changed,
+    ("resourceclasses.cdi.k8s.io", ADDED): _draft_class_added,
     ("nodes", ADDED): _NODE_CHANGED,
     ("nodes", MODIFIED): _NODE_CHANGED,
     ("pods", ADDED): _pod_added,

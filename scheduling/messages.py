@@ -74,6 +74,7 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     causes.ClaimNotFound: 'resourceclaim.resource.k8s.io "{0.name}" not found',
     causes.ClaimBeingDeleted: 'resourceclaim "{0.name}" is being deleted',
     causes.ClaimNotForPod: "ResourceClaim {0.claim} was not created for pod {0.pod} (pod is not owner)",
+    causes.DraftClaimsAwaited: "{0.detail}",
     causes.ClaimInUse: CLAIM_IN_USE,
     causes.ClaimNotShareable: "node allocatable resource claim {0.name} has a mapped device and cannot be shared across"
     " pods",
@@ -90,8 +91,7 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     causes.AwaitingBinding: "waiting for binding conditions for device on node {0.node}",
     causes.ClaimNotMade: 'running PreBind plugin "DynamicResources": create claim for extended resources '
     "{0.pod}: {0.error}",
-    causes.Interrupted: "{0.error}",
-    causes.Misconfigured: "{0.error}",
+    **dict.fromkeys((causes.Interrupted, causes.Misconfigured), "{0.error}"),
     causes.SearchStopped: "allocation undecided: the search stopped after {0.trials} device trials",
     causes.CannotAllocate: CANNOT_ALLOCATE,
     causes.PreemptionNotHelpful: "Preemption is not helpful for scheduling",

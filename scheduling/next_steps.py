@@ -91,6 +91,7 @@ _TOPIC_OF: dict[type[causes.Cause], str] = {
     causes.ClaimNotFound: "claim-missing",
     causes.ClaimBeingDeleted: "claim-busy",
     causes.ClaimNotForPod: "claim-busy",
+    causes.DraftClaimsAwaited: "claim-busy",
     causes.ClaimInUse: "claim-busy",
     causes.ClaimNotShareable: "claim-busy",
     causes.ClassMissing: "class-missing",

@@ -18,7 +18,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from claims.kinds.node_charges import charged_by_claims
-from claims.kinds.pod_preparation import node_requests_of
+from claims.kinds.pod_preparation import node_requests_of, resources_of
 from claims.kinds.pods import (
     NodeAllocatableMappedResources,
     NodeAllocatableOverheadResources,
@@ -157,7 +157,7 @@ def refusals(pod: Pod, node: str, nodes: NodeTable) -> tuple[NodeRefusal, ...]:
 
 def uncovered(pod: Pod) -> tuple[NodeRefusal, ...]:
     """Resources of which the pod's own request is less than what its containers and claims take together."""
-    level = pod.spec.resources
+    level = resources_of(pod.spec)
     if level is None or not level.requests:
         return ()
     bare = structs.replace(pod, spec=structs.replace(pod.spec, resources=None, overhead={}))

@@ -25,6 +25,7 @@ from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
 from manciple.wire.base import Condition
 from scheduling.causes import GroupDoesNotFit, Hold, Reason
+from scheduling.draft_claims import ClaimWrite
 from scheduling.extended_resources import IN_MEMORY, SpecialClaim
 from scheduling.hints import group_key
 from scheduling.messages import message
@@ -56,6 +57,8 @@ class Placement:
     why: str = ""
     #: the group that the pod names, which may share claims with it
     group: PodGroup | None = None
+    #: claims of cdi.k8s.io in which the pod is entered
+    writes: tuple[ClaimWrite, ...] = ()
 
     def consumer(self, claim: ResourceClaim) -> ResourceClaimConsumerReference:
         """Who the claim is reserved for: the pod, or its group where that shares the claim."""
@@ -98,6 +101,8 @@ class PodRefusal:
     eviction: PlannedEviction | None = None
     #: what was asked has no answer yet: the pod is tried again after a rest
     again: bool = False
+    #: what is said in claims of cdi.k8s.io, to their plugins
+    writes: tuple[ClaimWrite, ...] = ()
 
     @property
     def message(self) -> str:

@@ -231,6 +231,7 @@ _JUDGES: Mapping[tuple[str, str], Callable[[str, Attributes], Decision]] = {
     ("", "persistentvolumeclaims"): _volume_claim,
     ("", "persistentvolumes"): _got,
     ("resource.k8s.io", "resourceclaims"): _got,
+    ("cdi.k8s.io", "resourceclaims"): _got,
     ("storage.k8s.io", "volumeattachments"): _got,
     ("", "serviceaccounts"): _service_account,
     ("coordination.k8s.io", "leases"): _lease,

@@ -182,7 +182,7 @@ def _named_objects(pod: Pod) -> Iterator[str]:
         yield "secrets"
     if CONFIG_MAPS in named:
         yield "configmaps"
-    if spec.resource_claims:
+    if spec.resource_claims or isinstance(spec.resources, tuple):
         yield "resourceclaims"
     for volume in spec.volumes:
         yield from _set(volume, _READING_VOLUMES)

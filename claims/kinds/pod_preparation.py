@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from msgspec.structs import replace
 
+from claims.drafts.cdi.rules import prepare_new_pod
 from claims.kinds.containers import (
     Container,
     ContainerPort,
@@ -58,6 +59,18 @@ _FILE_MODE = 0o644
 _TOKEN_SECONDS = 3600
 
 Shown = TypeVar("Shown", EnvVarSource, DownwardAPIVolumeFile)
+
+
+def resources_of(spec: PodSpec) -> ResourceRequirements | None:
+    """What the whole pod asks for; None where it says nothing, and where spec.resources is the list of a draft."""
+    return spec.resources if isinstance(spec.resources, ResourceRequirements) else None
+
+
+def uses_draft(spec: PodSpec) -> bool:
+    """Whether anything of it is of KEP-3063's first draft (`claims.drafts.cdi`)."""
+    if isinstance(spec.resources, tuple):
+        return True
+    return any(one.pod_resources for one in spec.containers) or any(one.pod_resources for one in spec.init_containers)
 
 
 def with_defaults(spec: PodSpec) -> PodSpec:
@@ -258,7 +271,8 @@ _QOS_RESOURCES = ("cpu", "memory")
 
 def create_pod(new: Pod) -> Pod:
     """Pending, of a known quality of service, and visibly gated where it has scheduling gates."""
-    spec = with_admission_defaults(with_defaults(new.spec), mirror=MIRROR in new.metadata.annotations)
+    given = prepare_new_pod(new.spec) if uses_draft(new.spec) else new.spec
+    spec = with_admission_defaults(with_defaults(given), mirror=MIRROR in new.metadata.annotations)
     status = PodStatus(phase="Pending", qos_class=qos_class(spec), conditions=gate_conditions(spec))
     return replace(new, spec=spec, status=status)
 
@@ -394,8 +408,8 @@ def _of_containers(pod: Pod, which: Which, besides: Amounts = EMPTY) -> dict[str
     total = _maximum(_plus(together, sidecars), peak)
     if besides:
         total = _plus(total, besides)
-    if pod.spec.resources is not None:
-        total |= _sum((_told(pod.spec.resources, which),))
+    if (level := resources_of(pod.spec)) is not None:
+        total |= _sum((_told(level, which),))
     return total
 
 

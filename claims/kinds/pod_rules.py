@@ -10,9 +10,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from claims.drafts.cdi.rules import validate_pod_resources
 from claims.kinds.container_rules import Surroundings, validate_containers
 from claims.kinds.containers import Container
 from claims.kinds.node_charges import validate_node_charges
+from claims.kinds.pod_preparation import uses_draft
 from claims.kinds.pods import (
     Affinity,
     ContainerStatus,
@@ -179,7 +181,8 @@ _UPDATE_RULE = (
 
 
 def validate_pod(pod: Pod) -> Errors:
-    return validate_object_meta(pod.metadata, namespaced=True) + _validate_spec(pod.spec, pod.metadata)
+    found = validate_object_meta(pod.metadata, namespaced=True) + _validate_spec(pod.spec, pod.metadata)
+    return found + validate_pod_resources(pod) if uses_draft(pod.spec) else found
 
 
 def _validate_spec(spec: PodSpec, metadata: ObjectMeta) -> Errors:

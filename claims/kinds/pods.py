@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 
+from claims.drafts.cdi.values import PodResource
 from claims.kinds.containers import (
     Container,
     EphemeralContainer,
@@ -455,7 +456,8 @@ class PodSpec(Value):
     host_users: Annotated[bool | None, pb(37)] = None
     scheduling_gates: Annotated[tuple[PodSchedulingGate, ...], pb(38, merge_key="name")] = ()
     resource_claims: Annotated[tuple[PodResourceClaim, ...], pb(39, merge_key="name", retain_keys=True)] = ()
-    resources: Annotated[ResourceRequirements | None, pb(40)] = None
+    #: of the whole pod; or, of a pod of KEP-3063's draft, what its containers may use: a list (`claims.drafts.cdi`)
+    resources: Annotated[ResourceRequirements | tuple[PodResource, ...] | None, pb(40, list_number=3063)] = None
     hostname_override: Annotated[str | None, pb(41)] = None
     scheduling_group: Annotated[PodSchedulingGroup | None, pb(43)] = None
     eviction_responders: Annotated[tuple[EvictionResponder, ...], pb(44, merge_key="name")] = ()

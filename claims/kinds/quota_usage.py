@@ -18,7 +18,15 @@ from typing import Any
 
 from claims.kinds.allocated_usage import Draws, allocated_usage, draws_nothing, is_allocated_key, is_of_counter
 from claims.kinds.containers import Container
-from claims.kinds.pod_preparation import TERMINAL_PHASES, Amounts, Which, limits_of, qos_class, requests_of
+from claims.kinds.pod_preparation import (
+    TERMINAL_PHASES,
+    Amounts,
+    Which,
+    limits_of,
+    qos_class,
+    requests_of,
+    resources_of,
+)
 from claims.kinds.pods import Pod, PodAffinityTerm
 from claims.kinds.quotas import COMPUTE, HUGE_PAGES, ResourceQuota, ScopedResourceSelectorRequirement
 from claims.kinds.resource_claims import (
@@ -157,7 +165,7 @@ def _quantities(pod: Pod, amounts: Amounts, which: Which) -> dict[str, Quantity]
 
 def missing_amounts(pod: Pod, keys: Iterable[str]) -> str:
     """Where cpu and memory are limited, each container must say what it takes: what it does not, "" where all do."""
-    level = pod.spec.resources
+    level = resources_of(pod.spec)
     if level is not None and (level.requests or level.limits):
         return ""
     missing: dict[str, set[str]] = defaultdict(set)

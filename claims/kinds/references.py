@@ -17,7 +17,7 @@ from claims.kinds.volumes import Volume
 MIRROR = "kubernetes.io/config.mirror"
 
 SECRETS, CONFIG_MAPS, ACCOUNTS = "secrets", "configmaps", "serviceaccounts"
-CLAIMS = "resourceclaims.resource.k8s.io"
+CLAIMS, DRAFT_CLAIMS = "resourceclaims.resource.k8s.io", "resourceclaims.cdi.k8s.io"
 VOLUME_CLAIMS = "persistentvolumeclaims"
 
 
@@ -46,6 +46,8 @@ def named_by(pod: Pod) -> Iterator[Reference]:
         yield from of_volume(volume, pod.metadata.name)
     for name in claim_names(pod):
         yield Reference(CLAIMS, name)
+    for entry in spec.resources if isinstance(spec.resources, tuple) else ():
+        yield Reference(DRAFT_CLAIMS, entry.resource_claim_name or f"{pod.metadata.name}-{entry.name}")
 
 
 def of_environment(container: Container) -> Iterator[Reference]:

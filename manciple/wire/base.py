@@ -50,7 +50,6 @@ PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
 
 #: What the names of fields begin with that are stored and that not every version shows (`aside`).
 ASIDE = "~"
-
 #: As a merge_key: the list holds scalars and a strategic merge patch adds to it (patchStrategy=merge without a key).
 MERGE_SCALARS = "*"
 
@@ -83,6 +82,8 @@ def pb(
     retain_keys: bool = False,
     list_keys: str = "",
     within: int = 0,
+    list_number: int = 0,
+    undocumented: bool = False,
 ) -> msgspec.Meta:
     """The protobuf field number of an annotated field, and how its list is merged.
 
@@ -95,6 +96,8 @@ def pb(
     `retain_keys`: a patch of one element lists all fields it is to keep (patchStrategy=retainKeys).
     `list_keys`: the list-map-keys of server-side apply where they differ from the merge key, comma separated.
     `within`: the number of the message that protobuf nests it in, of a field that stands among the others in JSON.
+    `list_number`: of an object in whose place a list may stand: the list's; OpenAPI tells of the object alone.
+    `undocumented`: OpenAPI does not tell of it.
     """
     return msgspec.Meta(
         extra={
@@ -104,6 +107,8 @@ def pb(
             "retain_keys": retain_keys,
             "list_keys": list_keys,
             "within": (within,) if within else (),
+            "list_number": list_number,
+            "undocumented": undocumented,
         }
     )
 
@@ -312,6 +317,8 @@ class Declaration:
     retain_keys: bool = False
     list_keys: tuple[str, ...] = ()
     aside: bool = False  # only some versions show it
+    as_list: Declaration | None = None  # a list that may stand in place of the object
+    undocumented: bool = False
 
 
 @cache
@@ -349,7 +356,17 @@ def _declaration(field: inspect.Field, embedded: tuple[int, ...]) -> Declaration
         retain_keys=extra.get("retain_keys", False),
         list_keys=tuple(keys.split(",")) if keys else (),
         aside=field.encode_name.startswith(ASIDE),
+        undocumented=extra.get("undocumented", False),
+        as_list=_list_instead(field, extra["list_number"]) if extra.get("list_number") else None,
     )
+
+
+def _list_instead(field: inspect.Field, number: int) -> Declaration:
+    """The list of a union of an object and a list."""
+    info = field.type.type if isinstance(field.type, inspect.Metadata) else field.type
+    assert isinstance(info, inspect.UnionType)  # noqa: S101  # for the type checker: who sets a list_number has one
+    shape = next(shape_of(one) for one in info.types if isinstance(one, inspect.VarTupleType))
+    return Declaration(attribute=field.name, name=field.encode_name, number=number, shape=shape)
 
 
 def _default(field: inspect.Field) -> Any:
@@ -373,6 +390,9 @@ def shape_of(info: inspect.Type) -> Shape:
 
 def _union(info: inspect.UnionType) -> Shape:
     others = [one for one in info.types if not isinstance(one, inspect.NoneType)]
+    objects = [one for one in others if isinstance(one, inspect.StructType)]
+    if len(others) > 1 and objects:
+        return Shape(element=objects[0].cls, optional=True)  # `Declaration.as_list` tells of the other
     if lists := [one for one in others if isinstance(one, inspect.VarTupleType) and len(others) > 1]:
         listed = shape_of(lists[0])
         return Shape(container="list", element=listed.element, bits=listed.bits, or_object=True)

@@ -6,15 +6,10 @@
     decode_text(type_, ...) a document that we wrote ourselves: no checks, at the speed of msgspec
     encode(obj)             compact JSON, apiVersion and kind first
 
-Everything that can be wrong with a body is a BadRequest in Kubernetes' words, with the path of the field.
-
-A document of builtins is first made fit for its type (`normalize`): what Go's decoder forgives is forgiven, the rest is
-reported:
-- null stands for absent: members are dropped, elements become their zero value;
-- amounts may be JSON numbers and become text; times become UTC text in the precision of their type;
-- unknown and repeated fields are collected with their paths, in document order, and dropped;
-- values of the wrong type are collected with their paths, in the words of Go's decoder, which tells only the first.
-Each type is compiled once to a function over its declarations.
+Everything that can be wrong with a body is a BadRequest in Kubernetes' words, with the path of the field. A document
+of builtins is first made fit for its type (`normalize`), by a function that each type is compiled to once: what Go's
+decoder forgives is forgiven (null stands for absent; amounts may be JSON numbers), the rest is collected with its path:
+unknown and repeated fields, which are dropped, and values of the wrong type.
 Source: apiserver/pkg/endpoints/handlers/create.go and rest.go (transformDecodeError).
 """
 
@@ -391,7 +386,12 @@ def _join(path: str, key: str) -> str:
 
 
 def _member(declared: Declaration, asides: bool) -> Normalizer:
-    return _contained(declared.shape, declared.encoding, asides)
+    fitting = _contained(declared.shape, declared.encoding, asides)
+    if declared.as_list is None:
+        return fitting
+    of_list = _contained(declared.as_list.shape, "", asides)
+
+    return lambda raw, path, findings: (of_list if isinstance(raw, list | tuple) else fitting)(raw, path, findings)
 
 
 def _contained(shape: Shape, encoding: str, asides: bool) -> Normalizer:

@@ -268,12 +268,20 @@ def _message(type_: type[Value]) -> _Message:
     for declared in declarations(type_):
         if not declared.number:
             continue
-        element_reader, element_writer = _element(declared)
-        _readers_within(declared.embedded, known)[declared.number] = _reader(declared, element_reader)
-        if declared.shape.container == "list":
-            message.lists.add(declared.attribute)
-        message.writers.append((declared, _writer(declared, element_writer)))
+        for one in filter(None, (declared, declared.as_list)):
+            element_reader, element_writer = _element(one)
+            _readers_within(one.embedded, known)[one.number] = _reader(one, element_reader)
+            if one.shape.container == "list":
+                message.lists.add(one.attribute)
+            write = _writer(one, element_writer)
+            message.writers.append((one, _of_its_own(one, write) if declared.as_list else write))
     return message
+
+
+def _of_its_own(declared: Declaration, write: Writer) -> Writer:
+    """Of a field with two declarations: nothing is written of what the other declares."""
+    listed = declared.shape.container == "list"
+    return lambda member: write(member) if isinstance(member, tuple) is listed else b""
 
 
 def _readers_within(around: tuple[int, ...], known: dict[tuple[int, ...], dict[int, Reader]]) -> dict[int, Reader]:
@@ -288,7 +296,8 @@ def _read(message: _Message, data: memoryview, depth: int) -> Value:
     members: dict[str, Any] = {}
     _fill(members, message.readers, data, depth)
     for attribute in message.lists & members.keys():
-        members[attribute] = tuple(members[attribute])
+        if isinstance(members[attribute], list):  # else the object came that may stand in its place
+            members[attribute] = tuple(members[attribute])
     return message.type(**members)
 
 
@@ -334,6 +343,8 @@ def _reader(declared: Declaration, element: ElementReader) -> Reader:
 def _list_reader(attribute: str, element: ElementReader, *, packable: bool) -> Reader:
     def read(members: dict[str, Any], payload: Payload, wire_type: int, depth: int) -> None:
         collected = members.setdefault(attribute, [])
+        if not isinstance(collected, list):
+            collected = members[attribute] = []
         if not packable or wire_type != DELIMITED:
             collected.append(element(payload, depth))
             return

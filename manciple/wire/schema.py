@@ -220,7 +220,7 @@ class _Collection:
                 declared, texts.get(declared.attribute) or _summary_of(declared.shape.element)
             )
             for declared in declarations(type_)
-            if not declared.aside
+            if not declared.aside and not declared.undocumented
         }
         schema: Schema = {"description": _summary(type_), "type": "object"}
         return {**schema, "properties": properties} if properties else schema

@@ -57,8 +57,10 @@ from scheduling.causes import Hold, Interrupted, Reason
 from scheduling.commit import commit
 from scheduling.controllers.declaration import ADDED, DELETING, FINISHED, Controller, Queue
 from scheduling.coordination import utc_now
+from scheduling.draft_claims import OFF, ClaimWrite, Negotiated
 from scheduling.fair_share import FairShare
 from scheduling.gangs import decide_with_group
+from scheduling.nodes import FilterResult
 from scheduling.plans import (
     SCHEDULER_ERROR,
     AnyDecision,
@@ -277,16 +279,39 @@ def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> P
         filtered = extended_placing.filtered(state, asking.extended, filtered)
     if not filtered.fitting:
         return refused_by_nodes(state, asking, filtered, {}, remedies)
+    told: Negotiated | None = None
+    if isinstance(pod.spec.resources, tuple):
+        told = (
+            OFF
+            if state.drafts is None
+            else state.drafts.negotiate(pod, filtered.fitting, exists=state.nodes.__contains__)
+        )
+        if told.hold is not None:
+            return _told(state, pod, told.hold, told.writes)
+        filtered = replace(filtered, fitting=told.nodes)
     found = _chosen(state, asking, filtered.fitting)
     if state.charges is not None:
         found, filtered = state.charges.affordable(found, filtered, state.nodes, again=partial(_chosen, state, asking))
     if isinstance(found, Placement):
+        found = found if told is None else replace(found, writes=told.writes)
         return _within_quotas(state, found) if found.allocations else _reserve(state, found)
+    return _refused(state, asking, filtered, found, remedies)
+
+
+def _refused(
+    state: ClusterState, asking: Asking, filtered: FilterResult, found: NodePlacement, remedies: Remedies | None
+) -> PodRefusal | Postponed:
     if isinstance(found.outcome, AllocationFailed) and found.outcome.fatal_for_pod:
-        return PodRefusal(
-            pod=pod, hold=Hold(reasons=Reason.ERROR, cause=found.outcome.cause), condition=SCHEDULER_ERROR
-        )
+        hold = Hold(reasons=Reason.ERROR, cause=found.outcome.cause)
+        return PodRefusal(pod=asking.pod, hold=hold, condition=SCHEDULER_ERROR)
     return refused_by_nodes(state, asking, filtered, found.refusals, remedies)
+
+
+def _told(state: ClusterState, pod: Pod, hold: Hold, writes: tuple[ClaimWrite, ...]) -> PodRefusal:
+    """The pod waits for what the plugins of its claims answer; the next pod finds these claims as they will be."""
+    if state.drafts is not None:
+        state.drafts.assume(writes)
+    return replace(refused_outright(state, pod, hold), writes=writes)
 
 
 def _chosen(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) -> Placement | NodePlacement:

@@ -16,6 +16,7 @@ FORMS = (
     "/classic/kinds.py",
     "/classic/later.py",
     "/classic/values.py",
+    "/drafts/cdi/values.py",
     "nodeagent/plugins/protocol.py",
 )
 

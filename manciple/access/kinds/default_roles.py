@@ -63,6 +63,7 @@ AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 AUTOSCALING, CERTIFICATES, COORDINATION = "autoscaling", "certificates.k8s.io", "coordination.k8s.io"
 DISCOVERY, EVENTS, NETWORKING, POLICY = "discovery.k8s.io", "events.k8s.io", "networking.k8s.io", "policy"
 RESOURCE, SCHEDULING, STORAGE = "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io"
+CDI = "cdi.k8s.io"  # of KEP-3063's first draft
 MANCIPLE = "manciple.dev"
 
 
@@ -204,6 +205,7 @@ _PEOPLE = (
         _rule(("get",), CORE, "pods/explain"),
         _rule(("get",), RESOURCE, "resourceclaims/explain"),
         _rule(READ, SCHEDULING, "podgroups podgroups/status workloads"),
+        _rule(READ, CDI, "resourceclaims resourceclaims/status"),
         into="view",
     ),
     _role(
@@ -211,6 +213,7 @@ _PEOPLE = (
         _rule(("create",), CORE, "pods/simulate"),
         _rule(("create",), RESOURCE, "resourceclaims/simulate"),
         _rule(WRITE, SCHEDULING, "podgroups workloads"),
+        _rule(WRITE, CDI, "resourceclaims"),
         into="edit",
     ),
     _role(
@@ -310,6 +313,7 @@ _NODES = (
 
 
 CONTROLLER = "system:controller:"
+DRAFT_CLAIMS = "manciple:cdi-claims"
 POD_GROUP_STATUS, POD_GROUP_PROTECTION = "manciple:pod-group-status", "manciple:pod-group-protection"
 
 _CONTROL_PLANE = (
@@ -435,6 +439,7 @@ _CONTROL_PLANE = (
     # What upstream adds to the roles of others where pods are scheduled in groups.
     _role(POD_GROUP_STATUS, _rule(READ, SCHEDULING, "podgroups"), _rule(CHANGE, SCHEDULING, "podgroups/status")),
     _role(POD_GROUP_PROTECTION, _rule(("update", *READ), SCHEDULING, "podgroups")),
+    _role(DRAFT_CLAIMS, _rule(("create", *READ, *CHANGE), CDI, "resourceclaims resourceclaims/status resourceclasses")),
 )
 
 # All of them ----------------------------------------------------------------------------------------------------------
@@ -442,6 +447,12 @@ _CONTROL_PLANE = (
 
 #: admin, edit and view without rules: see `gathered`.
 ROLES: tuple[ClusterRole, ...] = (*_PEOPLE, *_EVERYBODY, *_NODES, *_CONTROL_PLANE)
+
+#: Who gives pods their claims and their nodes.
+_FOR_PODS = (
+    Subject(kind=USER, api_group=GROUP, name=SCHEDULER.name),
+    Subject(kind=SERVICE_ACCOUNT, name="resource-claim-controller", namespace=SYSTEM_NAMESPACE),
+)
 
 BINDINGS: tuple[ClusterRoleBinding, ...] = (
     _binding("cluster-admin", _group(MASTERS)),
@@ -459,11 +470,7 @@ BINDINGS: tuple[ClusterRoleBinding, ...] = (
     _binding("manciple:node-join", _group(BOOTSTRAPPERS), role=_NODE_CLIENT),
     _binding("manciple:node-renewal", _group(NODES), role=_SELF_NODE_CLIENT),
     _binding(SCHEDULER.name, Subject(kind=USER, api_group=GROUP, name=SCHEDULER.name)),
-    _binding(
-        POD_GROUP_STATUS,
-        Subject(kind=USER, api_group=GROUP, name=SCHEDULER.name),
-        Subject(kind=SERVICE_ACCOUNT, name="resource-claim-controller", namespace=SYSTEM_NAMESPACE),
-    ),
+    *(_binding(role, *_FOR_PODS) for role in (POD_GROUP_STATUS, DRAFT_CLAIMS)),
     _binding(
         POD_GROUP_PROTECTION,
         Subject(kind=SERVICE_ACCOUNT, name="podgroup-protection-controller", namespace=SYSTEM_NAMESPACE),

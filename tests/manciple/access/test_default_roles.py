@@ -27,8 +27,10 @@ EXPLAIN = {("pods/explain",), ("resourceclaims/explain",)}
 SIMULATE = {("pods/simulate",), ("resourceclaims/simulate",)}
 #: Upstream adds them with the gate GenericWorkload.
 GROUPS, CHANGED_GROUPS = {("podgroups", "podgroups/status", "workloads")}, {("podgroups", "workloads")}
-VIEWED = EXPLAIN | GROUPS
-EDITED = VIEWED | SIMULATE | CHANGED_GROUPS
+#: KEP-3063's first draft, beside claims of resource.k8s.io.
+DRAFT, CHANGED_DRAFT = {("resourceclaims", "resourceclaims/status")}, {("resourceclaims",)}
+VIEWED = EXPLAIN | GROUPS | DRAFT
+EDITED = VIEWED | SIMULATE | CHANGED_GROUPS | CHANGED_DRAFT
 GATHERED = {"view": VIEWED, "edit": EDITED, "admin": EDITED}
 #: Of parts that do not exist here.
 OF_OTHERS = {"system:kube-controller-manager", "system:kube-dns", "system:node-proxier", "system:volume-scheduler"}

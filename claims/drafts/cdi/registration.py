@@ -1,0 +1,87 @@
+"""The kinds of cdi.k8s.io/v1alpha1, as the API server serves them while the gate DRAClaimsDraft is on."""
+
+from __future__ import annotations
+
+from claims.drafts.cdi import rules
+from claims.drafts.cdi.values import ResourceClaim, ResourceClass, ResourcePlugin
+from inventory.kinds import gates
+from manciple.wire.registry import Column, Kind, Subresource
+from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
+
+GROUP, VERSION = "cdi.k8s.io", "v1alpha1"
+PLUGINS, CLASSES, CLAIMS = (f"{plural}.{GROUP}" for plural in ("resourceplugins", "resourceclasses", "resourceclaims"))
+
+
+def is_served() -> bool:
+    return gates.enabled(rules.GATE)
+
+
+def _users(claim: ResourceClaim, _now: float = 0) -> str:
+    limit = claim.status.user_limit
+    return f"{len(claim.status.used_by)}/{'any' if limit < 0 else limit}"
+
+
+PLUGIN = Kind(
+    group=GROUP,
+    version=VERSION,
+    kind="ResourcePlugin",
+    plural="resourceplugins",
+    singular="resourceplugin",
+    namespaced=False,
+    type=ResourcePlugin,
+    validate_create=rules.validate_plugin,
+    validate_update=rules.validate_plugin_update,
+    columns=(NAME_COLUMN, AGE_COLUMN),
+    is_served=is_served,
+    description="A resource plugin and what it can do (KEP-3063, first draft).",
+)
+
+CLASS = Kind(
+    group=GROUP,
+    version=VERSION,
+    kind="ResourceClass",
+    plural="resourceclasses",
+    singular="resourceclass",
+    namespaced=False,
+    type=ResourceClass,
+    validate_create=rules.validate_class,
+    validate_update=rules.validate_class_update,
+    columns=(
+        NAME_COLUMN,
+        Column(name="Plugin", description="Who allocates the claims of the class", cell=lambda one, _: one.plugin_name),
+        AGE_COLUMN,
+    ),
+    is_served=is_served,
+    description="A kind of resources that one plugin provides (KEP-3063, first draft).",
+)
+
+CLAIM = Kind(
+    group=GROUP,
+    version=VERSION,
+    kind="ResourceClaim",
+    plural="resourceclaims",
+    singular="resourceclaim",
+    type=ResourceClaim,
+    prepare_create=rules.create_claim,
+    prepare_update=rules.update_claim,
+    validate_create=rules.validate_claim,
+    validate_update=rules.validate_claim_update,
+    subresources={
+        "status": Subresource(
+            name="status",
+            prepare_update=rules.update_claim_status,
+            validate_update=rules.validate_claim_status_update,
+        )
+    },
+    columns=(
+        NAME_COLUMN,
+        Column(name="Phase", description="Who has to act next", cell=lambda one, _: one.status.phase),
+        Column(name="Users", description="Pods that use it, of how many may", cell=_users),
+        Column(name="Node", priority=1, cell=lambda one, _: one.status.selected_node or "<none>"),
+        AGE_COLUMN,
+    ),
+    is_served=is_served,
+    description="A resource that a plugin allocates (KEP-3063, first draft).",
+)
+
+KINDS: tuple[Kind, ...] = (PLUGIN, CLASS, CLAIM)

@@ -1,0 +1,371 @@
+"""KEP-3063, first draft (cdi.k8s.io): its user stories and its walk-through, with a plugin that speaks its protocol.
+
+Each test has the real store, scheduler and controllers; what the plugin writes goes through the rules of the API. The
+plugin keeps nothing, so it is killed between any two steps; `Draft.settle(seed)` makes the scheduler anew, too.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from claims.drafts.cdi.registration import CLAIM, CLASS
+from claims.drafts.cdi.values import ALLOCATED, NODE_LABEL, PENDING, ResourceClaim, ResourceClass
+from claims.kinds.pods import Pod
+from claims.kinds.registration import POD
+from inventory.kinds import gates
+from manciple.store.tail import latest_revision
+from manciple.wire import codec
+from manciple.wire.base import OwnerReference
+from manciple.wire.registry import Kind
+from scheduling.controllers import draft_claims, garbage
+from tests.builders import NAMESPACE, make_node
+from tests.claims.drafts.acme import FINALIZER, AcmePlugin
+from tests.scheduling.cluster import Cluster
+
+CLASS_OF_THE_STORY = """
+metadata:
+  name: acme-gpu
+pluginName: gpu.acme.com
+parameters:
+  initCommand:
+  - /usr/local/bin/acme-gpu-init
+  - --cluster
+  - my-cluster
+"""
+POD_OF_THE_STORY = """
+metadata:
+  name: device-consumer
+spec:
+  containers:
+  - name: workload
+    image: my-app
+    command: ["/bin/program"]
+    podResources: [gpu]
+    resources:
+      requests: {memory: "64Mi", cpu: "250m"}
+      limits: {memory: "128Mi", cpu: "500m"}
+  - name: monitor
+    image: my-app
+    command: ["/bin/other-program"]
+    podResources: [gpu]
+    resources:
+      requests: {memory: "32Mi", cpu: "25m"}
+      limits: {memory: "64Mi", cpu: "50m"}
+  resources:
+  - name: gpu
+    template:
+      resourceClassName: "acme-gpu"
+      parameters:
+        memory: "2Gi"
+"""
+
+
+class Draft:
+    """A cluster with nodes that support CDI, the administrator's class, and ACME's controller."""
+
+    def __init__(self, cluster: Cluster, plugin: AcmePlugin, *, supported: bool = True) -> None:
+        self.cluster, self.plugin = cluster, plugin
+        for node in sorted(plugin.memory):
+            cluster.create(make_node(node, labels={NODE_LABEL: "true"} if supported else {}))
+        self.apply(CLASS, CLASS_OF_THE_STORY)
+
+    def apply(self, kind: Kind, text: str) -> Any:
+        made = codec.decode(kind, text.encode(), content_type="application/yaml", strictness="Strict").object
+        if kind.namespaced:
+            made = replace(made, metadata=replace(made.metadata, namespace=NAMESPACE))
+        return self.cluster.create(made)
+
+    def claim_wanted(self, name: str = "shared", *, mode: str = "Delayed", memory: str = "1Gi") -> ResourceClaim:
+        spec = {"resourceClassName": "acme-gpu", "allocationMode": mode, "parameters": {"memory": memory}}
+        made: ResourceClaim = self.apply(CLAIM, json.dumps({"metadata": {"name": name}, "spec": spec}))
+        return made
+
+    def user(self, name: str, claim: str = "shared", **spec: Any) -> Pod:
+        resources = [{"name": "gpu", "resourceClaimName": claim}]
+        containers = [{"name": "c", "image": "i", "podResources": ["gpu"]}]
+        document = {"metadata": {"name": name}, "spec": {"containers": containers, "resources": resources, **spec}}
+        made: Pod = self.apply(POD, json.dumps(document))
+        return made
+
+    def claims(self) -> list[ResourceClaim]:
+        return self.cluster.all(ResourceClaim)
+
+    def claim(self, name: str = "shared") -> ResourceClaim:
+        return self.cluster.get(ResourceClaim, name)
+
+    def node_of(self, pod: str) -> str:
+        return self.cluster.pod(pod).spec.node_name
+
+    def users(self, claim: str = "shared") -> set[str]:
+        return {user.name for user in self.claim(claim).status.used_by}
+
+    # Steps --------------------------------------------------------------------------------------------------------
+
+    def plugin_step(self) -> int:
+        """One write of the plugin, if it has any to do."""
+        claims = self.claims()
+        for one in claims:
+            if (answer := self.plugin.answer(one, claims)) is not None:
+                self._write(one, answer)
+                return 1
+        return 0
+
+    def _write(self, old: ResourceClaim, new: ResourceClaim) -> None:
+        status = CLAIM.subresources["status"]
+        prepared = new if new.status == old.status else status.prepare_update(new, old)
+        problems = CLAIM.validate_update(prepared, old) if prepared is new else status.validate_update(prepared, old)
+        assert not problems, problems
+        self.cluster.update(prepared)
+
+    def settle(self, seed: int | None = None) -> None:
+        """Until nobody has anything to do; with a seed one step at a time, in any order, everybody killed after it."""
+        steps = [self.plugin_step, self.controller_step, self.scheduler_step, self.garbage_step]
+        chance = random.Random(seed)
+        idle = 0
+        while idle < 2 * len(steps):
+            if seed is not None:
+                chance.shuffle(steps)
+                self.cluster.worker = self.cluster.new_worker()
+            idle = 0 if sum(step() for step in steps) else idle + len(steps)
+
+    def controller_step(self) -> int:
+        return draft_claims.reconcile(self.cluster.now)
+
+    def scheduler_step(self) -> int:
+        """After every backoff; what it says in claims counts too, with which no pod is settled."""
+        self.cluster.later(11)
+        before = latest_revision()
+        self.cluster.worker.run()
+        return latest_revision() - before
+
+    def garbage_step(self) -> int:
+        return garbage.sweep(self.cluster.now)
+
+
+@pytest.fixture
+def gate() -> Iterator[None]:
+    with gates.using(DRAControlPlaneController=True, DRAClaimsDraft=True):
+        yield
+
+
+@pytest.fixture
+def draft(gate: None, cluster: Cluster) -> Iterator[Draft]:
+    made = Draft(cluster, AcmePlugin(memory={"node-1": 1, "node-2": 4}))
+    yield made
+    check(made)
+
+
+def check(draft: Draft) -> None:
+    """Of every claim: no user without allocation, no more users than allowed, each a pod that is there on its node."""
+    for claim in draft.claims():
+        status = claim.status
+        assert not status.used_by or status.phase == ALLOCATED
+        assert status.user_limit < 0 or len(status.used_by) <= status.user_limit
+        assert status.phase != ALLOCATED or FINALIZER in claim.metadata.finalizers
+        for user in status.used_by:
+            assert draft.cluster.pod(user.name).spec.node_name == status.attributes["node"]
+
+
+# The user stories -----------------------------------------------------------------------------------------------------
+
+
+def test_story_cluster_add_on_and_configuration_a_class_makes_the_vendors_hardware_available(draft: Draft) -> None:
+    assert draft.cluster.get(ResourceClass, "acme-gpu").parameters["initCommand"][0] == "/usr/local/bin/acme-gpu-init"
+    draft.apply(POD, POD_OF_THE_STORY)
+    draft.settle()
+    assert draft.claim("device-consumer-gpu").status.plugin_name == "gpu.acme.com"
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+def test_story_partial_gpu_allocation_the_pod_runs_where_2gi_are_free_and_it_is_deallocated_with_the_pod(
+    draft: Draft, seed: int | None
+) -> None:
+    draft.apply(POD, POD_OF_THE_STORY)
+    draft.settle(seed)
+    assert draft.node_of("device-consumer") == "node-2"
+    claim = draft.claim("device-consumer-gpu")
+    assert (claim.status.attributes["memory"], draft.users("device-consumer-gpu")) == ("2", {"device-consumer"})
+    draft.user("other", draft.claim_wanted(memory="2Gi").metadata.name)
+    draft.settle(seed)
+    assert draft.node_of("other") == "node-2", "the remaining capacity of the GPU can be used by other pods"
+    draft.cluster.delete(draft.cluster.pod("device-consumer"))
+    draft.settle(seed)
+    assert [one.metadata.name for one in draft.claims()] == ["shared"]
+
+
+# The walk-through -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize(("limit", "run"), [(1, 1), (2, 2), (-1, 3)])
+def test_a_claim_is_used_by_as_many_pods_as_its_plugin_allows_and_the_others_must_wait(
+    gate: None, cluster: Cluster, limit: int, run: int, seed: int | None
+) -> None:
+    draft = Draft(cluster, AcmePlugin(memory={"node-1": 4}, user_limit=limit))
+    draft.claim_wanted()
+    for at in range(3):
+        draft.user(f"pod-{at}")
+    draft.settle(seed)
+    running = [f"pod-{at}" for at in range(3) if draft.node_of(f"pod-{at}")]
+    assert (len(running), draft.users()) == (run, set(running))
+    check(draft)
+    for waiting in {f"pod-{at}" for at in range(3)} - set(running):
+        assert f'resourceclaim "shared" is in use: {limit} of {limit} users' in cluster.why_pending(waiting)
+    cluster.finish(running[0])
+    draft.settle(seed)
+    assert running[0] not in draft.users()
+    assert len(draft.users()) == min(3 - 1, run)
+    check(draft)
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_a_claim_that_is_deleted_while_it_is_used_stays_until_its_users_are_gone(
+    draft: Draft, seed: int | None
+) -> None:
+    draft.claim_wanted()
+    draft.user("pod")
+    draft.settle(seed)
+    draft.cluster.delete(draft.claim())
+    draft.settle(seed)
+    assert draft.claim().metadata.deletion_timestamp is not None
+    assert draft.users() == {"pod"}
+    draft.user("late")
+    draft.settle(seed)
+    assert 'resourceclaim "shared" is being deleted' in draft.cluster.why_pending("late")
+    draft.cluster.delete(draft.cluster.pod("pod"))
+    draft.settle(seed)
+    assert draft.claims() == []
+
+
+def test_an_immediate_claim_is_allocated_without_a_pod_and_decides_where_the_pod_runs(draft: Draft) -> None:
+    draft.claim_wanted(mode="Immediate", memory="3Gi")
+    draft.settle()
+    assert (draft.claim().status.phase, draft.claim().status.selected_node) == (ALLOCATED, "node-2")
+    draft.user("pod")
+    draft.settle()
+    assert draft.node_of("pod") == "node-2"
+
+
+def test_a_claim_that_the_pod_does_not_own_is_not_used_and_one_that_it_is_made_owner_of_is(draft: Draft) -> None:
+    stranger = draft.claim_wanted("device-consumer-gpu", memory="2Gi")
+    pod = draft.apply(POD, POD_OF_THE_STORY)
+    draft.settle()
+    assert "was not made for the pod" in draft.cluster.why_pending("device-consumer")
+    owner = OwnerReference(api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid)
+    current = draft.claim(stranger.metadata.name)
+    draft.cluster.update(replace(current, metadata=replace(current.metadata, owner_references=(owner,))))
+    draft.settle()
+    assert draft.node_of("device-consumer") == "node-2"
+
+
+def test_the_pod_is_blocked_until_the_unrelated_claim_is_removed(draft: Draft) -> None:
+    stranger = draft.claim_wanted("device-consumer-gpu")
+    draft.apply(POD, POD_OF_THE_STORY)
+    draft.settle()
+    draft.cluster.delete(draft.claim(stranger.metadata.name))
+    draft.settle()
+    assert draft.node_of("device-consumer") == "node-2"
+
+
+def test_pods_run_only_on_nodes_whose_label_says_that_their_runtime_takes_cdi_devices(
+    gate: None, cluster: Cluster
+) -> None:
+    draft = Draft(cluster, AcmePlugin(memory={"node-1": 4}), supported=False)
+    draft.apply(POD, POD_OF_THE_STORY)
+    draft.settle()
+    assert NODE_LABEL in cluster.why_pending("device-consumer")
+    cluster.label(cluster.node(), NODE_LABEL, "true")
+    draft.settle()
+    assert draft.node_of("device-consumer") == "node-1"
+
+
+def test_what_is_allocated_where_the_pod_cannot_run_any_more_is_allocated_elsewhere(draft: Draft) -> None:
+    draft.claim_wanted()
+    pod = draft.user("pod")
+    for _ in range(20):  # as far as the allocation, the pod not bound yet
+        if draft.claim().status.phase == ALLOCATED:
+            break
+        draft.scheduler_step()
+        draft.plugin_step()
+    assert draft.claim().status.attributes["node"] == "node-1"
+    node = draft.cluster.node("node-1")
+    draft.cluster.update(replace(node, spec=replace(node.spec, unschedulable=True)))
+    draft.settle()
+    assert draft.node_of(pod.metadata.name) == "node-2"
+    assert draft.claim().status.attributes["node"] == "node-2"
+
+
+def test_a_pod_that_somebody_else_has_bound_gets_its_claim_for_that_node(draft: Draft) -> None:
+    draft.claim_wanted()
+    draft.user("pod", nodeName="node-2")
+    draft.settle()
+    assert (draft.claim().status.attributes["node"], draft.users()) == ("node-2", {"pod"})
+
+
+def test_a_pod_waits_for_a_class_that_comes_later(draft: Draft) -> None:
+    draft.cluster.delete(draft.cluster.get(ResourceClass, "acme-gpu"))
+    draft.apply(POD, POD_OF_THE_STORY)
+    draft.settle()
+    assert 'resourceclass.cdi.k8s.io "acme-gpu" not found' in draft.cluster.why_pending("device-consumer")
+    draft.apply(CLASS, CLASS_OF_THE_STORY)
+    draft.settle()
+    assert draft.node_of("device-consumer") == "node-2"
+
+
+def test_a_resource_is_freed_although_its_class_is_gone(draft: Draft) -> None:
+    """The draft: "the ResourceClass might not be available anymore when deallocation starts"."""
+    draft.apply(POD, POD_OF_THE_STORY)
+    draft.settle()
+    draft.cluster.delete(draft.cluster.get(ResourceClass, "acme-gpu"))
+    draft.cluster.delete(draft.cluster.pod("device-consumer"))
+    draft.settle()
+    assert draft.claims() == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("steps", [1, 3, 5, 7])
+def test_a_pod_that_is_deleted_at_any_step_leaves_nothing_behind(draft: Draft, steps: int, seed: int) -> None:
+    chance = random.Random(seed)
+    draft.apply(POD, POD_OF_THE_STORY)
+    for _ in range(steps):
+        chance.choice([draft.plugin_step, draft.controller_step, draft.scheduler_step])()
+    draft.cluster.delete(draft.cluster.pod("device-consumer"))
+    draft.settle(seed)
+    assert draft.claims() == []
+
+
+def test_pods_without_the_draft_are_placed_as_ever(draft: Draft) -> None:
+    draft.apply(POD, '{"metadata":{"name":"plain"},"spec":{"containers":[{"name":"c","image":"i"}]}}')
+    draft.settle()
+    assert draft.node_of("plain")
+
+
+# The gate -------------------------------------------------------------------------------------------------------------
+
+
+def test_pods_that_run_when_the_gate_is_turned_off_keep_their_claims_and_are_told(draft: Draft) -> None:
+    draft.apply(POD, POD_OF_THE_STORY)
+    draft.settle()
+    draft.claim_wanted("late")
+    draft.user("waiting", "late")
+    with gates.using(DRAClaimsDraft=False):
+        draft.cluster.worker = draft.cluster.new_worker()
+        draft.settle()
+        assert draft.users("device-consumer-gpu") == {"device-consumer"}
+        (event,) = draft.cluster.events("FeatureGateOff")
+        assert (
+            event.regarding.name if hasattr(event, "regarding") else event.involved_object.name
+        ) == "device-consumer"
+        assert "DRAClaimsDraft is off" in draft.cluster.why_pending("waiting")
+        assert draft.claim("late").status.phase == PENDING
+        draft.settle()
+        assert len(draft.cluster.events("FeatureGateOff")) == 1
+        draft.cluster.delete(draft.cluster.pod("device-consumer"))
+        draft.settle()
+        assert [one.metadata.name for one in draft.claims()] == ["late"]
