@@ -336,6 +336,8 @@ class Agent:
             case "health" if self._health_rules is not None and not self._registration.is_gone:
                 others = (one for one in self.registry.health_sources() if one.name not in self._drivers)
                 self._health_rules.sync({one.name: one.health() for one in others})
+            case "published" if self.plugins is not None and not self._registration.is_gone:
+                self.plugins.publish(self._client, self._registration.owner())
             case "unused":
                 self.preparer.unprepare_unused()
             case "away":
@@ -371,6 +373,7 @@ class Agent:
             Key("unused"),
             *([Key("credential")] if self._renewal is not None else []),
             *([Key("health")] if self._health_rules is not None else []),
+            *([Key("published")] if self.plugins is not None else []),
             *(Key("slices", name) for name in self._drivers),
             *(Key("pod", uid) for uid in pods),
             *(Key("away", name) for name in away),

@@ -266,11 +266,12 @@ class NamedLocks:
 class Key(NamedTuple):
     """A piece of work. `name`: a pod's uid, or a driver's name; the node and the claims that nobody uses have none.
 
-    away: a driver behind a socket cannot be reached any more. credential: the node's certificate, which is renewed.
-    health: what drivers behind sockets say of their devices may have changed.
+    away: a driver behind a socket cannot be reached any more. published: what such drivers publish through the agent.
+    credential: the node's certificate, which is renewed. health: what drivers behind sockets say of their devices may
+    have changed.
     """
 
-    kind: Literal["node", "pod", "slices", "unused", "away", "credential", "health"]
+    kind: Literal["node", "pod", "slices", "unused", "away", "published", "credential", "health"]
     name: str = ""
 
 

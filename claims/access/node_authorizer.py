@@ -167,7 +167,8 @@ def _slice(node: str, wanted: Attributes) -> Decision:
         case "get" | "update" | "patch" | "delete":
             return _related(node, wanted)
         case "watch" | "list" | "deletecollection":
-            if _selects(wanted, node):
+            # In v1alpha2, whose slices have no spec, the field has another name.
+            if _selects(wanted, node, field="nodeName" if wanted.version == "v1alpha2" else "spec.nodeName"):
                 return _ALLOWED
             return Decision(False, "can only list/watch/deletecollection resourceslices with nodeName field selector")
     return Decision(
@@ -220,9 +221,9 @@ def _certificate_request(node: str, wanted: Attributes) -> Decision:
     return Decision(False, f"nodes may not {wanted.verb} podcertificaterequests")
 
 
-def _selects(wanted: Attributes, node: str) -> bool:
+def _selects(wanted: Attributes, node: str, *, field: str = "spec.nodeName") -> bool:
     """Whether no more than what is on the node is asked for."""
-    return any(one.field == "spec.nodeName" and one.equal and one.value == node for one in wanted.fields.requirements)
+    return any(one.field == field and one.equal and one.value == node for one in wanted.fields.requirements)
 
 
 _JUDGES: Mapping[tuple[str, str], Callable[[str, Attributes], Decision]] = {

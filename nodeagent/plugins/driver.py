@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -21,7 +21,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.classic.values import ResourceHandle
 from nodeagent.cdi.spec import DEVICE_NAME, KIND
 from nodeagent.checkpoint import PreparedDevice
-from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Health, Prepared
+from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Prepared
 from nodeagent.plugins.protocol import (
     Answer,
     Call,
@@ -29,146 +29,16 @@ from nodeagent.plugins.protocol import (
     Channel,
     Claim,
     Device,
-    DeviceReport,
-    HealthService,
     PreparedClaim,
     Question,
     UnpreparedClaim,
-    WatchRequest,
 )
 from nodeagent.plugins.registration import RegisteredPlugin, RegistrationRefused
 from nodeagent.plugins.services import Ask, DraService
+from nodeagent.plugins.streams import Following, HealthCache, HealthWatch, Models, ResourceWatch
 from nodeagent.podclaims import handles_for
 
-# What drivers behind sockets say of their devices' health, and for how long that holds. Source: KEP-4680, kubernetes
-# pkg/kubelet/cm/dra/healthinfo.go. A report holds for as long as it says, 30 s where it does not; then the device's
-# health is unknown until the next. A driver that is away is not forgotten at once: what it said runs out by itself.
-
 log = logging.getLogger(__name__)
-
-#: Seconds that a report holds which does not say; and after which a device that nobody reports is forgotten.
-REPORT_SECONDS: Final = 30.0
-FORGET_SECONDS: Final = 3600.0
-#: Longer messages are cut, as the kubelet does.
-LONGEST_MESSAGE: Final = 1024
-#: Seconds between attempts to follow a driver's reports.
-FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0
-
-_NAMES: Final[dict[int, Health]] = {1: "Healthy", 2: "Unhealthy"}
-
-
-class _Known(NamedTuple):
-    health: Health
-    message: str
-    seconds: float  # that the report holds
-    until: float
-
-
-class HealthCache:
-    """The devices of one driver. Thread-safe. clock: monotonic seconds."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._known: dict[tuple[str, str], _Known] = {}
-        self._looked = clock()
-
-    def report(self, devices: Sequence[DeviceReport]) -> bool:
-        """Take a report, of all devices or some; returns whether anything is different now."""
-        now = self._clock()
-        with self._lock:
-            before = self._known
-            told = {(d.device.pool_name, d.device.device_name): _known(d, now) for d in devices}
-            kept = {key: known for key, known in before.items() if now - known.until < FORGET_SECONDS}
-            self._known = {**kept, **told}
-            return any(_differs(before.get(key), known, now) for key, known in told.items())
-
-    def current(self) -> tuple[DeviceHealth, ...]:
-        now = self._clock()
-        with self._lock:
-            known = tuple(self._known.items())
-        return tuple(_device_health(key, one, now) for key, one in known)
-
-    def ran_out(self) -> bool:
-        """Whether a report has run out since this was last asked, without another one."""
-        now = self._clock()
-        with self._lock:
-            since, self._looked = self._looked, now
-            return any(since < known.until <= now and known.health != "Unknown" for known in self._known.values())
-
-
-def _known(report: DeviceReport, now: float) -> _Known:
-    given = report.health_check_timeout_seconds
-    seconds = float(given) if given > 0 else REPORT_SECONDS
-    message = report.message
-    if len(message) > LONGEST_MESSAGE:
-        message = message[: LONGEST_MESSAGE - 3] + "..."
-    return _Known(_NAMES.get(report.health, "Unknown"), message, seconds, now + seconds)
-
-
-def _differs(before: _Known | None, after: _Known, now: float) -> bool:
-    return before is None or before.until <= now or before[:3] != after[:3]
-
-
-def _device_health(key: tuple[str, str], known: _Known, now: float) -> DeviceHealth:
-    pool, device = key
-    if known.until <= now:
-        return DeviceHealth(pool=pool, device=device, health="Unknown")
-    return DeviceHealth(pool=pool, device=device, health=known.health, message=known.message)
-
-
-class HealthWatch:
-    """Follows the reports of one instance of a driver in a thread, until stopped.
-
-    services: those to try, newest first; one that the driver does not know is not asked for again. changed: called
-    when the cache would answer differently.
-    """
-
-    def __init__(
-        self, endpoint: str, services: Sequence[HealthService], cache: HealthCache, changed: Callable[[], None]
-    ) -> None:
-        self._endpoint = endpoint
-        self._services = list(services)
-        self._cache = cache
-        self._changed = changed
-        self._stopped = threading.Event()
-        self._again = threading.Event()
-
-    def start(self, channel: Channel) -> None:
-        threading.Thread(target=self._run, args=(channel,), name=f"health of {self._endpoint}", daemon=True).start()
-
-    def try_now(self) -> None:
-        """Do not wait any longer for the next attempt: the driver is back."""
-        self._again.set()
-
-    def stop(self) -> None:
-        """The channel's end ends what is being followed; this, that it is tried again."""
-        self._stopped.set()
-        self._again.set()
-
-    def _run(self, channel: Channel) -> None:
-        delay = FIRST_DELAY
-        while self._services and not self._stopped.is_set():
-            try:
-                if self._follow(channel):
-                    delay = FIRST_DELAY
-            except CallFailed as failure:
-                if failure.unimplemented:
-                    self._services.pop(0)
-                    continue
-                log.debug("health of %s: %s; trying again in %.0f s", self._endpoint, failure, delay)
-            self._again.wait(delay)
-            self._again.clear()
-            delay = min(delay * 2, LONGEST_DELAY)
-
-    def _follow(self, channel: Channel) -> bool:
-        """Until the stream ends; returns whether anything came. Raises: CallFailed."""
-        came = False
-        for report in channel.stream(self._services[0].watch, WatchRequest()):
-            came = True
-            if self._cache.report(report.devices):
-                self._changed()
-        return came
 
 
 # What a driver's answers mean to the agent; an answer that is no good becomes a failure that says why. Pure.
@@ -232,12 +102,15 @@ class Instance:
         cache: HealthCache,
         changed: Callable[[], None],
         connected: Callable[[Instance, bool], None],
+        has: Callable[[Models], None],
     ) -> None:
         self.endpoint = plugin.endpoint
         self._offered = {True: plugin.handling or plugin.service, False: plugin.service}
         self._found = dict(self._offered)
         self.connected = False
-        self.health = HealthWatch(plugin.endpoint, plugin.health, cache, changed)
+        self._following: list[Following] = [HealthWatch(plugin.endpoint, plugin.health, cache, changed)]
+        if plugin.handling is not None:
+            self._following.append(ResourceWatch(plugin.endpoint, has))
         self.channel = Channel(plugin.endpoint, partial(connected, self))
 
     def service(self, *, handles: bool) -> DraService:
@@ -255,11 +128,18 @@ class Instance:
         return service.older
 
     def start(self) -> None:
-        self.health.start(self.channel)
+        for one in self._following:
+            one.start(self.channel)
+
+    def back(self) -> None:
+        """The connection is there again."""
+        for one in self._following:
+            one.try_now()
 
     def stop(self) -> None:
         """Calls in progress fail within a second."""
-        self.health.stop()
+        for one in self._following:
+            one.stop()
         self.channel.close()
 
 
@@ -267,8 +147,8 @@ class PluginDriver:
     """A `ClaimDriver`. Thread-safe.
 
     call_seconds: how long a call may take. changed: called, from any thread, when the driver can or cannot be reached
-    any more, or its health is different. called: told of every call that was answered, or not: the driver's name, the
-    call's path, gRPC's status, seconds. clock: monotonic seconds.
+    any more, or its health or what is published for it is different. called: told of every call that was answered, or
+    not: the driver's name, the call's path, gRPC's status, seconds. clock: monotonic seconds.
     """
 
     def __init__(
@@ -289,6 +169,8 @@ class PluginDriver:
         self._instances: tuple[Instance, ...] = ()  # in the order in which they registered
         self._away_since: float | None = None
         self._cache = HealthCache(clock)
+        #: what the agent publishes for it; None where it publishes itself, or has not said anything yet
+        self.published: Models | None = None
 
     @property
     def name(self) -> str:
@@ -305,7 +187,9 @@ class PluginDriver:
         with self._lock:
             if any(instance.endpoint == plugin.endpoint for instance in self._instances):
                 raise RegistrationRefused(f"endpoint {plugin.endpoint} is registered already for driver {self._name}")
-            instance = Instance(plugin, cache=self._cache, changed=self._changed, connected=self._note)
+            instance = Instance(
+                plugin, cache=self._cache, changed=self._changed, connected=self._note, has=self._publish
+            )
             self._instances = (*self._instances, instance)
             self._note_presence()
         instance.start()
@@ -333,6 +217,10 @@ class PluginDriver:
         with self._lock:
             self._away_since = None
 
+    def _publish(self, models: Models) -> None:
+        self.published = models
+        self._changed()
+
     def _note(self, instance: Instance, connected: bool) -> None:
         with self._lock:
             if instance.connected == connected:
@@ -341,7 +229,7 @@ class PluginDriver:
             self._note_presence()
         log.info("driver %s: %s %s", self._name, "connected to" if connected else "lost", instance.endpoint)
         if connected:
-            instance.health.try_now()
+            instance.back()
         self._changed()
 
     def _note_presence(self) -> None:

@@ -16,9 +16,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from manciple.wire.base import OwnerReference
+from nodeagent.client import Client
 from nodeagent.disk import Disk
 from nodeagent.failures import StorageFailed
 from nodeagent.plugins.driver import Called, Instance, PluginDriver, ignore_calls
+from nodeagent.plugins.named_resources import publish_named
 from nodeagent.plugins.registration import RegisteredPlugin, Registrar, RegistrationRefused, find_sockets, register
 from nodeagent.prepare import DriverRegistry
 
@@ -157,6 +160,12 @@ class PluginHost:
         ran_out = [driver.name for driver in self._all() if driver.health_ran_out()]
         if ran_out:
             self._registry.announce()
+
+    def publish(self, client: Client, owner: OwnerReference) -> None:
+        """Write what drivers publish through the agent. owner: the Node. Raises: ApiFailure."""
+        for driver in self._all():
+            if driver.published is not None and driver.registered:
+                publish_named(client, driver.published, driver=driver.name, owner=owner)
 
     def expect(self, names: Iterable[str]) -> None:
         """These drivers have published on the node before; whoever is not here yet is away from now on."""

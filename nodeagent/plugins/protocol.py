@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar, cast
 
 import grpc
 
-from inventory.classic.values import StructuredResourceHandle
+from inventory.classic.values import NamedResourcesResources, StructuredResourceHandle
 from manciple.wire import protobuf
 from manciple.wire.base import Int32, Int64, Value, pb
 from manciple.wire.errors import BadRequest
@@ -129,7 +129,19 @@ class UnprepareResponse(Value):
 
 
 class Nothing(Value):
-    """NodeUnprepareResourceResponse of v1alpha2: that it came is the answer."""
+    """A message without content, such as NodeUnprepareResourceResponse of v1alpha2: that it came is the answer."""
+
+
+class ResourceModel(Value):
+    """Instances that a driver of Kubernetes 1.30 has."""
+
+    named_resources: Annotated[NamedResourcesResources | None, pb(1)] = None
+
+
+class ResourcesResponse(Value):
+    """NodeListAndWatchResourcesResponse: all that the driver has on the node."""
+
+    resources: Annotated[tuple[ResourceModel, ...], pb(1)] = ()
 
 
 class WatchRequest(Value):
@@ -192,6 +204,9 @@ NOTIFY: Final = Call(
     "/pluginregistration.Registration/NotifyRegistrationStatus", RegistrationStatus, RegistrationStatusResponse
 )
 
+#: Of Kubernetes 1.30 alone.
+LIST_RESOURCES: Final = Call("/v1alpha3.Node/NodeListAndWatchResources", Nothing, ResourcesResponse)
+
 #: Newest first.
 HEALTH_SERVICES: Final = (_health("v1"), _health("v1beta1"), _health("v1alpha1"))
 
@@ -199,7 +214,7 @@ HEALTH_SERVICES: Final = (_health("v1"), _health("v1beta1"), _health("v1alpha1")
 for _type in (
     *(InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse),
     *(Claim, ClaimsRequest, Device, PreparedClaim, PrepareResponse, UnpreparedClaim, UnprepareResponse),
-    *(HandledClaim, HandledResponse, Nothing),
+    *(HandledClaim, HandledResponse, Nothing, ResourceModel, ResourcesResponse),
     *(WatchRequest, DeviceIdentifier, DeviceReport, HealthReport),
 ):
     protobuf.decode(_type, b"")

@@ -145,6 +145,9 @@ class FakeApi(httpx.BaseTransport):
         return {"kind": "List", "metadata": {"resourceVersion": str(self.revision)}, "items": items}
 
     def _create(self, plural: str, document: Document) -> Document:
+        meta = document["metadata"]
+        if prefix := meta.get("generateName"):
+            meta.setdefault("name", f"{prefix}{self.revision}")
         address = _address(plural, document)
         if address in self._documents:
             raise Refused(409, "AlreadyExists", f'{plural} "{address[2]}" already exists')

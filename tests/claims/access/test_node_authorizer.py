@@ -85,3 +85,26 @@ def test_name_and_group_together_make_an_agent(phrase: str) -> None:
 def test_an_agent_without_a_node_may_do_nothing() -> None:
     build_cluster()
     assert authorize(agent(""), GET_CLAIM) == Decision(False, 'unknown node for user "system:node:"')
+
+
+@pytest.mark.parametrize(
+    ("version", "fields", "allowed"),
+    [
+        ("v1alpha2", "nodeName=n1,driverName=d.example.com", True),
+        ("v1alpha2", "nodeName=n2", False),
+        ("v1alpha2", "spec.nodeName=n1", False),
+        ("v1alpha3", "spec.nodeName=n1", True),
+        ("v1", "nodeName=n1", False),
+    ],
+)
+def test_slices_of_the_node_are_selected_by_the_field_that_the_version_has(
+    version: str, fields: str, allowed: bool
+) -> None:
+    wanted = Attributes(
+        verb="list",
+        group="resource.k8s.io",
+        resource="resourceslices",
+        version=version,
+        fields=parse_field_selector(fields),
+    )
+    assert authorize(agent("n1"), wanted).allowed is allowed

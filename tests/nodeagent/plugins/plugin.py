@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 
+from inventory.classic.values import NamedResourcesInstance, NamedResourcesResources
 from manciple.wire import protobuf
 from manciple.wire.base import Value
 from nodeagent.plugins.protocol import (
@@ -25,6 +26,8 @@ from nodeagent.plugins.protocol import (
     PrepareResponse,
     RegistrationStatus,
     RegistrationStatusResponse,
+    ResourceModel,
+    ResourcesResponse,
     UnpreparedClaim,
     UnprepareResponse,
 )
@@ -111,6 +114,7 @@ class Plugin:
         self.info = PluginInfo(type=kind, name=name, endpoint=str(self.endpoint), supported_versions=tuple(versions))
         self.health = health
         self.serves = serves
+        self.resources: ResourcesResponse | None = None  # what it has the agent publish; None: it knows no such call
         self.devices = Devices(cdi_dir)
         self.prepare: Callable[[Claim], PreparedClaim | None] = self.devices.prepare
         self.unprepare: Callable[[Claim], UnpreparedClaim | None] = self.devices.unprepare
@@ -251,7 +255,30 @@ class Plugin:
             )
             for name, handle in {"Prepare": prepare, "Unprepare": unprepare}.items()
         }
+        if self.resources is not None and not single:
+            methods["NodeListAndWatchResources"] = grpc.unary_stream_rpc_method_handler(
+                self._list_resources, response_serializer=protobuf.encode
+            )
         return grpc.method_handlers_generic_handler(f"{version}.Node", methods)
+
+    def _list_resources(self, _request: bytes, context: grpc.ServicerContext) -> Iterator[Value]:
+        """All that it has, whenever that is different."""
+        said: ResourcesResponse | None = None
+        while context.is_active():
+            with self.changed:
+                self.changed.wait_for(lambda: self.resources != said or not context.is_active(), 0.5)  # noqa: B023
+                now = self.resources
+            if now is not None and now != said:
+                said = now
+                yield now
+
+    def has(self, *instances: str) -> None:
+        """These alone, from now on."""
+        named = tuple(NamedResourcesInstance(name=name) for name in instances)
+        model = ResourceModel(named_resources=NamedResourcesResources(instances=named))
+        with self.changed:
+            self.resources = ResourcesResponse(resources=(model,) if instances else ())
+            self.changed.notify_all()
 
     def _asked(self, call: str, request: bytes, context: grpc.ServicerContext) -> tuple[Claim, ...]:
         asked = protobuf.decode(ClaimsRequest, request)

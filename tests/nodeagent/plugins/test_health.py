@@ -8,8 +8,8 @@ import pytest
 from msgspec import structs
 
 from nodeagent.drivers.protocol import DeviceHealth
-from nodeagent.plugins.driver import FORGET_SECONDS, HealthCache
 from nodeagent.plugins.protocol import Claim, DeviceIdentifier, DeviceReport, HealthReport, PreparedClaim
+from nodeagent.plugins.streams import FORGET_SECONDS, HealthCache
 from tests.nodeagent.machine import Clock
 from tests.nodeagent.objects import NODE
 from tests.nodeagent.plugins.conftest import PluginNode, until
