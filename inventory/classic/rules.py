@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from inventory.classic.selectors import problem_of
 from inventory.classic.values import (
     DriverRequests,
     NamedResourcesAttribute,
@@ -176,7 +177,10 @@ def _validate_model(entry: ResourceRequest | ResourceFilter, path: Path) -> Erro
 
 
 def _validate_selector(model: NamedResourcesRequest | NamedResourcesFilter, path: Path) -> Errors:
-    return [] if model.selector else [required(path)]
+    if not model.selector:
+        return [required(path)]
+    problem = problem_of(model.selector)
+    return [invalid(path, model.selector, problem)] if problem else []
 
 
 # Slices ---------------------------------------------------------------------------------------------------------------

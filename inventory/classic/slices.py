@@ -45,7 +45,7 @@ KEPT = tuple(
 def to_storage(document: Document) -> Document:
     """A slice for no node in particular is for every one."""
     node, resources = document.get(_NODE), document.get(_RESOURCES)
-    spec: Document = {"driver": document.get(_DRIVER, ""), "pool": _pool_of(document), "devices": []}
+    spec: Document = {"driver": document.get(_DRIVER, ""), "pool": _pool_of(document)}
     spec |= {_NODE: node} if node else {"allNodes": True}
     spec |= {_STORED_RESOURCES: resources} if resources is not None else {}
     rest = {name: value for name, value in document.items() if name not in _OWN}

@@ -231,7 +231,7 @@ def _field_selector(served: Served, text: str) -> FieldSelector:
         raise BadRequest(f"unable to parse fieldSelector: {error}") from error
     kind = served.kind
     own = served.conversion.selectable if served.conversion else {}
-    known = {"metadata.name", "metadata.namespace", *(own or kind.selectable(kind.type()))}
+    known = {"metadata.name", *(own or ("metadata.namespace", *kind.selectable(kind.type())))}
     for requirement in selector.requirements:
         if requirement.field not in known:
             raise BadRequest(f"field label not supported: {requirement.field}")
