@@ -61,6 +61,11 @@ HEADERS = "manciple.headers"
 readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="watch-reader")
 
 
+#: Resources whose objects define others, by whose names they are called: with the object end the watches of what it
+#: defined.
+DEFINING: set[str] = set()
+
+
 class SharedEvent:
     """An event of the log with the texts it was already shaped into; used from one event loop only."""
 
@@ -85,6 +90,8 @@ class Watcher:
         self.resource = resource
         self.owner = owner  # the name of its identity
         self.closed = False
+        #: its kind is gone: it ends when what is queued is sent
+        self.ending = False
         #: why its client may not watch any more
         self.refused: ApiError | None = None
         self._limit = limit
@@ -109,6 +116,10 @@ class Watcher:
 
     def close(self) -> None:
         self.closed = True
+        self._ready.set()
+
+    def end(self) -> None:
+        self.ending = True
         self._ready.set()
 
     async def take(self, *, seconds: float) -> list[SharedEvent]:
@@ -233,6 +244,9 @@ class Hub:
                 event = SharedEvent(record)
                 for watcher in watchers:
                     watcher.enqueue(event)
+            if record.resource in DEFINING and record.type == "DELETED":
+                for watcher in self._watchers.get(record.name, ()):
+                    watcher.end()
             self.position = record.revision
 
 

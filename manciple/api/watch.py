@@ -213,6 +213,8 @@ class _Stream:
 
     async def _catch_up(self) -> None:
         request = self._request
+        if request.served.kind.is_open and await in_reader(request.path.served) is None:
+            self._watcher.end()  # its kind went before the hub could tell this watch
         if request.wants_state:
             await self._send_state()
         elif request.start:
@@ -262,7 +264,7 @@ class _Stream:
 
     async def _follow(self) -> None:
         next_bookmark = time.monotonic() + BOOKMARK_INTERVAL
-        while not self._watcher.closed and (now := time.monotonic()) < self._ends:
+        while not self._is_over() and (now := time.monotonic()) < self._ends:
             events = await self._watcher.take(seconds=min(self._ends, next_bookmark) - now)
             fresh = [event for event in events if event.record.revision > self._sent]
             await self._write(self._frames(fresh))
@@ -273,6 +275,9 @@ class _Stream:
                 await self._send_bookmark()
         if self._watcher.refused is not None:
             raise self._watcher.refused
+
+    def _is_over(self) -> bool:
+        return self._watcher.closed or (self._watcher.ending and not self._watcher.waiting)
 
     async def _send_bookmark(self) -> None:
         if not self._request.options.allow_watch_bookmarks or self._watcher.waiting:

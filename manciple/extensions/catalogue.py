@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from manciple.api import first_stage
 from manciple.api.answers import unknown_path
 from manciple.api.reviews import REVIEWS
+from manciple.api.streams import DEFINING
 from manciple.extensions.definitions import ESTABLISHED, RESOURCE, CustomResourceDefinition
 from manciple.extensions.formats import is_known
 from manciple.extensions.naming import NamesTaken, settled
@@ -145,6 +146,7 @@ DEFINITIONS = PolicyCache[dict[str, CustomResourceDefinition]](RESOURCE, _by_nam
 
 def register() -> None:
     registry.extend(added)
+    DEFINING.add(RESOURCE)
     hooks.register_rule(check_definition, operations={"CREATE"})
     first_stage.register_check(warn_of_formats, resources={RESOURCE})
     first_stage.register_check(warn_of_finalizers)

@@ -6,6 +6,7 @@ import base64
 import logging
 import ssl
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,10 @@ class Api:
 
     def listed(self, path: str, **params: str) -> list[Document]:
         return list(self._answer(self._http.get(path, params=params))["items"])
+
+    def stream(self, path: str, **params: str) -> AbstractContextManager[httpx.Response]:
+        """An answer that comes bit by bit, as long as it takes."""
+        return self._http.stream("GET", path, params=params, timeout=None)
 
     def refused(self, method: str, path: str, body: Document) -> Document:
         """The Status of a request that must not succeed."""
