@@ -290,9 +290,15 @@ def _make(writer: Writer, pod: Pod, entry: PodResourceClaim, verdicts: Verdicts)
     name = entry.resource_claim_template_name or ""
     template = cast("ResourceClaimTemplate | None", writer.get(kind(TEMPLATES), pod.metadata.namespace, name))
     if template is None:
-        raise NotFound(f'resource claim template "{name}": {NotFound.of(TEMPLATES, name).message}')
+        raise template_missing(name)
     verdicts.demand(pod, entry, template)
     return create(writer, claim_for(pod, entry, template))
+
+
+def template_missing(name: str) -> NotFound:
+    """In the words of an informer, which names the kind of one object."""
+    missing = NotFound.of(TEMPLATES.replace("templates.", "template.", 1), name)
+    return NotFound(f'resource claim template "{name}": {missing.message}')
 
 
 def create(writer: Writer, wanted: ResourceClaim) -> str:

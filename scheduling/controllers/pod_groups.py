@@ -39,7 +39,7 @@ from manciple.store.hooks import Write
 from manciple.store.objects import Writer, decoded
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject
-from manciple.wire.errors import ApiError, NotFound
+from manciple.wire.errors import ApiError
 from manciple.wire.identity import controller
 from scheduling import event_recorder
 from scheduling.controllers import claims
@@ -183,7 +183,7 @@ def _claim_for(writer: Writer, group: PodGroup, entry: PodGroupResourceClaim) ->
     name = entry.resource_claim_template_name or ""
     template = writer.get(kind(TEMPLATES), group.metadata.namespace, name)
     if not isinstance(template, ResourceClaimTemplate):
-        raise NotFound(f'resource claim template "{name}": {NotFound.of(TEMPLATES, name).message}')
+        raise claims.template_missing(name)
     return claims.create(writer, claim_for(group, entry, template))
 
 

@@ -72,7 +72,7 @@ def test_a_pod_without_its_claims_enters_the_queue_when_they_are_made(cluster: C
     assert names_of(Reason(cluster.queued("web").held_by)) == ("claim-missing",)
     assert [event.message for event in cluster.events("FailedResourceClaimCreation")] == [
         'PodResourceClaim gpu: resource claim template "one-gpu": '
-        'resourceclaimtemplates.resource.k8s.io "one-gpu" not found'
+        'resourceclaimtemplate.resource.k8s.io "one-gpu" not found'
     ]
 
     cluster.create(make_template("one-gpu"))
