@@ -153,6 +153,11 @@ class Scene:
         }
         self.api.put("podschedulingcontexts", document)
 
+    def write_status(self, name: str, **members: Any) -> None:
+        """Of a claim, as the scheduler does, or the controller of claims."""
+        claim = self.found(name)
+        self.api.put("resourceclaims", {**claim, "status": {**claim["status"], **members}})
+
     # What became of it.
 
     def eventually(self, condition: Callable[[], Any]) -> None:

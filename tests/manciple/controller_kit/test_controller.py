@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import httpx
 import pytest
 
 from manciple.controller_kit.contexts import MOST_NODES
-from tests.manciple.controller_kit.conftest import FINALIZER, NAME, SECONDS, V1ALPHA3, Scene
+from tests.manciple.controller_kit.conftest import FINALIZER, NAME, SECONDS, Scene
 from tests.nodeagent.fake_api import Refused
 
 GIVEN = ("allocation", "driverName")
@@ -167,15 +166,9 @@ def allocated(scene: Scene, name: str = "c") -> None:
     scene.api.delete("podschedulingcontexts", "p")
 
 
-def write_status(scene: Scene, name: str, **members: Any) -> None:
-    """As the scheduler does, or the controller of claims."""
-    claim = scene.found(name)
-    scene.api.put("resourceclaims", {**claim, "status": {**claim["status"], **members}})
-
-
 def test_deallocation_that_is_requested_clears_allocation_and_request_and_then_the_finalizer(scene: Scene) -> None:
     allocated(scene)
-    write_status(scene, "c", reservedFor=[], deallocationRequested=True)
+    scene.write_status("c", reservedFor=[], deallocationRequested=True)
     scene.eventually(lambda: not scene.found("c")["metadata"].get("finalizers"))
     assert scene.states("c")[-3:] == [
         ("MODIFIED", (FINALIZER,), ("allocation", "deallocationRequested", "driverName", "reservedFor")),
@@ -192,7 +185,7 @@ def test_claim_that_was_given_up_is_not_given_again_before_the_scheduler_says_wh
     scene.context("p", "n1", selected="n1")
     scene.allocates("c")
     scene.tells("p", {"c": []})
-    write_status(scene, "c", reservedFor=[], deallocationRequested=True)
+    scene.write_status("c", reservedFor=[], deallocationRequested=True)
     scene.claim("mark", mode="Immediate")
     scene.allocates("mark")
     scene.eventually(lambda: not scene.found("c")["metadata"].get("finalizers"))
@@ -211,7 +204,7 @@ def test_deleted_claim_is_deallocated_and_goes_once_nobody_uses_it(scene: Scene)
     scene.allocates("mark")
     assert not scene.driver.count("deallocate")  # in use: nothing may be done for it now
 
-    write_status(scene, "c", reservedFor=[])
+    scene.write_status("c", reservedFor=[])
     scene.eventually(lambda: scene.api.find("resourceclaims", "c") is None)
     assert scene.driver.count("deallocate") == 1
     assert scene.states("c")[-2:] == [("MODIFIED", (FINALIZER,), ()), ("DELETED", (), ())]
@@ -276,6 +269,21 @@ def test_claim_that_the_driver_refuses_is_tried_again_and_the_others_are_kept(sc
     scene.allocates("b")
 
 
+def test_allocated_claim_must_not_be_reallocated_when_another_node_is_selected(scene: Scene) -> None:
+    """That is for the scheduler to ask for, by deallocationRequested."""
+    scene.claim("c")
+    scene.pod("p", "c")
+    scene.start()
+    scene.context("p", "n1", "n2", selected="n1")
+    scene.allocates("c")
+    before = scene.found("c")
+    scene.context("p", "n1", "n2", selected="n2")
+    scene.claim("mark", mode="Immediate")
+    scene.allocates("mark")
+    assert scene.found("c") == before
+    assert scene.driver.calls.count(("allocate", (("c",), "n2"))) == 0
+
+
 def test_failed_allocation_is_followed_by_a_new_answer_about_nodes(scene: Scene) -> None:
     scene.claim("c")
     scene.pod("p", "c")
@@ -299,7 +307,7 @@ def test_driver_that_raises_is_asked_again(scene: Scene, method: str) -> None:
     scene.start()
     scene.context("p", "n1", selected="n1")
     scene.allocates("c")
-    write_status(scene, "c", reservedFor=[])
+    scene.write_status("c", reservedFor=[])
     scene.api.delete("resourceclaims", "c")
     scene.eventually(lambda: scene.api.find("resourceclaims", "c") is None)
     assert any("the fuse blew" in message for _, _, message in scene.complaints())
@@ -405,41 +413,6 @@ def test_reservation_can_be_left_to_the_scheduler(scene: Scene) -> None:
     scene.context("p", "n1", selected="n1")
     scene.allocates("c")
     assert "reservedFor" not in scene.found("c")["status"]
-
-
-def test_claim_of_the_later_form_names_its_controller_and_gets_devices(scene: Scene) -> None:
-    scene.api.put(
-        "deviceclasses", {"apiVersion": V1ALPHA3, "kind": "DeviceClass", "metadata": {"name": "lamp"}, "spec": {}}
-    )
-    spec: dict[str, Any] = {"controllerName": NAME, "devices": {"requests": [{"name": "r", "deviceClassName": "lamp"}]}}
-    scene.claim("c", apiVersion=V1ALPHA3, spec=spec)
-    scene.claim("other", apiVersion=V1ALPHA3, spec={**spec, "controllerName": "other.example.com"})
-    scene.pod("p", "c", "other")
-    scene.start()
-    scene.context("p", "n1", selected="n1")
-    scene.allocates("c")
-    scene.tells("p", {"c": []})
-    status = scene.found("c")["status"]
-    assert status["allocation"]["controllerName"] == NAME
-    assert "nodeSelector" in status["allocation"]
-    assert not scene.is_allocated("other")
-
-    write_status(scene, "c", reservedFor=[], deallocationRequested=True)
-    scene.eventually(lambda: not scene.found("c")["metadata"].get("finalizers"))
-    assert scene.driver.held == set()
-
-
-def test_class_that_a_claim_of_the_later_form_names_must_exist(scene: Scene) -> None:
-    spec: dict[str, Any] = {"controllerName": NAME, "devices": {"requests": [{"name": "r", "deviceClassName": "lamp"}]}}
-    scene.claim("c", apiVersion=V1ALPHA3, spec=spec)
-    scene.pod("p", "c")
-    scene.start()
-    scene.context("p", "n1", selected="n1")
-    scene.complains("ResourceClaim", "c", "class lamp does not exist")
-    scene.api.put(
-        "deviceclasses", {"apiVersion": V1ALPHA3, "kind": "DeviceClass", "metadata": {"name": "lamp"}, "spec": {}}
-    )
-    scene.allocates("c")
 
 
 def test_clean_stop_waits_for_the_driver_and_what_it_gave_is_written(scene: Scene) -> None:
