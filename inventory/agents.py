@@ -101,7 +101,7 @@ async def ask(
     endless: the answer may go on for ever, with long pauses. trusting: whoever answers is believed.
     Raises: ApiError in words for the person who asked; AnswerTooLong, from the pieces.
     """
-    import httpx  # noqa: PLC0415 - 8 MiB for who asks nobody outside
+    import httpx  # noqa: PLC0415 - takes 8 MiB; few processes need it
 
     if not trusting and not agent.fingerprint:
         raise ApiError(
@@ -169,7 +169,7 @@ async def _bounded(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _sent(client: httpx.AsyncClient, request: httpx.Request, agent: AgentAddress, url: str) -> httpx.Response:
-    import httpx  # noqa: PLC0415 - 8 MiB for who asks nobody outside
+    import httpx  # noqa: PLC0415 - takes 8 MiB; few processes need it
 
     try:
         return await client.send(request, stream=True)

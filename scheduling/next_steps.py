@@ -205,10 +205,6 @@ def _plugin(one: OfNode) -> str:
     return one.plugin if isinstance(one, NodeRefusal) else ""
 
 
-#: For a taint that a driver put there.
-_UNTAINT = "have the taint removed: its driver put it there"
-
-
 def _next_of_few(cause: TooFew) -> str:
     found = ""
     if cause.worst_pool is not None:

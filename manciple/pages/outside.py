@@ -57,7 +57,7 @@ def told_to_the_person(view: Callable[[HttpRequest], HttpResponse]) -> Callable[
 
     @wraps(view)
     def answer(request: HttpRequest) -> HttpResponse:
-        import httpx  # noqa: PLC0415 - 8 MiB for who asks nobody outside
+        import httpx  # noqa: PLC0415 - takes 8 MiB; few processes need it
 
         try:
             return view(request)
@@ -142,7 +142,7 @@ def _return_address(request: HttpRequest) -> str:
 
 def _exchanged(request: HttpRequest, provider: OidcProvider, verifier: str) -> str:
     """The ID token for the code of this request. Raises: ProviderAway, httpx.HTTPError, TokenRefused."""
-    import httpx  # noqa: PLC0415 - 8 MiB for who asks nobody outside
+    import httpx  # noqa: PLC0415 - takes 8 MiB; few processes need it
 
     _, address = provider.endpoints()
     body = prepare_token_request(

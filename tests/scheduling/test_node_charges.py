@@ -173,13 +173,18 @@ def test_what_a_pod_says_that_it_takes_in_all_must_do_for_its_devices(cluster: C
     assert "pod level request for cpu is insufficient" in cluster.why_pending("web")
 
 
-def test_who_is_more_important_gets_cpus_of_pods_that_go(cluster: Cluster) -> None:
-    """The victims make room for what the devices take, too."""
+def small_holds_cpus(cluster: Cluster) -> None:
+    """Pod small leaves too few of the node's cpus for the devices of more important pods to come."""
     cluster.create(make_class())
     publish(cluster, cpus(amount="6"))
     cluster.create(make_pod("small", containers=(container(cpu="4", claim=""),)))
     cluster.settle()
     cluster.create(make_priority())
+
+
+def test_who_is_more_important_gets_cpus_of_pods_that_go(cluster: Cluster) -> None:
+    """The victims make room for what the devices take, too."""
+    small_holds_cpus(cluster)
     cluster.create(make_claim("big"))
     cluster.create(make_pod("big", claims={"gpu": "big"}, containers=(container(),), priority_class_name="high"))
     cluster.settle()
@@ -191,11 +196,7 @@ def test_who_is_more_important_gets_cpus_of_pods_that_go(cluster: Cluster) -> No
 
 def test_the_room_that_is_made_is_kept_with_what_the_devices_take(cluster: Cluster) -> None:
     """Also by a worker that starts meanwhile. Who comes while the victim is on its way out does not get it."""
-    cluster.create(make_class())
-    publish(cluster, cpus(amount="6"))
-    cluster.create(make_pod("small", containers=(container(cpu="4", claim=""),)))
-    cluster.settle()
-    cluster.create(make_priority())
+    small_holds_cpus(cluster)
     cluster.create(make_claim("big"))
     cluster.create(make_pod("big", claims={"gpu": "big"}, containers=(container(),), priority_class_name="high"))
     cluster.settle()
@@ -211,11 +212,7 @@ def test_the_room_that_is_made_is_kept_with_what_the_devices_take(cluster: Clust
 
 
 def test_room_is_made_for_devices_that_a_claim_has_already(cluster: Cluster) -> None:
-    cluster.create(make_class())
-    publish(cluster, cpus(amount="6"))
-    cluster.create(make_pod("small", containers=(container(cpu="4", claim=""),)))
-    cluster.settle()
-    cluster.create(make_priority())
+    small_holds_cpus(cluster)
     cluster.create_allocated(make_claim("big"), make_allocation(make_result("cpus"), node="node-1"))
     cluster.create(make_pod("big", claims={"gpu": "big"}, containers=(container(),), priority_class_name="high"))
     cluster.settle()

@@ -157,7 +157,7 @@ class OidcProvider:
         return told is not None and self._clock() - told.at < KEPT and told.at > older_than
 
     def _try_to_ask(self) -> None:
-        import httpx  # noqa: PLC0415 - 8 MiB for who asks nobody outside
+        import httpx  # noqa: PLC0415 - takes 8 MiB; few processes need it
 
         try:
             self._told, self._failure = self._ask(self._asked), ""
@@ -179,7 +179,7 @@ class OidcProvider:
 
     def client(self) -> httpx.Client:
         """For questions to the provider; whom it redirects to is not asked."""
-        import httpx  # noqa: PLC0415 - 8 MiB for who asks nobody outside
+        import httpx  # noqa: PLC0415 - takes 8 MiB; few processes need it
 
         trust = ssl.create_default_context(cafile=self.options.ca_file or None)
         return httpx.Client(verify=trust, timeout=TIMEOUT, follow_redirects=False)

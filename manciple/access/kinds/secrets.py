@@ -40,7 +40,6 @@ OPAQUE = "Opaque"
 SERVICE_ACCOUNT_TOKEN = "kubernetes.io/service-account-token"  # noqa: S105 - the name of a type
 #: On a Secret of that type: whose token it is to hold.
 SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
-SERVICE_ACCOUNT_UID = "kubernetes.io/service-account.uid"
 
 #: Types whose one value is a JSON object, and its key.
 _DOCUMENTS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}

@@ -7,7 +7,7 @@ namespaces that a person does not see, they say that there are some.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from django.contrib.auth.decorators import login_required
@@ -19,7 +19,7 @@ from claims.devices.cache import read_devices
 from claims.devices.cards import Unit
 from claims.devices.holdings import Holder, Other, level_of
 from claims.devices.pools import DeviceSnapshot
-from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, attribute_text, is_unhealthy, nanos
+from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, Keyed, attribute_text, is_unhealthy, nanos
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from inventory.kinds.devices import DeviceTaint
@@ -117,10 +117,10 @@ class NeighbourStrip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DevicePanel:
+class DevicePanel(Keyed):
     """One device, as far as one person may know of it. candidate: None where nobody publishes it."""
 
-    key: DeviceKey
+    key: DeviceKey = field()  # without it, the property that it stands for would count as its default
     node: str
     candidate: CandidateDevice | None
     state: DeviceState
@@ -140,22 +140,6 @@ class DevicePanel:
     attributes: Sequence[tuple[str, list[tuple[str, str]]]] = ()
     #: an expression that chooses such devices
     selector: str = ""
-
-    @property
-    def at(self) -> str:
-        return "/".join(self.key)
-
-    @property
-    def driver(self) -> str:
-        return self.key[0]
-
-    @property
-    def pool(self) -> str:
-        return self.key[1]
-
-    @property
-    def name(self) -> str:
-        return self.key[2]
 
     @property
     def topic(self) -> str:
