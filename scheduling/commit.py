@@ -35,7 +35,7 @@ from scheduling import event_recorder, messages, pod_claims, queue, special_clai
 from scheduling.attempts import binding_ended
 from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause, Hold, Interrupted
-from scheduling.controllers.reservations import FINALIZER, STRUCTURED_FINALIZER, deallocated
+from scheduling.controllers.reservations import deallocated
 from scheduling.coordination import looked_after
 from scheduling.draft_claims import ClaimWrite
 from scheduling.event_recorder import EventNote
@@ -51,6 +51,7 @@ from scheduling.plans import (
     PodRefusal,
     Postponed,
     StillBinding,
+    allocated,
     charged_as,
     disrupted,
     nominated,
@@ -169,22 +170,9 @@ def _others(decisions: Sequence[Decision]) -> Iterator[Key]:
                 yield victim.namespace, victim.name
 
 
-def allocated(claim: ResourceClaim, allocation: AllocationResult, now: datetime) -> ResourceClaim:
-    """`claim`, as it is now, with what it is given and its finalizer. Raises: Conflict where it has something."""
-    if claim.status.allocation is not None:
-        raise Conflict.of(CLAIMS, claim.metadata.name, "the claim was allocated elsewhere in the meantime")
-    finalizers = tuple(dict.fromkeys((*claim.metadata.finalizers, *_finalizers(allocation))))
-    if settings.FEATURE_GATES.get("DRADeviceBindingConditions", True):
-        allocation = structs.replace(allocation, allocation_timestamp=timestamp(now))
-    return structs.replace(
-        claim,
-        metadata=structs.replace(claim.metadata, finalizers=finalizers),
-        status=structs.replace(claim.status, allocation=allocation),
-    )
-
-
-def _finalizers(allocation: AllocationResult) -> tuple[str, ...]:
-    return (FINALIZER, STRUCTURED_FINALIZER) if allocation.resource_handles else (FINALIZER,)
+def allocation_time(now: datetime) -> str | None:
+    """What allocations say of when they were made."""
+    return timestamp(now) if settings.FEATURE_GATES.get("DRADeviceBindingConditions", True) else None
 
 
 class _Batch:
@@ -332,7 +320,7 @@ class _Batch:
         return special_claims.make(self._writer, claim, placement.reserved(self._allocated(claim, allocation)))
 
     def _allocated(self, claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
-        return allocated(claim, allocation, self._now)
+        return allocated(claim, allocation, allocation_time(self._now))
 
     def _write_drafts(self, writes: Iterable[ClaimWrite]) -> None:
         """Raises: Conflict where a claim has changed since that was decided, NotFound where it is gone."""

@@ -16,6 +16,7 @@ from claims.kinds.pod_groups import CLAIMS_GATE, SCHEDULED, PodGroup, consumer_o
 from claims.kinds.pod_groups import condition_of as condition_of_group
 from claims.kinds.pods import Pod, PodCondition
 from claims.kinds.resource_claims import (
+    DELETE_PROTECTION,
     AllocationResult,
     DeviceRequestAllocationResult,
     ResourceClaim,
@@ -24,13 +25,15 @@ from claims.kinds.resource_claims import (
 from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
 from manciple.wire.base import Condition
+from manciple.wire.errors import Conflict
 from scheduling.causes import GroupDoesNotFit, Hold, Reason
 from scheduling.draft_claims import ClaimWrite
 from scheduling.extended_resources import IN_MEMORY, SpecialClaim
 from scheduling.hints import group_key
 from scheduling.messages import message
 from scheduling.places import PlannedEviction
-from scheduling.pod_claims import consumer, is_reserved_for, references
+from scheduling.pod_claims import STRUCTURED_FINALIZER, consumer, is_reserved_for, references
+from scheduling.resources import CLAIMS
 
 #: The condition, and the reasons that it names.
 POD_SCHEDULED = "PodScheduled"
@@ -237,6 +240,23 @@ def stale(placement: Placement, drift: Drift, counting: Collection[tuple[str, st
 def _results(allocations: Iterable[AllocationResult]) -> Iterator[DeviceRequestAllocationResult]:
     for allocation in allocations:
         yield from allocation.devices.results
+
+
+def allocated(claim: ResourceClaim, allocation: AllocationResult, at: str | None) -> ResourceClaim:
+    """`claim`, as it is now, with what it is given and its finalizer. Raises: Conflict where it has something."""
+    if claim.status.allocation is not None:
+        raise Conflict.of(CLAIMS, claim.metadata.name, "the claim was allocated elsewhere in the meantime")
+    finalizers, driver = {DELETE_PROTECTION: None}, ""
+    if allocation.resource_handles:  # by structured parameters
+        finalizers[STRUCTURED_FINALIZER], driver = None, allocation.resource_handles[0].driver_name
+    if at is not None:
+        allocation = structs.replace(allocation, allocation_timestamp=at)
+    protected = tuple(dict.fromkeys((*claim.metadata.finalizers, *finalizers)))
+    return structs.replace(
+        claim,
+        metadata=structs.replace(claim.metadata, finalizers=protected),
+        status=structs.replace(claim.status, allocation=allocation, driver_name=driver),
+    )
 
 
 # The PodScheduled condition ------------------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ from scheduling.messages import SCHEDULER_NAME
 #: resourceapi.ResourceClaimReservedForMaxSize
 MOST_RESERVATIONS = 256
 
+#: Beside the delete protection, of a claim with structured parameters (KEP-4381, first draft).
+STRUCTURED_FINALIZER = "structured.dra.k8s.io/delete-protection"
 #: The allocation mode of a claim of a ResourceClass that is not given up.
 IMMEDIATE = "Immediate"
 

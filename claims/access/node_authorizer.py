@@ -167,8 +167,9 @@ def _slice(node: str, wanted: Attributes) -> Decision:
         case "get" | "update" | "patch" | "delete":
             return _related(node, wanted)
         case "watch" | "list" | "deletecollection":
-            # In v1alpha2, whose slices have no spec, the field has another name.
-            if _selects(wanted, node, field="nodeName" if wanted.version == "v1alpha2" else "spec.nodeName"):
+            # In v1alpha2, whose ResourceSlices have no spec, the field has another name.
+            is_bare = (wanted.version, wanted.resource) == ("v1alpha2", "resourceslices")
+            if _selects(wanted, node, field="nodeName" if is_bare else "spec.nodeName"):
                 return _ALLOWED
             return Decision(False, "can only list/watch/deletecollection resourceslices with nodeName field selector")
     return Decision(

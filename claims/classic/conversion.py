@@ -69,8 +69,15 @@ def _status_to_storage(status: Any) -> Any:
     if not isinstance(allocation, dict):
         return stored
     allocation = _renamed(allocation, ALLOCATION_NAMES)
+    if _is_structured(allocation):
+        return stored | {"allocation": allocation}  # the scheduler allocated, and gives it up; the driver is only named
     driver = stored.pop("~driverName", None)
     return stored | {"allocation": allocation | ({"~controllerName": driver} if driver else {})}
+
+
+def _is_structured(allocation: Document) -> bool:
+    handles = allocation.get("~resourceHandles")
+    return isinstance(handles, list) and any(isinstance(one, dict) and one.get("structuredData") for one in handles)
 
 
 def _status_from_storage(status: Any) -> Any:
@@ -80,10 +87,9 @@ def _status_from_storage(status: Any) -> Any:
     allocation = status.get("allocation")
     if not isinstance(allocation, dict):
         return shown
-    driver = allocation.get("~controllerName")
-    named = {"driverName": driver} if driver else {}
-    shown.pop("driverName", None)
-    return named | shown | {"allocation": _chosen(allocation, ALLOCATION_NAMES)}
+    named, driver = shown.pop("driverName", None), allocation.get("~controllerName")
+    told = named if _is_structured(allocation) else driver
+    return ({"driverName": told} if told else {}) | shown | {"allocation": _chosen(allocation, ALLOCATION_NAMES)}
 
 
 def _renamed(document: Any, names: Mapping[str, str]) -> Any:

@@ -41,6 +41,7 @@ from nodeagent.drivers.protocol import (
     DeviceMetadata,
     Driver,
     Failed,
+    HandlingDriver,
     Pool,
     Prepared,
 )
@@ -236,6 +237,10 @@ class TellingDriver:
     @property
     def name(self) -> str:
         return self._driver.name
+
+    @property
+    def wants_handles(self) -> bool:
+        return isinstance(self._driver, HandlingDriver) and self._driver.wants_handles
 
     def pools(self) -> Sequence[Pool]:
         return self._driver.pools()

@@ -18,25 +18,25 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.drafts.structured.registration import GATE
 from inventory.kinds import gates
 from manciple.store import objects
-from manciple.store.objects import to_read
-from manciple.wire.errors import ApiError, Conflict
+from manciple.store.objects import Writer, to_read
+from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder, messages
 from scheduling.allocator import Allocated, Unallocatable, overall, place
 from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause, NoNodeFits
-from scheduling.commit import allocated
+from scheduling.commit import allocation_time
 from scheduling.controllers import scheduler
 from scheduling.controllers.declaration import ADDED, MODIFIED, Controller, Queue
 from scheduling.event_recorder import EventNote
-from scheduling.plans import Placement, stale
+from scheduling.plans import Placement, allocated, stale
 from scheduling.preemption import given_to
 from scheduling.resources import CLAIM_PARAMETERS, CLAIMS, CLASS_PARAMETERS, EVENTS, NODE_SLICES, RESOURCE_CLASSES, kind
 
 #: Claims in one turn, so that pods do not wait for long.
 MOST = 100
-#: claim uid -> what was told of it last
-_told: dict[str, str] = {}
+#: claim uid -> (when it was looked at last, what was told of it then)
+_looked: dict[str, tuple[datetime, str]] = {}
 
 
 def reconcile(now: datetime) -> int:
@@ -45,34 +45,49 @@ def reconcile(now: datetime) -> int:
 
 
 def allocate(state: ClusterState, now: datetime) -> int:
-    """The same on a state that is the caller's."""
-    waiting = state.waiting_for_nobody()[:MOST]
-    return sum(_commit(state, claim, now) for claim in waiting)
+    """The same on a state that is the caller's. Those come first that were not looked at for longest."""
+    waiting = {claim.metadata.uid: claim for claim in state.waiting_for_nobody()}
+    for uid in _looked.keys() - waiting.keys():
+        del _looked[uid]
+    fresh = [uid for uid in waiting if uid not in _looked]
+    others = sorted(waiting.keys() & _looked.keys(), key=lambda uid: _looked[uid][0])
+    return sum(_allocate(state, waiting[uid], now) for uid in (*fresh, *others)[:MOST])
 
 
-def _commit(state: ClusterState, claim: ResourceClaim, now: datetime) -> bool:
+def _allocate(state: ClusterState, claim: ResourceClaim, now: datetime) -> bool:
     """claim: as the allocator reads it."""
     state.begin()
     found = _decide(state, claim)
+    told = "" if isinstance(found, Placement) else messages.message(found)
+    _, before = _looked.get(claim.metadata.uid, (now, ""))
+    _looked[claim.metadata.uid] = (now, told)
+    if not isinstance(found, Placement) and told == before:
+        return False
     try:
         with objects.writing(identity=SCHEDULER, reads=to_read((kind(CLAIMS), [claim.key]))) as writer:
             state.advance()
-            current = cast("ResourceClaim | None", writer.get(kind(CLAIMS), *claim.key))
-            if current is None or current.metadata.uid != claim.metadata.uid or current.status.allocation is not None:
-                return False
-            if isinstance(found, Placement):
-                if why := stale(found, state.drift, state.counting_pools):
-                    raise Conflict.of(CLAIMS, claim.metadata.name, why)
-                writer.update(kind(CLAIMS), allocated(current, found.allocations[claim.metadata.uid], now))
-            elif _told.get(claim.metadata.uid) != (told := messages.message(found)):
-                _told[claim.metadata.uid] = told
-                note = _note(current, found)
-                writer.load(kind(EVENTS), [event_recorder.key_of(note)])
-                event_recorder.record(writer, note, now=now)
+            _write(writer, state, claim, found, now)
     except ApiError:
         return False  # what was decided does not hold any more, or a quota is used up: the next turn sees what is then
     state.absorb(writer.written)
     return isinstance(found, Placement)
+
+
+def _write(
+    writer: Writer, state: ClusterState, claim: ResourceClaim, found: Placement | AnyCause, now: datetime
+) -> None:
+    """Raises: ApiError where it does not hold any more."""
+    current = cast("ResourceClaim | None", writer.get(kind(CLAIMS), *claim.key))
+    if current is None or current.metadata.uid != claim.metadata.uid:
+        raise NotFound.of(CLAIMS, claim.metadata.name)
+    if not isinstance(found, Placement):
+        note = _note(current, found)
+        writer.load(kind(EVENTS), [event_recorder.key_of(note)])
+        event_recorder.record(writer, note, now=now)
+        return
+    if why := stale(found, state.drift, state.counting_pools):
+        raise Conflict.of(CLAIMS, claim.metadata.name, why)
+    writer.update(kind(CLAIMS), allocated(current, found.allocations[claim.metadata.uid], allocation_time(now)))
 
 
 def _decide(state: ClusterState, claim: ResourceClaim) -> Placement | AnyCause:

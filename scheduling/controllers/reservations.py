@@ -42,12 +42,10 @@ from manciple.wire.validation import ORPHAN_FINALIZER
 from scheduling.controllers.declaration import DELETED, DELETING, FINISHED, Controller, Queue, batches
 from scheduling.coordination import CursorFollower
 from scheduling.hints import FINISHED_PHASES
-from scheduling.pod_claims import claim_names, controller_of, is_done, stays_allocated
+from scheduling.pod_claims import STRUCTURED_FINALIZER, claim_names, controller_of, is_done, stays_allocated
 from scheduling.resources import CLAIMS, PODS, Key, kind
 
 FINALIZER = DELETE_PROTECTION
-#: Beside it, of a claim with structured parameters (KEP-4381, first draft).
-STRUCTURED_FINALIZER = "structured.dra.k8s.io/delete-protection"
 
 #: name, in the claim's namespace -> the pod
 FindPod = Callable[[str], Pod | None]

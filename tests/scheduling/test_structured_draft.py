@@ -213,6 +213,7 @@ def test_the_result_has_the_form_of_the_draft(draft: DraftCluster) -> None:
     documents = example()
     draft.apply(node(), *documents.values())
     allocation = draft.claim()["status"]["allocation"]
+    assert draft.claim()["status"]["driverName"] == DRIVER
     assert allocation["resourceHandles"] == [
         {
             "driverName": DRIVER,
@@ -242,6 +243,20 @@ def test_what_is_allocated_is_held_for_the_users_of_today_too(cards: DraftCluste
     (result,) = seen["status"]["allocation"]["devices"]["results"]
     assert (result["driver"], result["pool"], result["device"]) == (DRIVER, "worker-1", "gpu-1")
     assert seen["spec"] == {"devices": {}}
+
+
+def test_a_status_that_is_written_back_as_it_was_read_stays_the_schedulers(cards: DraftCluster) -> None:
+    cards.apply(parameters(SELECTOR), claim(), pod())
+    path = "/apis/resource.k8s.io/v1alpha2/namespaces/default/resourceclaims/my-card/status"
+    read = cards.claim()
+    read["status"]["reservedFor"].append({"resource": "pods", "name": "another", "uid": "u"})
+    answer = cards.api.put(path, read)
+    assert answer.code == 422  # not shareable
+    shared = cards.cluster.claim("my-card")
+    assert cards.api.put(path, cards.claim()).code == 200
+    assert cards.cluster.claim("my-card").status == shared.status
+    cards.delete("Pod", "p")
+    assert cards.given() == []
 
 
 # NodeResourceSlice ----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
 from manciple.access.authentication import tokens
 from manciple.store import follower
+from manciple.wire import codec
 from nodeagent.agent import Agent
 from nodeagent.checkpoint import PreparedDevice
 from nodeagent.config import AgentConfig
@@ -30,14 +31,13 @@ __all__ = ["api"]
 
 
 class CardsPlugin:
-    """The driver's part on the node: it has its two cards, publishes them in the draft's form, and reads the claim as
-    the draft's API shows it.
+    """The driver's part on the node: it has its two cards, publishes them in the draft's form, and is told of claims by
+    handles.
     """
 
-    name = DRIVER
+    name, wants_handles = DRIVER, True
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
+    def __init__(self) -> None:
         self.available = {"gpu-0", "gpu-1"}
         #: uid of a claim -> the handles that it was prepared with
         self.prepared: dict[str, Any] = {}
@@ -55,13 +55,12 @@ class CardsPlugin:
         return {claim.metadata.uid: self._prepare(claim) for claim in claims}
 
     def _prepare(self, claim: ResourceClaim) -> Prepared | Failed:
-        path = f"{V1ALPHA2}/namespaces/{claim.metadata.namespace}/resourceclaims/{claim.metadata.name}"
-        (handle,) = self._api.get(path).json["status"]["allocation"]["resourceHandles"]
-        given = handle["structuredData"]["namedResourcesWithAttributes"]["resources"]
-        ids = [one["id"] for one in given]
+        (handle,) = claim.status.allocation.resource_handles if claim.status.allocation is not None else ()
+        told = codec.to_builtins(handle)["structuredData"]
+        ids = [one["id"] for one in told["namedResourcesWithAttributes"]["resources"]]
         if missing := set(ids) - self.available:
             return Failed(f"{', '.join(sorted(missing))} is not available any more")
-        self.prepared[claim.metadata.uid] = handle["structuredData"]
+        self.prepared[claim.metadata.uid] = told
         devices = tuple(PreparedDevice(requests=(), pool=NODE, device=one, cdi_device_ids=()) for one in ids)
         return Prepared(devices=devices, spec=None)
 
@@ -92,7 +91,7 @@ class DraftNode:
     def __init__(self, folder: Path) -> None:
         token = as_node()
         self.api = Api(token)
-        self.plugin = CardsPlugin(self.api)
+        self.plugin = CardsPlugin()
         config = AgentConfig(
             server="http://api",
             token=token,
