@@ -82,12 +82,15 @@ class Installation:
         self.processes[name] = Process(command, env=self.env, forked=forked).start()
 
     def restart(self, **settings: str) -> None:
-        """Kill every part and start it anew, with these settings beside its own. Returns once the API answers."""
+        """Kill every part and start it anew, with these settings beside its own. Returns once the API answers.
+
+        As systemd starts them they were started the first time.
+        """
         for process in self.processes.values():
             process.kill()
         own, self.env = self.env, {**self.env, **settings}
         for name, process in list(self.processes.items()):
-            self.start(name, list(process.command), forked=process.forked)
+            self.start(name, list(process.command))
         self.env = own
         self.wait_for_the_api()
 
