@@ -154,7 +154,8 @@ def lasting(browser: Browser, state: Any) -> Iterator[BrowserContext]:
 @contextmanager
 def watched_page(context: BrowserContext, *, allowed: tuple[str, ...] = (), still: bool = True) -> Iterator[Page]:
     """A new page, with nothing opened yet. Errors on its console, those of the content security policy too, fail the
-    test. still: as for a context.
+    test, up to the last answer that the test had of it; what is under way when it is closed fails by that.
+    still: as for a context.
     """
     page = context.new_page()
     page.emulate_media(reduced_motion="reduce" if still else "no-preference")
@@ -162,8 +163,9 @@ def watched_page(context: BrowserContext, *, allowed: tuple[str, ...] = (), stil
     try:
         yield page
     finally:
+        errors = watched.take_errors()
         page.close()
-    assert not watched.errors, watched.errors
+    assert not errors, errors
 
 
 def slow_down(page: Page, milliseconds: int) -> None:

@@ -107,6 +107,7 @@ def test_files_are_in_memory_read_only_and_change_all_at_once_under_a_running_co
     assert node.runtime.files_folder("uid-p", "v") == folder
     filesets.publish(folder, {"token": FileContent(b"one", 0o400, 1000), "in/ns": FileContent(b"default", 0o644)})
     script = """
+        exec 2>&1
         cat /v/token /v/in/ns; echo
         touch /v/x; stat -L -c '%a %u %n' /v/token
         while test "$(cat /v/token)" = one; do sleep 0.05; done
