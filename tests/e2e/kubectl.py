@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import warnings
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ OLDEST = (1, 27)
 LEAN = {"GOGC": "off"}
 
 
+@cache
 def find_kubectl() -> str:
     """The kubectl to use. Without one: a failure in CI, elsewhere a loud skip."""
     path = os.environ.get("MANCIPLE_KUBECTL") or shutil.which("kubectl")
