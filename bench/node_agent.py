@@ -23,12 +23,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from cases.figures import Figure
 
-from claims.classic import kinds as v1alpha2
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire import codec
@@ -46,7 +46,7 @@ from tests.nodeagent.http_api import serving
 from tests.nodeagent.objects import NODE, claim, pod
 
 
-def _no_handles(_namespace: str, name: str) -> v1alpha2.ResourceClaim:
+def _no_handles(_namespace: str, name: str) -> NoReturn:
     raise LookupError(f"claim {name} names its devices")
 
 
@@ -66,6 +66,7 @@ def prepare(folder: Path) -> list[Figure]:
         folder=CdiFolder(folder / "cdi", Disk()),
         fetch=lambda _namespace, name: claims[name],
         fetch_classic=_no_handles,
+        fetch_draft=_no_handles,
         running=lambda _uid: (),
         metrics=AgentMetrics(),
     )

@@ -32,6 +32,7 @@ from nodeagent.client import CLAIMS, LONGEST_DELAY, Client
 from nodeagent.config import AgentConfig
 from nodeagent.credentials import Renewal
 from nodeagent.disk import Disk, Storage, make_private
+from nodeagent.draft_claims import DRAFT_CLAIMS
 from nodeagent.drivers.metadata import telling
 from nodeagent.drivers.protocol import Driver
 from nodeagent.events import EventRecorder
@@ -170,6 +171,7 @@ class Agent:
             folder=CdiFolder(self.config.cdi_dir, self._disk),
             fetch=lambda namespace, name: self._client.get(CLAIMS, name, namespace=namespace),
             fetch_classic=lambda namespace, name: self._client.get(CLASSIC_CLAIMS, name, namespace=namespace),
+            fetch_draft=lambda namespace, name: self._client.get(DRAFT_CLAIMS, name, namespace=namespace),
             running=self._users_of,
             metrics=self.metrics,
             boot=self.config.boot,

@@ -20,6 +20,7 @@ from claims.kinds.resource_claims import DeviceRequestAllocationResult, Resource
 from inventory.classic.values import ResourceHandle
 from manciple.wire.selectors import node_selector_matches
 from nodeagent.checkpoint import ClaimRecord, DriverRecord, PreparedDevice
+from nodeagent.draft_claims import names_used
 from nodeagent.drivers.preparing import request_matches
 from nodeagent.drivers.protocol import ClaimDriver, DeviceHealth, Prepared
 from nodeagent.failures import PrepareFailed, PrepareRefused
@@ -40,11 +41,13 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClaimUse:
-    """One claim of a pod. `entry`: its name in spec.resourceClaims; `generated`: made for this pod from a template."""
+    """One claim of a pod. `entry`: its name in spec.resourceClaims; `generated`: made for this pod from a template.
+    `draft`: it is one of cdi.k8s.io, which the pod names in spec.resources."""
 
     entry: str
     claim: str
     generated: bool
+    draft: bool = False
 
 
 def is_terminal(pod: Pod) -> bool:
@@ -58,6 +61,8 @@ def claims_used(pod: Pod) -> tuple[ClaimUse, ...]:
     Raises: PrepareRefused while a claim from a template has not been made yet.
     """
     uses = [use for entry in pod.spec.resource_claims if (use := _use(pod, entry.name, entry.resource_claim_name))]
+    if isinstance(pod.spec.resources, tuple):
+        uses += (ClaimUse(entry, claim, generated, draft=True) for entry, claim, generated in names_used(pod))
     extended = pod.status.extended_resource_claim_status
     if extended is not None:
         uses.append(ClaimUse(EXTENDED_RESOURCES, extended.resource_claim_name, generated=True))
@@ -201,6 +206,8 @@ def _named(pod: Pod, container: Container) -> Iterator[tuple[str, str]]:
     """(entry, request) for each use by the container; an empty request means all of the claim."""
     for use in container.resources.claims:
         yield use.name, use.request
+    for name in container.pod_resources:
+        yield name, ""
     for mapping in _mappings(pod, container):
         yield EXTENDED_RESOURCES, mapping.request_name
 
@@ -330,6 +337,8 @@ def _resources(pod: Pod, container: Container) -> Iterator[tuple[str, str, str]]
     """(name in the container's status, entry, request)."""
     for use in container.resources.claims:
         yield f"claim:{use.name}/{use.request}" if use.request else f"claim:{use.name}", use.name, use.request
+    for name in container.pod_resources:
+        yield f"claim:{name}", name, ""
     for mapping in _mappings(pod, container):
         yield mapping.resource_name, EXTENDED_RESOURCES, mapping.request_name
 

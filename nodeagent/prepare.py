@@ -26,11 +26,13 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from claims.drafts.cdi.values import ResourceClaim as DraftClaim
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from nodeagent.cdi import CdiFolder
 from nodeagent.checkpoint import Checkpoint, ClaimRecord, DriverRecord, Quarantined
 from nodeagent.disk import is_file_name
+from nodeagent.draft_claims import SUFFIX, as_allocated
 from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, Failed, HandlingDriver, Prepared
 from nodeagent.failures import (
     AgentError,
@@ -80,6 +82,7 @@ class Preparer:
         folder: CdiFolder,
         fetch: FetchClaim,
         fetch_classic: FetchClassic,
+        fetch_draft: Callable[[str, str], DraftClaim],
         running: RunningPods,
         metrics: AgentMetrics,
         boot: str = "",
@@ -92,6 +95,7 @@ class Preparer:
         self._folder = folder
         self._fetch = fetch
         self._fetch_classic = fetch_classic
+        self._fetch_of_draft = fetch_draft
         self._running = running
         self._boot = boot
         self._claim_locks = NamedLocks()
@@ -214,13 +218,13 @@ class Preparer:
 
     def _checked_claim(self, pod: Pod, use: ClaimUse) -> ResourceClaim:
         try:
-            claim = self._fetch(pod.metadata.namespace, use.claim)
+            claim = self._fetch_draft(pod, use) if use.draft else self._fetch(pod.metadata.namespace, use.claim)
         except ApiFailure as failure:
             if failure.not_found:
                 raise PrepareRefused(f"ResourceClaim {use.claim} does not exist") from failure
             raise
         check_claim(pod, use, claim, node=self._node())
-        if self._calls.need_handles(claim):
+        if not use.draft and self._calls.need_handles(claim):
             claim = read_handles(claim, self._fetch_classic)
         if strange := [name for name in names_on_disk(claim) if not is_file_name(name)]:
             raise PrepareRefused(f"ResourceClaim {use.claim}: {strange[0]!r} cannot be a file's name")
@@ -228,6 +232,9 @@ class Preparer:
             if reason := self._calls.missing(driver.driver):
                 raise PrepareFailed(reason)
         return claim
+
+    def _fetch_draft(self, pod: Pod, use: ClaimUse) -> ResourceClaim:
+        return as_allocated(self._fetch_of_draft(pod.metadata.namespace, use.claim.removesuffix(SUFFIX)))
 
     def _give_back_outdated(self, pod_uid: str, claims: Sequence[ResourceClaim]) -> None:
         """What is left of an earlier allocation of the claims, where nobody uses it. Raises: PrepareFailed."""

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
+from claims.drafts.cdi.values import NODE_LABEL, NODE_LABEL_VALUE
 from inventory.kinds.nodes import (
     DaemonEndpoint,
     Node,
@@ -59,6 +60,7 @@ def node_labels(config: AgentConfig) -> dict[str, str]:
         "kubernetes.io/hostname": config.node_name,
         "kubernetes.io/os": platform.system().lower(),
         "kubernetes.io/arch": go_architecture(),
+        NODE_LABEL: NODE_LABEL_VALUE,  # every runtime here takes CDI devices
         **config.labels,
     }
 

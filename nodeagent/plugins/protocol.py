@@ -29,6 +29,8 @@ Answer = TypeVar("Answer", bound=Value)
 
 #: The type under which DRA drivers register.
 DRA_PLUGIN: Final = "DRAPlugin"
+#: The type of plugins of KEP-3063's first draft, which asks for a new one and gives it no name.
+CDI_PLUGIN: Final = "CDIPlugin"
 
 
 class InfoRequest(Value):
@@ -126,6 +128,26 @@ class UnprepareResponse(Value):
     """NodeUnprepareResourcesResponse, by claim uid."""
 
     claims: Annotated[dict[str, UnpreparedClaim], pb(1)] = {}
+
+
+class DraftResource(Value):
+    """NodePrepareResourceRequest and NodeUnprepareResourceRequest of KEP-3063's first draft: the claim's uid, which it
+    calls resource_uid in the one and resource_id in the other."""
+
+    resource_uid: Annotated[str, pb(1)] = ""
+
+
+class CDIDevice(Value):
+    """A device by its kind (vendor.example.com/class) and its name."""
+
+    kind: Annotated[str, pb(1)] = ""
+    name: Annotated[str, pb(2)] = ""
+
+
+class DraftDevices(Value):
+    """NodePrepareResourceResponse of KEP-3063's first draft."""
+
+    devices: Annotated[tuple[CDIDevice, ...], pb(1)] = ()
 
 
 class Nothing(Value):

@@ -18,6 +18,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from manciple.wire.validation import DRIVER_NAME_MAX, check_driver_name
 from nodeagent.plugins.protocol import (
+    CDI_PLUGIN,
     DRA_PLUGIN,
     GET_INFO,
     HEALTH_SERVICES,
@@ -113,7 +114,7 @@ def register(socket: Path, admit: Callable[[RegisteredPlugin], Admission]) -> Ad
 
 def accept(info: PluginInfo, socket: Path) -> RegisteredPlugin:
     """Raises: Refused saying what the plugin has to change."""
-    if info.type != DRA_PLUGIN:
+    if info.type not in (DRA_PLUGIN, CDI_PLUGIN):
         raise RegistrationRefused(f"plugins of type {info.type!r} are not handled here, only {DRA_PLUGIN}")
     if problems := _name_problems(info.name):
         raise RegistrationRefused(f"driver name {info.name!r}: {'; '.join(problems)}")

@@ -21,6 +21,8 @@ from nodeagent.plugins.protocol import (
     Claim,
     ClaimsRequest,
     Device,
+    DraftDevices,
+    DraftResource,
     HandledClaim,
     HandledResponse,
     Nothing,
@@ -129,6 +131,42 @@ class NodeV1Alpha2:
         return UnpreparedClaim()
 
 
+@dataclass(frozen=True, slots=True)
+class DraftNode:
+    """The node service of KEP-3063's first draft: a call for each claim, which is told by its uid alone.
+
+    NOT_FOUND means that there is no such resource: there is nothing to undo then. To one that is to be prepared the
+    agent reads the claim again, and tries later, as with every failure.
+    """
+
+    names: tuple[str, ...]
+    prepare: Call[DraftResource, DraftDevices]
+    unprepare: Call[DraftResource, Nothing]
+    older: DraService | None = None
+    has_handles: bool = True
+
+    def prepare_claims(self, claims: tuple[Claim, ...], ask: Ask) -> Mapping[str, PreparedClaim]:
+        return {claim.uid: self._prepare(claim.uid, ask) for claim in claims}
+
+    def unprepare_claims(self, claims: tuple[Claim, ...], ask: Ask) -> Mapping[str, UnpreparedClaim]:
+        return {claim.uid: self._unprepare(claim.uid, ask) for claim in claims}
+
+    def _prepare(self, uid: str, ask: Ask) -> PreparedClaim:
+        try:
+            given = ask(self.prepare, DraftResource(resource_uid=uid)).devices
+        except CallFailed as failure:
+            return PreparedClaim(error=_of_one_claim(failure))
+        ids = tuple(f"{device.kind}={device.name}" for device in given)
+        return PreparedClaim(devices=(Device(cdi_device_ids=ids),) if ids else ())
+
+    def _unprepare(self, uid: str, ask: Ask) -> UnpreparedClaim:
+        try:
+            ask(self.unprepare, DraftResource(resource_uid=uid))
+        except CallFailed as failure:
+            return UnpreparedClaim(error="" if failure.code == "NotFound" else _of_one_claim(failure))
+        return UnpreparedClaim()
+
+
 def _of_one_claim(failure: CallFailed) -> str:
     """Raises: CallFailed where the call is not known: that holds for every claim."""
     if failure.unimplemented:
@@ -189,5 +227,11 @@ NODE_V1ALPHA3: Final = NodeV1Alpha3(
     older=NODE_V1ALPHA2,
 )
 
+CDI_NODE: Final = DraftNode(
+    names=("cdi.v1alpha1.ResourceNodePlugin",),
+    prepare=Call("/cdi.v1alpha1.ResourceNodePlugin/NodePrepareResource", DraftResource, DraftDevices),
+    unprepare=Call("/cdi.v1alpha1.ResourceNodePlugin/NodeUnprepareResource", DraftResource, Nothing),
+)
+
 #: Newest first.
-DRA_SERVICES: Final[tuple[DraService, ...]] = (*PLUGIN_SERVICES, NODE_V1ALPHA3, NODE_V1ALPHA2)
+DRA_SERVICES: Final[tuple[DraService, ...]] = (*PLUGIN_SERVICES, NODE_V1ALPHA3, NODE_V1ALPHA2, CDI_NODE)

@@ -17,8 +17,9 @@ PACKAGE = "io.k8s.api.cdi.v1alpha1"
 
 IMMEDIATE, DELAYED = "Immediate", "Delayed"
 PENDING, ALLOCATED, REALLOCATE = "Pending", "Allocated", "Reallocate"
-#: The label of nodes whose container runtime takes CDI devices; the agent sets it. The draft gives it no name.
-NODE_LABEL, NODE_LABEL_VALUE = "cdi.k8s.io/supported", "true"
+#: The label of nodes whose container runtime takes CDI devices; the agent sets it. The draft gives it no name, and
+#: agents may set none in the draft's own domain.
+NODE_LABEL, NODE_LABEL_VALUE = "manciple.dev/cdi", "true"
 #: userLimit: any number of pods may use the claim at once.
 UNLIMITED = -1
 
