@@ -29,7 +29,7 @@ from claims.kinds.containers import (
     ResourceRequirements,
 )
 from claims.kinds.node_charges import charged_by_claims
-from claims.kinds.pods import Pod, PodCondition, PodSpec, PodStatus, Toleration
+from claims.kinds.pods import ClaimSource, Pod, PodCondition, PodResourceClaim, PodSpec, PodStatus, Toleration
 from claims.kinds.references import MIRROR
 from claims.kinds.volumes import (
     DownwardAPIVolumeFile,
@@ -273,8 +273,42 @@ def create_pod(new: Pod) -> Pod:
     """Pending, of a known quality of service, and visibly gated where it has scheduling gates."""
     given = prepare_new_pod(new.spec) if uses_draft(new.spec) else new.spec
     spec = with_admission_defaults(with_defaults(given), mirror=MIRROR in new.metadata.annotations)
+    if spec.resource_claims:
+        spec = replace(spec, resource_claims=tuple(map(_sourced, spec.resource_claims)))
     status = PodStatus(phase="Pending", qos_class=qos_class(spec), conditions=gate_conditions(spec))
     return replace(new, spec=spec, status=status)
+
+
+def _sourced(claim: PodResourceClaim) -> PodResourceClaim:
+    """Told in both ways, as Kubernetes writes it now and up to 1.30, while drivers of that time may read it."""
+    if not gates.enabled(gates.CONTROL_PLANE_CONTROLLER):
+        return claim if claim.source is None else replace(claim, source=None)
+    named = _named(claim)
+    source = ClaimSource(
+        resource_claim_name=named.resource_claim_name,
+        resource_claim_template_name=named.resource_claim_template_name,
+    )
+    return replace(named, source=source if source != ClaimSource() else None)
+
+
+def _named(claim: PodResourceClaim) -> PodResourceClaim:
+    """With the names that its source says, where it does not say them itself."""
+    source, names = claim.source, (claim.resource_claim_name, claim.resource_claim_template_name)
+    if source is None or names != (None, None):
+        return claim
+    return replace(
+        claim,
+        resource_claim_name=source.resource_claim_name,
+        resource_claim_template_name=source.resource_claim_template_name,
+    )
+
+
+def _with_sources_of(
+    claims: tuple[PodResourceClaim, ...], old: tuple[PodResourceClaim, ...]
+) -> tuple[PodResourceClaim, ...]:
+    """Clients know one of the two ways, and leave the other out of what they write back."""
+    known = {one.name: one.source for one in old}
+    return tuple(replace(_named(one), source=known.get(one.name)) for one in claims)
 
 
 def gate_conditions(spec: PodSpec) -> tuple[PodCondition, ...]:
@@ -287,6 +321,8 @@ def gate_conditions(spec: PodSpec) -> tuple[PodCondition, ...]:
 def update_pod(new: Pod, old: Pod) -> Pod:
     """The status and the priority stay; a pod whose last gate was removed is no longer shown as gated."""
     spec = with_defaults(new.spec)
+    if spec.resource_claims:
+        spec = replace(spec, resource_claims=_with_sources_of(spec.resource_claims, old.spec.resource_claims))
     if old.spec.scheduling_group is None and spec.scheduling_group and not gates.enabled("GenericWorkload"):
         spec = replace(spec, scheduling_group=None)
     spec = replace(

@@ -382,11 +382,24 @@ class PodSchedulingGate(Value):
     name: Annotated[str, pb(1)] = ""
 
 
+class ClaimSource(Value):
+    """What a PodResourceClaim of Kubernetes 1.26 to 1.30 has in place of the names themselves.
+
+    resource_claim_name, resource_claim_template_name: as there.
+    """
+
+    resource_claim_name: Annotated[str | None, pb(1)] = None
+    resource_claim_template_name: Annotated[str | None, pb(2)] = None
+
+
 class PodResourceClaim(Value):
     """A claim that the pod uses: an existing one, or one that is made for it from a template.
 
     name: how containers refer to it. Exactly one of the other two is set; both are in the pod's namespace.
     """
+
+    #: for controllers of drivers, which read it there; kept while their gate is on
+    source: Annotated[ClaimSource | None, pb(2, undocumented=True)] = None
 
     name: Annotated[str, pb(1)] = ""
     resource_claim_name: Annotated[str | None, pb(3)] = None

@@ -16,7 +16,9 @@ from claims.kinds.containers import (
     ObjectFieldSelector,
     Probe,
 )
+from claims.kinds.pod_preparation import create_pod, update_pod
 from claims.kinds.pods import (
+    ClaimSource,
     ContainerState,
     ContainerStateRunning,
     ContainerStateTerminated,
@@ -26,12 +28,14 @@ from claims.kinds.pods import (
     PodCondition,
     PodIP,
     PodReadinessGate,
+    PodResourceClaim,
     PodSchedulingGate,
     PodStatus,
     Toleration,
 )
 from claims.kinds.registration import POD
 from claims.kinds.volumes import ConfigMapVolumeSource, EmptyDirVolumeSource, Volume
+from inventory.kinds import gates
 from tests.builders import make_container, make_pod, stored
 
 NOW = 1767225660.0  # 2026-01-01T00:01:00Z, a minute after everything here was created
@@ -341,3 +345,37 @@ def test_binding_a_pod_leaves_its_generation_so_that_conditions_stay_current() -
     assert POD.generation_of is not None
     assert POD.generation_of(bound) == POD.generation_of(waiting)
     assert POD.generation_of(changed) != POD.generation_of(waiting)
+
+
+# The form of Kubernetes 1.26 to 1.30, which drivers of that time read (KEP-3063).
+
+
+def pod_with(*claims: PodResourceClaim) -> Pod:
+    pod = make_pod()
+    return replace(pod, spec=replace(pod.spec, resource_claims=claims))
+
+
+NEW = PodResourceClaim(name="gpu", resource_claim_template_name="one-gpu")
+OLD = PodResourceClaim(name="gpu", source=ClaimSource(resource_claim_template_name="one-gpu"))
+BOTH = replace(NEW, source=OLD.source)
+
+
+@pytest.mark.parametrize("given", [NEW, OLD, BOTH])
+def test_claims_of_a_pod_are_told_in_both_ways_while_drivers_controllers_may_read_them(given: PodResourceClaim) -> None:
+    with gates.using(DRAControlPlaneController=True):
+        assert create_pod(pod_with(given)).spec.resource_claims == (BOTH,)
+
+
+@pytest.mark.parametrize(("given", "stored"), [(NEW, NEW), (BOTH, NEW)])
+def test_claims_of_a_pod_are_told_as_ever_without_the_gate(given: PodResourceClaim, stored: PodResourceClaim) -> None:
+    assert create_pod(pod_with(given)).spec.resource_claims == (stored,)
+
+
+@pytest.mark.parametrize("old", [NEW, BOTH])
+@pytest.mark.parametrize("written", [NEW, OLD, BOTH])
+@pytest.mark.parametrize("on", [True, False])
+def test_a_pod_written_back_by_a_client_that_knows_one_way_is_unchanged(
+    written: PodResourceClaim, old: PodResourceClaim, on: bool
+) -> None:
+    with gates.using(DRAControlPlaneController=on):
+        assert update_pod(pod_with(written), pod_with(old)).spec.resource_claims == (old,)
