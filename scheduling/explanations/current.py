@@ -142,6 +142,10 @@ def explain_claim(namespace: str, name: str) -> Explanation:
             return Explanation(
                 about=claim, revision=state.revision, state="Allocated", remark=_holding(claim), held=(claim,)
             )
+        if state.structured is not None:
+            if (hold := state.structured.hold([claim])) is not None:
+                return Explanation(about=claim, revision=state.revision, cause=hold.cause)
+            claim = state.structured.seen(claim)
         found = report(state.snapshot(), [claim], nodes=state.nodes.views, refused={})
         if found.cause is not None:
             return Explanation(about=claim, revision=state.revision, cause=found.cause, report=found)

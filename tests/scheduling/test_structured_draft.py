@@ -460,3 +460,15 @@ def test_a_simulation_decides_as_the_scheduler_would_on_a_copy_of_the_state(card
     assert isinstance(placed, Placement)
     assert placed.node == "worker-9"
     assert cards.given() == []
+
+
+def test_why_such_a_claim_waits_is_explained(cards: DraftCluster) -> None:
+    follower.forget()
+    cards.apply(claim())
+    path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/my-card/explain"
+    assert "claim parameters default/wanted not found" in cards.api.get(path).text
+    cards.apply(parameters('attributes["memory"] >= "64Gi"'))
+    assert "64Gi" in cards.api.get(path).text
+    cards.replace(parameters(SELECTOR))
+    assert "Schedulable" in cards.api.get(path).text
+    follower.forget()
