@@ -66,6 +66,7 @@ from tests.builders import (
     make_slice,
 )
 from tests.claims.devices.scene import signed_in
+from tests.examples import some
 from tests.laboratory import furnish
 
 pytestmark = pytest.mark.django_db
@@ -303,7 +304,7 @@ def _held(name: str, published: ResourceSlice, device: Device, admin: bool) -> R
     return make_claim(name, uid=name, allocation=make_allocation(result, node=spec.node_name))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=some(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(clusters())
 def test_what_fits_a_random_cluster_is_what_the_allocator_places(cluster: Cluster) -> None:
     """The counts are followed from each cluster to the next, as from snapshot to snapshot."""

@@ -48,6 +48,7 @@ from tests.builders import (
     make_request,
     make_slice,
 )
+from tests.examples import some
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = START + timedelta(days=1)
@@ -453,7 +454,7 @@ def asking(
     return pod, tuple(claims)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(worlds())
 def test_the_victims_are_enough_all_of_them_are_needed_and_nobody_else_would_do(
     found: tuple[World, Pod, tuple[ResourceClaim, ...]],

@@ -21,6 +21,7 @@ from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity
 from manciple.cel.errors import CompileError, EvaluationError
 from scheduling.cel import compile_selector
 from scheduling.cel.device import DeviceView
+from tests.examples import some
 
 DRIVER = "cards.dra.example.com"
 
@@ -334,7 +335,7 @@ def verdict(expression: str, device: DeviceView) -> bool | None:
         return None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=some(60), deadline=None)
 @given(EXPRESSIONS, st.dictionaries(NAMES.filter(lambda name: name != "absent"), VALUES))
 def test_a_translated_selector_gives_the_verdict_that_the_draft_gives(
     expression: Any, given_: Mapping[str, tuple[Value, Any]]
