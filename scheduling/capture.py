@@ -36,6 +36,7 @@ from manciple.wire.machinery import Namespace
 from scheduling import hints, pod_claims
 from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.causes import Hold
+from scheduling.classic.negotiation import NegotiatedState
 from scheduling.draft_claims import DraftedState
 from scheduling.extended_resources import Extended, KnownClaims, assumed_key
 from scheduling.fair_share import FairShare
@@ -55,7 +56,7 @@ from scheduling.structured_claims import StructuredState
 REMEMBERED = 4000
 
 
-class ClusterState(GroupedState, StructuredState, DraftedState, View):
+class ClusterState(GroupedState, NegotiatedState, StructuredState, DraftedState, View):
     """See the module's docstring."""
 
     #: what is published before what is asked for
@@ -113,6 +114,7 @@ class ClusterState(GroupedState, StructuredState, DraftedState, View):
         }  # fmt: skip
         self._follow_structured()
         self._follow_drafts()
+        self._follow_negotiations()
 
     # Keeping up ------------------------------------------------------------------------------------------------------
 
@@ -137,6 +139,7 @@ class ClusterState(GroupedState, StructuredState, DraftedState, View):
         self._news_floor = self.revision
         self.begin()
         self._tell_of_kept()
+        self._tell_of_kept_by_drivers()
 
     def copied(self) -> ClusterState:
         """The same state, to imagine things in: neither shows what changes in the other.
@@ -166,6 +169,7 @@ class ClusterState(GroupedState, StructuredState, DraftedState, View):
         made._applying[POD_GROUPS], made._forgetting[POD_GROUPS] = made.groups.put, made.groups.remove
         made._follow_structured(self.structured)
         made._follow_drafts(self.drafts)
+        made._follow_negotiations(self.negotiations)
         return made
 
     def begin(self) -> None:
@@ -255,8 +259,6 @@ class ClusterState(GroupedState, StructuredState, DraftedState, View):
     def _forget_assumed_pod(self, uid: str) -> None:
         if self._assumed_pods.pop(uid, None) is not None:
             self.nodes.remove_pod(uid)
-
-    # Devices and claims ----------------------------------------------------------------------------------------------
 
     def _apply_class(self, device_class: DeviceClass) -> None:
         self._inventory.apply_class(device_class)
@@ -357,8 +359,6 @@ class ClusterState(GroupedState, StructuredState, DraftedState, View):
     def sizes(self) -> Mapping[str, int]:
         """What is remembered, as kube-scheduler's metrics call it."""
         return {"nodes": len(self.nodes), "pods": self.nodes.pods, "assumed_pods": len(self._assumed_pods)}
-
-    # What the cycle asks ---------------------------------------------------------------------------------------------
 
     def pre_filter(self, pod: Pod) -> tuple[ResourceClaim, ...] | Hold:
         """The pod's claims, without the alternatives that its namespace's quotas leave no room for."""

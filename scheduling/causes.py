@@ -145,6 +145,19 @@ class ClaimNotMade(Cause, frozen=True):
     error: str
 
 
+class AwaitingDrivers(Cause, frozen=True):
+    """The controllers of `drivers` decide. told: Kubernetes' words."""
+
+    told: str
+    drivers: tuple[str, ...] = ()
+
+    @property
+    def unknown(self) -> str:
+        return (
+            f": where it fits cannot be known, driver `{'` and `'.join(self.drivers)}` decides" if self.drivers else ""
+        )
+
+
 class Interrupted(Cause, frozen=True):
     """The attempt was overtaken, or broke; the pod is tried again."""
 
@@ -178,9 +191,6 @@ class SearchStopped(Cause, frozen=True):
     timed_out: bool = False
 
 
-# One node ------------------------------------------------------------------------------------------------------------
-
-
 class NodeRefusal(Cause, frozen=True):
     """Why a node is not for a pod. plugin: of kube-scheduler's Filter.
 
@@ -196,9 +206,6 @@ class NodeRefusal(Cause, frozen=True):
 
 class CannotAllocate(Cause, frozen=True):
     """The node does not have the devices."""
-
-
-# Too few devices for one request -------------------------------------------------------------------------------------
 
 
 class TroubledPool(Struct, frozen=True, rename="camel"):
@@ -298,9 +305,6 @@ class DevicesInUse(TooFew, frozen=True, kw_only=True):
     shared: bool = False
 
 
-# Requests that could each be met -------------------------------------------------------------------------------------
-
-
 class NotTogether(Cause, frozen=True):
     """Each request has enough devices for itself, but not all of them together."""
 
@@ -346,21 +350,16 @@ class ConstraintsUnmet(NotTogether, frozen=True):
     constraints: tuple[str, ...]
 
 
-# All of it -----------------------------------------------------------------------------------------------------------
-
 OfPod = (
     Gated | ClaimNotCreated | ClaimNotFound | ClaimBeingDeleted | ClaimNotForPod | ClaimInUse | ClaimNotShareable
     | ClassMissing | ParametersMissing | VolumeClaimMissing | VolumeClaimNotCreated | QuotaUsedUp | GroupMissing
-    | GroupIncomplete | DraftClaimsAwaited
+    | GroupIncomplete | DraftClaimsAwaited | AwaitingDrivers
 )  # fmt: skip
 OfDevices = (
     TooFewPublished | PoolsUnusable | NotVisible | NotSelected | Tainted | TooSmall | DevicesInUse
     | NotTogether | NoCommonValue | TooFewValues | CountersExhausted | RequestsCompete | ConstraintsUnmet
 )  # fmt: skip
 OfNode = NodeRefusal | CannotAllocate | Misconfigured | SearchStopped
-
-
-# Preemption ----------------------------------------------------------------------------------------------------------
 
 
 class PreemptionNotHelpful(Cause, frozen=True):
@@ -478,6 +477,7 @@ class Reason(IntFlag):
     QUOTA = 4096  #: a quota of its namespace leaves too little of what its claims would hold
     GROUP = 8192  #: its PodGroup does not exist, or has too few pods
     GANG = 16384  #: it is placed together with others of its group, or not at all
+    NEGOTIATION = 32768  #: drivers' controllers decide about its claims (`scheduling.classic`)
 
 
 #: Names in the order of the bits, for pages and logs.

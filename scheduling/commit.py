@@ -35,6 +35,7 @@ from scheduling import event_recorder, messages, pod_claims, queue, special_clai
 from scheduling.attempts import binding_ended
 from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause, Hold, Interrupted
+from scheduling.classic import contexts
 from scheduling.controllers.reservations import deallocated
 from scheduling.coordination import looked_after
 from scheduling.draft_claims import ClaimWrite
@@ -141,7 +142,7 @@ def _reads(decisions: Sequence[Decision], groups: Sequence[Key]) -> Wanted:
     """Everything that will be asked for, to be read at once; the namespaces are what the rules ask for."""
     placements = [decision for decision in decisions if isinstance(decision, Placement)]
     return to_read(
-        (kind(PODS), [*map(_key_of, decisions), *_others(decisions)]),
+        (kind(PODS), [*(one.pod.key for one in decisions), *_others(decisions)]),
         (kind(CLAIMS), [claim.key for placement in placements for claim in _claims_of(placement)]),
         (kind(EVENTS), [event_recorder.key_of(note) for note in map(_note, decisions) if note is not None]),
         (kind(POD_GROUPS), groups),
@@ -155,10 +156,6 @@ def _claims_of(placement: Placement) -> Iterator[ResourceClaim]:
     yield from (one for one in placement.claims if special is None or one.metadata.name != IN_MEMORY)
     if outdated is not None:
         yield outdated
-
-
-def _key_of(decision: Decision) -> Key:
-    return decision.pod.key
 
 
 def _others(decisions: Sequence[Decision]) -> Iterator[Key]:
@@ -236,8 +233,6 @@ class _Batch:
             return None
         return found
 
-    # Placements ------------------------------------------------------------------------------------------------------
-
     def _bind(self, pod: Pod, placement: Placement) -> Outcome:
         """PreBind, then Bind, if no device is still to be attached.
 
@@ -256,6 +251,8 @@ class _Batch:
             return self._nominate(pod, placement, awaited)
         bound = scheduled(charged_as(placement.pod, pod), placement.node, timestamp(self._now))
         self._writer.update(kind(PODS), bound, subresource="binding")
+        if placement.context is not None:
+            contexts.close(self._writer, placement.context)
         self._tell(bound, placement)
         binding_ended(claims, "success", self._now)
         return Done(uid=pod.metadata.uid, placed=True)
@@ -327,10 +324,12 @@ class _Batch:
         for write in writes:
             self._writer.update(kind(DRAFT_CLAIMS), write.wanted, subresource="status")
 
-    # Refusals --------------------------------------------------------------------------------------------------------
-
     def _refuse(self, pod: Pod, refusal: PodRefusal) -> Outcome:
         uid, generation = pod.metadata.uid, pod.metadata.generation
+        if refusal.told_before:
+            return Parked(uid=uid, generation=generation, hold=refusal.hold)
+        if refusal.proposal is not None:
+            contexts.propose(self._writer, pod, refusal.proposal)
         if refusal.eviction is not None:
             self._make_room(pod, refusal.pod, refusal.eviction)
         for other in refusal.withdrawn:
@@ -372,6 +371,7 @@ class _Batch:
             return False
         if not self._state.is_idle_but_for(pod, claim):
             return False
+        contexts.withdraw_selection(self._writer, pod, claim)
         if owner_uid(claim):
             special_claims.give_back(self._writer, claim)
         else:
@@ -391,7 +391,7 @@ def _note(decision: Decision) -> EventNote | None:
         return EventNote(
             regarding=pod, reason="Scheduled", message=message, component=component, placement=decision.why
         )
-    if not isinstance(decision, PodRefusal) or decision.condition == SCHEDULING_GATED:
+    if not isinstance(decision, PodRefusal) or decision.condition == SCHEDULING_GATED or decision.told_before:
         return None
     return EventNote(
         regarding=pod,

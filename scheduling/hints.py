@@ -57,6 +57,11 @@ def parameters_key(namespace: str) -> str:
     return f"parameters:{namespace}"
 
 
+def context_key(namespace: str, name: str) -> str:
+    """What a pod awaits when drivers are to answer in its PodSchedulingContext."""
+    return f"context:{namespace}/{name}"
+
+
 def group_key(namespace: str, name: str) -> str:
     """What a pod awaits when it waits for its PodGroup, or for more pods of it."""
     return f"group:{namespace}/{name}"
@@ -122,6 +127,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
     allocation: Any = None
+    resource_claims: Any = ()  # of a PodSchedulingContext
     used: dict[str, str] = {}  # of a quota
 
 
@@ -187,6 +193,8 @@ def _claim_modified(about: About, seen: Any) -> Iterable[Wake]:
     yield Wake(reasons=Reason.CLAIM_BUSY | Reason.CLAIM_ELSEWHERE | Reason.ERROR | Reason.BINDING, key=key)
     if seen.status.allocation is None:
         yield Wake(reasons=Reason.DEVICES)
+    else:
+        yield Wake(reasons=Reason.NEGOTIATION, key=key)
 
 
 def _claim_deleted(about: About, _seen: Any) -> Iterable[Wake]:
@@ -201,6 +209,7 @@ def _class_added(about: About, seen: Any) -> Iterable[Wake]:
 
 def _class_modified(about: About, seen: Any) -> Iterable[Wake]:
     yield Wake(reasons=Reason.DEVICES | Reason.ERROR)
+    yield Wake(reasons=Reason.NEGOTIATION, key=class_key(about.name))
     yield from _extended(Reason.RESOURCES, about, seen)
 
 
@@ -217,7 +226,7 @@ def _extended(reasons: Reason, about: About, seen: Any) -> Iterable[Wake]:
 
 
 def _resource_class_written(about: About, _seen: Any) -> Iterable[Wake]:
-    yield Wake(reasons=Reason.CLASS_MISSING, key=resource_class_key(about.name))
+    yield Wake(reasons=Reason.CLASS_MISSING | Reason.NEGOTIATION, key=resource_class_key(about.name))
     yield Wake(reasons=Reason.DEVICES | Reason.ERROR)
 
 
@@ -229,6 +238,16 @@ def _claim_parameters_written(about: About, _seen: Any) -> Iterable[Wake]:
 def _class_parameters_written(_about: About, _seen: Any) -> Iterable[Wake]:
     yield Wake(reasons=Reason.CLASS_MISSING, key=parameters_key(""))
     yield Wake(reasons=Reason.DEVICES | Reason.ERROR)
+
+
+def _context_modified(about: About, seen: Any) -> Iterable[Wake]:
+    """What the scheduler writes itself comes before any answer, or after the last."""
+    if seen.status.resource_claims:
+        yield Wake(reasons=Reason.NEGOTIATION, key=context_key(about.namespace, about.name))
+
+
+def _context_deleted(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.NEGOTIATION, key=context_key(about.namespace, about.name))
 
 
 def _quota_modified(about: About, seen: Any) -> Iterable[Wake]:
@@ -313,6 +332,8 @@ RULES: dict[tuple[str, str], Rule] = {
     ("resourceclassparameters.resource.k8s.io", DELETED): _class_parameters_written,
     ("devicetaintrules.resource.k8s.io", MODIFIED): _DEVICES_CHANGED,
     ("devicetaintrules.resource.k8s.io", DELETED): _DEVICES_CHANGED,
+    ("podschedulingcontexts.resource.k8s.io", MODIFIED): _context_modified,
+    ("podschedulingcontexts.resource.k8s.io", DELETED): _context_deleted,
     ("resourcequotas", MODIFIED): _quota_modified,
     ("resourcequotas", DELETED): _quota_deleted,
     ("podgroups.scheduling.k8s.io", ADDED): _group_added,

@@ -12,6 +12,8 @@ sentence per violation. `CHECKS` names them as `manage.py check_invariants` prin
     7  the event log, replayed, gives the current state of every kind
     8  of a gang as many pods have a node as it needs, or none has (unless it was whole once); claims are reserved for
        groups that exist
+    9  what drivers' controllers allocate: given to nobody while it is to be given back; every
+       PodSchedulingContext is that of a pod that has not ended
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from claims.classic.kinds import PodSchedulingContext
 from claims.kinds.allocated_usage import Draws, drawn_by, draws_nothing
 from claims.kinds.pod_groups import (
     CLAIMS_GATE,
@@ -47,7 +50,7 @@ from claims.kinds.quota_usage import (
     usage_of,
 )
 from claims.kinds.quotas import ResourceQuota
-from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
+from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim, is_allocated_by_controller
 from claims.quota_accounts import extended_names, owning_pod
 from inventory.kinds import gates
 from inventory.kinds.devices import Device, DeviceClass, ResourceSlice
@@ -62,7 +65,7 @@ from scheduling.controllers.reservations import FINALIZER, decide, is_idle
 from scheduling.extended_resources import owner_uid
 from scheduling.plans import POD_SCHEDULED, condition_of
 from scheduling.pod_claims import claim_names, is_done, is_reserved_for
-from scheduling.resources import CLAIMS, CLASSES, NODES, POD_GROUPS, PODS, QUOTAS, SLICES
+from scheduling.resources import CLAIMS, CLASSES, CONTEXTS, NODES, POD_GROUPS, PODS, QUOTAS, SLICES
 
 DeviceKey = tuple[str, str, str]  # (driver, pool, device)
 PoolKey = tuple[str, str]  # (driver, pool)
@@ -138,6 +141,7 @@ class ClusterFacts:
     nodes: tuple[Node, ...] = ()
     slices: tuple[ResourceSlice, ...] = ()
     groups: tuple[PodGroup, ...] = ()
+    contexts: tuple[PodSchedulingContext, ...] = ()
     quotas: tuple[ResourceQuota, ...] = ()
     #: which classes serve extended resources
     extended: ExtendedNames = field(default_factory=dict)
@@ -238,7 +242,8 @@ def _counters_are_kept(facts: ClusterFacts) -> Iterator[str]:
 
 def claims_are_protected(facts: ClusterFacts) -> Iterator[str]:
     for claim in facts.claims:
-        if claim.status.allocation is not None and FINALIZER not in claim.metadata.finalizers:
+        of_driver = is_allocated_by_controller(claim)  # which protects it with a finalizer of its own
+        if claim.status.allocation is not None and not of_driver and FINALIZER not in claim.metadata.finalizers:
             yield f"claim {name_of(claim)} is allocated without the finalizer {FINALIZER}"
         if claim.status.reserved_for and claim.status.allocation is None:
             yield f"claim {name_of(claim)} is reserved but not allocated"
@@ -382,6 +387,25 @@ def groups_are_whole(facts: ClusterFacts) -> Iterator[str]:
                 yield f"claim {name_of(claim)} is reserved for group {user.name}, which is gone"
 
 
+# 9 -------------------------------------------------------------------------------------------------------------------
+
+
+def negotiations_end(facts: ClusterFacts) -> Iterator[str]:
+    for claim in facts.claims:
+        status = claim.status
+        if status.deallocation_requested and (status.allocation is None or status.reserved_for):
+            yield f"claim {name_of(claim)} is to be deallocated, and is reserved or not allocated"
+        if not is_allocated_by_controller(claim) or status.allocation is None:
+            continue
+        if not status.allocation.shareable and len(status.reserved_for) > 1:
+            yield f"claim {name_of(claim)} is not shareable, and reserved {len(status.reserved_for)} times"
+    pods = {pod.key: pod for pod in facts.pods}
+    for context in facts.contexts:
+        pod = pods.get(context.key)
+        if pod is None or pod.metadata.uid not in {one.uid for one in context.metadata.owner_references}:
+            yield f"PodSchedulingContext {'/'.join(context.key)} has no pod"
+
+
 CHECKS: dict[str, Check] = {
     "1 no device is given twice": devices_are_given_once,
     "2 allocated claims are protected, reserved claims allocated": claims_are_protected,
@@ -391,6 +415,7 @@ CHECKS: dict[str, Check] = {
     "6 nodes agree with their disks": nodes_agree_with_their_disks,
     "7 the log gives the state": the_log_gives_the_state,
     "8 gangs are bound whole, claims reserved for groups that exist": groups_are_whole,
+    "9 negotiations with drivers end": negotiations_end,
 }
 
 
@@ -415,6 +440,7 @@ def gather(now: datetime, home: Path | None = None) -> ClusterFacts:
         pods=tuple(listed(PODS, Pod)[1]),
         nodes=tuple(listed(NODES, Node)[1]),
         groups=tuple(listed(POD_GROUPS, PodGroup)[1]),
+        contexts=tuple(listed(CONTEXTS, PodSchedulingContext)[1]),
         slices=tuple(listed(SLICES, ResourceSlice)[1]),
         quotas=tuple(listed(QUOTAS, ResourceQuota)[1]),
         extended=extended_names(listed(CLASSES, DeviceClass)[1]),

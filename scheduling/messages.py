@@ -91,6 +91,7 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     causes.AwaitingBinding: "waiting for binding conditions for device on node {0.node}",
     causes.ClaimNotMade: 'running PreBind plugin "DynamicResources": create claim for extended resources '
     "{0.pod}: {0.error}",
+    causes.AwaitingDrivers: "{0.told}",
     **dict.fromkeys((causes.Interrupted, causes.Misconfigured), "{0.error}"),
     causes.SearchStopped: "allocation undecided: the search stopped after {0.trials} device trials",
     causes.CannotAllocate: CANNOT_ALLOCATE,
@@ -141,7 +142,7 @@ def _refusal(refusal: NodeRefusal) -> str:
             f"pod level request for {refusal.key} is insufficient to cover the aggregated container and "
             "node-allocatable DRA requests"
         )
-    return "resourceclaim not available on the node"
+    return refusal.value or "resourceclaim not available on the node"
 
 
 def _against(refusal: NodeRefusal) -> str:
@@ -156,7 +157,7 @@ def _no_node_fits(cause: NoNodeFits) -> str:
         return NO_NODES
     text = f"0/{cause.nodes} nodes are available:"
     if cause.refused:
-        text += f" {_counted(cause)}."
+        text += f" {_listed(cause.refused)}."
     if isinstance(cause.because, (TooFew, NotTogether)):
         text += f" {sentence(clause(cause.because, names_claim=True))}."
     elif cause.because is not None:
@@ -178,10 +179,6 @@ def _post_filter(cause: NoNodeFits) -> str:
     return found
 
 
-def _counted(cause: NoNodeFits) -> str:
-    return _listed(cause.refused)
-
-
 def _listed(counted: Iterable[tuple[AnyCause | causes.PreemptionNotHelpful | causes.NoVictims, int]]) -> str:
     """Nodes of which the same is told count together, whatever else is known of them."""
     total: Counter[str] = Counter()
@@ -201,7 +198,7 @@ def _gist(cause: AnyCause, *, names_claim: bool) -> str:
         return message(cause)
     if isinstance(cause.because, (TooFew, NotTogether)):
         return clause(cause.because, names_claim=names_claim)
-    return message(cause.because) if cause.because else _counted(cause) or NO_NODES
+    return message(cause.because) if cause.because else _listed(cause.refused) or NO_NODES
 
 
 # Plain words ---------------------------------------------------------------------------------------------------------
@@ -209,6 +206,7 @@ def _gist(cause: AnyCause, *, names_claim: bool) -> str:
 
 #: Causes that are told in plainer words than Kubernetes'.
 _PLAINER: Mapping[type[causes.Cause], str] = {
+    causes.AwaitingDrivers: "{0.told}{0.unknown}",
     causes.Gated: "its scheduling gates are not removed yet",
     causes.SearchStopped: "the search for devices was stopped after {0.trials} tries without an answer",
     causes.GroupMissing: "its group, PodGroup `{0.name}`, does not exist",

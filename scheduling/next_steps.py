@@ -81,6 +81,8 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
      "Nothing: the scheduler tries other devices. The driver's log says why it failed."),
     ("claim-refused", "The claim for extended resources is refused",
      "Ask for less, or have the quota or policy changed that refuses it."),
+    ("driver", "Drivers decide about their claims",
+     "Wait: the controllers of the drivers allocate their claims. Their logs say what they are doing."),
     ("retry", "The last attempt failed", "Nothing: the scheduler tries them again."),
     ("turn", "Waiting for their turn", "Nothing: the scheduler tries them next."),
 )}  # fmt: skip
@@ -105,6 +107,7 @@ _TOPIC_OF: dict[type[causes.Cause], str] = {
     causes.AwaitingBinding: "binding",
     causes.BindingFailed: "binding-failed",
     causes.ClaimNotMade: "claim-refused",
+    causes.AwaitingDrivers: "driver",
     causes.Interrupted: "retry",
     causes.SearchStopped: "stopped",
     causes.CannotAllocate: "nodes",

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from msgspec import structs
 
+from claims.classic.kinds import PodSchedulingContext, PodSchedulingContextSpec
 from claims.kinds.pod_groups import CLAIMS_GATE, SCHEDULED, PodGroup, consumer_of, shares
 from claims.kinds.pod_groups import condition_of as condition_of_group
 from claims.kinds.pods import Pod, PodCondition
@@ -62,6 +63,8 @@ class Placement:
     group: PodGroup | None = None
     #: claims of cdi.k8s.io in which the pod is entered
     writes: tuple[ClaimWrite, ...] = ()
+    #: in which the pod's node was agreed upon with drivers: it has served its purpose
+    context: PodSchedulingContext | None = None
 
     def consumer(self, claim: ResourceClaim) -> ResourceClaimConsumerReference:
         """Who the claim is reserved for: the pod, or its group where that shares the claim."""
@@ -88,6 +91,17 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What the drivers of a pod's claims are told in its PodSchedulingContext.
+
+    known: as it was; None: there was none.
+    """
+
+    known: PodSchedulingContext | None
+    spec: PodSchedulingContextSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodRefusal:
     """`pod` stays where it is: `hold` says why, `condition` is the reason its PodScheduled condition names."""
 
@@ -106,6 +120,10 @@ class PodRefusal:
     again: bool = False
     #: what is said in claims of cdi.k8s.io, to their plugins
     writes: tuple[ClaimWrite, ...] = ()
+    #: what drivers are told, to whose controllers the pod's claims belong
+    proposal: Proposal | None = None
+    #: the pod was told before: nothing is written
+    told_before: bool = False
 
     @property
     def message(self) -> str:

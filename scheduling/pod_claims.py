@@ -43,6 +43,8 @@ from scheduling.messages import SCHEDULER_NAME
 
 #: resourceapi.ResourceClaimReservedForMaxSize
 MOST_RESERVATIONS = 256
+#: The same in v1alpha2, for a claim that a driver's controller has allocated.
+MOST_OF_CONTROLLERS = 32
 
 #: Beside the delete protection, of a claim with structured parameters (KEP-4381, first draft).
 STRUCTURED_FINALIZER = "structured.dra.k8s.io/delete-protection"
@@ -134,11 +136,14 @@ def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:
 
 
 def can_be_reserved(claim: ResourceClaim) -> bool:
-    """Whether one more may use it. A claim of a ResourceClass is for one at a time, unless it is shareable."""
-    allocation = claim.status.allocation
-    if claim.spec.resource_class_name and (allocation is None or not allocation.shareable):
-        return not claim.status.reserved_for
-    return len(claim.status.reserved_for) < MOST_RESERVATIONS
+    """Whether one more may use it. What a driver's controller allocated, or a claim of a ResourceClass, is for one at a
+    time, unless it is shareable; a driver that is to deallocate it may have begun.
+    """
+    allocation, taken = claim.status.allocation, len(claim.status.reserved_for)
+    if claim.spec.resource_class_name or (allocation is not None and allocation.controller_name):
+        most = MOST_OF_CONTROLLERS if allocation is not None and allocation.shareable else 1
+        return not claim.status.deallocation_requested and taken < most
+    return taken < MOST_RESERVATIONS
 
 
 def stays_allocated(claim: ResourceClaim) -> bool:
@@ -213,6 +218,8 @@ def _unusable(pod: Pod, reference: ClaimReference, claim: ResourceClaim) -> Hold
     elif reference.generated and not is_for_pod(claim, pod):
         names = f"{meta.namespace}/{meta.name}", f"{pod.metadata.namespace}/{pod.metadata.name}"
         cause = causes.ClaimNotForPod(*names)
+    elif claim.status.deallocation_requested:
+        cause = causes.AwaitingDrivers("resourceclaim must be reallocated")
     elif (cause := _without_gate(claim)) is not None:
         return Hold(reasons=Reason.CLASS_MISSING, cause=cause)
     elif claim.status.allocation and not is_reserved_for_pod(claim, pod) and not can_be_reserved(claim):

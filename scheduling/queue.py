@@ -337,8 +337,8 @@ def _missed(revision: int) -> Wakes | None:
 
 def _park(row: QueuedPod, outcome: Parked, missed: Wakes | None, now: datetime) -> None:
     row.generation, row.cause = outcome.generation, causes.encode(outcome.hold.cause)
-    if outcome.hold.reasons == Reason.BINDING:
-        row.attempts = 0  # nothing failed: it has its devices, and no rest to take once they are attached
+    if outcome.hold.reasons in (Reason.BINDING, Reason.NEGOTIATION):
+        row.attempts = 0  # nothing failed: it waits for a driver, and takes no rest once that has done its part
     waiting = ParkedPod(uid=row.uid, generation=outcome.generation, hold=outcome.hold)
     if missed is None or missed.helps(waiting):
         _rest(row, now)

@@ -24,6 +24,7 @@ CLASS_PARAMETERS = "resourceclassparameters.resource.k8s.io"
 CLAIM_PARAMETERS = "resourceclaimparameters.resource.k8s.io"
 NODE_SLICES = "noderesourceslices.resource.k8s.io"
 POD_GROUPS = "podgroups.scheduling.k8s.io"
+CONTEXTS = "podschedulingcontexts.resource.k8s.io"
 POOL_STATUS_REQUESTS = "resourcepoolstatusrequests.resource.k8s.io"
 
 #: (namespace, name)

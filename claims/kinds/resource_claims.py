@@ -305,6 +305,19 @@ class ResourceClaim(ApiObject):
     status: Annotated[ResourceClaimStatus, pb(3)] = ResourceClaimStatus()
 
 
+def names_controller(claim: ResourceClaim) -> bool:
+    """Whether the claim is in one of the forms that a driver's controller may allocate."""
+    return bool(claim.spec.resource_class_name or claim.spec.controller_name)
+
+
+def is_allocated_by_controller(claim: ResourceClaim) -> bool:
+    """Whether only a driver's controller may take the allocation back: what the scheduler gave it protects itself."""
+    allocation = claim.status.allocation
+    if allocation is None or not allocation.controller_name:
+        return False
+    return DELETE_PROTECTION not in claim.metadata.finalizers
+
+
 class ResourceClaimTemplateSpec(Value):
     """The claim to be made.
 

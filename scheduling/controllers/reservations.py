@@ -7,6 +7,7 @@ The states of a claim and what `decide` makes of each (upstream: pkg/controller/
     deleted, unreserved, finalizer present  -> deallocated, finalizer removed: the object may go
     made for a pod that needs it no more    -> deleted besides
     allocated, never reserved, for long     -> deallocated (only where `idle` says so)
+    the same, allocated by a controller     -> deallocationRequested, and its driver does the rest (KEP-3063)
     anything else                           -> stays
 
 A claim is looked at when a pod that uses it ended or went, when it is being deleted, and in the sweep over all claims
@@ -33,6 +34,7 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
     ResourceClaimConsumerReference,
     ResourceClaimStatus,
+    is_allocated_by_controller,
 )
 from manciple.store import objects, persistence
 from manciple.store.objects import Writer, decoded
@@ -104,7 +106,12 @@ def _reserved_for(claim: ResourceClaim, valid: tuple[ResourceClaimConsumerRefere
 
 
 def deallocated(claim: ResourceClaim) -> ResourceClaim:
-    """`claim` without allocation, reservations, device reports and delete protection."""
+    """`claim` without allocation, reservations, device reports and delete protection. Where a driver's controller has
+    allocated it, that is asked to deallocate it.
+    """
+    if is_allocated_by_controller(claim):
+        asked = structs.replace(claim.status, reserved_for=(), deallocation_requested=True)
+        return structs.replace(claim, status=asked)
     kept = tuple(name for name in claim.metadata.finalizers if name not in (FINALIZER, STRUCTURED_FINALIZER))
     metadata = structs.replace(claim.metadata, finalizers=kept)
     return structs.replace(claim, metadata=metadata, status=ResourceClaimStatus())

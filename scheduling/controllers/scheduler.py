@@ -4,6 +4,7 @@
     2. a batch of the pods that are ready is taken up, by priority, then age  (or scheduling.fair_share)
     3. for each pod (or group, `scheduling.gangs`), on the state with what the batch has decided so far:
        3a. its claims exist, are usable, their classes exist                     PreFilter
+           of claims that drivers' controllers allocate: how that stands     (scheduling.classic)
        3b. nodes are asked for everything but new devices                        Filter (scheduling.nodes, policy)
        3c. new devices are searched on the nodes that are left                   Filter, Score (scheduling.allocator)
            and quotas leave room for them (before the search, too)               (scheduling.quota_room)
@@ -28,11 +29,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import overload
 
 from django.conf import settings
 
+from claims.classic.rules import NODES_MAX
 from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import names_controller
 from manciple.store.follower import Follower
 from manciple.store.per_process import PerProcess
 from manciple.telemetry.logs import about
@@ -54,6 +58,7 @@ from scheduling.allocator import (
 from scheduling.attempts import Attempts, binding_ended
 from scheduling.capture import ClusterState
 from scheduling.causes import Hold, Interrupted, Reason
+from scheduling.classic.negotiation import Negotiation, proposed, with_drivers
 from scheduling.commit import commit
 from scheduling.controllers.declaration import ADDED, DELETING, FINISHED, Controller, Queue
 from scheduling.coordination import utc_now
@@ -269,7 +274,21 @@ def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> P
         run.status = "Unschedulable" if isinstance(claims, Hold) else "Success"
     if isinstance(claims, Hold):
         return refused_outright(state, pod, claims)
+    talks = None
+    if any(map(names_controller, claims)):
+        talks = with_drivers(state.negotiations, pod, claims)
+    if isinstance(talks, Hold):
+        return refused_outright(state, pod, talks)
     asking = Asking.of(pod, claims, state.extended(pod)).uncharged()
+    if talks is not None:
+        return _negotiated(state, replace(asking, wanting=talks.without_pending(asking.wanting)), talks, remedies)
+    return _decided(state, asking, remedies)
+
+
+def _decided(
+    state: ClusterState, asking: Asking, remedies: Remedies | None, talks: Negotiation | None = None
+) -> Placement | PodRefusal | Postponed:
+    pod = asking.pod
     if state.charges is not None and (hold := state.charges.unshareable(pod, asking.held)) is not None:
         return refused_outright(state, pod, hold)
     with PluginRun("Filter", "NodeResourcesFit") as run:
@@ -277,6 +296,8 @@ def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> P
         run.status = "Success" if filtered.fitting else "Unschedulable"
     if asking.extended is not None:
         filtered = extended_placing.filtered(state, asking.extended, filtered)
+    if talks is not None:
+        filtered = talks.filtered(filtered, state.nodes.views)
     if not filtered.fitting:
         return refused_by_nodes(state, asking, filtered, {}, remedies)
     told: Negotiated | None = None
@@ -289,9 +310,16 @@ def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> P
         if told.hold is not None:
             return _told(state, pod, told.hold, told.writes)
         filtered = replace(filtered, fitting=told.nodes)
-    found = _chosen(state, asking, filtered.fitting)
+    fitting = filtered.fitting if talks is None else talks.selected_of(filtered.fitting)
+    found = _chosen(state, asking, fitting)
+    if fitting is not filtered.fitting and not isinstance(found, Placement):
+        found = _chosen(state, asking, filtered.fitting)
     if state.charges is not None:
         found, filtered = state.charges.affordable(found, filtered, state.nodes, again=partial(_chosen, state, asking))
+    if isinstance(found, Placement) and talks is not None:
+        if talks.pending:
+            return proposed(talks, found.node, _possible(state, asking, filtered.fitting))
+        found = replace(found, context=talks.context)
     if isinstance(found, Placement):
         found = found if told is None else replace(found, writes=told.writes)
         return _within_quotas(state, found) if found.allocations else _reserve(state, found)
@@ -312,6 +340,26 @@ def _told(state: ClusterState, pod: Pod, hold: Hold, writes: tuple[ClaimWrite, .
     if state.drafts is not None:
         state.drafts.assume(writes)
     return replace(refused_outright(state, pod, hold), writes=writes)
+
+
+def _negotiated(
+    state: ClusterState, asking: Asking, talks: Negotiation, remedies: Remedies | None
+) -> Placement | PodRefusal | Postponed:
+    """What becomes of a pod with claims of drivers' controllers; what they do may lift any refusal."""
+    decided = _decided(state, asking, remedies, talks)
+    if not isinstance(decided, PodRefusal) or not talks.pending:
+        return decided
+    hold = decided.hold
+    held = replace(hold, reasons=hold.reasons | Reason.NEGOTIATION, awaited=hold.awaited | talks.awaited)
+    return replace(decided, hold=held)
+
+
+def _possible(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) -> list[str]:
+    """Nodes that have the devices that the scheduler allocates itself; at most so many as drivers are asked about."""
+    if asking.is_served:
+        return [node.name for node in fitting]
+    having = (node.name for node in fitting if isinstance(_search(state, asking, (node,)).outcome, Allocated))
+    return list(islice(having, NODES_MAX))
 
 
 def _chosen(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) -> Placement | NodePlacement:

@@ -302,6 +302,7 @@ def test_the_command_prints_one_line_for_each_and_fails_on_a_violation(cluster: 
         "ok       6 nodes agree with their disks",
         "ok       7 the log gives the state",
         "ok       8 gangs are bound whole, claims reserved for groups that exist",
+        "ok       9 negotiations with drivers end",
     ]
     claim = cluster.create_allocated(make_claim(), make_allocation())
     cluster.update(structs.replace(claim, metadata=structs.replace(claim.metadata, finalizers=())))

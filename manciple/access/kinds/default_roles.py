@@ -311,9 +311,8 @@ _NODES = (
 
 # For the scheduler and the controllers --------------------------------------------------------------------------------
 
-
 CONTROLLER = "system:controller:"
-DRAFT_CLAIMS = "manciple:cdi-claims"
+DRAFT_CLAIMS, SCHEDULING_CONTEXTS = "manciple:cdi-claims", "manciple:scheduling-contexts"
 POD_GROUP_STATUS, POD_GROUP_PROTECTION = "manciple:pod-group-status", "manciple:pod-group-protection"
 
 _CONTROL_PLANE = (
@@ -439,6 +438,7 @@ _CONTROL_PLANE = (
     # What upstream adds to the roles of others where pods are scheduled in groups.
     _role(POD_GROUP_STATUS, _rule(READ, SCHEDULING, "podgroups"), _rule(CHANGE, SCHEDULING, "podgroups/status")),
     _role(POD_GROUP_PROTECTION, _rule(("update", *READ), SCHEDULING, "podgroups")),
+    _role(SCHEDULING_CONTEXTS, _rule(("create", "delete", *READ, *CHANGE), RESOURCE, "podschedulingcontexts")),
     _role(DRAFT_CLAIMS, _rule(("create", *READ, *CHANGE), CDI, "resourceclaims resourceclaims/status resourceclasses")),
 )
 
@@ -470,7 +470,7 @@ BINDINGS: tuple[ClusterRoleBinding, ...] = (
     _binding("manciple:node-join", _group(BOOTSTRAPPERS), role=_NODE_CLIENT),
     _binding("manciple:node-renewal", _group(NODES), role=_SELF_NODE_CLIENT),
     _binding(SCHEDULER.name, Subject(kind=USER, api_group=GROUP, name=SCHEDULER.name)),
-    *(_binding(role, *_FOR_PODS) for role in (POD_GROUP_STATUS, DRAFT_CLAIMS)),
+    *(_binding(role, *_FOR_PODS) for role in (POD_GROUP_STATUS, DRAFT_CLAIMS, SCHEDULING_CONTEXTS)),
     _binding(
         POD_GROUP_PROTECTION,
         Subject(kind=SERVICE_ACCOUNT, name="podgroup-protection-controller", namespace=SYSTEM_NAMESPACE),

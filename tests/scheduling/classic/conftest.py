@@ -1,0 +1,21 @@
+"""A cluster on which drivers' controllers allocate claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from inventory.kinds import gates
+from scheduling import tasks
+from tests.scheduling.classic.world import World
+
+
+@pytest.fixture
+def world(db: None) -> Iterator[World]:
+    """Whatever the test did to it, afterwards every invariant holds."""
+    tasks.forget_process()
+    with gates.using(DRAControlPlaneController=True):
+        made = World()
+        yield made
+        assert made.violations() == {}

@@ -1,0 +1,130 @@
+"""Whoever is started anew, dies or goes between any two steps: pods get their nodes, and nothing stays behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from manciple.store import tail
+from scheduling.resources import CLAIMS
+from tests.builders import make_pod
+from tests.scheduling.classic.world import World
+
+#: Steps until a pod with a claim of each of two drivers is bound, at most.
+STEPS = range(1, 13)
+SECOND = "nic.example.com"
+
+
+@pytest.fixture
+def pair(world: World) -> World:
+    """Two drivers, two nodes, and a pod with a claim of each; the first cannot allocate on the first node."""
+    world.with_nodes("worker-1", "worker-2")
+    world.with_driver(unsuitable={"worker-1"})
+    world.with_driver(resource_class=SECOND, name=f"driver.{SECOND}")
+    for name, resource_class in (("gpu", "gpu.example.com"), ("nic", SECOND)):
+        world.make_template(name, resource_class)
+    world.create(make_pod("pod", templates={"gpu": "gpu", "nic": "nic"}))
+    return world
+
+
+def allocated_once(world: World) -> None:
+    """No claim got another allocation while it had one."""
+    held: dict[str, str] = {}
+    for event in tail.read_after(0, limit=10_000):
+        if event.resource != CLAIMS:
+            continue
+        driver = event.text.partition('"~controllerName":"')[2].partition('"')[0]
+        assert not (driver and held.get(event.uid) and held[event.uid] != driver)
+        held[event.uid] = driver
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("who", ["the first driver", "the second driver", "the scheduler"])
+def test_a_restart_between_any_two_steps_changes_nothing(pair: World, who: str, step: int) -> None:
+    pair.drivers_first = step % 2 == 0
+    restart = {
+        "the first driver": lambda: pair.restart_driver(0),
+        "the second driver": lambda: pair.restart_driver(1),
+        "the scheduler": pair.kill_scheduler,
+    }[who]
+    pair.run(lambda done: restart() if done == step else None, rests=2)
+    assert pair.bound() == "worker-2"
+    assert pair.context() is None
+    allocated_once(pair)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_pod_that_goes_between_any_two_steps_leaves_nothing(pair: World, step: int) -> None:
+    pair.drivers_first = step % 2 == 0
+
+    def delete(done: int) -> None:
+        if done == step and pair.find(Pod, "pod") is not None:
+            pair.end("pod")
+
+    pair.run(delete, rests=2)
+    if pair.find(Pod, "pod") is not None:
+        pair.end("pod")
+        pair.run(rests=2)
+    assert pair.leftovers() == []
+    assert pair.all(ResourceClaim) == []
+
+
+@pytest.mark.parametrize("step", [2, 4, 6, 8])
+def test_a_claim_that_its_user_deletes_meanwhile_is_made_anew(pair: World, step: int) -> None:
+    def delete(done: int) -> None:
+        if done == step and pair.all(ResourceClaim):
+            pair.delete(pair.all(ResourceClaim)[0])
+
+    pair.run(delete, rests=2)
+    pair.end("pod")
+    pair.run(rests=2)
+    assert pair.leftovers() == []
+
+
+def test_a_driver_that_comes_late_is_waited_for(pair: World) -> None:
+    pair.drivers[1].deaf = True
+    pair.run()
+    assert pair.why_pending("pod") == "waiting for resource driver"
+    context = pair.context()
+    assert context is not None
+    assert (context.spec.selected_node, context.spec.potential_nodes) == ("", ("worker-1", "worker-2"))
+    pair.drivers[1].deaf = False
+    pair.run()
+    assert pair.bound() == "worker-2"
+
+
+def test_a_pod_that_waits_for_a_driver_is_not_tried_again_and_again_nor_keeps_others_waiting(pair: World) -> None:
+    pair.drivers[1].deaf = True
+    pair.run()
+    known, tried = pair.revision(), pair.queued("pod").parked_at
+    pair.later(60)
+    assert pair.worker.run().taken == 0
+    assert (pair.revision(), pair.queued("pod").parked_at) == (known, tried)
+    pair.create(make_pod("other"))
+    assert pair.worker.run().placed == 1
+
+
+def test_nodes_that_no_driver_can_serve_are_told_until_one_can(pair: World) -> None:
+    pair.drivers[0].unsuitable = {"worker-1", "worker-2"}
+    pair.run()
+    assert pair.why_pending("pod").startswith(
+        "0/2 nodes are available: 2 resourceclaim cannot be allocated for the node (unsuitable)."
+    )
+    pair.drivers[0].unsuitable = {"worker-1"}
+    pair.run()
+    assert pair.bound() == "worker-2"
+
+
+def test_what_was_allocated_where_the_other_driver_cannot_is_given_back_and_allocated_elsewhere(pair: World) -> None:
+    def fill(done: int) -> None:
+        for claim in pair.all(ResourceClaim):
+            if claim.status.allocation is not None and not pair.drivers[0].unsuitable >= {"worker-2"}:
+                at, other = ("gpu", 1) if "gpu" in claim.metadata.name else ("nic", 0)
+                assert at
+                pair.drivers[other].unsuitable = {"worker-2"}
+                pair.drivers[1 - other].unsuitable = set()
+
+    pair.run(fill)
+    assert pair.bound() == "worker-1"
+    allocated_once(pair)
