@@ -17,6 +17,7 @@ SCHEDULING = [
     f"tests/scheduling/{name}"
     for name in (
         "test_races.py",
+        "test_query_budgets.py",
         "test_quotas.py",
         "test_fair_share.py",
         "test_turns.py",

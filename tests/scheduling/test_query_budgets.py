@@ -23,6 +23,11 @@ def cost_of(step: Callable[[], Any]) -> int:
     return len(queries)
 
 
+def of_the_turn() -> int:
+    """Among workers that share a PostgreSQL it is a lock of the session: taken, and given back."""
+    return 2 if connection.vendor == "postgresql" else 0
+
+
 @pytest.fixture
 def busy(cluster: Cluster) -> Cluster:
     """A cluster whose controllers and worker have done all there was to do."""
@@ -61,4 +66,4 @@ def test_a_batch_of_pods_costs_the_same_for_few_and_for_many(busy: Cluster) -> N
 def test_a_look_that_finds_nothing_costs_next_to_nothing(busy: Cluster) -> None:
     assert cost_of(lambda: claims.FOLLOWER.follow(busy.clock)) <= 2
     assert cost_of(lambda: reservations.FOLLOWER.follow(busy.clock)) <= 2
-    assert cost_of(busy.worker.run) <= 4
+    assert cost_of(busy.worker.run) <= 3 + of_the_turn()
