@@ -75,3 +75,20 @@ def test_immediate_claim_is_allocated_without_a_pod_and_a_pod_bound_by_hand_gets
     ends(scene, "by-hand")
     scene.api.delete(f"{ROOM}/resourceclaims/c")
     wait_for("the claim to be gone", lambda: not claim(scene, "c")["metadata"])
+
+
+@pytest.mark.usefixtures("plugin")
+def test_the_example_of_the_documentation_runs(scene: Scene) -> None:
+    """Scheduler and controller agree on a node; the pod's container finds its accelerator; all is given back."""
+    template, pod = EXAMPLE
+    scene.api.made(f"{ROOM}/resourceclaimtemplates", template)
+    scene.api.made(PODS.format(NAMESPACE), pod)
+    assert environment(scene, "infers")["ACCELERATORS"] in "01234567"
+    (made,) = scene.api.listed(f"{ROOM}/resourceclaims")
+    assert made["metadata"]["finalizers"] == [f"{NAME}/deletion-protection"]
+    assert made["status"]["driverName"] == NAME
+    assert [one["name"] for one in made["status"]["reservedFor"]] == ["infers"]
+
+    ends(scene, "infers")
+    wait_for("the claim to be gone", lambda: not scene.api.listed(f"{ROOM}/resourceclaims"))
+    scene.api.delete(f"{ROOM}/resourceclaimtemplates/{template['metadata']['name']}")
