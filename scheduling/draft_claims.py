@@ -7,14 +7,14 @@ asks `negotiate` between the filters and the search for devices; what it answers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from claims.drafts.cdi.negotiation import next_step, used_by
 from claims.drafts.cdi.registration import CLAIMS, CLASSES
 from claims.drafts.cdi.rules import GATE, claim_of, is_owned_by, listed_resources
-from claims.drafts.cdi.values import NODE_LABEL, NODE_LABEL_VALUE, PodResource, ResourceClaim, ResourceClass
+from claims.drafts.cdi.values import ALLOCATED, NODE_LABEL, NODE_LABEL_VALUE, PodResource, ResourceClaim, ResourceClass
 from claims.kinds.pods import Pod
 from inventory.kinds import gates
 from scheduling.allocator import NodeView
@@ -106,7 +106,7 @@ class DraftClaims:
             if claim is None or (why := self._unfit(pod, entry, claim)):
                 missing = f'resourceclaim.cdi.k8s.io "{name}" not found'
                 return _waits(pod, missing if claim is None else why)
-            if claim.status.phase != "Allocated" and claim.spec.resource_class_name not in self.plugins:
+            if claim.status.phase != ALLOCATED and claim.spec.resource_class_name not in self.plugins:
                 return _without_class(claim.spec.resource_class_name)
             found[name] = claim
         return found
@@ -153,6 +153,18 @@ def _without_class(name: str) -> Hold:
 def _writes(known: Mapping[str, ResourceClaim], wanted: Iterable[ResourceClaim]) -> tuple[ClaimWrite, ...]:
     pairs = ((known[claim.metadata.name], claim) for claim in wanted)
     return tuple(ClaimWrite(known=before, wanted=after) for before, after in pairs if after is not before)
+
+
+def broken(claims: Iterable[ResourceClaim]) -> Iterator[str]:
+    """What must hold of every claim of cdi.k8s.io at any moment, and does not."""
+    for claim in claims:
+        status, name = claim.status, f"{claim.metadata.namespace}/{claim.metadata.name}"
+        if status.used_by and status.phase != ALLOCATED:
+            yield f"claim {name} of cdi.k8s.io is used and not allocated"
+        if 0 <= status.user_limit < len(status.used_by):
+            yield f"claim {name} of cdi.k8s.io has {len(status.used_by)} users of {status.user_limit}"
+        if sum(bool(owner.controller) for owner in claim.metadata.owner_references) > 1:
+            yield f"claim {name} of cdi.k8s.io has two owners"
 
 
 #: While the gate is off: what a pod is told that was created while it was on.

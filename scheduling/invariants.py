@@ -4,7 +4,8 @@
 sentence per violation. `CHECKS` names them as `manage.py check_invariants` prints them:
 
     1  no exclusive device in two allocations; consumed capacity and counters never above what is published
-    2  every allocated claim has the delete-protection finalizer; every reserved claim is allocated
+    2  every allocated claim has the delete-protection finalizer; every reserved claim is allocated (of cdi.k8s.io: used
+       ones are, by no more than may use them)
     3  a pod with a node has all its claims allocated, reserved for it, and available on that node
     4  what quotas tell as used is what the objects of their namespaces add up to
     5  claims that nobody holds are deallocated within one controller sweep
@@ -27,6 +28,7 @@ from datetime import datetime
 from pathlib import Path
 
 from claims.classic.kinds import PodSchedulingContext
+from claims.drafts.cdi.values import ResourceClaim as DraftClaim
 from claims.kinds.allocated_usage import Draws, drawn_by, draws_nothing
 from claims.kinds.pod_groups import (
     CLAIMS_GATE,
@@ -61,11 +63,12 @@ from manciple.store.records import EventRecord, Stored
 from manciple.wire.quantity import Quantity
 from manciple.wire.registry import registry
 from manciple.wire.selectors import node_selector_matches
+from scheduling import draft_claims
 from scheduling.controllers.reservations import FINALIZER, decide, is_idle
 from scheduling.extended_resources import owner_uid
 from scheduling.plans import POD_SCHEDULED, condition_of
 from scheduling.pod_claims import claim_names, is_done, is_reserved_for
-from scheduling.resources import CLAIMS, CLASSES, CONTEXTS, NODES, POD_GROUPS, PODS, QUOTAS, SLICES
+from scheduling.resources import CLAIMS, CLASSES, CONTEXTS, DRAFT_CLAIMS, NODES, POD_GROUPS, PODS, QUOTAS, SLICES
 
 DeviceKey = tuple[str, str, str]  # (driver, pool, device)
 PoolKey = tuple[str, str]  # (driver, pool)
@@ -142,6 +145,7 @@ class ClusterFacts:
     slices: tuple[ResourceSlice, ...] = ()
     groups: tuple[PodGroup, ...] = ()
     contexts: tuple[PodSchedulingContext, ...] = ()
+    drafts: tuple[DraftClaim, ...] = ()
     quotas: tuple[ResourceQuota, ...] = ()
     #: which classes serve extended resources
     extended: ExtendedNames = field(default_factory=dict)
@@ -241,6 +245,7 @@ def _counters_are_kept(facts: ClusterFacts) -> Iterator[str]:
 
 
 def claims_are_protected(facts: ClusterFacts) -> Iterator[str]:
+    yield from draft_claims.broken(facts.drafts)
     for claim in facts.claims:
         of_driver = is_allocated_by_controller(claim)  # which protects it with a finalizer of its own
         if claim.status.allocation is not None and not of_driver and FINALIZER not in claim.metadata.finalizers:
@@ -442,6 +447,7 @@ def gather(now: datetime, home: Path | None = None) -> ClusterFacts:
         groups=tuple(listed(POD_GROUPS, PodGroup)[1]),
         contexts=tuple(listed(CONTEXTS, PodSchedulingContext)[1]),
         slices=tuple(listed(SLICES, ResourceSlice)[1]),
+        drafts=tuple(listed(DRAFT_CLAIMS, DraftClaim)[1]),
         quotas=tuple(listed(QUOTAS, ResourceQuota)[1]),
         extended=extended_names(listed(CLASSES, DeviceClass)[1]),
         replay=replayed(),

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from claims.drafts.cdi.registration import CLAIM, CLASS
-from claims.drafts.cdi.values import ALLOCATED, NODE_LABEL, PENDING, ResourceClaim, ResourceClass
+from claims.drafts.cdi.values import ALLOCATED, NODE_LABEL, PENDING, ResourceClaim, ResourceClass, with_status
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from inventory.kinds import gates
@@ -344,6 +344,18 @@ def test_pods_without_the_draft_are_placed_as_ever(draft: Draft) -> None:
     draft.apply(POD, '{"metadata":{"name":"plain"},"spec":{"containers":[{"name":"c","image":"i"}]}}')
     draft.settle()
     assert draft.node_of("plain")
+
+
+def test_a_claim_that_is_used_without_an_allocation_or_by_too_many_breaks_an_invariant(draft: Draft) -> None:
+    claim = draft.claim_wanted()
+    users = tuple(OwnerReference(api_version="v1", kind="Pod", name=name, uid=name) for name in ("a", "b"))
+    draft.cluster.update(with_status(claim, used_by=users))
+    (found,) = draft.cluster.violations().values()
+    assert found == (
+        "claim default/shared of cdi.k8s.io is used and not allocated",
+        "claim default/shared of cdi.k8s.io has 2 users of 1",
+    )
+    draft.cluster.update(with_status(draft.claim(), used_by=()))
 
 
 # The gate -------------------------------------------------------------------------------------------------------------
