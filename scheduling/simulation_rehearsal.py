@@ -23,6 +23,7 @@ from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
 from manciple.wire.base import ApiObject
 from scheduling.causes import Hold, NodeRefusal
+from scheduling.classic.negotiation import undecided
 from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import Apart
 from scheduling.plans import Placement, PodRefusal
@@ -119,6 +120,8 @@ class Rehearsal(Overlay):
             for claim in claims:
                 self.imagine(CLAIMS, claim)
             found = self.state.pre_filter(pod)
+            if not isinstance(found, Hold):
+                found = undecided(self.state.negotiations, pod, found) or found
             if isinstance(found, Hold):
                 yield ReplicaAsking(pod=pod, hold=found)
             else:

@@ -319,6 +319,15 @@ def proposed(talks: Negotiation, node: str, fitting: Sequence[str]) -> PodRefusa
     )
 
 
+def undecided(known: Negotiations | None, pod: Pod, claims: Sequence[ResourceClaim]) -> Hold | None:
+    """What keeps everybody from knowing where the pod fits: a driver decides. None where that is known."""
+    talks = with_drivers(known, pod, claims) if any(map(names_controller, claims)) else None
+    if isinstance(talks, Negotiation):
+        cause = talks.cause(proposing=True)
+        return Hold(reasons=Reason.NEGOTIATION, awaited=talks.awaited, cause=cause) if talks.pending else None
+    return talks
+
+
 def is_of(context: PodSchedulingContext, pod: Pod) -> bool:
     return owning_pod(context.metadata) == (pod.metadata.name, pod.metadata.uid)
 

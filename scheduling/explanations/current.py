@@ -29,6 +29,7 @@ from scheduling import preemption
 from scheduling.allocator import Features
 from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause, ClaimNotCreated, Hold, QuotaUsedUp, Reason, decode
+from scheduling.classic.negotiation import undecided
 from scheduling.controllers.claims import refused_by_quota
 from scheduling.coordination import utc_now
 from scheduling.event_recorder import PLACEMENT, EventNote, key_of
@@ -180,6 +181,8 @@ def _waiting(state: ClusterState, pod: Pod) -> Explanation:
 
 def _explained(state: ClusterState, pod: Pod) -> Explanation:
     claims = state.pre_filter(pod)
+    if not isinstance(claims, Hold):
+        claims = undecided(state.negotiations, pod, claims) or claims
     held = None if pod.spec.scheduling_group is None else state.groups.hold(pod)
     if isinstance(claims, Hold) or held is not None:
         cause = held.cause if held is not None else _with_quota(pod, cast("Hold", claims).cause)

@@ -6,8 +6,12 @@ from claims.classic.kinds import PodSchedulingContext, PodSchedulingContextSpec
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from scheduling.explanations.current import explain_pod
+from scheduling.messages import clause
+from scheduling.simulation import Question, simulate
+from scheduling.simulation_workload import Workload
 from tests.builders import make_claim, make_pod
-from tests.scheduling.classic.world import World
+from tests.scheduling.classic.world import World, classic_spec
 
 
 def test_a_pod_that_was_bound_by_hand_gets_a_context_with_only_its_node_and_its_reservations(world: World) -> None:
@@ -137,3 +141,27 @@ def test_a_claim_that_is_to_be_deallocated_gets_no_new_reservation(world: World)
     driver.deaf = False
     world.run()
     assert world.bound("second") == "worker-1"
+
+
+def test_a_simulation_says_that_it_cannot_be_known_and_who_decides(world: World) -> None:
+    world.with_nodes("worker-1")
+    world.with_driver()
+    claim = make_claim("gpu")
+    classic = ResourceClaim(
+        api_version=claim.api_version, kind=claim.kind, metadata=claim.metadata, spec=classic_spec()
+    )
+    answer = simulate(Question(workload=Workload(pod=make_pod(templates={"gpu": "gpu"}), own={"gpu": classic})))
+    assert answer.fits == 0
+    assert answer.cause is not None
+    assert "where it fits cannot be known, driver `gpu.resource.example.com` decides" in clause(answer.cause)
+
+
+def test_the_explanation_of_a_waiting_pod_names_the_driver_that_decides(world: World) -> None:
+    world.with_nodes("worker-1")
+    world.with_driver(deaf=True)
+    world.make_claim("gpu")
+    pod = world.create(make_pod(claims={"gpu": "gpu"}))
+    world.run()
+    cause = explain_pod(pod.metadata.namespace, pod.metadata.name).cause
+    assert cause is not None
+    assert "driver `gpu.resource.example.com` decides" in clause(cause)
