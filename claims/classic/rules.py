@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 from claims.classic import conversion, kinds
-from claims.kinds.claim_rules import validate_template_meta
+from claims.kinds.claim_rules import validate_deallocation, validate_template_meta
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate
 from inventory.classic.rules import longer_than, validate_claim_reference, validate_driver_name, validate_name
 from inventory.classic.values import DriverAllocationResult, ResourceHandle, StructuredResourceHandle
@@ -104,7 +104,7 @@ def validate_claim_status_update(new: ResourceClaim, old: ResourceClaim) -> Erro
     found += _validate_reservations(claim, before, STATUS.child("reservedFor"))
     if status.allocation is not None and before.status.allocation is not None:
         found += validate_immutable(status.allocation, before.status.allocation, STATUS.child("allocation"))
-    return found + _validate_deallocation(status, before.status)
+    return found + validate_deallocation(status, before.status)
 
 
 def _validate_reservations(claim: kinds.ResourceClaim, before: kinds.ResourceClaim, path: Path) -> Errors:
@@ -120,19 +120,6 @@ def _validate_reservations(claim: kinds.ResourceClaim, before: kinds.ResourceCla
     if ends and any(one not in before.status.reserved_for for one in status.reserved_for):
         message = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
         found.append(forbidden(path, message))
-    return found
-
-
-def _validate_deallocation(status: kinds.ResourceClaimStatus, before: kinds.ResourceClaimStatus) -> Errors:
-    """Who asked for deallocation cannot take that back: the driver may have begun."""
-    path, found = STATUS.child("deallocationRequested"), []
-    wanted, was_wanted = status.deallocation_requested, before.deallocation_requested
-    if wanted and not was_wanted and status.reserved_for:
-        found.append(forbidden(path, "deallocation cannot be requested while `reservedFor` is set"))
-    if wanted and status.allocation is None:
-        found.append(forbidden(STATUS, "`allocation` must be set when `deallocationRequested` is set"))
-    if was_wanted and not wanted and status.allocation is not None:
-        found.append(forbidden(path, "may not be cleared when `allocation` is set"))
     return found
 
 

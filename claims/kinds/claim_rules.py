@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from claims.kinds.resource_claims import (
     AllocatedDeviceStatus,
@@ -214,7 +215,9 @@ CONFIGURATION_SOURCES = ("FromClaim", "FromClass")
 
 
 def validate_claim(claim: ResourceClaim) -> Errors:
-    found = validate_object_meta(claim.metadata, namespaced=True)
+    found = validate_object_meta(claim.metadata, namespaced=True) + validate_controller(
+        claim.spec.controller_name, SPEC
+    )
     return found + validate_device_claim(claim.spec.devices, SPEC.child("devices"))
 
 
@@ -229,6 +232,7 @@ def validate_template(template: ResourceClaimTemplate) -> Errors:
 
 def _validate_template_spec(spec: ResourceClaimTemplateSpec) -> Errors:
     found = validate_template_meta(spec.metadata, SPEC.child("metadata"))
+    found += validate_controller(spec.spec.controller_name, SPEC.child("spec"))
     return found + validate_device_claim(spec.spec.devices, SPEC.child("spec", "devices"))
 
 
@@ -268,7 +272,7 @@ def validate_claim_status_update(new: ResourceClaim, old: ResourceClaim) -> Erro
         maximum=RESERVATIONS_MAX,
     )
     found += _validate_device_statuses(new.status)
-    found += _validate_reservations(new, old)
+    found += _validate_reservations(new, old) + validate_deallocation(new.status, old.status)
     return found + _validate_allocation_change(new, old)
 
 
@@ -283,8 +287,10 @@ def _validate_reservations(new: ResourceClaim, old: ResourceClaim) -> Errors:
         return []
     if new.status.allocation is None:
         return [forbidden(path, "may not be specified when `allocated` is not set")]
-    deleting = old.metadata.deletion_timestamp is not None
-    if deleting and any(consumer not in old.status.reserved_for for consumer in new.status.reserved_for):
+    if new.spec.resource_class_name and not new.status.allocation.shareable and len(new.status.reserved_for) > 1:
+        return [forbidden(path, "may not be reserved more than once")]
+    ends = old.metadata.deletion_timestamp is not None or new.status.deallocation_requested
+    if ends and any(consumer not in old.status.reserved_for for consumer in new.status.reserved_for):
         message = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
         return [forbidden(path, message)]
     return []
@@ -312,7 +318,7 @@ def _validate_allocation(allocation: AllocationResult, path: Path, request_names
     found += validate_list(allocation.devices.config, devices.child("config"), validate_config, maximum=both_sources)
     if allocation.node_selector is not None:
         found += validate_node_selector(allocation.node_selector, path.child("nodeSelector"))
-    return found
+    return found + validate_controller(allocation.controller_name, path)
 
 
 def _validate_result(result: DeviceRequestAllocationResult, path: Path, request_names: RequestNames) -> Errors:
@@ -405,3 +411,34 @@ def _validate_interface_address(address: str, path: Path) -> Errors:
     if str(parsed) != address:
         return [invalid(path, address, f'must be in canonical form ("{parsed}")')]
     return []
+
+
+# Claims that drivers' controllers allocate ----------------------------------------------------------------------------
+
+
+class Deallocated(Protocol):
+    """The status of a claim, as it is stored or as v1alpha2 has it."""
+
+    @property
+    def deallocation_requested(self) -> bool: ...
+    @property
+    def reserved_for(self) -> tuple[object, ...]: ...
+    @property
+    def allocation(self) -> object | None: ...
+
+
+def validate_controller(name: str, path: Path) -> Errors:
+    return validate_driver_name(name, path.child("controllerName")) if name else []
+
+
+def validate_deallocation(status: Deallocated, before: Deallocated) -> Errors:
+    """Who asked for deallocation cannot take that back: the driver may have begun."""
+    path, found = STATUS.child("deallocationRequested"), []
+    wanted, was_wanted = status.deallocation_requested, before.deallocation_requested
+    if wanted and not was_wanted and status.reserved_for:
+        found.append(forbidden(path, "deallocation cannot be requested while `reservedFor` is set"))
+    if wanted and status.allocation is None:
+        found.append(forbidden(STATUS, "`allocation` must be set when `deallocationRequested` is set"))
+    if was_wanted and not wanted and status.allocation is not None:
+        found.append(forbidden(path, "may not be cleared when `allocation` is set"))
+    return found

@@ -26,6 +26,7 @@ from inventory.kinds.devices import (
     DeviceToleration,
     OpaqueDeviceConfiguration,
 )
+from inventory.kinds.node_rules import validate_node_selector
 from manciple.wire.conditions import validate_conditions
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long, too_many
 from manciple.wire.validation import (
@@ -343,6 +344,8 @@ def _validate_spec(spec: DeviceClassSpec, old: DeviceClassSpec | None) -> Errors
     kept_selectors = old is not None and old.selectors == spec.selectors
     found = validate_selectors(spec.selectors, SPEC.child("selectors"), stored=kept_selectors)
     found += validate_list(spec.config, SPEC.child("config"), validate_config, maximum=CONFIGURATIONS_MAX)
+    if spec.suitable_nodes is not None:
+        found += validate_node_selector(spec.suitable_nodes, SPEC.child("suitableNodes"))
     name = spec.extended_resource_name
     if name is not None and not is_extended_resource_name(name):
         found.append(invalid(SPEC.child("extendedResourceName"), name, "must be a valid extended resource name"))

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from claims.kinds.registration import KINDS as CLAIM_KINDS
 from claims.kinds.registration import RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE
 from inventory.kinds.registration import DEVICE_CLASS, RESOURCE_SLICE
 from manciple.wire import codec
+from manciple.wire.base import Declaration, Value, declarations
 from manciple.wire.registry import Kind, Served
 from tests.manciple.wire.samples import make_full
 
@@ -29,9 +32,15 @@ EVERY = [
 
 
 def full(kind: Kind) -> Any:
-    """Every field set, but for the name that stands for the driver only while nothing is allocated."""
+    """Every field set, of a claim that a driver's controller allocated: its name stands in the allocation alone."""
     made: Any = replace(make_full(kind.type), api_version=kind.api_version, kind=kind.kind)
-    return replace(made, status=replace(made.status, driver_name="")) if kind is RESOURCE_CLAIM else made
+    if kind is not RESOURCE_CLAIM:
+        return made
+    allocation = made.status.allocation
+    handles = tuple(replace(one, structured_data=None) for one in allocation.resource_handles)
+    return replace(
+        made, status=replace(made.status, driver_name="", allocation=replace(allocation, resource_handles=handles))
+    )
 
 
 def test_the_versions_are_those_of_the_documents() -> None:
@@ -72,3 +81,55 @@ def test_an_object_that_is_read_and_written_back_is_what_it_was(kind: Kind, serv
 def test_other_versions_show_nothing_of_what_is_kept_aside(kind: Kind, served: Served) -> None:
     text = served.text(codec.encode(full(kind)).decode())
     assert '"~' not in text
+
+
+# Any document that their clients can write ----------------------------------------------------------------------------
+
+
+def documents(type_: type[Value]) -> st.SearchStrategy[dict[str, Any]]:
+    """Builtins of the type, each field there or not."""
+    optional = {
+        declared.name: _field(declared)
+        for declared in declarations(type_)
+        if declared.name not in ("apiVersion", "kind", "metadata", "controller", "exactly")
+    }
+    return st.fixed_dictionaries({}, optional=optional)
+
+
+def _field(declared: Declaration) -> st.SearchStrategy[Any]:
+    element = declared.shape.element
+    one: st.SearchStrategy[Any]
+    if declared.encoding in _ENCODED:
+        one = st.just(_ENCODED[declared.encoding])
+    elif issubclass(element, Value):
+        one = st.deferred(lambda: documents(element))
+    else:
+        one = {str: st.sampled_from(["a", "b.example.com"]), int: st.integers(1, 9), bool: st.just(value=True)}[element]
+    if declared.shape.container == "list":
+        return st.lists(one, min_size=1, max_size=2)
+    return st.dictionaries(st.sampled_from(["x", "y"]), one, min_size=1) if declared.shape.container == "map" else one
+
+
+_ENCODED: dict[str, Any] = {"raw": {"any": 1}, "quantity": "1Gi", "time": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(("kind", "version"), SHAPED, ids=NAMED)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_whatever_is_written_in_a_version_is_read_back_in_it(kind: Kind, version: str, data: st.DataObject) -> None:
+    served = Served(kind, version, kind.served_versions[version])
+    written = {"apiVersion": served.api_version, "kind": kind.kind, "metadata": {"name": "o"}}
+    written |= data.draw(documents(served.message_type))
+    checked, _ = codec.checked_document(served.message_type, written, api_version=served.api_version, strictness="Warn")
+    stored = codec.decode_value(kind.type, served.to_storage(checked))
+    shown = served.document(codec.to_builtins(stored))
+    back, _ = codec.checked_document(served.message_type, shown, api_version=served.api_version, strictness="Strict")
+    assert _comparable(back) == _comparable(checked)
+
+
+def _comparable(document: Any) -> Any:
+    """Without the second spelling of a controller, and without what is empty."""
+    if isinstance(document, dict):
+        parts = {name: _comparable(part) for name, part in document.items() if name != "controller"}
+        return {name: part for name, part in parts.items() if part not in ({}, [], "", None)}
+    return [_comparable(one) for one in document] if isinstance(document, list) else document

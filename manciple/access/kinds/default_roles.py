@@ -1,9 +1,9 @@
 """The roles and bindings that every installation has. PURE.
 
-Names and rules are upstream's, also where they speak of resources that are not served here (a namespace's administrator
-can hand them on, and charts that bind them work), but for three things: the roles named `manciple:...`, which speak of
-what only this API has; the roles of our controllers, which say what ours write; and that nothing is here for the parts
-of a control plane that do not exist. admin, edit and view are gathered from the roles that carry their labels.
+Names and rules are upstream's, also where they speak of resources that are not served here (charts that bind them
+work), but for three things: the roles named `manciple:...`, which speak of what only this API has; the roles of our
+controllers, which say what ours write; and nothing is here for parts of a control plane that do not exist. admin, edit
+and view are gathered from the roles that carry their labels.
 Source: plugin/pkg/auth/authorizer/rbac/bootstrappolicy of Kubernetes 1.36 (policy.go, controller_policy.go).
 """
 
@@ -63,8 +63,7 @@ AUTHENTICATION, AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
 AUTOSCALING, CERTIFICATES, COORDINATION = "autoscaling", "certificates.k8s.io", "coordination.k8s.io"
 DISCOVERY, EVENTS, NETWORKING, POLICY = "discovery.k8s.io", "events.k8s.io", "networking.k8s.io", "policy"
 RESOURCE, SCHEDULING, STORAGE = "resource.k8s.io", "scheduling.k8s.io", "storage.k8s.io"
-CDI = "cdi.k8s.io"  # of KEP-3063's first draft
-MANCIPLE = "manciple.dev"
+CDI, MANCIPLE = "cdi.k8s.io", "manciple.dev"  # CDI: of KEP-3063's first draft
 
 
 def _rule(verbs: Sequence[str], group: str | Sequence[str], resources: str, names: str = "") -> PolicyRule:
@@ -205,6 +204,7 @@ _PEOPLE = (
         _rule(("get",), CORE, "pods/explain"),
         _rule(("get",), RESOURCE, "resourceclaims/explain"),
         _rule(READ, SCHEDULING, "podgroups podgroups/status workloads"),
+        _rule(READ, RESOURCE, "podschedulingcontexts podschedulingcontexts/status resourceclaimparameters"),
         _rule(READ, CDI, "resourceclaims resourceclaims/status"),
         into="view",
     ),
@@ -213,6 +213,7 @@ _PEOPLE = (
         _rule(("create",), CORE, "pods/simulate"),
         _rule(("create",), RESOURCE, "resourceclaims/simulate"),
         _rule(WRITE, SCHEDULING, "podgroups workloads"),
+        _rule(WRITE, RESOURCE, "resourceclaimparameters"),
         _rule(WRITE, CDI, "resourceclaims"),
         into="edit",
     ),
@@ -225,8 +226,7 @@ _PEOPLE = (
     _role(
         INVENTORY_VIEWER,
         _rule(READ, CORE, "namespaces nodes"),
-        _rule(READ, RESOURCE, "deviceclasses devicetaintrules resourceslices"),
-        _rule(READ, RESOURCE, "noderesourceslices"),
+        _rule(READ, RESOURCE, "deviceclasses devicetaintrules noderesourceslices resourceclasses resourceslices"),
     ),
 )
 

@@ -29,8 +29,11 @@ SIMULATE = {("pods/simulate",), ("resourceclaims/simulate",)}
 GROUPS, CHANGED_GROUPS = {("podgroups", "podgroups/status", "workloads")}, {("podgroups", "workloads")}
 #: KEP-3063's first draft, beside claims of resource.k8s.io.
 DRAFT, CHANGED_DRAFT = {("resourceclaims", "resourceclaims/status")}, {("resourceclaims",)}
-VIEWED = EXPLAIN | GROUPS | DRAFT
-EDITED = VIEWED | SIMULATE | CHANGED_GROUPS | CHANGED_DRAFT
+#: KEP-3063: how a pod's scheduling goes on, and what a claim with structured parameters asks for.
+CLASSIC = {("podschedulingcontexts", "podschedulingcontexts/status", "resourceclaimparameters")}
+CHANGED_CLASSIC = {("resourceclaimparameters",)}
+VIEWED = EXPLAIN | GROUPS | DRAFT | CLASSIC
+EDITED = VIEWED | SIMULATE | CHANGED_GROUPS | CHANGED_DRAFT | CHANGED_CLASSIC
 GATHERED = {"view": VIEWED, "edit": EDITED, "admin": EDITED}
 #: Of parts that do not exist here.
 OF_OTHERS = {"system:kube-controller-manager", "system:kube-dns", "system:node-proxier", "system:volume-scheduler"}

@@ -256,6 +256,37 @@ def test_who_asked_for_deallocation_cannot_take_it_back_and_nobody_new_may_use_t
     assert classic.put(f"{OLD_CLAIMS}/gpu/status", free).code == 200
 
 
+def later(name: str = "net", **spec: Any) -> dict[str, Any]:
+    head = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "ResourceClaim", "metadata": {"name": name}}
+    return {**head, "spec": {"controllerName": "net.example.com", **spec}}
+
+
+def fields(answer: Any) -> list[str]:
+    assert (answer.code, answer.reason) == (422, "Invalid"), answer.text
+    return [one["field"] for one in answer.json["details"]["causes"]]
+
+
+@pytest.mark.parametrize("path", [LATER_CLAIMS, CLAIMS])
+def test_while_deallocation_is_requested_no_version_lets_anybody_new_use_the_claim(classic: Api, path: str) -> None:
+    made = classic.made(LATER_CLAIMS, later())
+    status = {"allocation": {"controllerName": "net.example.com"}}
+    asked = classic.put(f"{LATER_CLAIMS}/net/status", made | {"status": status | {"deallocationRequested": True}})
+    assert asked.json["status"]["allocation"]["controller"] == "net.example.com"
+    current = classic.get(f"{path}/net").json
+    late = current | {"status": current["status"] | {"reservedFor": [_consumer("late")]}}
+    assert fields(classic.put(f"{path}/net/status", late)) == ["status.reservedFor"]
+    back = asked.json | {"status": status}
+    assert fields(classic.put(f"{LATER_CLAIMS}/net/status", back)) == ["status.deallocationRequested"]
+    assert classic.put(f"{LATER_CLAIMS}/net/status", asked.json | {"status": {}}).code == 200
+
+
+def test_a_controller_and_the_nodes_of_a_class_must_be_possible_ones(classic: Api) -> None:
+    assert fields(classic.post(LATER_CLAIMS, later(controllerName="no driver"))) == ["spec.controllerName"]
+    body = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "DeviceClass", "metadata": {"name": "gpu"}}
+    answer = classic.post(f"{V1ALPHA3}/deviceclasses", body | {"spec": {"suitableNodes": {"nodeSelectorTerms": []}}})
+    assert fields(answer) == ["spec.suitableNodes.nodeSelectorTerms"]
+
+
 def test_the_lists_of_a_context_hold_128_nodes(classic: Api) -> None:
     """KEP-3063 says 128 in its text and 256 in its code; Kubernetes 1.30 had 128."""
     for count, code in ((128, 201), (129, 422)):
