@@ -10,8 +10,9 @@ from scheduling.explanations.current import explain_pod
 from scheduling.messages import clause
 from scheduling.simulation import Question, simulate
 from scheduling.simulation_workload import Workload
-from tests.builders import make_claim, make_pod
+from tests.builders import make_claim, make_class, make_pod
 from tests.scheduling.classic.world import World, classic_spec
+from tests.scheduling.cluster import with_spec
 
 
 def test_a_pod_that_was_bound_by_hand_gets_a_context_with_only_its_node_and_its_reservations(world: World) -> None:
@@ -165,3 +166,18 @@ def test_the_explanation_of_a_waiting_pod_names_the_driver_that_decides(world: W
     cause = explain_pod(pod.metadata.namespace, pod.metadata.name).cause
     assert cause is not None
     assert "driver `gpu.resource.example.com` decides" in clause(cause)
+
+
+def test_a_claim_of_the_later_form_is_negotiated_on_the_nodes_that_its_device_class_leaves(world: World) -> None:
+    world.with_nodes("worker-1", "worker-2")
+    world.with_driver()
+    zone = NodeSelectorRequirement(key="zone", operator="In", values=("2",))
+    only = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(zone,)),))
+    world.create(with_spec(make_class(), suitable_nodes=only))
+    world.create(with_spec(make_claim("gpu"), controller_name="gpu.resource.example.com"))
+    world.create(make_pod(claims={"gpu": "gpu"}))
+    world.run()
+    assert world.bound() == "worker-2"
+    world.end("pod")
+    world.run()
+    assert world.leftovers() == []
