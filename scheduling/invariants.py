@@ -400,9 +400,8 @@ def negotiations_end(facts: ClusterFacts) -> Iterator[str]:
         status = claim.status
         if status.deallocation_requested and (status.allocation is None or status.reserved_for):
             yield f"claim {name_of(claim)} is to be deallocated, and is reserved or not allocated"
-        if not is_allocated_by_controller(claim) or status.allocation is None:
-            continue
-        if not status.allocation.shareable and len(status.reserved_for) > 1:
+        of_class = bool(claim.spec.resource_class_name)
+        if of_class and status.allocation and not status.allocation.shareable and len(status.reserved_for) > 1:
             yield f"claim {name_of(claim)} is not shareable, and reserved {len(status.reserved_for)} times"
     pods = {pod.key: pod for pod in facts.pods}
     for context in facts.contexts:

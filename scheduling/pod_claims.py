@@ -43,8 +43,8 @@ from scheduling.messages import SCHEDULER_NAME
 
 #: resourceapi.ResourceClaimReservedForMaxSize
 MOST_RESERVATIONS = 256
-#: The same in v1alpha2, for a claim that a driver's controller has allocated.
-MOST_OF_CONTROLLERS = 32
+#: The same in v1alpha2, for a claim of a ResourceClass that is shareable.
+MOST_OF_CLASSES = 32
 
 #: Beside the delete protection, of a claim with structured parameters (KEP-4381, first draft).
 STRUCTURED_FINALIZER = "structured.dra.k8s.io/delete-protection"
@@ -136,14 +136,13 @@ def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:
 
 
 def can_be_reserved(claim: ResourceClaim) -> bool:
-    """Whether one more may use it. What a driver's controller allocated, or a claim of a ResourceClass, is for one at a
-    time, unless it is shareable; a driver that is to deallocate it may have begun.
+    """Whether one more may use it. A claim of a ResourceClass is for one at a time, unless it is shareable; nobody
+    begins to use what a driver is to deallocate.
     """
-    allocation, taken = claim.status.allocation, len(claim.status.reserved_for)
-    if claim.spec.resource_class_name or (allocation is not None and allocation.controller_name):
-        most = MOST_OF_CONTROLLERS if allocation is not None and allocation.shareable else 1
-        return not claim.status.deallocation_requested and taken < most
-    return taken < MOST_RESERVATIONS
+    allocation, most = claim.status.allocation, MOST_RESERVATIONS
+    if claim.spec.resource_class_name:
+        most = MOST_OF_CLASSES if allocation is not None and allocation.shareable else 1
+    return not claim.status.deallocation_requested and len(claim.status.reserved_for) < most
 
 
 def stays_allocated(claim: ResourceClaim) -> bool:

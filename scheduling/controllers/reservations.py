@@ -7,7 +7,8 @@ The states of a claim and what `decide` makes of each (upstream: pkg/controller/
     deleted, unreserved, finalizer present  -> deallocated, finalizer removed: the object may go
     made for a pod that needs it no more    -> deleted besides
     allocated, never reserved, for long     -> deallocated (only where `idle` says so)
-    the same, allocated by a controller     -> deallocationRequested, and its driver does the rest (KEP-3063)
+    allocated by a driver's controller      -> deallocationRequested after the last reservation, never for being idle
+                                               or deleted: its driver does the rest (KEP-3063)
     anything else                           -> stays
 
 A claim is looked at when a pod that uses it ended or went, when it is being deleted, and in the sweep over all claims

@@ -6,6 +6,7 @@ from claims.classic.kinds import PodSchedulingContext, PodSchedulingContextSpec
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from scheduling.controllers import reservations
 from scheduling.explanations.current import explain_pod
 from scheduling.messages import clause
 from scheduling.simulation import Question, simulate
@@ -181,3 +182,37 @@ def test_a_claim_of_the_later_form_is_negotiated_on_the_nodes_that_its_device_cl
     world.end("pod")
     world.run()
     assert world.leftovers() == []
+
+
+def test_a_claim_of_the_later_form_is_for_any_number_of_pods_as_those_that_the_scheduler_allocates(
+    world: World,
+) -> None:
+    world.with_nodes("worker-1")
+    world.with_driver(shareable=False)  # which v1alpha3 has no field for
+    world.create(make_class())
+    world.create(with_spec(make_claim("gpu"), controller_name="gpu.resource.example.com"))
+    for name in ("first", "second"):
+        world.create(make_pod(name, claims={"gpu": "gpu"}))
+    world.run()
+    assert [world.bound(name) for name in ("first", "second")] == ["worker-1", "worker-1"]
+    assert [one.name for one in world.claim("gpu").status.reserved_for] == ["first", "second"]
+
+
+def test_what_a_driver_allocated_is_not_given_up_for_being_idle(world: World) -> None:
+    world.with_nodes("worker-1")
+    driver = world.with_driver(reserves=False)
+    world.make_claim("gpu", mode="Immediate")
+    world.make_claim("delayed")
+    pod = world.create(make_pod(claims={"gpu": "delayed"}))
+    world.worker.run()
+    while world.claim("delayed").status.allocation is None:
+        assert driver.step()
+    world.delete(pod)  # before the scheduler has reserved it
+    world.run()
+    world.later(24 * 3600)
+    reservations.sweep(world.now)
+    world.run()
+    for name in ("gpu", "delayed"):
+        status = world.claim(name).status
+        assert status.allocation is not None
+        assert (status.reserved_for, status.deallocation_requested) == ((), False)
