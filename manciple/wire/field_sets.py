@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from manciple.wire.base import EMPTY, MERGE_SCALARS, Declaration, Value, declarations_by_name
+from manciple.wire.base import ASIDE, EMPTY, MERGE_SCALARS, Declaration, Value, declarations_by_name
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
@@ -106,7 +106,7 @@ def _shown_element(element: str) -> str:
     if kind == "k":
         pairs = ",".join(f"{key}={_compact(value)}" for key, value in json.loads(text).items())
         return f"[{pairs}]"
-    return f".{text}" if kind == "f" else f"[={text}]"
+    return f".{text.removeprefix(ASIDE)}" if kind == "f" else f"[={text}]"
 
 
 # Reading and changing documents by path ------------------------------------------------------------------------------

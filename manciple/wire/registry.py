@@ -258,6 +258,8 @@ class Served:
 
     def document(self, stored_document: dict[str, Any]) -> dict[str, Any]:
         """A stored document as this version answers it."""
+        if asides(self.kind.type):
+            stored_document = _with_names_of_clients(stored_document)
         if self.hides_asides:
             stored_document = self._without_asides(stored_document)
         return self.conversion.from_storage(stored_document) if self.conversion else stored_document
@@ -293,6 +295,17 @@ def versions_of(kind: Kind) -> Iterator[Served]:
             yield Served(kind, version, conversion)
 
 
+def _with_names_of_clients(document: dict[str, Any]) -> dict[str, Any]:
+    """managedFields name what is kept aside as the versions do that show it."""
+    metadata = document.get("metadata") or {}
+    entries = orjson.dumps(metadata.get("managedFields", []))
+    if _ASIDE_OWNED not in entries:
+        return document
+    named = orjson.loads(entries.replace(_ASIDE_OWNED, b'"f:'))
+    return {**document, "metadata": {**metadata, "managedFields": named}}
+
+
+_ASIDE_OWNED = f'"f:{ASIDE}'.encode()
 #: How a name begins in the text of a document that holds something aside.
 _ASIDE_IN_TEXT = f'"{ASIDE}'
 

@@ -14,6 +14,7 @@ from tests.manciple.api.requests import CLAIMS, CLASSES, TABLE, Api
 V1ALPHA2, V1ALPHA3 = "/apis/resource.k8s.io/v1alpha2", "/apis/resource.k8s.io/v1alpha3"
 OLD_CLAIMS = f"{V1ALPHA2}/namespaces/default/resourceclaims"
 LATER_CLAIMS = f"{V1ALPHA3}/namespaces/default/resourceclaims"
+APPLY = "application/apply-patch+yaml"
 CONTEXTS = f"{V1ALPHA2}/namespaces/default/podschedulingcontexts"
 
 
@@ -132,6 +133,20 @@ def test_a_patch_through_v1_keeps_it_too(classic: Api, content_type: str) -> Non
     before = classic.made(OLD_CLAIMS, claim(parametersRef=PARAMETERS))
     classic.patch(f"{CLAIMS}/gpu", {"metadata": {"labels": {"a": "b"}}}, content_type=content_type)
     assert classic.get(f"{OLD_CLAIMS}/gpu").json["spec"] == before["spec"]
+
+
+def test_who_applied_what_is_told_by_the_names_of_the_version(classic: Api) -> None:
+    def applied(manager: str, **spec: str) -> Any:
+        body = old("ResourceClaim", "gpu", spec={"resourceClassName": "gpu.example.com", **spec})
+        return classic.patch(f"{OLD_CLAIMS}/gpu?fieldManager={manager}", body, content_type=APPLY)
+
+    assert applied("ada", allocationMode="Immediate").code == 201
+    for path in (f"{OLD_CLAIMS}/gpu", f"{CLAIMS}/gpu", f"{LATER_CLAIMS}/gpu"):
+        (entry,) = classic.get(path).json["metadata"]["managedFields"]
+        assert entry["fieldsV1"] == {"f:spec": {"f:allocationMode": {}, "f:resourceClassName": {}}}
+    refused = applied("bob", allocationMode="WaitForFirstConsumer")
+    assert (refused.code, refused.reason) == (409, "Conflict")
+    assert refused.message.endswith('conflict with "ada": .spec.allocationMode')
 
 
 def test_a_client_cannot_write_what_is_kept_aside_by_its_stored_name(classic: Api) -> None:
