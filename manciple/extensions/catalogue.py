@@ -25,7 +25,6 @@ from manciple.extensions.formats import is_known
 from manciple.extensions.naming import NamesTaken, settled
 from manciple.extensions.serving import ServedDefinition, serve
 from manciple.extensions.structure import node_of
-from manciple.extensions.versions import priority
 from manciple.store import hooks, transactions
 from manciple.store.follower import Follower, View
 from manciple.store.hooks import PolicyCache, Write
@@ -36,6 +35,7 @@ from manciple.wire.errors import MethodNotAllowed
 from manciple.wire.machinery import KUBERNETES_FINALIZER
 from manciple.wire.registry import Added, Kind, Nothing, Served, registry
 from manciple.wire.validation import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from manciple.wire.versions import priority
 
 log = logging.getLogger(__name__)
 

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from manciple.wire.base import ASIDE, ApiObject, OpenObject, Value, declarations
 from manciple.wire.errors import FieldError
 from manciple.wire.field_sets import Splitting
+from manciple.wire.versions import priority
 
 #: What clients may do with the objects of a kind, in the order in which discovery lists it.
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -443,15 +444,13 @@ class Registry:
 
     def groups(self) -> dict[str, tuple[str, ...]]:
         """Every API group ("" is core) and its versions, the preferred one first."""
-        served = [kind for kind in self._by_resource.values() if kind.is_served()]
-        found: dict[str, dict[str, None]] = {kind.group: {} for kind in served}
-        for kind in served:
-            found[kind.group][kind.version] = None
-        for kind in served:
-            found[kind.group].update(dict.fromkeys(served.version for served in versions_of(kind)))
+        found: dict[str, set[str]] = {}
+        for kind in self._by_resource.values():
+            if kind.is_served():
+                found.setdefault(kind.group, set()).update(served.version for served in versions_of(kind))
         for group, version, _plural in self._added(False).served:
-            found.setdefault(group, {})[version] = None
-        return {group: tuple(versions) for group, versions in found.items()}
+            found.setdefault(group, set()).add(version)
+        return {group: tuple(sorted(versions, key=priority)) for group, versions in found.items()}
 
     def __iter__(self) -> Iterator[Kind]:
         return iter((*self._by_resource.values(), *self._added(False).by_resource.values()))

@@ -82,6 +82,12 @@ def test_discovery_lists_what_kubernetes_1_30_served(classic: Api) -> None:
     }
 
 
+def test_clients_prefer_todays_versions(classic: Api) -> None:
+    group = classic.get("/apis/resource.k8s.io").json
+    assert group["preferredVersion"]["version"] == "v1"
+    assert [one["version"] for one in group["versions"]] == ["v1", "v1beta2", "v1beta1", "v1alpha3", "v1alpha2"]
+
+
 def test_discovery_lists_the_later_form_of_the_seed(classic: Api) -> None:
     found = {one["name"] for one in classic.get(V1ALPHA3).json["resources"]}
     assert {"deviceclasses", "resourceclaims", "resourceclaims/status", "resourceclaimtemplates"} <= found
