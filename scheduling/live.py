@@ -1,4 +1,5 @@
-"""Which live topics the things that scheduling shows touch: Events, claims, templates, accounts, quotas."""
+"""Which live topics the things that scheduling shows touch: Events, claims, templates, accounts, quotas; and what
+scheduler and drivers say about pods."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from manciple.access import rbac
 from manciple.access.namespace_defaults import SERVICE_ACCOUNTS
 from manciple.live import topics
 from manciple.store.tail import EventRecord
-from scheduling.resources import CLAIMS, EVENTS, QUOTAS, TEMPLATES
+from scheduling.resources import CLAIMS, CONTEXTS, EVENTS, QUOTAS, TEMPLATES
 
 
 def event_topics(record: EventRecord) -> Iterable[str]:
@@ -19,6 +20,11 @@ def event_topics(record: EventRecord) -> Iterable[str]:
 def claim_topic(record: EventRecord) -> Iterable[str]:
     """This claim."""
     return (f"claim:{record.namespace}/{record.name}",)
+
+
+def context_topic(record: EventRecord) -> Iterable[str]:
+    """The pod, which has the same name: its page shows what was said."""
+    return (f"pod:{record.namespace}/{record.name}",)
 
 
 def template_topic(record: EventRecord) -> Iterable[str]:
@@ -39,6 +45,7 @@ def quota_topic(record: EventRecord) -> Iterable[str]:
 def register() -> None:
     topics.register(EVENTS, event_topics)
     topics.register(CLAIMS, claim_topic)
+    topics.register(CONTEXTS, context_topic)
     topics.register(TEMPLATES, template_topic)
     topics.register(QUOTAS, quota_topic)
     topics.register(SERVICE_ACCOUNTS, account_topic)

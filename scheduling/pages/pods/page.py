@@ -33,13 +33,14 @@ from scheduling.explanations.current import explain_pod
 from scheduling.explanations.documents import Explanation
 from scheduling.models import QueuedPod
 from scheduling.pages.history.views import TAB, history_of
+from scheduling.pages.pods.conversation import read_conversation
 from scheduling.pages.pods.logs import may_read_log, read_log
 from scheduling.pages.pods.reading import container_lines, latest, read_claims, read_moments
 from scheduling.pages.pods.views import STATES, state_of
 from scheduling.pages.pods.why import read_why, waits, what_if_url
 from scheduling.pages.previews import ActionEffect, ActionPreview, consequences, only_with
 from scheduling.pages.quotas.reading import quotas_refusing
-from scheduling.pages.whatif.query import changes_of, joined
+from scheduling.pages.whatif.query import NAMED, changes_of, joined, named
 from scheduling.resources import PODS, kind
 from scheduling.simulation_departures import ClaimFate, PodDeletion, StartedPod, what_if_gone
 
@@ -96,6 +97,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         "tabs": tabs,
         "tab": tab,
         "claims": claims,
+        "conversation": read_conversation(pod) if any(claim.negotiated for claim in claims) else None,
         "refusing": quotas_refusing(person, namespace, name) if any(not claim.name for claim in claims) else (),
         "containers": container_lines(pod, claims),
         "moments": moments,
@@ -151,10 +153,6 @@ def as_yaml(pod: Pod) -> str:
 
 
 # Deleting a pod ------------------------------------------------------------------------------------------------------
-
-
-#: Names that are told in one line.
-NAMED = 4
 
 
 @login_required
@@ -259,9 +257,3 @@ def _starts(seen: list[StartedPod], found: PodDeletion) -> str:
     if hidden:
         parts.append(f"{hidden} pod{'' if hidden == 1 else 's'} of other namespaces")
     return f"{joined(parts)} would start."
-
-
-def named(names: list[str] | tuple[str, ...]) -> str:
-    """The first few, and how many more."""
-    more = len(names) - NAMED
-    return joined([*names[:NAMED], *([f"{more} more"] if more > 0 else [])])

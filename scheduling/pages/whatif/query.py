@@ -24,6 +24,8 @@ from scheduling.simulation_workload import Changes, Workload, stored_claim, stor
 
 #: Devices of one request that may be tried: as many as one claim may be given.
 MOST_DEVICES = 32
+#: Names that are told in one line.
+NAMED = 4
 
 _WITHOUT = re.compile(r"(?P<request>[^/]+/[^/:]+):(?P<number>[1-9]\d{0,2})")
 
@@ -99,6 +101,12 @@ def in_words(changes: Changes, *, requests: int) -> str:
 def joined(parts: Sequence[str]) -> str:
     """`a, b and c`."""
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+
+
+def named(names: Sequence[str]) -> str:
+    """The first few, and how many more."""
+    more = len(names) - NAMED
+    return joined([*names[:NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
 def _tolerated(changes: Changes) -> list[tuple[str, bool]]:
