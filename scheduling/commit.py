@@ -126,7 +126,8 @@ def _commit_together(
         objects.writing(identity=SCHEDULER, reads=reads) as writer,
         looked_after.noted(writer, frozenset({"schedule"})),
     ):
-        state.advance()
+        if writer.revision != state.revision:
+            state.advance()
         batch = _Batch(state, writer, now)
         if special := [one.pod for one in singles(decisions) if _is_special(one)]:
             writer.draw_names(kind(CLAIMS), [(pod.metadata.namespace, generate_name(pod)) for pod in special])

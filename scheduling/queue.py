@@ -27,7 +27,7 @@ import json
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -36,8 +36,7 @@ from typing import Any, Protocol
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q, Window
-from django.db.models.functions import RowNumber
+from django.db.models import F, Q
 
 from claims.kinds.pods import Pod
 from manciple.store import sql, tail
@@ -168,24 +167,33 @@ def feed(view: ClusterView, now: datetime) -> int:
 
 
 def _feed_once(view: ClusterView, now: datetime) -> int:
-    known = Cursor.objects.filter(name=CURSOR).first()
-    if known is None:
+    known = sql.fetch("SELECT revision FROM scheduling_cursor WHERE name = %s", [CURSOR])
+    if known and known[0][0] >= view.revision:
+        return 0
+    news = since(known[0][0], partial(_news, view)) if known else None
+    if news is None:
         reseed(view, now)
         return 0
-    if known.revision >= view.revision:
-        return 0
+    seen = [one for one in news.changes if one.revision <= view.revision]
+    pods, wakes = dict.fromkeys(one.uid for one in seen if one.resource == "pods"), Wakes(seen)
+    rows = sql.selecting(QueuedPod, ["uid"], ["uid"], [(uid,) for uid in {**pods, **wakes.by_uid}])
+    reached = max(known[0][0], min(news.revision, view.revision))
     with transaction.atomic():
-        cursor = Cursor.objects.select_for_update().get(name=CURSOR)
-        news = since(cursor.revision, partial(_news, view))
-        if news is None:
-            reseed(view, now)
-            return 0
-        seen = [one for one in news.changes if one.revision <= view.revision]
-        _enter(view, (one.uid for one in seen if one.resource == "pods"), now)
-        _wake(view, Wakes(seen), now)
-        cursor.revision = max(cursor.revision, min(news.revision, view.revision))
-        cursor.save(update_fields=["revision"])
-    return len(seen)
+        # Who moves the cursor on has its lock.
+        queries = [(_MOVE, [reached, CURSOR, known[0][0]]), (_WAITING, [int(wakes.reasons)]), *rows]
+        moved, waiting, *found = sql.fetch_together(queries)
+        if moved:
+            present = {uid for answer in found for (uid,) in answer}
+            _enter(view, pods, now, present=present)
+            if waiting[0][0] or not present.isdisjoint(wakes.by_uid):
+                _wake(view, wakes, now)
+            return len(seen)
+    return _feed_once(view, now)  # somebody else was first; what they left is read
+
+
+_MOVE = "UPDATE scheduling_cursor SET revision = %s WHERE name = %s AND revision = %s RETURNING name"
+#: Whether a row may wait for what is lifted.
+_WAITING = "SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod WHERE state = 'unschedulable' AND held_by & %s > 0)"
 
 
 def _news(view: ClusterView, revision: int) -> Stretch[News]:
@@ -212,7 +220,7 @@ def reseed(view: ClusterView, now: datetime) -> None:
         present = set(QueuedPod.objects.values_list("uid", flat=True))
         # Whoever waits may have been woken by what cannot be read any more.
         QueuedPod.objects.filter(state=UNSCHEDULABLE).update(state=ACTIVE, held_by=0, awaited=[])
-        _enter(view, wanted ^ present, now)
+        _enter(view, wanted ^ present, now, present=present)
         cursor.revision = max(cursor.revision, view.revision)
         cursor.save(update_fields=["revision"])
 
@@ -233,7 +241,7 @@ def sweep(view: ClusterView, now: datetime) -> int:
     if astray:
         with transaction.atomic():
             Cursor.objects.select_for_update().filter(name=CURSOR).first()
-            _enter(view, astray, now)
+            _enter(view, astray, now, present={uid for (uid,) in _present(astray)})
     return flushed + explained + len(astray)
 
 
@@ -261,27 +269,30 @@ class ReadyPod:
     priority: int = 0
 
 
-_ORDER = ("-priority", "created_at", "revision")
+_ORDER = "priority DESC, created_at, revision"
+_COLUMNS = "uid, attempts, created_at, parked_at, state, held_by, namespace, priority"
+_IS_READY = "FROM scheduling_queuedpod WHERE state = 'active' OR not_before <= %s"
+_READY = f"SELECT {_COLUMNS} {_IS_READY} ORDER BY {_ORDER} LIMIT %s"
+_READY_OF_EACH = (
+    f"SELECT {_COLUMNS} FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY namespace ORDER BY {_ORDER}) AS place "  # noqa: S608
+    f"{_IS_READY}) AS ready WHERE place <= %s ORDER BY {_ORDER}"
+)
 
 
 def ready(limit: int, now: datetime, *, of_each: bool = False) -> list[ReadyPod]:
     """Up to `limit` pods that may be tried now, by priority, then age. of_each: so many of each namespace."""
-    rows = QueuedPod.objects.filter(Q(state=ACTIVE) | Q(not_before__lte=now)).order_by(*_ORDER)
-    if of_each:
-        place = Window(RowNumber(), partition_by=F("namespace"), order_by=_ORDER)
-        rows = rows.alias(place=place).filter(place__lte=limit)
-    found = rows.values_list("uid", "attempts", "created_at", "parked_at", "state", "held_by", "namespace", "priority")
+    found = sql.fetch(_READY_OF_EACH if of_each else _READY, [sql.adapted(now), limit])
     return [
         ReadyPod(
             uid=uid,
             attempts=attempts,
             # What was never tried was parked when it became ready; later that is told by nothing but its age.
-            ready_since=created if attempts or parked is None else parked,
+            ready_since=(created if attempts or parked is None else parked).replace(tzinfo=UTC),
             flushed=state == ACTIVE and held > 0,
             namespace=namespace,
             priority=priority,
         )
-        for uid, attempts, created, parked, state, held, namespace, priority in (found if of_each else found[:limit])
+        for uid, attempts, created, parked, state, held, namespace, priority in found
     ]
 
 
@@ -361,13 +372,18 @@ def _rest(row: QueuedPod, now: datetime) -> None:
     row.held_by, row.awaited = 0, []
 
 
-def _enter(view: ClusterView, uids: Iterable[str], now: datetime) -> None:
-    """Add rows for the candidates among `uids`, drop those of the others. The caller holds the cursor's lock."""
-    looked_at = list(dict.fromkeys(uids))
-    candidates = [candidate for uid in looked_at if (candidate := view.candidate(uid)) is not None]
+def _present(uids: Iterable[str]) -> list[tuple[str]]:
+    return sql.select(QueuedPod, ["uid"], ["uid"], [(uid,) for uid in uids])
+
+
+def _enter(view: ClusterView, uids: Collection[str], now: datetime, *, present: Collection[str]) -> None:
+    """Add rows for the candidates among `uids`, drop those of the others. The caller holds the cursor's lock.
+
+    present: those that have a row.
+    """
+    candidates = [candidate for uid in uids if (candidate := view.candidate(uid)) is not None]
     staying = {candidate.uid for candidate in candidates}
-    _drop(uid for uid in looked_at if uid not in staying)
-    present = {uid for (uid,) in sql.select(QueuedPod, ["uid"], ["uid"], [(uid,) for uid in staying])}
+    _drop(uid for uid in uids if uid in present and uid not in staying)
     new = [
         _new_row(candidate, view.pre_enqueue(candidate.uid), now)
         for candidate in candidates

@@ -28,7 +28,7 @@ from celery.utils import uuid
 from django.db import DatabaseError, InterfaceError, connection
 from kombu.exceptions import KombuError
 
-from manciple.store import announce, tail
+from manciple.store import announce, sql, tail
 from manciple.store.follower import since
 from manciple.store.tail import Sketch, Stretch
 from scheduling import controller_metrics, coordination, hints
@@ -47,7 +47,6 @@ from scheduling.controllers.declaration import (
     task_name,
 )
 from scheduling.coordination import Tasks, looked_after, utc_now
-from scheduling.models import Cursor
 from scheduling.resources import EVENTS, LEASES
 
 log = logging.getLogger(__name__)
@@ -225,10 +224,15 @@ def claim_alone(_revision: int) -> bool:
 
 def claim_among_processes(revision: int) -> bool:
     """Whether this process is the one to send for the log up to `revision`."""
-    if Cursor.objects.filter(name=CURSOR, revision__lt=revision).update(revision=revision):
-        return True
-    _, created = Cursor.objects.get_or_create(name=CURSOR, defaults={"revision": revision})
-    return created
+    return bool(sql.execute(_CLAIM, [CURSOR, revision, CURSOR, revision]))
+
+
+#: Moves the cursor on, or makes it. Whoever comes second finds nothing to insert, and so locks and writes nothing.
+_CLAIM = (
+    "INSERT INTO scheduling_cursor (name, revision) SELECT %s, %s "
+    "WHERE NOT EXISTS (SELECT 1 FROM scheduling_cursor WHERE name = %s AND revision >= %s) "
+    "ON CONFLICT (name) DO UPDATE SET revision = excluded.revision WHERE scheduling_cursor.revision < excluded.revision"
+)
 
 
 class Dispatcher:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -42,14 +42,19 @@ def unlink(uids: Iterable[str]) -> None:
     sql.delete(OwnerLink, ["object_id"], [(uid,) for uid in uids])
 
 
-def link(dependents: Sequence[tuple[Kind, ApiObject]]) -> None:
-    """Write the owner references of `dependents`, none of which has any links yet. Their owners are stored by now."""
+def link(dependents: Sequence[tuple[Kind, ApiObject]], *, written: Mapping[str, Key] | None = None) -> None:
+    """Write the owner references of `dependents`, none of which has any links yet. Their owners are stored by now.
+
+    written: uid -> key of live objects that the transaction has written itself; they are not asked for.
+    """
     pairs = [
         (obj.metadata.uid, owner, owner_key(kind, obj, owner))
         for kind, obj in dependents
         for owner in obj.metadata.owner_references
     ]
-    living = _living({owner.uid for _, owner, _ in pairs})
+    known = written or {}
+    owners = {owner.uid for _, owner, _ in pairs}
+    living = {**known, **_living(owners - known.keys())}
     found = []
     for uid, owner, key in pairs:
         leads = key is not None and living.get(owner.uid) == key
@@ -100,17 +105,19 @@ def controlled_by(owner_uids: QuerySet[Any, Any], kind: Kind) -> list[tuple[str,
 
 def dependents(owner_uids: Collection[str], kind: Kind) -> dict[str, list[tuple[str, str]]]:
     """owner uid -> (namespace, name) of the live objects of `kind` that name it, oldest first; committed ones only."""
-    links = dict[str, list[str]]()
-    for object_id, owner_uid in OwnerLink.objects.filter(owner_uid__in=owner_uids).values_list(
-        "object_id", "owner_uid"
-    ):
-        links.setdefault(object_id, []).append(owner_uid)
+    rows: list[tuple[int, str, str, str]] = []
+    for given, parameters in sql.given_tables(("uid",), [(uid,) for uid in owner_uids]):
+        rows += sql.fetch(f"{given} {_DEPENDENTS}", [*parameters, kind.resource])
     found: dict[str, list[tuple[str, str]]] = {}
-    owned = StoredObject.objects.filter(uid__in=links, resource=kind.resource).order_by("event_id")
-    for uid, namespace, name in owned.values_list("uid", "namespace", "name"):
-        for owner_uid in links[uid]:
-            found.setdefault(owner_uid, []).append((namespace, name))
+    for _, owner_uid, namespace, name in sorted(rows):
+        found.setdefault(owner_uid, []).append((namespace, name))
     return found
+
+
+_DEPENDENTS = (
+    "SELECT o.event_id, l.owner_uid, o.namespace, o.name FROM given CROSS JOIN store_ownerlink l "
+    "CROSS JOIN store_storedobject o WHERE l.owner_uid = given.uid AND o.uid = l.object_id AND o.resource = %s"
+)
 
 
 # Transactions ---------------------------------------------------------------------------------------------------------
@@ -312,8 +319,14 @@ def _object_row(change: NetChange) -> tuple[Any, ...]:
 def _relink(*, added: Sequence[NetChange], modified: Sequence[NetChange], deleted: Sequence[NetChange]) -> None:
     adopted = [change for change in modified if _owners(change.current) != _owners(change.previous)]
     unlink(change.current.uid for change in (*deleted, *adopted) if _owners(change.previous))
-    link([(change.kind, change.current.object) for change in (*added, *adopted)])
+    living = {change.current.uid: _key(change) for change in (*added, *modified)}
+    link([(change.kind, change.current.object) for change in (*added, *adopted)], written=living)
     mark_gone(change.current.uid for change in deleted)
+
+
+def _key(change: NetChange) -> Key:
+    meta = change.current.object.metadata
+    return (change.kind.resource, meta.namespace, meta.name)
 
 
 def _owners(current: Current | None) -> tuple[OwnerReference, ...]:

@@ -118,7 +118,7 @@ def insert(model: ModelClass, columns: Sequence[str], rows: Sequence[Row]) -> No
     if not on_postgresql():
         places = ", ".join(["%s"] * len(columns))
         statement = f"INSERT INTO {table} ({listed}) VALUES ({places})"  # noqa: S608 - names of our models
-        execute_many(statement, [tuple(map(_adapted, row)) for row in rows])
+        execute_many(statement, [tuple(map(adapted, row)) for row in rows])
     elif len(rows) < COPY_FROM or _is_pipelined():  # the protocol knows no COPY in a pipeline
         given, parameters = _given_array(columns, rows, types=_types(model, tuple(columns)))
         execute(f"{given} INSERT INTO {table} ({listed}) SELECT * FROM given", parameters)  # noqa: S608 - as above
@@ -134,7 +134,8 @@ def _copy(statement: str, rows: Sequence[Row]) -> None:
     writing.copy_rows(statement, rows)
 
 
-def _adapted(value: Any) -> Any:
+def adapted(value: Any) -> Any:
+    """As the driver takes it: on SQLite moments are text."""
     return connection.ops.adapt_datetimefield_value(value) if isinstance(value, datetime) else value
 
 
@@ -146,7 +147,7 @@ def update(model: ModelClass, key: str, columns: Sequence[str], rows: Sequence[R
     if not on_postgresql():
         changes = ", ".join(f"{column} = %s" for column in columns)
         statement = f"UPDATE {table} SET {changes} WHERE {key} = %s"  # noqa: S608 - names of our models
-        execute_many(statement, [(*map(_adapted, row[1:]), row[0]) for row in rows])
+        execute_many(statement, [(*map(adapted, row[1:]), row[0]) for row in rows])
         return
     changes = ", ".join(f"{column} = given.{column}" for column in columns)
     given, parameters = _given_array((key, *columns), rows, types=_types(model, (key, *columns)))
@@ -164,11 +165,17 @@ def delete(model: ModelClass, by: Sequence[str], keys: Iterable[Row]) -> None:
 
 def select(model: ModelClass, columns: Sequence[str], by: Sequence[str], keys: Iterable[Row]) -> list[tuple[Any, ...]]:
     """The `columns` of the rows whose columns `by` (of text) are one of `keys`, in no order."""
-    listed = ", ".join(f"t.{column}" for column in columns)
     found: list[tuple[Any, ...]] = []
-    for given, matching, parameters in _among(model, by, keys):
-        found.extend(fetch(f"{given} SELECT {listed} {matching}", parameters))
+    for statement, parameters in selecting(model, columns, by, keys):
+        found.extend(fetch(statement, parameters))
     return found
+
+
+def selecting(model: ModelClass, columns: Sequence[str], by: Sequence[str], keys: Iterable[Row]) -> Iterator[Query]:
+    """What `select` asks."""
+    listed = ", ".join(f"t.{column}" for column in columns)
+    for given, matching, parameters in _among(model, by, keys):
+        yield f"{given} SELECT {listed} {matching}", parameters
 
 
 def clear(model: ModelClass) -> None:

@@ -40,12 +40,10 @@ from django.db import Error, InterfaceError, OperationalError, connection, trans
 from manciple.store import announce, hooks, log_metrics, persistence, records, sql
 from manciple.store.per_process import PerProcess
 from manciple.store.persistence import Current
-from manciple.store.writer import WORLD, Key, Sources, Wanted, Writer, references_to
+from manciple.store.writer import NOTHING, WORLD, Key, Sources, Wanted, Writer, references_to
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import SYSTEM, Identity
 from manciple.wire.registry import Kind
-
-NOTHING: Wanted = {}
 
 
 class _Open(threading.local):

@@ -27,6 +27,7 @@ from manciple.wire.validation import generate_name
 Key = sql.Key
 #: Objects to be read: for each its kind, and what the caller has read of it before.
 Wanted = Mapping[Key, tuple[Kind, Current | None]]
+NOTHING: Wanted = {}
 
 #: How often a generated name is drawn before giving up (upstream: 7 attempts more than one).
 NAME_ATTEMPTS = 8
@@ -169,10 +170,13 @@ class Writer:
             else:
                 self._known[key] = current if row.document is None else persistence.as_current(kind, row)
 
-    def draw_names(self, kind: Kind, wanted: Iterable[tuple[str, str]]) -> None:
-        """Draw a name for each (namespace, generateName), and see in one query which are free; `create` takes these."""
+    def draw_names(self, kind: Kind, wanted: Iterable[tuple[str, str]], *, beside: Wanted = NOTHING) -> None:
+        """Draw a name for each (namespace, generateName), and see in one query which are free; `create` takes these.
+
+        beside: what is read in the same query.
+        """
         drawn = [(namespace, base, self._sources.name_from(base)) for namespace, base in wanted]
-        self.load(kind, [(namespace, name) for namespace, _, name in drawn])
+        self.preload({**to_read((kind, [(namespace, name) for namespace, _, name in drawn])), **beside})
         for namespace, base, name in drawn:
             self._drawn.setdefault((kind.resource, namespace, base), []).append(name)
 

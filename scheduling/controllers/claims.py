@@ -33,7 +33,7 @@ from inventory.kinds import gates
 from manciple.admission import door
 from manciple.store import objects, persistence, sql
 from manciple.store.hooks import Write
-from manciple.store.objects import Writer, decoded
+from manciple.store.objects import Writer, decoded, to_read
 from manciple.store.records import EventRecord
 from manciple.telemetry import traces
 from manciple.telemetry.logs import about
@@ -55,7 +55,7 @@ from scheduling.pod_claims import (
     is_for_pod,
     references,
 )
-from scheduling.resources import CLAIMS, POD_GROUPS, PODS, QUOTAS, TEMPLATES, Key, kind
+from scheduling.resources import CLAIMS, NAMESPACES, POD_GROUPS, PODS, QUOTAS, TEMPLATES, Key, kind
 
 #: Who writes (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("resource-claim-controller")
@@ -76,11 +76,8 @@ COMPONENT = "resource_claim"
 def handle(records: Sequence[EventRecord]) -> int:
     """Look at the pods that `records` point to: new ones, owners of deleted claims, those that wait for a template, or
     for room in a quota."""
-    keys: dict[Key, None] = {}
     quotas = {record.namespace: record for record in records if record.resource == QUOTAS}
-    for record in records:
-        if record.resource != QUOTAS:
-            keys.update(dict.fromkeys(_pods_behind(record)))
+    keys = [key for record in records if record.resource != QUOTAS for key in _pods_behind(record)]
     retried = [
         _retry(record.namespace)
         for record in quotas.values()
@@ -113,9 +110,10 @@ def wanting(namespace: str = "") -> Iterator[Key]:
 
 def _pods_behind(record: EventRecord) -> Iterable[Key]:
     if record.resource == PODS:
-        # Most of what happens to pods happens to those that run: their documents need not be read.
-        fields = record.fields
-        runs = fields.get("spec.nodeName") and fields.get("status.phase") not in ("", "Pending")
+        # Most of what happens to pods happens to those that run, or that the scheduler here has just bound, with their
+        # reservations: their documents need not be read.
+        node, phase = record.fields.get("spec.nodeName"), record.fields.get("status.phase")
+        runs = node and (phase not in ("", "Pending") or looked_after.by(record.revision))
         if record.type != "DELETED" and not runs and wants_attention(decoded(record, Pod)):
             yield record.namespace, record.name
     elif record.resource == TEMPLATES:
@@ -173,12 +171,15 @@ def _sync_batch(keys: Sequence[Key]) -> int:
     # A full batch is one of many: others may schedule its pods while this worker goes on.
     began, looking = time.time(), NOBODY if len(keys) == BATCH else LOOKING
     verdicts = ask_about(keys, IDENTITY)
-    with objects.writing(identity=IDENTITY) as writer, looked_after.noted(writer, looking):
-        writer.load(kind(PODS), keys)
+    # The rules ask for the namespaces.
+    reads = to_read((kind(PODS), keys), (kind(NAMESPACES), [("", namespace) for namespace, _ in keys]))
+    with objects.writing(identity=IDENTITY, reads=reads) as writer, looked_after.noted(writer, looking):
         pods = [pod for key in keys if (pod := _living(writer, key)) is not None]
         made_before = persistence.dependents([pod.metadata.uid for pod in pods], kind(CLAIMS))
-        writer.load(kind(CLAIMS), [key for claims in made_before.values() for key in claims])
-        writer.draw_names(kind(CLAIMS), [base for pod in pods for base in _names_wanted(pod)])
+        missing = [one for pod in pods for one in _missing(pod)]
+        known = (kind(CLAIMS), (key for made in made_before.values() for key in made))
+        beside = to_read(known, (kind(TEMPLATES), (template for _, template in missing)))
+        writer.draw_names(kind(CLAIMS), [base for base, _ in missing], beside=beside)
         changed = [pod for pod in pods if _sync_pod(writer, pod, made_before.get(pod.metadata.uid, ()), verdicts)]
     if traces.on():
         for pod in changed:
@@ -193,11 +194,13 @@ def _living(writer: Writer, key: Key) -> Pod | None:
     return pod
 
 
-def _names_wanted(pod: Pod) -> Iterable[Key]:
-    """(namespace, generateName) of the claims that `pod` alone tells are missing."""
-    for reference in references(pod):
+def _missing(pod: Pod) -> Iterable[tuple[Key, Key]]:
+    """(namespace, generateName) and template of the claims that `pod` alone tells are missing."""
+    namespace, name = pod.key
+    for entry, reference in zip(pod.spec.resource_claims, references(pod), strict=True):
         if reference.needed and reference.claim is None:
-            yield pod.metadata.namespace, claim_generate_name(pod.metadata.name, reference.entry)
+            template = entry.resource_claim_template_name or ""
+            yield (namespace, claim_generate_name(name, entry.name)), (namespace, template)
 
 
 def _sync_pod(writer: Writer, pod: Pod, owned: Sequence[Key], verdicts: Verdicts) -> bool:
