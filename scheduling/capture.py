@@ -36,12 +36,13 @@ from manciple.wire.machinery import Namespace
 from scheduling import hints, pod_claims
 from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.causes import Hold
-from scheduling.classic.negotiation import NegotiatedState
-from scheduling.draft_claims import DraftedState
+from scheduling.classic.negotiation import ContextNegotiator
+from scheduling.draft_claims import DraftNegotiator
 from scheduling.extended_resources import Extended, KnownClaims, assumed_key
 from scheduling.fair_share import FairShare
 from scheduling.groups import GroupedState, WaitingGroups
 from scheduling.hints import About, News
+from scheduling.negotiation import NegotiatedState
 from scheduling.node_charges import NodeCharges
 from scheduling.nodes import NodeTable
 from scheduling.places import PlacedPod, PlacedPods, Rooms
@@ -56,9 +57,10 @@ from scheduling.structured_claims import StructuredState
 REMEMBERED = 4000
 
 
-class ClusterState(GroupedState, NegotiatedState, StructuredState, DraftedState, View):
+class ClusterState(GroupedState, NegotiatedState, StructuredState, View):
     """See the module's docstring."""
 
+    forms = (ContextNegotiator, DraftNegotiator)
     #: what is published before what is asked for
     resources: ClassVar[Sequence[str]] = (
         *(NAMESPACES, QUOTAS, NODES, CLASSES, TAINT_RULES, SLICES, CLAIMS, POD_GROUPS, PODS),
@@ -113,7 +115,6 @@ class ClusterState(GroupedState, NegotiatedState, StructuredState, DraftedState,
             CLAIMS: self._forget_claim, QUOTAS: self._forget_quota, POD_GROUPS: self.groups.remove,
         }  # fmt: skip
         self._follow_structured()
-        self._follow_drafts()
         self._follow_negotiations()
 
     # Keeping up ------------------------------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ class ClusterState(GroupedState, NegotiatedState, StructuredState, DraftedState,
         self._news_floor = self.revision
         self.begin()
         self._tell_of_kept()
-        self._tell_of_kept_by_drivers()
+        self.tell_of_kept(self._claims.values())
 
     def copied(self) -> ClusterState:
         """The same state, to imagine things in: neither shows what changes in the other.
@@ -168,8 +169,7 @@ class ClusterState(GroupedState, NegotiatedState, StructuredState, DraftedState,
         made.groups = self.groups.copied()
         made._applying[POD_GROUPS], made._forgetting[POD_GROUPS] = made.groups.put, made.groups.remove
         made._follow_structured(self.structured)
-        made._follow_drafts(self.drafts)
-        made._follow_negotiations(self.negotiations)
+        made._follow_negotiations(self.negotiators)
         return made
 
     def begin(self) -> None:
@@ -407,8 +407,8 @@ class ClusterState(GroupedState, NegotiatedState, StructuredState, DraftedState,
         self._inventory.assume(placement.allocations.items())
         for overlay in self._overlays:
             overlay.assume(pod, placement.claims, placement.allocations)
-        if self.drafts is not None:
-            self.drafts.assume(placement.writes)
+        if placement.writes:
+            self.assume_said(placement.writes)
         for claim in placement.claims:
             self._assumed_claims[assumed_key(claim)] = placement.applied_to(claim)
 
@@ -483,8 +483,8 @@ class ClusterState(GroupedState, NegotiatedState, StructuredState, DraftedState,
                 self._inventory.remove_claim(assumed.metadata.uid)
         self._assumed_pods.clear()
         self._assumed_claims.clear()
-        if self.drafts is not None:
-            self.drafts.drop_assumptions()
+        for negotiator in self.negotiators:
+            negotiator.drop_assumptions()
         for overlay in self._overlays:
             overlay.drop_assumptions()
         for uid in self._assumed_rooms:

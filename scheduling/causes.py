@@ -54,10 +54,6 @@ class ClaimNotForPod(Cause, frozen=True):
     pod: str
 
 
-class DraftClaimsAwaited(Cause, frozen=True):
-    detail: str  #: what is to happen to the claims of cdi.k8s.io that the pod lists
-
-
 class ClaimInUse(Cause, frozen=True):
     """All reservations of an allocated claim are taken."""
 
@@ -146,7 +142,7 @@ class ClaimNotMade(Cause, frozen=True):
 
 
 class AwaitingDrivers(Cause, frozen=True):
-    """The controllers of `drivers` decide. told: Kubernetes' words."""
+    """Others decide: `drivers`, or their plugins. told: Kubernetes' words, where it has any."""
 
     told: str
     drivers: tuple[str, ...] = ()
@@ -353,7 +349,7 @@ class ConstraintsUnmet(NotTogether, frozen=True):
 OfPod = (
     Gated | ClaimNotCreated | ClaimNotFound | ClaimBeingDeleted | ClaimNotForPod | ClaimInUse | ClaimNotShareable
     | ClassMissing | ParametersMissing | VolumeClaimMissing | VolumeClaimNotCreated | QuotaUsedUp | GroupMissing
-    | GroupIncomplete | DraftClaimsAwaited | AwaitingDrivers
+    | GroupIncomplete | AwaitingDrivers
 )  # fmt: skip
 OfDevices = (
     TooFewPublished | PoolsUnusable | NotVisible | NotSelected | Tainted | TooSmall | DevicesInUse
@@ -477,7 +473,7 @@ class Reason(IntFlag):
     QUOTA = 4096  #: a quota of its namespace leaves too little of what its claims would hold
     GROUP = 8192  #: its PodGroup does not exist, or has too few pods
     GANG = 16384  #: it is placed together with others of its group, or not at all
-    NEGOTIATION = 32768  #: drivers' controllers decide about its claims (`scheduling.classic`)
+    NEGOTIATION = 32768  #: others decide about its claims (`scheduling.negotiation`)
 
 
 #: Names in the order of the bits, for pages and logs.

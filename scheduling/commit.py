@@ -28,20 +28,19 @@ from claims.quotas import QuotaExceeded
 from manciple.store import objects
 from manciple.store.objects import ObjectT, Wanted, Writer, to_read
 from manciple.telemetry.logs import about
-from manciple.wire.base import timestamp
+from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder, messages, pod_claims, queue, special_claims
 from scheduling.attempts import binding_ended
 from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause, Hold, Interrupted
-from scheduling.classic import contexts
 from scheduling.controllers.reservations import deallocated
 from scheduling.coordination import looked_after
-from scheduling.draft_claims import ClaimWrite
 from scheduling.event_recorder import EventNote
 from scheduling.extended_resources import IN_MEMORY, generate_name, owner_uid
 from scheduling.gangs import write_together
+from scheduling.negotiation import NegotiationWrite
 from scheduling.places import PlacedPod, PlannedEviction
 from scheduling.plans import (
     SCHEDULING_GATED,
@@ -64,7 +63,7 @@ from scheduling.plans import (
 from scheduling.pod_claims import can_be_reserved, is_done
 from scheduling.preemption import Asking, still_helps
 from scheduling.queue import Done, NotTried, Outcome, Parked, Retry
-from scheduling.resources import CLAIMS, DRAFT_CLAIMS, EVENTS, NAMESPACES, POD_GROUPS, PODS, Key, kind
+from scheduling.resources import CLAIMS, EVENTS, NAMESPACES, POD_GROUPS, PODS, Key, kind
 from scheduling.scheduler_metrics import PREEMPTION_VICTIMS, PluginRun
 
 log = logging.getLogger(__name__)
@@ -241,7 +240,7 @@ class _Batch:
         """
         with PluginRun("PreBind", "DynamicResources"):
             self._check(pod, placement)
-            self._write_drafts(placement.writes)
+            _say(self._writer, (one for one in placement.writes if one.wanted is not None))
             given = placement.allocations
             claims = [self._bind_claim(claim, placement, given.get(claim.metadata.uid)) for claim in placement.claims]
             if placement.outdated is not None:
@@ -252,8 +251,7 @@ class _Batch:
             return self._nominate(pod, placement, awaited)
         bound = scheduled(charged_as(placement.pod, pod), placement.node, timestamp(self._now))
         self._writer.update(kind(PODS), bound, subresource="binding")
-        if placement.context is not None:
-            contexts.close(self._writer, placement.context)
+        _say(self._writer, (one for one in placement.writes if one.wanted is None))
         self._tell(bound, placement)
         binding_ended(claims, "success", self._now)
         return Done(uid=pod.metadata.uid, placed=True)
@@ -320,17 +318,11 @@ class _Batch:
     def _allocated(self, claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
         return allocated(claim, allocation, allocation_time(self._now))
 
-    def _write_drafts(self, writes: Iterable[ClaimWrite]) -> None:
-        """Raises: Conflict where a claim has changed since that was decided, NotFound where it is gone."""
-        for write in writes:
-            self._writer.update(kind(DRAFT_CLAIMS), write.wanted, subresource="status")
-
     def _refuse(self, pod: Pod, refusal: PodRefusal) -> Outcome:
         uid, generation = pod.metadata.uid, pod.metadata.generation
         if refusal.told_before:
             return Parked(uid=uid, generation=generation, hold=refusal.hold)
-        if refusal.proposal is not None:
-            contexts.propose(self._writer, pod, refusal.proposal)
+        _say(self._writer, refusal.writes)
         if refusal.eviction is not None:
             self._make_room(pod, refusal.pod, refusal.eviction)
         for other in refusal.withdrawn:
@@ -339,7 +331,6 @@ class _Batch:
         if any(map(owner_uid, refusal.deallocate)):
             told = special_claims.without_claim(told)
         self._writer.update(kind(PODS), nominated(told, refusal.nominate), subresource="status")
-        self._write_drafts(refusal.writes)
         self._tell(pod, refusal)
         given_back = [self._deallocate(claim, pod) for claim in refusal.deallocate]
         if any(given_back) or refusal.again:
@@ -372,7 +363,6 @@ class _Batch:
             return False
         if not self._state.is_idle_but_for(pod, claim):
             return False
-        contexts.withdraw_selection(self._writer, pod, claim)
         if owner_uid(claim):
             special_claims.give_back(self._writer, claim)
         else:
@@ -408,6 +398,27 @@ def _devices_of(claim: ResourceClaim) -> AllocationResult | None:
     """What the claim holds, whenever that was given."""
     allocation = claim.status.allocation
     return None if allocation is None else structs.replace(allocation, allocation_timestamp=None)
+
+
+def _say(writer: Writer, writes: Iterable[NegotiationWrite]) -> None:
+    """Raises: Conflict where somebody has written, made or removed an object since that was decided."""
+    for write in writes:
+        known, wanted, resource = write.known, write.wanted, kind(write.resource)
+        told = cast("ApiObject", known or wanted)
+        found = writer.get(resource, *told.key)
+        if wanted is None:
+            if found is not None and found.metadata.uid == told.metadata.uid:
+                writer.delete(resource, *told.key, uid=told.metadata.uid)
+        elif _version(found) != _version(known):
+            raise Conflict.of(write.resource, told.metadata.name, "it has changed in the meantime")
+        elif known is None:
+            writer.create(resource, wanted)
+        else:
+            writer.update(resource, wanted, subresource=write.subresource)
+
+
+def _version(obj: ApiObject | None) -> tuple[str, str] | None:
+    return None if obj is None else (obj.metadata.uid, obj.metadata.resource_version)
 
 
 # Evictions ------------------------------------------------------------------------------------------------------------

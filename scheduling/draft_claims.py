@@ -1,52 +1,90 @@
 """The claims of cdi.k8s.io (KEP-3063, first draft) as the scheduler knows them, and what it does about those of a pod.
 
-A `ClusterState` has `DraftClaims` while the gate DRAClaimsDraft is on, and follows their resources only then. The cycle
-asks `negotiate` between the filters and the search for devices; what it answers is written with the decision
-(`ClaimWrite`). What is said is decided in `claims.drafts.cdi.negotiation`. PURE.
+A form of `scheduling.negotiation`: what is said stands in the status of each claim, and what comes next is decided in
+`claims.drafts.cdi.negotiation`. A pod waits for its plugins before any device is searched for it. PURE.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 from claims.drafts.cdi.negotiation import next_step, used_by
 from claims.drafts.cdi.registration import CLAIMS, CLASSES
 from claims.drafts.cdi.rules import GATE, claim_of, is_owned_by, listed_resources
 from claims.drafts.cdi.values import ALLOCATED, NODE_LABEL, NODE_LABEL_VALUE, PodResource, ResourceClaim, ResourceClass
 from claims.kinds.pods import Pod
-from inventory.kinds import gates
+from claims.kinds.resource_claims import ResourceClaim as DeviceClaim
 from scheduling.allocator import NodeView
-from scheduling.causes import DraftClaimsAwaited, Hold, Reason
+from scheduling.causes import AwaitingDrivers, Hold, Reason
 from scheduling.hints import draft_claim_key, draft_class_key
+from scheduling.negotiation import NegotiationWrite, Word
+from scheduling.nodes import FilterResult, NodeTable
 
-#: What the scheduler follows for them.
-RESOURCES = (CLASSES, CLAIMS)
 #: (namespace, name)
 Key = tuple[str, str]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimWrite:
-    """A claim as it was when that was decided, and as it shall be; it is not written if it has changed meanwhile."""
-
-    known: ResourceClaim
-    wanted: ResourceClaim
+WAITING = "waiting for resource plugin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Negotiated:
-    """hold: why the pod waits; None where it may be bound to one of `nodes`. writes: belong to either."""
+class DraftNegotiation:
+    """One pod's, as it stands (`scheduling.negotiation.Negotiation`)."""
 
-    hold: Hold | None = None
-    nodes: tuple[NodeView, ...] = ()
-    writes: tuple[ClaimWrite, ...] = ()
+    pod: Pod
+    #: by their names, each once
+    claims: Mapping[str, ResourceClaim]
+    #: class -> its plugin
+    plugins: Mapping[str, str]
+
+    @property
+    def awaited(self) -> frozenset[str]:
+        """Nothing: nobody is asked about a pod that no node takes."""
+        return frozenset()
+
+    def left(self, wanting: Iterable[DeviceClaim]) -> tuple[DeviceClaim, ...]:
+        """All: claims of cdi.k8s.io are not among them."""
+        return tuple(wanting)
+
+    def restricted(self, found: FilterResult, nodes: NodeTable) -> FilterResult | Word:
+        if not found.fitting:
+            return found
+        able = [node for node in found.fitting if node.labels.get(NODE_LABEL) == NODE_LABEL_VALUE]
+        if not able:
+            text = f"no node that would do has the label {NODE_LABEL}={NODE_LABEL_VALUE}"
+            return Word(hold=_waits(self.pod, text))
+        labels = {node.name: node.labels for node in able}
+        claims = tuple(self.claims.values())
+        step = next_step(self.pod, claims, labels, exists=nodes.__contains__, plugins=self.plugins)
+        if step.waits:
+            return Word(hold=_waits(self.pod, step.waits), writes=self._writes(step.writes))
+        return replace(found, fitting=tuple(node for node in able if node.name in step.nodes))
+
+    def preferred(self, fitting: tuple[NodeView, ...]) -> tuple[NodeView, ...]:
+        return fitting
+
+    def next(self, _node: str, _possible: object) -> Word:
+        """The pod is entered among the users."""
+        return Word(writes=self._writes(used_by(claim, self.pod) for claim in self.claims.values()))
+
+    def giving_back(self, _claims: object) -> tuple[NegotiationWrite, ...]:
+        return ()
+
+    def _writes(self, wanted: Iterable[ResourceClaim]) -> tuple[NegotiationWrite, ...]:
+        pairs = ((self.claims[claim.metadata.name], claim) for claim in wanted)
+        return tuple(
+            NegotiationWrite(resource=CLAIMS, known=before, wanted=after, subresource="status")
+            for before, after in pairs
+            if after is not before
+        )
 
 
 @dataclass(slots=True)
-class DraftClaims:
+class DraftNegotiator:
     """Claims and classes as they are, and over them what the cycle assumes."""
+
+    gate: ClassVar[str] = GATE
 
     _claims: dict[Key, ResourceClaim] = field(default_factory=dict)
     #: class -> its plugin
@@ -67,35 +105,58 @@ class DraftClaims:
     def remove_class(self, one: ResourceClass) -> None:
         self.plugins.pop(one.metadata.name, None)
 
-    def copied(self) -> DraftClaims:
-        return DraftClaims(dict(self._claims), dict(self.plugins), dict(self._assumed))
+    def copied(self) -> Self:
+        return type(self)(dict(self._claims), dict(self.plugins), dict(self._assumed))
+
+    def heard(self) -> Mapping[str, tuple[Callable[[Any], None], Callable[[Any], None]]]:
+        return {CLASSES: (self.put_class, self.remove_class), CLAIMS: (self.put_claim, self.remove_claim)}
 
     def claim(self, namespace: str, name: str) -> ResourceClaim | None:
         """With what is assumed of it."""
         return self._assumed.get((namespace, name)) or self._claims.get((namespace, name))
 
-    def assume(self, writes: Iterable[ClaimWrite]) -> None:
+    def assume(self, writes: Iterable[NegotiationWrite]) -> None:
         """The next pod of the batch finds these claims as they will be."""
-        self._assumed |= {write.wanted.key: write.wanted for write in writes}
+        claims = (one.wanted for one in writes)
+        self._assumed |= {claim.key: claim for claim in claims if isinstance(claim, ResourceClaim)}
 
     def drop_assumptions(self) -> None:
         self._assumed.clear()
 
-    def negotiate(self, pod: Pod, fitting: Sequence[NodeView], *, exists: Callable[[str], bool]) -> Negotiated:
-        """fitting: the nodes on which the pod could run but for these claims. exists: whether there is such a node."""
+    def of(self, pod: Pod, _claims: object) -> DraftNegotiation | Hold | None:
+        if not isinstance(pod.spec.resources, tuple):
+            return None
         found = self._claims_of(pod)
-        if isinstance(found, Hold):
-            return Negotiated(hold=found)
-        able = [node for node in fitting if node.labels.get(NODE_LABEL) == NODE_LABEL_VALUE]
-        if not able:
-            return Negotiated(hold=_waits(pod, f"no node that would do has the label {NODE_LABEL}={NODE_LABEL_VALUE}"))
-        claims = tuple(found.values())
-        labels = {node.name: node.labels for node in able}
-        step = next_step(pod, claims, labels, exists=exists, plugins=self.plugins)
-        if step.waits:
-            return Negotiated(hold=_waits(pod, step.waits), writes=_writes(found, step.writes))
-        entered = _writes(found, [used_by(claim, pod) for claim in claims])
-        return Negotiated(nodes=tuple(node for node in able if node.name in step.nodes), writes=entered)
+        return found if isinstance(found, Hold) else DraftNegotiation(pod=pod, claims=found, plugins=self.plugins)
+
+    @staticmethod
+    def while_off(pod: Pod, _claims: object) -> Hold | None:
+        """Of a pod that was created while the gate was on."""
+        if not isinstance(pod.spec.resources, tuple):
+            return None
+        text = f"the feature gate {GATE} is off: nobody allocates what spec.resources lists"
+        return Hold(reasons=Reason.ERROR, cause=AwaitingDrivers(text))
+
+    @staticmethod
+    def tell_of_kept(_claims: object) -> None:
+        """An event of each pod tells (`scheduling.controllers.draft_claims`)."""
+
+    def undecided(self, pod: Pod, claims: object) -> Hold | None:
+        """Also of a pod that is only imagined, whose claims nobody has made."""
+        plugins = {self._undecided(pod, entry) for entry in listed_resources(pod)} - {""}
+        if plugins:
+            return _waits(pod, WAITING, tuple(sorted(plugins)))
+        found = self.of(pod, claims)
+        return found if isinstance(found, Hold) else None
+
+    def _undecided(self, pod: Pod, entry: PodResource) -> str:
+        """The plugin that has yet to allocate it; "" where it is allocated, or nobody would."""
+        claim = self.claim(pod.metadata.namespace, claim_of(pod, entry))
+        if claim is not None:
+            spec = None if claim.status.phase == ALLOCATED else claim.spec
+        else:
+            spec = None if entry.template is None else entry.template.spec
+        return "" if spec is None else self.plugins.get(spec.resource_class_name, "")
 
     def _claims_of(self, pod: Pod) -> Mapping[str, ResourceClaim] | Hold:
         """The pod's claims by their names, each once; else why it cannot have them."""
@@ -120,39 +181,15 @@ class DraftClaims:
         )
 
 
-class DraftedState:
-    """What a `ClusterState` has of them."""
-
-    #: None while they are no feature
-    drafts: DraftClaims | None = None
-    resources: ClassVar[Sequence[str]]
-    _applying: dict[str, Callable[[Any], None]]
-    _forgetting: dict[str, Callable[[Any], None]]
-
-    def _follow_drafts(self, known: DraftClaims | None = None) -> None:
-        """known: by the state of which this one is a copy."""
-        if not gates.enabled(GATE):
-            return
-        self.drafts = drafts = DraftClaims() if known is None else known.copied()
-        self.resources = tuple(dict.fromkeys((*RESOURCES, *self.resources)))  # type: ignore[misc]  # while they are a feature
-        self._applying |= dict(zip(RESOURCES, (drafts.put_class, drafts.put_claim), strict=True))
-        self._forgetting |= dict(zip(RESOURCES, (drafts.remove_class, drafts.remove_claim), strict=True))
-
-
-def _waits(pod: Pod, detail: str) -> Hold:
+def _waits(pod: Pod, detail: str, plugins: tuple[str, ...] = ()) -> Hold:
     namespace = pod.metadata.namespace
     awaited = frozenset(draft_claim_key(namespace, claim_of(pod, entry)) for entry in listed_resources(pod))
-    return Hold(reasons=Reason.CLAIM_BUSY | Reason.NODE, awaited=awaited, cause=DraftClaimsAwaited(detail))
+    return Hold(reasons=Reason.CLAIM_BUSY | Reason.NODE, awaited=awaited, cause=AwaitingDrivers(detail, plugins))
 
 
 def _without_class(name: str) -> Hold:
-    cause = DraftClaimsAwaited(f'resourceclass.cdi.k8s.io "{name}" not found')
+    cause = AwaitingDrivers(f'resourceclass.cdi.k8s.io "{name}" not found')
     return Hold(reasons=Reason.CLASS_MISSING, awaited=frozenset({draft_class_key(name)}), cause=cause)
-
-
-def _writes(known: Mapping[str, ResourceClaim], wanted: Iterable[ResourceClaim]) -> tuple[ClaimWrite, ...]:
-    pairs = ((known[claim.metadata.name], claim) for claim in wanted)
-    return tuple(ClaimWrite(known=before, wanted=after) for before, after in pairs if after is not before)
 
 
 def broken(claims: Iterable[ResourceClaim]) -> Iterator[str]:
@@ -165,12 +202,3 @@ def broken(claims: Iterable[ResourceClaim]) -> Iterator[str]:
             yield f"claim {name} of cdi.k8s.io has {len(status.used_by)} users of {status.user_limit}"
         if sum(bool(owner.controller) for owner in claim.metadata.owner_references) > 1:
             yield f"claim {name} of cdi.k8s.io has two owners"
-
-
-#: While the gate is off: what a pod is told that was created while it was on.
-OFF = Negotiated(
-    hold=Hold(
-        reasons=Reason.ERROR,
-        cause=DraftClaimsAwaited("the feature gate DRAClaimsDraft is off: nobody allocates what spec.resources lists"),
-    )
-)

@@ -74,7 +74,6 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     causes.ClaimNotFound: 'resourceclaim.resource.k8s.io "{0.name}" not found',
     causes.ClaimBeingDeleted: 'resourceclaim "{0.name}" is being deleted',
     causes.ClaimNotForPod: "ResourceClaim {0.claim} was not created for pod {0.pod} (pod is not owner)",
-    causes.DraftClaimsAwaited: "{0.detail}",
     causes.ClaimInUse: CLAIM_IN_USE,
     causes.ClaimNotShareable: "node allocatable resource claim {0.name} has a mapped device and cannot be shared across"
     " pods",

@@ -93,7 +93,6 @@ _TOPIC_OF: dict[type[causes.Cause], str] = {
     causes.ClaimNotFound: "claim-missing",
     causes.ClaimBeingDeleted: "claim-busy",
     causes.ClaimNotForPod: "claim-busy",
-    causes.DraftClaimsAwaited: "claim-busy",
     causes.ClaimInUse: "claim-busy",
     causes.ClaimNotShareable: "claim-busy",
     causes.ClassMissing: "class-missing",

@@ -12,7 +12,6 @@ from datetime import datetime
 
 from msgspec import structs
 
-from claims.classic.kinds import PodSchedulingContext, PodSchedulingContextSpec
 from claims.kinds.pod_groups import CLAIMS_GATE, SCHEDULED, PodGroup, consumer_of, shares
 from claims.kinds.pod_groups import condition_of as condition_of_group
 from claims.kinds.pods import Pod, PodCondition
@@ -28,10 +27,10 @@ from inventory.kinds.devices import ResourceSlice
 from manciple.wire.base import Condition
 from manciple.wire.errors import Conflict
 from scheduling.causes import GroupDoesNotFit, Hold, Reason
-from scheduling.draft_claims import ClaimWrite
 from scheduling.extended_resources import IN_MEMORY, SpecialClaim
 from scheduling.hints import group_key
 from scheduling.messages import message
+from scheduling.negotiation import NegotiationWrite
 from scheduling.places import PlannedEviction
 from scheduling.pod_claims import STRUCTURED_FINALIZER, consumer, is_reserved_for, references
 from scheduling.resources import CLAIMS
@@ -61,10 +60,8 @@ class Placement:
     why: str = ""
     #: the group that the pod names, which may share claims with it
     group: PodGroup | None = None
-    #: claims of cdi.k8s.io in which the pod is entered
-    writes: tuple[ClaimWrite, ...] = ()
-    #: in which the pod's node was agreed upon with drivers: it has served its purpose
-    context: PodSchedulingContext | None = None
+    #: what is said of it where others decided about claims of the pod
+    writes: tuple[NegotiationWrite, ...] = ()
 
     def consumer(self, claim: ResourceClaim) -> ResourceClaimConsumerReference:
         """Who the claim is reserved for: the pod, or its group where that shares the claim."""
@@ -91,17 +88,6 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
-    """What the drivers of a pod's claims are told in its PodSchedulingContext.
-
-    known: as it was; None: there was none.
-    """
-
-    known: PodSchedulingContext | None
-    spec: PodSchedulingContextSpec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PodRefusal:
     """`pod` stays where it is: `hold` says why, `condition` is the reason its PodScheduled condition names."""
 
@@ -118,10 +104,8 @@ class PodRefusal:
     eviction: PlannedEviction | None = None
     #: what was asked has no answer yet: the pod is tried again after a rest
     again: bool = False
-    #: what is said in claims of cdi.k8s.io, to their plugins
-    writes: tuple[ClaimWrite, ...] = ()
-    #: what drivers are told, to whose controllers the pod's claims belong
-    proposal: Proposal | None = None
+    #: what is said to those who decide about claims of the pod
+    writes: tuple[NegotiationWrite, ...] = ()
     #: the pod was told before: nothing is written
     told_before: bool = False
 

@@ -31,6 +31,7 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
     ResourceClaimConsumerReference,
     ResourceClaimTemplate,
+    names_controller,
 )
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceClass
@@ -430,3 +431,8 @@ def _status_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> A
 def _true(status: AllocatedDeviceStatus | None) -> frozenset[str]:
     conditions: tuple[Condition, ...] = status.conditions if status is not None else ()
     return frozenset(condition.type for condition in conditions if condition.status == "True")
+
+
+def may_be_negotiated(pod: Pod, claims: Iterable[ResourceClaim]) -> bool:
+    """Whether somebody else may decide about what the pod asks for (`scheduling.negotiation`)."""
+    return isinstance(pod.spec.resources, tuple) or any(map(names_controller, claims))

@@ -10,8 +10,9 @@ An allocation of its own that is idle and in the way is given back; else less im
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import TypeVar, cast
 
 from claims.kinds.pods import Pod
 from scheduling.allocator import AllocationFailed, Unallocatable, Undecided, overall
@@ -28,12 +29,15 @@ from scheduling.causes import (
     counted,
 )
 from scheduling.hints import claim_key, resource_key
+from scheduling.negotiation import Negotiation, Word
 from scheduling.nodes import FilterResult
-from scheduling.plans import SCHEDULING_GATED, UNSCHEDULABLE, PodRefusal, Postponed
+from scheduling.plans import SCHEDULING_GATED, UNSCHEDULABLE, Placement, PodRefusal, Postponed
 from scheduling.policy import REASON_OF_PLUGIN, extended_names
 from scheduling.preemption import Asking
 from scheduling.remedies import Remedies, Remedy
 from scheduling.scheduler_metrics import PluginRun
+
+_Decided = TypeVar("_Decided", bound=Placement | PodRefusal | Postponed)
 
 
 def refused_outright(state: ClusterState, pod: Pod, hold: Hold) -> PodRefusal:
@@ -100,3 +104,23 @@ def refused_by_nodes(
         eviction=remedy.eviction,
         again=remedy.again,
     )
+
+
+# Where others decide about claims of the pod --------------------------------------------------------------------------
+
+
+def told_to_wait(state: ClusterState, pod: Pod, word: Word) -> PodRefusal:
+    """No node is to be chosen yet; the next pod finds what is said."""
+    state.assume_said(word.writes)
+    return replace(refused_outright(state, pod, cast("Hold", word.hold)), writes=word.writes)
+
+
+def during_negotiations(decided: _Decided, talks: Sequence[Negotiation]) -> _Decided | PodRefusal:
+    """`decided`, where a refusal may be lifted by what the others do, who are told of what the pod gives back."""
+    if not isinstance(decided, PodRefusal):
+        return decided
+    hold, awaited = decided.hold, frozenset[str]().union(*(one.awaited for one in talks))
+    if awaited:
+        hold = replace(hold, reasons=hold.reasons | Reason.NEGOTIATION, awaited=hold.awaited | awaited)
+    said = (write for one in talks for write in one.giving_back(decided.deallocate))
+    return replace(decided, hold=hold, writes=(*decided.writes, *said))

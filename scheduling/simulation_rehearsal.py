@@ -23,10 +23,10 @@ from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
 from manciple.wire.base import ApiObject
 from scheduling.causes import Hold, NodeRefusal
-from scheduling.classic.negotiation import undecided
 from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import Apart
 from scheduling.plans import Placement, PodRefusal
+from scheduling.pod_claims import may_be_negotiated
 from scheduling.preemption import Asking
 from scheduling.resources import CLAIMS, NODES, SLICES
 from scheduling.scheduler_metrics import imagined
@@ -120,8 +120,8 @@ class Rehearsal(Overlay):
             for claim in claims:
                 self.imagine(CLAIMS, claim)
             found = self.state.pre_filter(pod)
-            if not isinstance(found, Hold):
-                found = undecided(self.state.negotiations, pod, found) or found
+            if not isinstance(found, Hold) and may_be_negotiated(pod, found):
+                found = self.state.undecided(pod, found) or found
             if isinstance(found, Hold):
                 yield ReplicaAsking(pod=pod, hold=found)
             else:

@@ -23,10 +23,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
+
+from msgspec import structs
 
 from claims.classic.kinds import PodSchedulingContext, PodSchedulingContextSpec
-from claims.classic.ownership import IMMEDIATE, controller_of, is_on
+from claims.classic.ownership import IMMEDIATE, controller_of
 from claims.classic.rules import NODES_MAX
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller, names_controller
@@ -34,22 +36,19 @@ from inventory.classic.values import ResourceClass
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceClass
 from inventory.kinds.nodes import NodeSelector
+from manciple.wire.base import ObjectMeta, OwnerReference
 from manciple.wire.selectors import node_selector_matches
 from scheduling.allocator import NodeView
 from scheduling.causes import AwaitingDrivers, Hold, NodeRefusal, Reason
 from scheduling.hints import claim_key, class_key, context_key, resource_class_key
-from scheduling.nodes import FilterResult
-from scheduling.plans import POD_SCHEDULED, PodRefusal, Proposal, condition_of
+from scheduling.negotiation import NegotiationWrite, Word
+from scheduling.nodes import FilterResult, NodeTable
+from scheduling.plans import POD_SCHEDULED, condition_of
 from scheduling.pod_claims import controller_of as owning_pod
 from scheduling.pod_claims import references, requested_classes
-from scheduling.resources import CLASSES, CONTEXTS, RESOURCE_CLASSES
+from scheduling.resources import CLASSES, CONTEXTS, RESOURCE_CLASSES, kind
 
 log = logging.getLogger(__name__)
-
-#: What is followed for it.
-FOLLOWED = (RESOURCE_CLASSES, CONTEXTS)
-#: resource -> what is done with an object of it
-Hearing = dict[str, Callable[[Any], None]]
 
 #: Kubernetes' words.
 WAITING = "waiting for resource driver"
@@ -72,8 +71,8 @@ class AwaitedClaim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Negotiation:
-    """One pod's, as it stands."""
+class ContextNegotiation:
+    """One pod's, as it stands (`scheduling.negotiation.Negotiation`)."""
 
     pod: Pod
     #: the claims that are not allocated yet, in the order of the pod's entries; empty where all are
@@ -93,6 +92,8 @@ class Negotiation:
     @property
     def awaited(self) -> frozenset[str]:
         """What may bring the negotiation on."""
+        if not self.pending:
+            return frozenset()
         keys = {context_key(*self.pod.key)}
         for one in self.pending:
             keys.add(claim_key(*one.claim.key))
@@ -101,7 +102,7 @@ class Negotiation:
             keys.update(class_key(name) for _, name in requested_classes(one.claim))
         return frozenset(keys)
 
-    def without_pending(self, wanting: Iterable[ResourceClaim]) -> tuple[ResourceClaim, ...]:
+    def left(self, wanting: Iterable[ResourceClaim]) -> tuple[ResourceClaim, ...]:
         """Those of the claims that the scheduler allocates itself."""
         drivers = {one.claim.metadata.uid for one in self.pending}
         return tuple(claim for claim in wanting if claim.metadata.uid not in drivers)
@@ -115,18 +116,18 @@ class Negotiation:
                 return UNSUITABLE
         return None
 
-    def filtered(self, found: FilterResult, views: Iterable[NodeView]) -> FilterResult:
-        """`found` without the nodes that are excluded here. views: every node, those that are refused already too: who
-        leaves them would not help the pod.
+    def restricted(self, found: FilterResult, nodes: NodeTable) -> FilterResult:
+        """`found` without the nodes that are excluded here, those that are refused already too: who leaves them would
+        not help the pod.
         """
         refused = dict(found.refused)
-        for node in views:
+        for node in nodes.views if self.pending else ():
             if (why := self.refusal(node.name, node.labels)) is not None:
                 refused[node.name] = (why,)
         fitting = tuple(node for node in found.fitting if node.name not in refused)
         return replace(found, fitting=fitting, refused=refused)
 
-    def selected_of(self, fitting: tuple[NodeView, ...]) -> tuple[NodeView, ...]:
+    def preferred(self, fitting: tuple[NodeView, ...]) -> tuple[NodeView, ...]:
         """The selected node alone, if it would take the pod; else all of them."""
         return tuple(node for node in fitting if node.name == self.selected) or fitting
 
@@ -159,9 +160,39 @@ class Negotiation:
         informed = proposing or self.selected or self.is_answered
         return AwaitingDrivers(WAITING if informed else WAITING_FOR_INFORMATION, self.drivers)
 
+    def hold(self, *, proposing: bool) -> Hold:
+        return Hold(reasons=Reason.NEGOTIATION, awaited=self.awaited, cause=self.cause(proposing=proposing))
 
-class Negotiations:
+    def next(self, node: str, possible: Callable[[], Sequence[str]]) -> Word:
+        """What the drivers are told, if there is anything to tell, while the pod waits for them."""
+        if not self.pending:
+            return Word(writes=() if self.context is None else (_closing(self.context),))
+        known = PodSchedulingContextSpec() if self.context is None else self.context.spec
+        spec = self.next_spec(node, possible())
+        changed = self.context is None or spec != known
+        condition = condition_of(self.pod, POD_SCHEDULED)
+        told = condition is not None and condition.message.startswith(WAITING)
+        return Word(
+            hold=self.hold(proposing=changed),
+            writes=(self._saying(spec),) if changed else (),
+            told_before=told and not changed,
+        )
+
+    def giving_back(self, claims: Iterable[ResourceClaim]) -> tuple[NegotiationWrite, ...]:
+        """Before a driver is asked to deallocate one: it must not allocate for the same node at once."""
+        if self.context is None or not self.selected or not any(map(is_allocated_by_controller, claims)):
+            return ()
+        return (self._saying(structs.replace(self.context.spec, selected_node="")),)
+
+    def _saying(self, spec: PodSchedulingContextSpec) -> NegotiationWrite:
+        wanted = new_context(self.pod, spec) if self.context is None else structs.replace(self.context, spec=spec)
+        return NegotiationWrite(resource=CONTEXTS, known=self.context, wanted=wanted)
+
+
+class ContextNegotiator:
     """The contexts and classes of the cluster, kept up to date by whoever follows them."""
+
+    gate: ClassVar[str] = gates.CONTROL_PLANE_CONTROLLER
 
     def __init__(self) -> None:
         self._contexts: dict[tuple[str, str], PodSchedulingContext] = {}
@@ -169,22 +200,18 @@ class Negotiations:
         #: DeviceClass -> the only nodes for pods whose claims a controller has yet to allocate
         self._suitable: dict[str, NodeSelector] = {}
 
-    def copied(self) -> Negotiations:
-        made = Negotiations()
+    def copied(self) -> Self:
+        made = type(self)()
         made._contexts, made._classes = dict(self._contexts), dict(self._classes)
         made._suitable = dict(self._suitable)
         return made
 
-    def hear(self, applying: Hearing, forgetting: Hearing) -> None:
-        """Take part in what is done, by resource, with each object that is written or gone."""
-        written: Hearing = {
-            RESOURCE_CLASSES: self.put_class, CONTEXTS: self.put_context, CLASSES: self.put_device_class,
-        }  # fmt: skip
-        gone: Hearing = {
-            RESOURCE_CLASSES: self.remove_class, CONTEXTS: self.remove_context, CLASSES: self.remove_device_class,
-        }  # fmt: skip
-        applying.update({resource: _both(applying.get(resource), done) for resource, done in written.items()})
-        forgetting.update({resource: _both(forgetting.get(resource), done) for resource, done in gone.items()})
+    def heard(self) -> Mapping[str, tuple[Callable[[Any], None], Callable[[Any], None]]]:
+        return {
+            RESOURCE_CLASSES: (self.put_class, self.remove_class),
+            CONTEXTS: (self.put_context, self.remove_context),
+            CLASSES: (self.put_device_class, self.remove_device_class),
+        }
 
     def put_context(self, context: PodSchedulingContext) -> None:
         self._contexts[context.key] = context
@@ -206,8 +233,10 @@ class Negotiations:
     def remove_device_class(self, device_class: DeviceClass) -> None:
         self._suitable.pop(device_class.metadata.name, None)
 
-    def of(self, pod: Pod, claims: Iterable[ResourceClaim]) -> Negotiation | Hold:
+    def of(self, pod: Pod, claims: Sequence[ResourceClaim]) -> ContextNegotiation | Hold | None:
         """How it stands between the pod and the drivers of its claims, or what keeps it from every node at once."""
+        if not any(map(names_controller, claims)):
+            return None
         context = self._contexts.get(pod.key)
         if context is not None and not is_of(context, pod):
             text = (
@@ -227,7 +256,7 @@ class Negotiations:
                 pending.setdefault(claim.metadata.uid, found)
         answers = () if context is None else context.status.resource_claims
         unsuitable = {answer.name: frozenset(answer.unsuitable_nodes) for answer in answers}
-        return Negotiation(pod=pod, pending=tuple(pending.values()), context=context, unsuitable=unsuitable)
+        return ContextNegotiation(pod=pod, pending=tuple(pending.values()), context=context, unsuitable=unsuitable)
 
     def _pending(self, entry: str, claim: ResourceClaim) -> AwaitedClaim | Hold | None:
         """None: the scheduler allocates the claim."""
@@ -248,84 +277,54 @@ class Negotiations:
         suitable = tuple(selector for selector in selectors if selector is not None)
         return AwaitedClaim(entry=entry, claim=claim, driver=driver, suitable_nodes=suitable)
 
+    def undecided(self, pod: Pod, claims: Sequence[ResourceClaim]) -> Hold | None:
+        talks = self.of(pod, claims)
+        if isinstance(talks, ContextNegotiation):
+            return talks.hold(proposing=True) if talks.pending else None
+        return talks
 
-def _both(first: Callable[[Any], None] | None, then: Callable[[Any], None]) -> Callable[[Any], None]:
-    def done(obj: Any) -> None:
-        if first is not None:
-            first(obj)
-        then(obj)
+    @staticmethod
+    def while_off(_pod: Pod, claims: Sequence[ResourceClaim]) -> Hold | None:
+        """What drivers' controllers have allocated stays in use, and pods with claims that they have not wait."""
+        if gates.enabled("DRAStructuredParametersDraft"):  # which says what it thinks of their classes
+            claims = [claim for claim in claims if claim.spec.controller_name]
+        for claim in claims:
+            if claim.status.allocation is None and names_controller(claim):
+                text = f"resourceclaim {claim.metadata.name} is allocated by its driver's controller, and feature gate"
+                return _hold(f"{text} DRAControlPlaneController is off", set())
+        return None
 
-    return done
-
-
-class NegotiatedState:
-    """A part of `scheduling.capture.ClusterState`."""
-
-    #: None while drivers' controllers allocate nothing (gate DRAControlPlaneController)
-    negotiations: Negotiations | None = None
-    resources: ClassVar[Sequence[str]]
-    _claims: dict[tuple[str, str], ResourceClaim]
-    _applying: Hearing
-    _forgetting: Hearing
-
-    def _follow_negotiations(self, known: Negotiations | None = None) -> None:
-        """known: of the state of which this one is a copy."""
-        if not is_on():
-            return
-        self.negotiations = Negotiations() if known is None else known.copied()
-        self.resources = tuple(dict.fromkeys((*FOLLOWED, *self.resources)))  # type: ignore[misc]
-        self.negotiations.hear(self._applying, self._forgetting)
-
-    def _tell_of_kept_by_drivers(self) -> None:
-        """Say in the log that claims from before the gate was turned off keep what they have."""
-        kept = 0 if self.negotiations is not None else sum(map(is_allocated_by_controller, self._claims.values()))
-        if kept:
+    @staticmethod
+    def tell_of_kept(claims: Iterable[ResourceClaim]) -> None:
+        if kept := sum(map(is_allocated_by_controller, claims)):
             log.warning(
                 "%d claims were allocated by controllers of drivers, and DRAControlPlaneController is off: their pods "
                 "go on, and no more are allocated; what is to be deallocated waits until the feature is on again",
                 kept,
             )
 
+    def assume(self, writes: Iterable[NegotiationWrite]) -> None:
+        """Nothing: a context is for one pod."""
 
-def with_drivers(known: Negotiations | None, pod: Pod, claims: Sequence[ResourceClaim]) -> Negotiation | Hold | None:
-    """How it stands with the drivers' controllers; None where they have nothing to do with it.
-
-    known: None while they are not served (gate DRAControlPlaneController): what they have allocated stays in use, and
-    pods with claims that they have not wait.
-    """
-    if known is not None:
-        return known.of(pod, claims)
-    if gates.enabled("DRAStructuredParametersDraft"):  # which says what it thinks of their classes
-        claims = [claim for claim in claims if claim.spec.controller_name]
-    for claim in claims:
-        if claim.status.allocation is None and names_controller(claim):
-            text = f"resourceclaim {claim.metadata.name} is allocated by its driver's controller, and feature gate"
-            return _hold(f"{text} DRAControlPlaneController is off", set())
-    return None
+    def drop_assumptions(self) -> None:
+        pass
 
 
-def proposed(talks: Negotiation, node: str, fitting: Sequence[str]) -> PodRefusal:
-    """What the drivers are told, if there is anything to tell; the pod waits for them."""
-    known = PodSchedulingContextSpec() if talks.context is None else talks.context.spec
-    spec = talks.next_spec(node, fitting)
-    changed = talks.context is None or spec != known
-    condition = condition_of(talks.pod, POD_SCHEDULED)
-    told = condition is not None and condition.message.startswith(WAITING)
-    return PodRefusal(
-        pod=talks.pod,
-        hold=Hold(reasons=Reason.NEGOTIATION, awaited=talks.awaited, cause=talks.cause(proposing=changed)),
-        proposal=Proposal(known=talks.context, spec=spec) if changed else None,
-        told_before=told and not changed,
+def new_context(pod: Pod, spec: PodSchedulingContextSpec) -> PodSchedulingContext:
+    """Named as the pod, and owned by it."""
+    meta = pod.metadata
+    owner = OwnerReference(
+        api_version="v1", kind="Pod", name=meta.name, uid=meta.uid, controller=True, block_owner_deletion=True
+    )
+    metadata = ObjectMeta(namespace=meta.namespace, name=meta.name, owner_references=(owner,))
+    context_kind = kind(CONTEXTS)
+    return PodSchedulingContext(
+        api_version=context_kind.api_version, kind=context_kind.kind, metadata=metadata, spec=spec
     )
 
 
-def undecided(known: Negotiations | None, pod: Pod, claims: Sequence[ResourceClaim]) -> Hold | None:
-    """What keeps everybody from knowing where the pod fits: a driver decides. None where that is known."""
-    talks = with_drivers(known, pod, claims) if any(map(names_controller, claims)) else None
-    if isinstance(talks, Negotiation):
-        cause = talks.cause(proposing=True)
-        return Hold(reasons=Reason.NEGOTIATION, awaited=talks.awaited, cause=cause) if talks.pending else None
-    return talks
+def _closing(context: PodSchedulingContext) -> NegotiationWrite:
+    return NegotiationWrite(resource=CONTEXTS, known=context)
 
 
 def is_of(context: PodSchedulingContext, pod: Pod) -> bool:

@@ -4,7 +4,7 @@
     2. a batch of the pods that are ready is taken up, by priority, then age  (or scheduling.fair_share)
     3. for each pod (or group, `scheduling.gangs`), on the state with what the batch has decided so far:
        3a. its claims exist, are usable, their classes exist                     PreFilter
-           of claims that drivers' controllers allocate: how that stands     (scheduling.classic)
+           how it stands with claims about which others decide               (scheduling.negotiation)
        3b. nodes are asked for everything but new devices                        Filter (scheduling.nodes, policy)
        3c. new devices are searched on the nodes that are left                   Filter, Score (scheduling.allocator)
            and quotas leave room for them (before the search, too)               (scheduling.quota_room)
@@ -36,7 +36,7 @@ from django.conf import settings
 
 from claims.classic.rules import NODES_MAX
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import names_controller
+from claims.kinds.resource_claims import ResourceClaim
 from manciple.store.follower import Follower
 from manciple.store.per_process import PerProcess
 from manciple.telemetry.logs import about
@@ -58,13 +58,12 @@ from scheduling.allocator import (
 from scheduling.attempts import Attempts, binding_ended
 from scheduling.capture import ClusterState
 from scheduling.causes import Hold, Interrupted, Reason
-from scheduling.classic.negotiation import Negotiation, proposed, with_drivers
 from scheduling.commit import commit
 from scheduling.controllers.declaration import ADDED, DELETING, FINISHED, Controller, Queue
 from scheduling.coordination import utc_now
-from scheduling.draft_claims import OFF, ClaimWrite, Negotiated
 from scheduling.fair_share import FairShare
 from scheduling.gangs import decide_with_group
+from scheduling.negotiation import Negotiation, Word, agreed
 from scheduling.nodes import FilterResult
 from scheduling.plans import (
     SCHEDULER_ERROR,
@@ -75,10 +74,10 @@ from scheduling.plans import (
     Postponed,
     StillBinding,
 )
-from scheduling.pod_claims import is_reserved_for_pod
+from scheduling.pod_claims import is_reserved_for_pod, may_be_negotiated
 from scheduling.preemption import Asking
 from scheduling.queue import Done, Outcome, Retry
-from scheduling.refusals import refused_by_nodes, refused_outright
+from scheduling.refusals import during_negotiations, refused_by_nodes, refused_outright, told_to_wait
 from scheduling.remedies import Remedies
 from scheduling.resources import CLAIMS, PODS
 from scheduling.scheduler_metrics import PluginRun
@@ -274,20 +273,16 @@ def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> P
         run.status = "Unschedulable" if isinstance(claims, Hold) else "Success"
     if isinstance(claims, Hold):
         return refused_outright(state, pod, claims)
-    talks = None
-    if any(map(names_controller, claims)):
-        talks = with_drivers(state.negotiations, pod, claims)
-    if isinstance(talks, Hold):
-        return refused_outright(state, pod, talks)
     asking = Asking.of(pod, claims, state.extended(pod)).uncharged()
-    if talks is not None:
-        return _negotiated(state, replace(asking, wanting=talks.without_pending(asking.wanting)), talks, remedies)
+    if may_be_negotiated(pod, claims):
+        return _negotiated(state, asking, claims, remedies)
     return _decided(state, asking, remedies)
 
 
 def _decided(
-    state: ClusterState, asking: Asking, remedies: Remedies | None, talks: Negotiation | None = None
+    state: ClusterState, asking: Asking, remedies: Remedies | None, talks: Sequence[Negotiation] = ()
 ) -> Placement | PodRefusal | Postponed:
+    """talks: those that others have a word in."""
     pod = asking.pod
     if state.charges is not None and (hold := state.charges.unshareable(pod, asking.held)) is not None:
         return refused_outright(state, pod, hold)
@@ -296,34 +291,29 @@ def _decided(
         run.status = "Success" if filtered.fitting else "Unschedulable"
     if asking.extended is not None:
         filtered = extended_placing.filtered(state, asking.extended, filtered)
-    if talks is not None:
-        filtered = talks.filtered(filtered, state.nodes.views)
+    for one in talks:
+        restricted = one.restricted(filtered, state.nodes)
+        if isinstance(restricted, Word):
+            return told_to_wait(state, pod, restricted)
+        filtered = restricted
     if not filtered.fitting:
         return refused_by_nodes(state, asking, filtered, {}, remedies)
-    told: Negotiated | None = None
-    if isinstance(pod.spec.resources, tuple):
-        told = (
-            OFF
-            if state.drafts is None
-            else state.drafts.negotiate(pod, filtered.fitting, exists=state.nodes.__contains__)
-        )
-        if told.hold is not None:
-            return _told(state, pod, told.hold, told.writes)
-        filtered = replace(filtered, fitting=told.nodes)
-    fitting = filtered.fitting if talks is None else talks.selected_of(filtered.fitting)
+    fitting = filtered.fitting
+    for one in talks:
+        fitting = one.preferred(fitting)
     found = _chosen(state, asking, fitting)
     if fitting is not filtered.fitting and not isinstance(found, Placement):
         found = _chosen(state, asking, filtered.fitting)
     if state.charges is not None:
         found, filtered = state.charges.affordable(found, filtered, state.nodes, again=partial(_chosen, state, asking))
-    if isinstance(found, Placement) and talks is not None:
-        if talks.pending:
-            return proposed(talks, found.node, _possible(state, asking, filtered.fitting))
-        found = replace(found, context=talks.context)
-    if isinstance(found, Placement):
-        found = found if told is None else replace(found, writes=told.writes)
-        return _within_quotas(state, found) if found.allocations else _reserve(state, found)
-    return _refused(state, asking, filtered, found, remedies)
+    if not isinstance(found, Placement):
+        return _refused(state, asking, filtered, found, remedies)
+    if talks:
+        word = agreed(talks, found.node, partial(_possible, state, asking, filtered.fitting))
+        if word.hold is not None:
+            return PodRefusal(pod=pod, hold=word.hold, writes=word.writes, told_before=word.told_before)
+        found = replace(found, writes=word.writes)
+    return _within_quotas(state, found) if found.allocations else _reserve(state, found)
 
 
 def _refused(
@@ -335,23 +325,16 @@ def _refused(
     return refused_by_nodes(state, asking, filtered, found.refusals, remedies)
 
 
-def _told(state: ClusterState, pod: Pod, hold: Hold, writes: tuple[ClaimWrite, ...]) -> PodRefusal:
-    """The pod waits for what the plugins of its claims answer; the next pod finds these claims as they will be."""
-    if state.drafts is not None:
-        state.drafts.assume(writes)
-    return replace(refused_outright(state, pod, hold), writes=writes)
-
-
 def _negotiated(
-    state: ClusterState, asking: Asking, talks: Negotiation, remedies: Remedies | None
+    state: ClusterState, asking: Asking, claims: Sequence[ResourceClaim], remedies: Remedies | None
 ) -> Placement | PodRefusal | Postponed:
-    """What becomes of a pod with claims of drivers' controllers; what they do may lift any refusal."""
-    decided = _decided(state, asking, remedies, talks)
-    if not isinstance(decided, PodRefusal) or not talks.pending:
-        return decided
-    hold = decided.hold
-    held = replace(hold, reasons=hold.reasons | Reason.NEGOTIATION, awaited=hold.awaited | talks.awaited)
-    return replace(decided, hold=held)
+    """What becomes of a pod with claims about which others decide."""
+    talks = state.negotiations(asking.pod, claims)
+    if isinstance(talks, Hold):
+        return refused_outright(state, asking.pod, talks)
+    for one in talks:
+        asking = replace(asking, wanting=one.left(asking.wanting))
+    return during_negotiations(_decided(state, asking, remedies, talks), talks)
 
 
 def _possible(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) -> list[str]:

@@ -27,8 +27,7 @@ from inventory.classic.values import ResourceClass
 from manciple.store import objects, sql
 from manciple.store.objects import Writer, decoded
 from manciple.wire.identity import controller
-from scheduling.classic import contexts
-from scheduling.classic.negotiation import is_of
+from scheduling.classic.negotiation import is_of, new_context
 from scheduling.controllers.declaration import MODIFIED, Controller
 from scheduling.plans import Placement
 from scheduling.pod_claims import can_be_reserved, is_done, is_for_pod, references
@@ -88,13 +87,17 @@ def _reconcile_one(writer: Writer, key: Key) -> bool:
     spec = PodSchedulingContextSpec() if known is None else known.spec
     if spec.selected_node == pod.spec.node_name:
         return reserved
-    contexts.write(writer, pod, known, structs.replace(spec, selected_node=pod.spec.node_name))
+    selecting = structs.replace(spec, selected_node=pod.spec.node_name)
+    if known is None:
+        writer.create(kind(CONTEXTS), new_context(pod, selecting))
+    else:
+        writer.update(kind(CONTEXTS), structs.replace(known, spec=selecting))
     return True
 
 
 def _close(writer: Writer, known: PodSchedulingContext | None) -> bool:
     if known is not None:
-        contexts.close(writer, known)
+        writer.delete(kind(CONTEXTS), *known.key, uid=known.metadata.uid)
     return known is not None
 
 

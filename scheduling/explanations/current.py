@@ -29,7 +29,6 @@ from scheduling import preemption
 from scheduling.allocator import Features
 from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause, ClaimNotCreated, Hold, QuotaUsedUp, Reason, decode
-from scheduling.classic.negotiation import undecided
 from scheduling.controllers.claims import refused_by_quota
 from scheduling.coordination import utc_now
 from scheduling.event_recorder import PLACEMENT, EventNote, key_of
@@ -38,7 +37,7 @@ from scheduling.explanations.report import Report, refusals_of, report
 from scheduling.extended_resources import ServedRequest, served_requests
 from scheduling.messages import SCHEDULER_NAME, assigned
 from scheduling.models import QueuedPod
-from scheduling.pod_claims import claim_names, is_done
+from scheduling.pod_claims import claim_names, is_done, may_be_negotiated
 from scheduling.preemption import Asking
 from scheduling.remedies import preview
 from scheduling.resources import CLAIMS, EVENTS, PODS, kind
@@ -181,8 +180,8 @@ def _waiting(state: ClusterState, pod: Pod) -> Explanation:
 
 def _explained(state: ClusterState, pod: Pod) -> Explanation:
     claims = state.pre_filter(pod)
-    if not isinstance(claims, Hold):
-        claims = undecided(state.negotiations, pod, claims) or claims
+    if not isinstance(claims, Hold) and may_be_negotiated(pod, claims):
+        claims = state.undecided(pod, claims) or claims
     held = None if pod.spec.scheduling_group is None else state.groups.hold(pod)
     if isinstance(claims, Hold) or held is not None:
         cause = held.cause if held is not None else _with_quota(pod, cast("Hold", claims).cause)

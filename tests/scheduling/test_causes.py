@@ -40,7 +40,6 @@ CAUSES: tuple[AnyCause, ...] = (
     causes.ClaimBeingDeleted("b"),
     causes.ClaimNotForPod("a/b", "a/pod"),
     causes.ClaimInUse(),
-    causes.DraftClaimsAwaited("waiting for resource plugin gpu.acme.com"),
     causes.ClaimNotShareable("cpus"),
     causes.ClassMissing("gpu", "h100"),
     causes.ParametersMissing("my-card", detail="claim parameters default/wanted not found"),

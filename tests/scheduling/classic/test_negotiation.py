@@ -17,7 +17,8 @@ from claims.classic.kinds import (
 from claims.classic.rules import NODES_MAX
 from claims.kinds.resource_claims import ResourceClaim
 from scheduling.causes import Hold
-from scheduling.classic.negotiation import AwaitedClaim, Negotiation, Negotiations, proposed, with_drivers
+from scheduling.classic.negotiation import AwaitedClaim, ContextNegotiation, ContextNegotiator
+from scheduling.messages import clause, message
 from tests.builders import make_meta, make_pod
 from tests.scheduling.classic.world import classic_spec
 
@@ -35,7 +36,7 @@ def claim_of(name: str) -> ResourceClaim:
 
 def talks(
     claims: int, *, spec: PodSchedulingContextSpec | None = None, refused: Sequence[Sequence[str]] = ()
-) -> Negotiation:
+) -> ContextNegotiation:
     """refused: for each claim whose driver has answered, the nodes that it excludes."""
     pending = tuple(
         AwaitedClaim(entry=f"claim-{at}", claim=claim_of(f"claim-{at}"), driver=f"driver-{at}") for at in range(claims)
@@ -56,7 +57,7 @@ def talks(
         )
     )
     unsuitable = {one.name: frozenset(one.unsuitable_nodes) for one in answers}
-    return Negotiation(pod=make_pod(), pending=pending, context=context, unsuitable=unsuitable)
+    return ContextNegotiation(pod=make_pod(), pending=pending, context=context, unsuitable=unsuitable)
 
 
 def said(selected: str, *potential: str) -> PodSchedulingContextSpec:
@@ -126,18 +127,22 @@ def test_no_more_than_128_nodes_are_offered_and_the_selected_one_is_among_them(o
 
 
 def test_the_simulation_says_that_the_driver_decides() -> None:
-    refusal = proposed(talks(2), "a", ["a", "b"])
-    assert refusal.message == "waiting for resource driver"
-    assert refusal.hold.cause is not None
+    hold = talks(2).next("a", lambda: ["a", "b"]).hold
+    assert hold is not None
+    assert hold.cause is not None
+    assert message(hold.cause) == "waiting for resource driver"
+    assert clause(hold.cause) == (
+        "waiting for resource driver: where it fits cannot be known, driver `driver-0` and `driver-1` decides"
+    )
 
 
 def test_with_the_gate_off_pods_with_such_claims_wait_and_are_told_why() -> None:
-    hold = with_drivers(None, make_pod(), [claim_of("gpu")])
+    hold = ContextNegotiator.while_off(make_pod(), [claim_of("gpu")])
     assert isinstance(hold, Hold)
     assert "feature gate DRAControlPlaneController is off" in str(hold.cause)
 
 
 def test_a_class_that_does_not_exist_is_told() -> None:
-    hold = Negotiations().of(make_pod(claims={"gpu": "gpu"}), [claim_of("gpu")])
+    hold = ContextNegotiator().of(make_pod(claims={"gpu": "gpu"}), [claim_of("gpu")])
     assert isinstance(hold, Hold)
     assert "resource class gpu.example.com does not exist" in str(hold.cause)

@@ -1,0 +1,196 @@
+"""Claims about which somebody else decides: what scheduler, commit, explanations and simulations know of that. PURE.
+
+    a `Negotiator`     one form of negotiating, as far as the cluster's objects tell: registered, by its gate, in
+                       `ClusterState.forms`, and followed only while that is on
+    a `Negotiation`    how it stands for one pod
+    a `Word`           what is said next: the pod waits (`hold`), or may be bound; `writes` go with either, into the
+                       transaction of the decision
+
+For a pod that has such claims (`scheduling.pod_claims.may_be_negotiated`) the cycle asks, in this order: what the
+scheduler allocates itself (`left`); which nodes are left, or that none need be searched yet (`restricted`); which of
+them to try first (`preferred`); and once a node is chosen, what follows (`next`). Other pods never come here.
+
+The forms: PodSchedulingContexts of KEP-3063 (`scheduling.classic.negotiation`), and the claims of cdi.k8s.io of its
+first draft (`scheduling.draft_claims`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds import gates
+from manciple.wire.base import ApiObject
+from scheduling.allocator import NodeView
+from scheduling.causes import Hold
+from scheduling.nodes import FilterResult, NodeTable
+
+#: resource -> what is done with an object of it
+Hearing = dict[str, Callable[[Any], None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NegotiationWrite:
+    """An object in which something is said.
+
+    known: as it was when that was decided, of which nothing is written if it has changed since; None: it is made.
+    wanted: None: it has served its purpose once the pod is bound, and goes.
+    """
+
+    resource: str
+    known: ApiObject | None = None
+    wanted: ApiObject | None = None
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """hold: why the pod waits; None where it may be bound. told_before: there is nothing new to say, nor to write."""
+
+    hold: Hold | None = None
+    writes: tuple[NegotiationWrite, ...] = ()
+    told_before: bool = False
+
+
+class Negotiation(Protocol):
+    """One pod's, as it stands."""
+
+    @property
+    def awaited(self) -> frozenset[str]:
+        """Keys of what may bring it on, if nodes refuse the pod meanwhile; empty where that would not help."""
+        ...
+
+    def left(self, wanting: Iterable[ResourceClaim]) -> tuple[ResourceClaim, ...]:
+        """Those of the claims that the scheduler allocates itself."""
+        ...
+
+    def restricted(self, found: FilterResult, nodes: NodeTable) -> FilterResult | Word:
+        """`found` without the nodes that are refused here; or what is to be said before a node is chosen."""
+        ...
+
+    def preferred(self, fitting: tuple[NodeView, ...]) -> tuple[NodeView, ...]:
+        """Those that are tried first; all of them where it is all the same."""
+        ...
+
+    def next(self, node: str, possible: Callable[[], Sequence[str]], /) -> Word:
+        """node: the scheduler's choice. possible: all that would take the pod."""
+        ...
+
+    def giving_back(self, claims: Iterable[ResourceClaim], /) -> tuple[NegotiationWrite, ...]:
+        """What is said with it where idle allocations of the pod are given back."""
+        ...
+
+
+class Negotiator(Protocol):
+    """See the module's docstring. `Hold` in place of a negotiation: what keeps the pod from every node at once."""
+
+    gate: ClassVar[str]
+
+    def copied(self) -> Self: ...
+
+    def heard(self) -> Mapping[str, tuple[Callable[[Any], None], Callable[[Any], None]]]:
+        """resource -> what is done with each object of it that is written, or gone."""
+        ...
+
+    def of(self, pod: Pod, claims: Sequence[ResourceClaim], /) -> Negotiation | Hold | None:
+        """None where the pod has none of these claims."""
+        ...
+
+    @staticmethod
+    def while_off(pod: Pod, claims: Sequence[ResourceClaim], /) -> Hold | None:
+        """The same while the gate is off: what pods are told that wait for nobody."""
+        ...
+
+    @staticmethod
+    def tell_of_kept(claims: Iterable[ResourceClaim], /) -> None:
+        """Say in the log that claims from before the gate was turned off keep what they have."""
+        ...
+
+    def undecided(self, pod: Pod, claims: Sequence[ResourceClaim], /) -> Hold | None:
+        """What keeps everybody from knowing where the pod fits; None where that is known."""
+        ...
+
+    def assume(self, writes: Iterable[NegotiationWrite], /) -> None:
+        """The next pod of the batch finds the objects as they will be."""
+        ...
+
+    def drop_assumptions(self) -> None: ...
+
+
+class NegotiatedState:
+    """A part of `scheduling.capture.ClusterState`."""
+
+    forms: ClassVar[Sequence[type[Negotiator]]] = ()
+    #: of the forms whose gates are on
+    negotiators: tuple[Negotiator, ...] = ()
+    resources: ClassVar[Sequence[str]]
+    _applying: Hearing
+    _forgetting: Hearing
+
+    def _follow_negotiations(self, known: Iterable[Negotiator] = ()) -> None:
+        """known: of the state of which this one is a copy."""
+        copies = {type(one): one.copied() for one in known}
+        self.negotiators = tuple(copies.get(form) or form() for form in self.forms if gates.enabled(form.gate))
+        for one in self.negotiators:
+            heard = one.heard()
+            self.resources = tuple(dict.fromkeys((*heard, *self.resources)))  # type: ignore[misc]
+            for resource, (written, gone) in heard.items():
+                self._applying[resource] = _both(self._applying.get(resource), written)
+                self._forgetting[resource] = _both(self._forgetting.get(resource), gone)
+
+    def negotiations(self, pod: Pod, claims: Sequence[ResourceClaim]) -> tuple[Negotiation, ...] | Hold:
+        """How it stands in each form in which somebody decides about the pod's claims."""
+        found = [one.of(pod, claims) for one in self.negotiators]
+        found += [form.while_off(pod, claims) for form in self._off()]
+        return next(_holds(found), None) or tuple(one for one in found if one is not None and not isinstance(one, Hold))
+
+    def undecided(self, pod: Pod, claims: Sequence[ResourceClaim]) -> Hold | None:
+        """What keeps everybody from knowing where the pod fits: a driver decides. None where that is known."""
+        found = [one.undecided(pod, claims) for one in self.negotiators]
+        return next(_holds([*found, *(form.while_off(pod, claims) for form in self._off())]), None)
+
+    def assume_said(self, writes: Iterable[NegotiationWrite]) -> None:
+        """The next pod of the batch finds the objects as they will be."""
+        for one in self.negotiators:
+            one.assume(writes)
+
+    def tell_of_kept(self, claims: Iterable[ResourceClaim]) -> None:
+        """Say in the log what goes on though its gate is off."""
+        for form in self._off():
+            form.tell_of_kept(claims)
+
+    def _off(self) -> Iterator[type[Negotiator]]:
+        """Those whose gates are off."""
+        on = {type(one) for one in self.negotiators}
+        return (form for form in self.forms if form not in on)
+
+
+def _holds(found: Iterable[Negotiation | Hold | None]) -> Iterator[Hold]:
+    return (one for one in found if isinstance(one, Hold))
+
+
+def _both(first: Callable[[Any], None] | None, then: Callable[[Any], None]) -> Callable[[Any], None]:
+    if first is None:
+        return then
+
+    def done(obj: Any) -> None:
+        first(obj)
+        then(obj)
+
+    return done
+
+
+def agreed(talks: Iterable[Negotiation], node: str, possible: Callable[[], Sequence[str]]) -> Word:
+    """Whether all agree about the node that was chosen (`Negotiation.next`): the first that lets the pod wait, or all
+    that is to be written with its binding.
+    """
+    writes = tuple[NegotiationWrite, ...]()
+    for one in talks:
+        word = one.next(node, possible)
+        if word.hold is not None:
+            return word
+        writes += word.writes
+    return Word(writes=writes)
