@@ -8,13 +8,12 @@ writes back from the log. The last events are kept as the queue's news. One thre
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
-from itertools import islice
+from itertools import takewhile
 from typing import Any, ClassVar
 
 from claims.kinds.pods import Pod
@@ -340,8 +339,8 @@ class ClusterState(GroupedState, NegotiatedState, StructuredState, View):
         """What happened after `revision`, as far as this state has come; None when that is no longer remembered."""
         if revision < self._news_floor:
             return None
-        older = bisect_right(self._news, revision, key=lambda one: one.revision)
-        return list(islice(self._news, older, None))
+        news = list(takewhile(lambda one: one.revision > revision, reversed(self._news)))
+        return news[::-1]
 
     def candidates(self) -> Iterable[Candidate]:
         return (Candidate.of(pod) for pod in self.pending.values())

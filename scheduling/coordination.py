@@ -214,7 +214,10 @@ class LookedAfter:
     def by(self, revision: int) -> Tasks:
         """The controllers that look at `revision` without being told."""
         with self._guard:
-            return next((tasks for first, last, tasks in self._stretches if first <= revision <= last), NOBODY)
+            for first, last, tasks in reversed(self._stretches):
+                if first <= revision:
+                    return tasks if revision <= last else NOBODY
+        return NOBODY
 
     @contextmanager
     def noted(self, writer: Writer, tasks: Tasks) -> Iterator[None]:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 
+from manciple.store.per_process import PerProcess
 from scheduling import coordination, usage
 from scheduling.controllers.declaration import Controller
+
+#: Seconds for which a process that has just started takes no samples: it lists the cluster for the scheduler, and pods
+#: wait for that.
+WARMING_UP = 30.0
+#: when this process was asked first, by the monotonic clock
+_asked_first = PerProcess(time.monotonic)
 
 
 def reconcile(now: datetime) -> int:
     """Returns how many rows came and went."""
-    return usage.sample(now) + coordination.forget_stale(now)
+    warm = time.monotonic() - _asked_first() >= WARMING_UP
+    return (usage.sample(now) if warm else 0) + coordination.forget_stale(now)
 
 
 CONTROLLER = Controller(

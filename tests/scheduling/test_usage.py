@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 
 import pytest
 
 from scheduling import tasks, usage
 from scheduling.capacity import read_census
+from scheduling.controllers import usage as controller
 from scheduling.models import UsageSample
 from tests.builders import (
     CLASS,
@@ -104,8 +106,14 @@ def test_a_sample_after_much_has_happened_is_right_too(cluster: Cluster, monkeyp
     assert latest.counts == {"prep": 1, "free": 1}
 
 
-def test_the_task_samples_and_is_a_sign_of_life(cluster: Cluster) -> None:
+def test_the_task_samples_once_its_process_has_had_time_for_the_scheduler(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster.with_gpus("node-1", each=1)
+    monkeypatch.setattr(controller, "WARMING_UP", math.inf)
+    tasks.run("sample_usage")
+    assert not UsageSample.objects.exists()
+    monkeypatch.setattr(controller, "WARMING_UP", 0.0)
     tasks.run("sample_usage")
     assert UsageSample.objects.filter(device_class=usage.ALL).count() == 1
 
