@@ -152,6 +152,6 @@ def _is_controlled_by(made: Context | ControlledClaim, pod: Pod) -> bool:
 
 def _waits(form: ClaimForm, claim: ControlledClaim, use: ClaimUse, pod: Pod) -> bool:
     """Whether the claim is to be allocated for this pod."""
-    if use.generated and not _is_controlled_by(claim, pod):
+    if claim.metadata.deletion_timestamp or (use.generated and not _is_controlled_by(claim, pod)):
         return False
     return form.is_made_in(claim) and form.is_delayed(claim) and claim.status.allocation is None

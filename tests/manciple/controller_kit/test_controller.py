@@ -405,6 +405,19 @@ def test_claim_from_a_template_must_be_the_pods_own(scene: Scene) -> None:
     assert not scene.is_allocated("theirs")
 
 
+def test_claim_that_is_being_deleted_is_not_allocated_for_a_pod(scene: Scene) -> None:
+    going = {"deletionTimestamp": "2026-11-24T00:00:00Z", "finalizers": ["example.com/keep"]}
+    scene.claim("going", metadata=going)
+    scene.claim("stays")
+    scene.pod("p", "going", "stays")
+    scene.start()
+    scene.context("p", "n1", selected="n1")
+    scene.allocates("stays")
+    scene.tells("p", {"stays": []})
+    assert [about for name, about in scene.driver.calls if name == "allocate"] == [(("stays",), "n1")]
+    assert scene.found("going")["metadata"]["finalizers"] == ["example.com/keep"]
+
+
 def test_reservation_can_be_left_to_the_scheduler(scene: Scene) -> None:
     """SetReservedFor(false) of the library."""
     scene.claim("c")
