@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from claims.classic.ownership import IMMEDIATE
+from claims.classic.rules import RESERVATIONS_MAX
 from claims.kinds.pod_groups import API_VERSION as GROUP_API_VERSION
 from claims.kinds.pod_groups import (
     CLAIMS_GATE,
@@ -44,16 +46,11 @@ from scheduling.messages import SCHEDULER_NAME
 
 #: resourceapi.ResourceClaimReservedForMaxSize
 MOST_RESERVATIONS = 256
-#: The same in v1alpha2, for a claim of a ResourceClass that is shareable.
-MOST_OF_CLASSES = 32
 
 #: Beside the delete protection, of a claim with structured parameters (KEP-4381, first draft).
 STRUCTURED_FINALIZER = "structured.dra.k8s.io/delete-protection"
-#: The allocation mode of a claim of a ResourceClass that is not given up.
-IMMEDIATE = "Immediate"
-
 #: Feature gates of those who allocate claims of ResourceClasses.
-OF_RESOURCE_CLASSES = ("DRAControlPlaneController", "DRAStructuredParametersDraft")
+OF_RESOURCE_CLASSES = (gates.CONTROL_PLANE_CONTROLLER, gates.STRUCTURED_PARAMETERS_DRAFT)
 
 #: name, in the pod's namespace -> the claim
 FindClaim = Callable[[str], ResourceClaim | None]
@@ -142,7 +139,7 @@ def can_be_reserved(claim: ResourceClaim) -> bool:
     """
     allocation, most = claim.status.allocation, MOST_RESERVATIONS
     if claim.spec.resource_class_name:
-        most = MOST_OF_CLASSES if allocation is not None and allocation.shareable else 1
+        most = RESERVATIONS_MAX if allocation is not None and allocation.shareable else 1
     return not claim.status.deallocation_requested and len(claim.status.reserved_for) < most
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from claims.classic.ownership import IMMEDIATE, is_on
 from claims.drafts.structured.parameters import KnownParameters, Resolved, Unresolved
 from claims.drafts.structured.translation import EVERY_DEVICE, asked_for, with_handles
 from claims.kinds.resource_claims import ResourceClaim
@@ -23,13 +24,10 @@ from inventory.kinds.devices import ResourceSlice
 from scheduling.causes import Hold, ParametersMissing, Reason
 from scheduling.hints import parameters_key, resource_class_key
 from scheduling.plans import Drift, Placement
-from scheduling.pod_claims import IMMEDIATE
 from scheduling.resources import CLAIM_PARAMETERS, CLASS_PARAMETERS, CLASSES, NODE_SLICES, RESOURCE_CLASSES, SLICES, Key
 
 log = logging.getLogger(__name__)
 
-#: The gate of classes whose drivers allocate.
-CONTROLLERS = "DRAControlPlaneController"
 #: What is followed besides everything else.
 RESOURCES = (RESOURCE_CLASSES, CLASS_PARAMETERS, CLAIM_PARAMETERS, NODE_SLICES)
 
@@ -114,13 +112,15 @@ class StructuredClaims:
         name = claim.spec.resource_class_name
         if claim.status.allocation is not None or not name:
             return False
-        return self.is_ours(claim) or name not in self.parameters.classes or not gates.enabled(CONTROLLERS)
+        return self.is_ours(claim) or name not in self.parameters.classes or not is_on()
 
     def _asked(self, claim: ResourceClaim) -> ResourceClaim | Unresolved:
         resolved = self.parameters.resolve(claim)
         if isinstance(resolved, Resolved) and not resolved.claim_class.structured_parameters:
             name = claim.spec.resource_class_name
-            return Unresolved(f"resource class {name} has no structuredParameters, and {CONTROLLERS} is off")
+            return Unresolved(
+                f"resource class {name} has no structuredParameters, and {gates.CONTROL_PLANE_CONTROLLER} is off"
+            )
         return resolved if isinstance(resolved, Unresolved) else asked_for(claim, resolved)
 
 

@@ -1,7 +1,7 @@
 """The rules of claims, templates and PodSchedulingContexts in v1alpha2, in the words of Kubernetes 1.30. PURE.
 
-Objects are given as they are stored; `_in_1_30` has them in the shape in which clients of v1alpha2 know them, and the
-paths of what is wrong are those of that shape.
+Objects are given as they are stored; `_claim` and `_template` give them the shape in which clients of v1alpha2 know
+them, and the paths of what is wrong are those of that shape.
 Source: pkg/apis/resource/validation/validation.go of Kubernetes 1.30.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 from claims.classic import conversion, kinds
+from claims.classic.ownership import IMMEDIATE
 from claims.kinds.claim_rules import validate_deallocation, validate_template_meta
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimTemplate
 from inventory.classic.rules import longer_than, validate_claim_reference, validate_driver_name, validate_name
@@ -34,7 +35,7 @@ HANDLES_MAX = 32
 HANDLE_DATA_MAX = 16 * 1024
 #: Nodes in one list of a PodSchedulingContext. The seed names 128 and, in one place, 256; Kubernetes 1.30 has 128.
 NODES_MAX = 128
-ALLOCATION_MODES = ("Immediate", "WaitForFirstConsumer")
+ALLOCATION_MODES = (IMMEDIATE, "WaitForFirstConsumer")
 
 Errors = list[FieldError]
 

@@ -32,6 +32,7 @@ class Gate:
 
 #: KEP-3063: claims that a driver's controller allocates.
 CONTROL_PLANE_CONTROLLER = "DRAControlPlaneController"
+STRUCTURED_PARAMETERS_DRAFT = "DRAStructuredParametersDraft"
 
 KNOWN: Mapping[str, Gate] = MappingProxyType(
     {

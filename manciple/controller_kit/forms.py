@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from claims.classic import kinds as v1alpha2
 from claims.classic import later as v1alpha3
+from claims.classic.ownership import IMMEDIATE
 from claims.kinds.resource_claims import ResourceClaimConsumerReference
 from inventory.classic.later import DeviceClass
 from inventory.classic.values import ResourceClass
@@ -99,7 +100,7 @@ class ClassicForm(ClaimForm):
         return bool(claim.spec.resource_class_name)
 
     def is_delayed(self, claim: v1alpha2.ResourceClaim) -> bool:
-        return claim.spec.allocation_mode != "Immediate"
+        return claim.spec.allocation_mode != IMMEDIATE
 
     def is_for(self, claim: v1alpha2.ResourceClaim, driver: str, classes: Mapping[str, ResourceClass]) -> bool:
         class_ = _found(classes, claim.spec.resource_class_name)

@@ -9,7 +9,7 @@ from manciple.wire.registry import Column, Kind
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
 
 #: The draft of KEP-4381.
-GATE = "DRAStructuredParametersDraft"
+GATE = gates.STRUCTURED_PARAMETERS_DRAFT
 
 NODE_RESOURCE_SLICE = Kind(
     group="resource.k8s.io",

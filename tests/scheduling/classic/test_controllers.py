@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from claims.classic.kinds import PodSchedulingContext, PodSchedulingContextSpec
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
@@ -104,7 +106,9 @@ def test_claims_of_both_kinds_in_one_pod_are_allocated_for_one_node(world: World
     assert world.context() is None
 
 
-def test_with_the_gate_turned_off_running_pods_go_on_and_others_are_told(world: World) -> None:
+def test_with_the_gate_turned_off_running_pods_go_on_and_others_are_told(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     world.with_nodes("worker-1")
     world.with_driver()
     for name in ("running", "waiting"):
@@ -119,6 +123,7 @@ def test_with_the_gate_turned_off_running_pods_go_on_and_others_are_told(world: 
         assert world.bound("running") == "worker-1"
         assert world.claim("running").status == held
         assert "DRAControlPlaneController" in world.why_pending("waiting")
+        assert "1 claims were allocated by controllers of drivers, and DRAControlPlaneController is off" in caplog.text
     world.kill_scheduler()
     world.later(301)
     world.worker.sweep()

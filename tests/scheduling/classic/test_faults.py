@@ -70,6 +70,25 @@ def test_a_pod_that_goes_between_any_two_steps_leaves_nothing(pair: World, step:
     assert pair.all(ResourceClaim) == []
 
 
+@pytest.mark.parametrize("step", [2, 4, 6, 8, 10])
+def test_a_pod_that_is_made_anew_under_its_name_negotiates_for_itself(pair: World, step: int) -> None:
+    pair.drivers_first = step % 4 == 0
+
+    def replace(done: int) -> None:
+        if done == step:
+            pair.end("pod")
+            pair.create(make_pod("pod", templates={"gpu": "gpu", "nic": "nic"}))
+
+    first = pair.pod("pod").metadata.uid
+    pair.run(replace, rests=2)
+    assert pair.pod("pod").metadata.uid != first
+    assert pair.bound() == "worker-2"
+    assert pair.context() is None
+    pair.end("pod")
+    pair.run(rests=2)
+    assert pair.leftovers() == []
+
+
 @pytest.mark.parametrize("step", [2, 4, 6, 8])
 def test_a_claim_that_its_user_deletes_meanwhile_is_made_anew(pair: World, step: int) -> None:
     def delete(done: int) -> None:
@@ -120,8 +139,7 @@ def test_what_was_allocated_where_the_other_driver_cannot_is_given_back_and_allo
     def fill(done: int) -> None:
         for claim in pair.all(ResourceClaim):
             if claim.status.allocation is not None and not pair.drivers[0].unsuitable >= {"worker-2"}:
-                at, other = ("gpu", 1) if "gpu" in claim.metadata.name else ("nic", 0)
-                assert at
+                other = 1 if "gpu" in claim.metadata.name else 0
                 pair.drivers[other].unsuitable = {"worker-2"}
                 pair.drivers[1 - other].unsuitable = set()
 
