@@ -149,9 +149,12 @@ class AwaitingDrivers(Cause, frozen=True):
 
     @property
     def unknown(self) -> str:
-        return (
-            f": where it fits cannot be known, driver `{'` and `'.join(self.drivers)}` decides" if self.drivers else ""
-        )
+        if not self.drivers:
+            return ""
+        who = f"driver `{self.drivers[0]}` decides"
+        if len(self.drivers) > 1:
+            who = f"drivers `{'`, `'.join(self.drivers[:-1])}` and `{self.drivers[-1]}` decide"
+        return f": where it fits cannot be known, {who}"
 
 
 class Interrupted(Cause, frozen=True):

@@ -286,7 +286,7 @@ class ContextNegotiator:
     @staticmethod
     def while_off(_pod: Pod, claims: Sequence[ResourceClaim]) -> Hold | None:
         """What drivers' controllers have allocated stays in use, and pods with claims that they have not wait."""
-        if gates.enabled("DRAStructuredParametersDraft"):  # which says what it thinks of their classes
+        if gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT):  # which says what it thinks of their classes
             claims = [claim for claim in claims if claim.spec.controller_name]
         for claim in claims:
             if claim.status.allocation is None and names_controller(claim):

@@ -140,7 +140,7 @@ def test_the_page_of_a_waiting_pod_shows_the_negotiation(waiting: World) -> None
     assert "Scheduler asks about nodes worker-1 and worker-2" in said
     assert "gpu.resource.example.com refuses node worker-1 for claim gpu" in said
     assert "nic.example.com is to say which nodes do not suit claim nic" in said
-    assert "driver nic.example.com decides" in said or "gpu.resource.example.com and nic.example.com" in said
+    assert "drivers gpu.resource.example.com and nic.example.com decide" in said
 
 
 def test_a_context_that_another_pod_of_the_name_had_is_not_shown(waiting: World) -> None:

@@ -132,7 +132,7 @@ def test_the_simulation_says_that_the_driver_decides() -> None:
     assert hold.cause is not None
     assert message(hold.cause) == "waiting for resource driver"
     assert clause(hold.cause) == (
-        "waiting for resource driver: where it fits cannot be known, driver `driver-0` and `driver-1` decides"
+        "waiting for resource driver: where it fits cannot be known, drivers `driver-0` and `driver-1` decide"
     )
 
 
