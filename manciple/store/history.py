@@ -7,7 +7,7 @@ the past of an object may begin in the middle.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,13 +28,16 @@ LONGEST = 200
 LATELY = 5000
 
 _CHAIN = (
-    "WITH RECURSIVE chain (revision, previous, depth) AS ("
-    "SELECT e.revision, e.previous_revision, 1 FROM store_storedobject o "
-    "JOIN store_event e ON e.revision = o.event_id WHERE o.uid = %s "
+    "WITH RECURSIVE chain (revision, previous, depth) AS (SELECT e.revision, e.previous_revision, 1 FROM {start} "
     "UNION ALL SELECT e.revision, e.previous_revision, depth + 1 FROM chain "
     "JOIN store_event e ON e.revision = chain.previous WHERE depth < %s) "
     "SELECT e.revision, e.type, e.created_at, e.document FROM chain "
     "JOIN store_event e ON e.revision = chain.revision ORDER BY e.revision"
+)
+_OF_LIVE = _CHAIN.format(start="store_storedobject o JOIN store_event e ON e.revision = o.event_id WHERE o.uid = %s")
+_OF_GONE = _CHAIN.format(
+    start="store_event e WHERE e.revision = (SELECT MAX(revision) FROM store_event "
+    "WHERE revision > %s AND revision <= %s AND resource = %s AND namespace = %s AND name = %s)"
 )
 
 
@@ -43,16 +46,28 @@ class Revised:
     """One write of an object."""
 
     revision: int
-    type: str  # ADDED, MODIFIED
+    type: str  # ADDED, MODIFIED, DELETED
     at: datetime
     text: str
 
 
 def of_object(uid: str, *, limit: int = LONGEST) -> list[Revised]:
     """The newest `limit` revisions of a live object that the log still has, oldest first. One query."""
+    return _revised(_OF_LIVE, [uid, limit])
+
+
+def of_gone(resource: str, namespace: str, name: str, *, near: int, limit: int = LONGEST) -> list[Revised]:
+    """The same of an object that has gone, if it was written close to revision `near`; its end is the last. One query.
+
+    The log cannot be searched by name: whoever asks knows of something that happened at about the time.
+    """
+    return _revised(_OF_GONE, [near - LATELY, near + LATELY, resource, namespace, name, limit])
+
+
+def _revised(statement: str, parameters: Sequence[Any]) -> list[Revised]:
     return [
         Revised(revision=revision, type=type_, at=_moment(at), text=records.plain(text, revision))
-        for revision, type_, at, text in fetch(_CHAIN, [uid, limit])
+        for revision, type_, at, text in fetch(statement, parameters)
     ]
 
 

@@ -1,217 +1,368 @@
-"""What scheduler and drivers' controllers have said to each other about a pod's node (KEP-3063), turn by turn.
+"""What the scheduler and the drivers of a pod's claims said to each other about its node (KEP-3063), by the log.
 
-It is read out of the log: each state of the pod's PodSchedulingContext, and of the claims since that was made, beside
-the one before it. The log forgets, so the beginning may be missing. Once the pod has its node the context is gone.
+The scheduler offers nodes in the pod's PodSchedulingContext and selects one; drivers answer there which do not suit,
+and allocate in the claims. The context goes when the pod has its node: what it was stands in the log for an hour.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import cast
+from typing import Literal, cast
 
-from claims.classic.kinds import PodSchedulingContext, PodSchedulingContextSpec, PodSchedulingContextStatus
-from claims.classic.ownership import controller_of, is_on
+from claims.classic.kinds import PodSchedulingContext
+from claims.classic.ownership import IMMEDIATE, controller_of, is_on
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim, names_controller
+from claims.kinds.resource_claims import AllocationResult, ResourceClaim, names_controller
 from inventory.classic.values import ResourceClass
+from manciple.pages.durations import duration, moment
 from manciple.store import history, objects
+from manciple.store.history import Revised
 from manciple.store.objects import decoded
 from scheduling.classic.negotiation import is_of
+from scheduling.pages.pods.reading import ClaimLine
 from scheduling.pages.whatif.query import named
-from scheduling.pod_claims import references
-from scheduling.resources import CLAIMS, CONTEXTS, RESOURCE_CLASSES, kind
+from scheduling.pod_claims import is_done
+from scheduling.resources import CLAIMS, CONTEXTS, PODS, RESOURCE_CLASSES, kind
 
-SCHEDULER = "Scheduler"
-UNKNOWN = "A driver"
+#: Steps and nodes that are shown at once; of more steps the latest, of more nodes the others folded.
+STEPS, NODES = 40, 8
+#: Who writes before the pod has its node, and who after.
+SCHEDULER, CLAIM_CONTROLLER = "Scheduler", "Claim controller"
+
+What = Literal["offers", "selects", "withdraws", "answers", "allocates", "asks back", "gives back", "binds"]
+#: What answers it.
+_ANSWERS: Mapping[What, tuple[What, ...]] = {
+    "offers": ("answers",), "selects": ("allocates",), "asks back": ("gives back",)
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NegotiationTurn:
-    """One thing that one of them said. after: seconds since the scheduler had asked, of an answer."""
+    """One thing that somebody said or did.
+
+    took: since what it answers was said, or of what answers nothing since the step before; "" where nothing was, and
+    where both are of one write.
+    """
 
     at: datetime
-    speaker: str
-    says: str
-    after: float | None = None
+    who: str
+    what: What
+    text: str
+    entry: str = ""
     refuses: bool = False
+    took: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """What a driver was asked and has not done. since: when it was asked, as far as the log tells."""
+class AwaitedTurn:
+    """Who is to say or do what. since: None where the log does not reach back."""
 
-    since: datetime
-    speaker: str
-    says: str
+    who: str
+    text: str
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedNode:
+    """refused_by: (driver, entry of the claim)."""
+
+    name: str
+    selected: bool
+    refused_by: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """The oldest turn first."""
+    """earlier: whether there were steps before the first that is shown."""
 
-    turns: tuple[NegotiationTurn, ...]
-    waits: tuple[Wait, ...]
+    awaited: tuple[AwaitedTurn, ...]
+    nodes: tuple[OfferedNode, ...]
+    steps: tuple[NegotiationTurn, ...]
+    earlier: bool
+    node: str
+    lasted: str
+
+    @property
+    def shown_nodes(self) -> tuple[OfferedNode, ...]:
+        return self.nodes[:NODES]
+
+    @property
+    def folded_nodes(self) -> tuple[OfferedNode, ...]:
+        return self.nodes[NODES:]
+
+    @property
+    def refused(self) -> int:
+        return sum(bool(one.refused_by) for one in self.nodes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NegotiatedClaim:
-    """A claim of the pod. entry: of its spec.resourceClaims."""
+class _Driven:
+    """A claim of the pod that a driver's controller allocates."""
 
-    entry: str
-    driver: str
     claim: ResourceClaim
+    driver: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """A state that was written: of the context, or of the claim of an entry."""
-
-    revision: int
-    at: datetime
-    context: PodSchedulingContext | None = None
-    entry: str = ""
-    claim: ResourceClaim | None = None
-
-
-def read_conversation(pod: Pod) -> Conversation | None:
-    """None where nothing is said about the pod. Four queries, and one for each of its claims that drivers allocate."""
-    stored = objects.get(kind(CONTEXTS), *pod.key) if is_on() else None
-    if stored is None or not is_of(context := decoded(stored, PodSchedulingContext), pod):
+def read_conversation(pod: Pod, lines: Iterable[ClaimLine]) -> Conversation | None:
+    """None where no driver's controller has a part in it, which costs no query unless a claim names a class of such."""
+    classic = {one.entry: one.claim for one in lines if one.claim is not None and names_controller(one.claim)}
+    driven = _driven(classic) if classic else {}
+    if not driven:
         return None
+    bindings = list(_bindings(pod))
+    contexts = _contexts(pod, bindings[0] if bindings else None)
+    began = moment(pod.metadata.creation_timestamp)
+    bound = bindings[0].at if bindings else None
     said = [
-        Said(
-            revision=one.revision,
-            at=one.at,
-            context=cast("PodSchedulingContext", objects.decode(kind(CONTEXTS), one.text)),
-        )
-        for one in history.of_object(context.metadata.uid)
+        *_of_contexts(contexts, driven, bound),
+        *(step for entry, one in driven.items() for step in _of_claim(entry, one, bound)),
+        *(_binding(one, pod) for one in bindings[:1]),
     ]
-    claims = _claims_of(pod)
-    for one in claims:
-        said += _states(one)
-    return conversation(sorted(said, key=lambda state: state.revision), claims)
+    in_order = sorted((one for one in said if began is None or one.at >= began), key=lambda one: one.at)
+    steps = _timed(in_order, driven)
+    latest = _context(contexts[-1]) if contexts else None
+    ended = next((one.at for one in steps if one.what == "binds"), None)
+    return Conversation(
+        awaited=_awaited(pod, driven, latest, steps),
+        nodes=_nodes(latest, driven),
+        steps=tuple(steps[-STEPS:]),
+        earlier=len(steps) > STEPS or (bool(contexts) and contexts[0].type != "ADDED"),
+        node=pod.spec.node_name,
+        lasted=_took(steps[0].at, ended) if ended and steps[0].at < ended else "",
+    )
 
 
-def _claims_of(pod: Pod) -> list[NegotiatedClaim]:
-    namespace = pod.metadata.namespace
-    entries = {one.claim: one.entry for one in references(pod) if one.claim}
-    found = objects.get_many(kind(CLAIMS), [(namespace, name) for name in entries])
-    claims = [claim for one in found if names_controller(claim := decoded(one, ResourceClaim))]
-    names = {claim.spec.resource_class_name for claim in claims} - {""}
-    stored = objects.get_many(kind(RESOURCE_CLASSES), [("", name) for name in names])
-    classes = {one.name: decoded(one, ResourceClass) for one in stored}
-    made = [
-        NegotiatedClaim(
-            entry=entries[claim.metadata.name],
-            driver=controller_of(claim, classes.get(claim.spec.resource_class_name)),
-            claim=claim,
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def _driven(classic: Mapping[str, ResourceClaim]) -> dict[str, _Driven]:
+    """entry -> the claim, with the driver that allocates it or has done so."""
+    wanted = {("", one.spec.resource_class_name) for one in classic.values() if one.spec.resource_class_name}
+    classes = {one.name: decoded(one, ResourceClass) for one in objects.get_many(kind(RESOURCE_CLASSES), wanted)}
+    found: dict[str, _Driven] = {}
+    for entry, claim in classic.items():
+        gave = claim.status.allocation.controller_name if claim.status.allocation else ""
+        driver = gave or controller_of(claim, classes.get(claim.spec.resource_class_name))
+        if driver:
+            found[entry] = _Driven(claim=claim, driver=driver)
+    return found
+
+
+def _bindings(pod: Pod) -> Iterator[Revised]:
+    """The writes of the pod from the one that gave it its node; none where the log begins later."""
+    if pod.spec.node_name:
+        revisions = history.of_object(pod.metadata.uid)
+        bound = [bool(cast("Pod", objects.decode(kind(PODS), one.text)).spec.node_name) for one in revisions]
+        if bound and (not bound[0] or revisions[0].type == "ADDED"):
+            yield from (one for one, has in zip(revisions, bound, strict=True) if has)
+
+
+def _contexts(pod: Pod, binding: Revised | None) -> list[Revised]:
+    """What the pod's context was, the oldest first."""
+    stored = objects.get(kind(CONTEXTS), *pod.key)
+    if stored is not None:
+        found = history.of_object(stored.uid)
+    elif binding is not None:
+        found = history.of_gone(CONTEXTS, *pod.key, near=binding.revision)
+    else:
+        found = []
+    return found if found and is_of(_context(found[-1]), pod) else []
+
+
+def _context(one: Revised) -> PodSchedulingContext:
+    return cast("PodSchedulingContext", objects.decode(kind(CONTEXTS), one.text))
+
+
+# Steps ----------------------------------------------------------------------------------------------------------------
+
+
+def _of_contexts(
+    contexts: Sequence[Revised], driven: Mapping[str, _Driven], bound: datetime | None
+) -> Iterator[NegotiationTurn]:
+    before: PodSchedulingContext | None = None
+    for revised in contexts:
+        after = _context(revised)
+        if revised.type != "DELETED" and (before is not None or revised.type == "ADDED"):
+            yield from _of_spec(before, after, revised.at, _our_side(revised.at, bound))
+            yield from _of_status(before, after, revised.at, driven)
+        before = after
+
+
+def _our_side(at: datetime, bound: datetime | None) -> str:
+    return CLAIM_CONTROLLER if bound is not None and at > bound else SCHEDULER
+
+
+def _of_spec(
+    before: PodSchedulingContext | None, after: PodSchedulingContext, at: datetime, who: str
+) -> Iterator[NegotiationTurn]:
+    known = before.spec.potential_nodes if before else ()
+    offered = [name for name in after.spec.potential_nodes if name not in known]
+    if offered:
+        text = f"Offers {_nodes_in_words(offered)}"
+        yield NegotiationTurn(at=at, who=who, what="offers", text=text)
+    was, now = before.spec.selected_node if before else "", after.spec.selected_node
+    if now and now != was:
+        text = f"Selects {now}" + (f" in place of {was}" if was else "")
+        yield NegotiationTurn(at=at, who=who, what="selects", text=text)
+    elif was and not now:
+        yield NegotiationTurn(at=at, who=who, what="withdraws", text=f"Selects {was} no longer")
+
+
+def _of_status(
+    before: PodSchedulingContext | None,
+    after: PodSchedulingContext,
+    at: datetime,
+    driven: Mapping[str, _Driven],
+) -> Iterator[NegotiationTurn]:
+    known = _refusals(before)
+    for entry, now in _refusals(after).items():
+        was = known.get(entry)
+        if now == was:
+            continue
+        texts = list(_answer(was, now, entry))
+        who = driven[entry].driver if entry in driven else f"driver of {entry}"
+        for text, refuses in texts:
+            yield NegotiationTurn(at=at, who=who, what="answers", text=text, entry=entry, refuses=refuses)
+
+
+def _answer(was: frozenset[str] | None, now: frozenset[str], entry: str) -> Iterator[tuple[str, bool]]:
+    """(words, whether it refuses)."""
+    if was is None and not now:
+        yield f"Refuses no node for claim `{entry}`", False
+    if refused := sorted(now - (was or frozenset())):
+        yield f"Refuses {_nodes_in_words(refused)} for claim `{entry}`", True
+    if freed := sorted((was or frozenset()) - now):
+        yield f"Refuses {_nodes_in_words(freed)} no longer for claim `{entry}`", False
+
+
+def _refusals(context: PodSchedulingContext | None) -> dict[str, frozenset[str]]:
+    answers = context.status.resource_claims if context else ()
+    return {one.name: frozenset(one.unsuitable_nodes) for one in answers}
+
+
+def _of_claim(entry: str, driven: _Driven, bound: datetime | None) -> Iterator[NegotiationTurn]:
+    before: ResourceClaim | None = None
+    for revised in history.of_object(driven.claim.metadata.uid):
+        after = cast("ResourceClaim", objects.decode(kind(CLAIMS), revised.text))
+        if before is not None:
+            had, has = before.status.allocation, after.status.allocation
+            at, driver = revised.at, driven.driver
+            if has is not None and had is None:
+                text = f"Allocates claim `{entry}`{_where(has)}"
+                yield NegotiationTurn(at=at, who=driver, what="allocates", text=text, entry=entry)
+            if after.status.deallocation_requested and not before.status.deallocation_requested:
+                text = f"Asks for claim `{entry}` to be given back"
+                yield NegotiationTurn(at=at, who=_our_side(at, bound), what="asks back", text=text, entry=entry)
+            if had is not None and has is None:
+                text = f"Gives claim `{entry}` back"
+                yield NegotiationTurn(at=at, who=driver, what="gives back", text=text, entry=entry)
+        before = after
+
+
+def _where(allocation: AllocationResult) -> str:
+    terms = allocation.node_selector.node_selector_terms if allocation.node_selector else ()
+    names = [name for term in terms for field in term.match_fields for name in field.values]
+    if allocation.node_selector is None:
+        return ", for every node"
+    return f" for {named(names)}" if names else ""
+
+
+def _binding(binding: Revised, pod: Pod) -> NegotiationTurn:
+    who = SCHEDULER if binding.type != "ADDED" else "Whoever made the pod"
+    return NegotiationTurn(at=binding.at, who=who, what="binds", text=f"Binds the pod to {pod.spec.node_name}")
+
+
+def _timed(steps: Iterable[NegotiationTurn], entries: Iterable[str]) -> list[NegotiationTurn]:
+    found: list[NegotiationTurn] = []
+    asked: dict[tuple[What, str], datetime] = {}
+    for one in steps:
+        before = found[-1].at if found else one.at
+        found.append(replace(one, took=_took(asked.get((one.what, one.entry), before), one.at)))
+        for what in _ANSWERS.get(one.what, ()):
+            asked |= {(what, entry): one.at for entry in ([one.entry] if one.entry else entries)}
+    return found
+
+
+def _took(began: datetime, ended: datetime) -> str:
+    """Drivers answer in milliseconds or in minutes. "" where both were said at once."""
+    seconds = (ended - began).total_seconds()
+    if seconds < 0.001:  # noqa: PLR2004 - one write said both
+        return ""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 10 else duration(seconds)  # noqa: PLR2004 - a digit more while it tells
+
+
+def _nodes_in_words(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    return f"{len(names)} nodes: {named(names)}"
+
+
+# As it stands now -----------------------------------------------------------------------------------------------------
+
+
+def _nodes(context: PodSchedulingContext | None, driven: Mapping[str, _Driven]) -> tuple[OfferedNode, ...]:
+    """The selected one first, then those that may still be selected, then the refused ones."""
+    if context is None:
+        return ()
+    refusals = _refusals(context)
+    selected = context.spec.selected_node
+    names = {*context.spec.potential_nodes, *frozenset().union(*refusals.values()), selected} - {""}
+    lines = [
+        OfferedNode(
+            name=name,
+            selected=name == selected,
+            refused_by=tuple(
+                (driven[entry].driver if entry in driven else "", entry)
+                for entry, refused in refusals.items()
+                if name in refused
+            ),
         )
-        for claim in claims
+        for name in names
     ]
-    return sorted((one for one in made if one.driver), key=lambda one: one.entry)
+    return tuple(sorted(lines, key=lambda one: (not one.selected, bool(one.refused_by), one.name)))
 
 
-def _states(one: NegotiatedClaim) -> Iterator[Said]:
-    for state in history.of_object(one.claim.metadata.uid):
-        claim = cast("ResourceClaim", objects.decode(kind(CLAIMS), state.text))
-        yield Said(revision=state.revision, at=state.at, entry=one.entry, claim=claim)
+def _awaited(
+    pod: Pod, driven: Mapping[str, _Driven], context: PodSchedulingContext | None, steps: Sequence[NegotiationTurn]
+) -> tuple[AwaitedTurn, ...]:
+    """Nobody for a pod that has all it needs, and none where nobody can answer as the feature gate is off."""
+    if is_done(pod) or not is_on():
+        return ()
+    turns = [turn for entry, one in driven.items() if (turn := _turn_of_driver(entry, one, context, steps))]
+    if turns or pod.spec.node_name:
+        return tuple(turns)
+    since = steps[-1].at if steps else None
+    nodes = _nodes(context, driven)
+    if nodes and all(one.refused_by for one in nodes):
+        who = ", ".join(sorted({driver for one in nodes for driver, _ in one.refused_by}))
+        return (AwaitedTurn(who=who, text="to accept a node: all that were offered are refused", since=since),)
+    return (AwaitedTurn(who="the scheduler", text="to try the pod", since=since),)
 
 
-# As turns ------------------------------------------------------------------------------------------------------------
+def _turn_of_driver(
+    entry: str, driven: _Driven, context: PodSchedulingContext | None, steps: Sequence[NegotiationTurn]
+) -> AwaitedTurn | None:
+    claim, who = driven.claim, driven.driver
+    if claim.status.deallocation_requested:
+        return AwaitedTurn(who=who, text=f"to give claim `{entry}` back", since=_last(steps, "asks back", entry))
+    if claim.status.allocation is None and claim.spec.allocation_mode == IMMEDIATE:
+        created = moment(claim.metadata.creation_timestamp)
+        return AwaitedTurn(who=who, text=f"to allocate claim `{entry}`, for which it needs no node", since=created)
+    if claim.status.allocation is not None or context is None:
+        return None
+    refusals, selected = _refusals(context), context.spec.selected_node
+    if selected and not any(selected in refused for refused in refusals.values()):
+        text = f"to allocate claim `{entry}` for {selected}"
+        return AwaitedTurn(who=who, text=text, since=_last(steps, "selects"))
+    if entry in refusals:
+        return None
+    text = f"to say which nodes do not suit claim `{entry}`"
+    return AwaitedTurn(who=who, text=text, since=_last(steps, "offers"))
 
 
-def conversation(said: Iterable[Said], claims: Iterable[NegotiatedClaim]) -> Conversation:
-    """said: in their order. PURE."""
-    hearing = _Hearing({one.entry: one.driver for one in claims})
-    for state in said:
-        hearing.hear(state)
-    return Conversation(turns=tuple(hearing.turns), waits=tuple(hearing.waits(claims)))
-
-
-class _Hearing:
-    def __init__(self, drivers: Mapping[str, str]) -> None:
-        self.turns: list[NegotiationTurn] = []
-        self._drivers = drivers
-        self._begun = False
-        self._spec = PodSchedulingContextSpec()
-        self._answers: dict[str, frozenset[str]] = {}
-        self._allocated: dict[str, ResourceClaim] = {}
-        self._offered: datetime | None = None
-        self._selected: datetime | None = None
-
-    def hear(self, state: Said) -> None:
-        if state.context is not None:
-            self._begun = True
-            self._hear_scheduler(state.at, state.context.spec)
-            self._hear_answers(state.at, state.context.status)
-        elif state.claim is not None:
-            self._hear_claim(state.at, state.entry, state.claim)
-
-    def _hear_scheduler(self, at: datetime, spec: PodSchedulingContextSpec) -> None:
-        known = frozenset(self._spec.potential_nodes)
-        if new := [node for node in spec.potential_nodes if node not in known]:
-            self._offered = at
-            self.turns.append(NegotiationTurn(at=at, speaker=SCHEDULER, says=f"asks about {_nodes(new)}"))
-        if spec.selected_node != self._spec.selected_node:
-            self._selected = at if spec.selected_node else None
-            says = f"selects `{spec.selected_node}`" if spec.selected_node else "selects no node any more"
-            self.turns.append(NegotiationTurn(at=at, speaker=SCHEDULER, says=says))
-        self._spec = spec
-
-    def _hear_answers(self, at: datetime, status: PodSchedulingContextStatus) -> None:
-        for answer in status.resource_claims:
-            known, refused = self._answers.get(answer.name), frozenset(answer.unsuitable_nodes)
-            if refused != known:
-                for says, refuses in _answered(known, refused):
-                    self._answer(at, answer.name, f"{says} for claim `{answer.name}`", self._offered, refuses=refuses)
-            self._answers[answer.name] = refused
-
-    def _hear_claim(self, at: datetime, entry: str, claim: ResourceClaim) -> None:
-        before, status = self._allocated.pop(entry, None), claim.status
-        if status.allocation is not None:
-            self._allocated[entry] = claim
-            if not self._begun:
-                return  # that is from another pod's time
-            if before is None:
-                self._answer(at, entry, f"has allocated claim `{entry}`", self._selected)
-            elif status.deallocation_requested and not before.status.deallocation_requested:
-                self.turns.append(
-                    NegotiationTurn(at=at, speaker=SCHEDULER, says=f"asks for claim `{entry}` to be deallocated")
-                )
-        elif before is not None:
-            self._answer(at, entry, f"has deallocated claim `{entry}`", None)
-
-    def _answer(self, at: datetime, entry: str, says: str, asked: datetime | None, *, refuses: bool = False) -> None:
-        after = (at - asked).total_seconds() if asked else None
-        speaker = self._drivers.get(entry, UNKNOWN)
-        self.turns.append(NegotiationTurn(at=at, speaker=speaker, says=says, after=after, refuses=refuses))
-
-    def waits(self, claims: Iterable[NegotiatedClaim]) -> Iterator[Wait]:
-        for one in claims:
-            status, node = one.claim.status, self._spec.selected_node
-            if status.allocation is not None:
-                continue
-            if self._selected and node not in self._answers.get(one.entry, ()):
-                says = f"is to allocate claim `{one.entry}` for `{node}`"
-                yield Wait(since=self._selected, speaker=one.driver, says=says)
-            elif self._offered and one.entry not in self._answers:
-                says = f"is to say which nodes do not suit claim `{one.entry}`"
-                yield Wait(since=self._offered, speaker=one.driver, says=says)
-
-
-def _answered(known: frozenset[str] | None, refused: frozenset[str]) -> Iterator[tuple[str, bool]]:
-    """(what is said, whether it refuses nodes)."""
-    before = known or frozenset()
-    if new := sorted(refused - before):
-        yield f"refuses {_nodes(new)}", True
-    if taken_back := sorted(before - refused):
-        yield f"no longer refuses {_nodes(taken_back)}", False
-    if known is None and not refused:
-        yield "refuses no node", False
-
-
-def _nodes(names: list[str]) -> str:
-    listed = named([f"`{name}`" for name in names])
-    return f"node {listed}" if len(names) == 1 else f"nodes {listed}"
+def _last(steps: Sequence[NegotiationTurn], what: What, entry: str = "") -> datetime | None:
+    return next((one.at for one in reversed(steps) if one.what == what and (not entry or one.entry == entry)), None)

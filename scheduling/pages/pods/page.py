@@ -97,7 +97,6 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         "tabs": tabs,
         "tab": tab,
         "claims": claims,
-        "conversation": read_conversation(pod) if any(claim.negotiated for claim in claims) else None,
         "refusing": quotas_refusing(person, namespace, name) if any(not claim.name for claim in claims) else (),
         "containers": container_lines(pod, claims),
         "moments": moments,
@@ -106,6 +105,8 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         "what_if_url": what_if_url(pod, changes),
         "topics": _topics(namespace, name, waiting=waiting),
     }
+    if tab in ("why", "claims"):
+        context["conversation"] = read_conversation(pod, claims)
     if tab == "why":
         context["why"] = read_why(explained, claims, person, changes)
     elif tab == "logs":

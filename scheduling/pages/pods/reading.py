@@ -9,7 +9,7 @@ from typing import Any
 from claims.devices.holdings import Other
 from claims.kinds.containers import Container
 from claims.kinds.pods import ContainerState, ContainerStatus, Pod
-from claims.kinds.resource_claims import ResourceClaim, names_controller
+from claims.kinds.resource_claims import ResourceClaim
 from manciple.pages.durations import moment
 from manciple.store import objects
 from manciple.store.objects import decoded
@@ -45,8 +45,7 @@ class ClaimLine:
     others: tuple[Other, ...] = ()  # who uses it as well
     #: of the claim for its extended resources, which no entry names: what it serves
     serves: tuple[ServedRequest, ...] = ()
-    #: in a form that a driver's controller allocates, once scheduler and driver agree on a node
-    negotiated: bool = False
+    claim: ResourceClaim | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +102,7 @@ def _claim(pod: Pod, reference: ClaimReference, claim: ResourceClaim | None, tem
         others=tuple(
             Other(one.full_resource, one.name) for one in claim.status.reserved_for if one.uid != pod.metadata.uid
         ),
-        negotiated=names_controller(claim),
+        claim=claim,
     )
 
 

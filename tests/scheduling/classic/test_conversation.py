@@ -1,167 +1,175 @@
-"""A pod's page tells what scheduler and drivers said to each other: about which nodes, who refused, after how long."""
+"""The pod page's section "Negotiation": a pod's conversation with the drivers of its claims (KEP-3063)."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from msgspec import structs
 
-from claims.classic.kinds import (
-    PodSchedulingContext,
-    PodSchedulingContextSpec,
-    PodSchedulingContextStatus,
-    ResourceClaimSchedulingStatus,
-)
-from claims.kinds.resource_claims import AllocationResult, ResourceClaimStatus
 from inventory.kinds import gates
-from scheduling.pages.pods.conversation import Conversation, NegotiatedClaim, Said, conversation
-from tests.builders import make_claim, make_meta, make_pod
-from tests.scheduling.classic.world import World
+from manciple.live.topics import touched_by
+from manciple.store import tail
+from scheduling.pages.pods import conversation
+from scheduling.pages.pods.conversation import Conversation, read_conversation
+from scheduling.pages.pods.reading import read_claims
+from scheduling.resources import CONTEXTS
+from tests.builders import make_claim, make_pod
+from tests.scheduling.classic.world import DRIVER, World
 from tests.scheduling.pages.browsing import signed_in, words
 
-START = datetime(2026, 11, 24, 12, tzinfo=UTC)
-DRIVER = "gpu.example.com"
-
-
-def context(selected: str = "", *potential: str, refused: dict[str, tuple[str, ...]] | None = None) -> Said:
-    answers = tuple(
-        ResourceClaimSchedulingStatus(name=entry, unsuitable_nodes=nodes) for entry, nodes in (refused or {}).items()
-    )
-    made = PodSchedulingContext(
-        api_version="resource.k8s.io/v1alpha3",
-        kind="PodSchedulingContext",
-        metadata=make_meta("pod"),
-        spec=PodSchedulingContextSpec(selected_node=selected, potential_nodes=potential),
-        status=PodSchedulingContextStatus(resource_claims=answers),
-    )
-    return Said(revision=0, at=START, context=made)
-
-
-def claim(*, allocated: bool = True, requested: bool = False) -> Said:
-    allocation = AllocationResult(controller_name=DRIVER) if allocated else None
-    return Said(
-        revision=0,
-        at=START,
-        entry="gpu",
-        claim=structs.replace(
-            make_claim("gpu"), status=ResourceClaimStatus(allocation=allocation, deallocation_requested=requested)
-        ),
-    )
-
-
-def heard(*said: Said, allocated: bool = False) -> Conversation:
-    """Said ten seconds apart, about a claim that is allocated by now or not."""
-    apart = [
-        Said(revision=at, at=START + timedelta(seconds=10 * at), context=one.context, entry=one.entry, claim=one.claim)
-        for at, one in enumerate(said)
-    ]
-    now = claim(allocated=allocated).claim
-    assert now is not None
-    return conversation(apart, [NegotiatedClaim(entry="gpu", driver=DRIVER, claim=now)])
-
-
-def told(found: Conversation) -> list[str]:
-    lines = [
-        f"{one.speaker} {one.says}" + ("" if one.after is None else f" after {one.after:.0f} s") for one in found.turns
-    ]
-    return lines + [f"{one.speaker} {one.says} since {(one.since - START).seconds} s" for one in found.waits]
-
-
-ASKED = context("", "a", "b")
-REFUSED = context("", "a", "b", refused={"gpu": ("a",)})
-SELECTED = context("b", "a", "b", refused={"gpu": ("a",)})
-FIRST = ["Scheduler asks about nodes `a` and `b`", f"{DRIVER} refuses node `a` for claim `gpu` after 10 s"]
-
-CONVERSATIONS: dict[str, tuple[Conversation, list[str]]] = {
-    "nobody has answered yet": (
-        heard(ASKED),
-        [FIRST[0], f"{DRIVER} is to say which nodes do not suit claim `gpu` since 0 s"],
-    ),
-    "a node is selected and not allocated for": (
-        heard(ASKED, REFUSED, SELECTED),
-        [*FIRST, "Scheduler selects `b`", f"{DRIVER} is to allocate claim `gpu` for `b` since 20 s"],
-    ),
-    "it is allocated": (
-        heard(ASKED, REFUSED, SELECTED, claim(), allocated=True),
-        [*FIRST, "Scheduler selects `b`", f"{DRIVER} has allocated claim `gpu` after 10 s"],
-    ),
-    "it is given back": (
-        heard(SELECTED, claim(), context("", "a", "b"), claim(requested=True), claim(allocated=False))
-        , [
-            "Scheduler asks about nodes `a` and `b`", "Scheduler selects `b`",
-            f"{DRIVER} refuses node `a` for claim `gpu` after 0 s", f"{DRIVER} has allocated claim `gpu` after 10 s",
-            "Scheduler selects no node any more", "Scheduler asks for claim `gpu` to be deallocated",
-            f"{DRIVER} has deallocated claim `gpu`",
-        ],
-    ),
-    "it was allocated for another pod before": (
-        heard(claim(), context("b"), claim(), allocated=True), ["Scheduler selects `b`"]
-    ),
-    "no node is refused": (
-        heard(ASKED, context("", "a", "b", refused={"gpu": ()})),
-        [FIRST[0], f"{DRIVER} refuses no node for claim `gpu` after 10 s"],
-    ),
-    "a node suits after all": (
-        heard(ASKED, REFUSED, context("", "a", "b", refused={"gpu": ()})),
-        [*FIRST, f"{DRIVER} no longer refuses node `a` for claim `gpu` after 20 s"],
-    ),
-    "more nodes than are named": (
-        heard(context("", *"abcdef"), context("", *"abcdef", refused={"gpu": ()})),
-        [
-            "Scheduler asks about nodes `a`, `b`, `c`, `d` and 2 more",
-            f"{DRIVER} refuses no node for claim `gpu` after 10 s",
-        ],
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("what", CONVERSATIONS)
-def test_what_was_said_is_told_in_its_order_with_how_long_answers_took(what: str) -> None:
-    found, wanted = CONVERSATIONS[what]
-    assert told(found) == wanted
+SECOND = "nic.example.com"
 
 
 @pytest.fixture
-def waiting(world: World) -> World:
-    """A pod with claims of two drivers, of which the second does not answer."""
-    world.with_nodes("worker-1", "worker-2")
+def pair(world: World) -> World:
+    """A pod with a claim of each of two drivers, the first of which cannot allocate on the first of three nodes."""
+    world.now = datetime.now(UTC)
+    world.with_nodes("worker-1", "worker-2", "worker-3")
     world.with_driver(unsuitable={"worker-1"})
-    world.with_driver(resource_class="nic", name="nic.example.com", deaf=True)
+    world.with_driver(resource_class=SECOND, name=SECOND)
     world.make_claim("gpu")
-    world.make_claim("nic", "nic")
-    world.create(make_pod(claims={"gpu": "gpu", "nic": "nic"}))
-    world.run()
+    world.make_claim("nic", SECOND)
+    world.create(make_pod("pod", claims={"gpu": "gpu", "nic": "nic"}))
     return world
 
 
-def test_the_page_of_a_waiting_pod_shows_the_negotiation(waiting: World) -> None:
-    said = words(signed_in("ann", "namespace:default"), "/pods/default/pod")
-    assert "Scheduler asks about nodes worker-1 and worker-2" in said
-    assert "gpu.resource.example.com refuses node worker-1 for claim gpu" in said
-    assert "nic.example.com is to say which nodes do not suit claim nic" in said
-    assert "drivers gpu.resource.example.com and nic.example.com decide" in said
+def _talks(world: World) -> Conversation:
+    pod = world.pod("pod")
+    found = read_conversation(pod, read_claims(pod))
+    assert found is not None
+    return found
 
 
-def test_a_context_that_another_pod_of_the_name_had_is_not_shown(waiting: World) -> None:
-    stale = waiting.context()
+def _said(world: World) -> list[tuple[str, str]]:
+    return [(one.who, one.text) for one in _talks(world).steps]
+
+
+def _page(tab: str = "") -> str:
+    return words(signed_in(f"ann{tab}", "namespace:default"), f"/pods/default/pod?tab={tab}")
+
+
+def test_who_offered_refused_selected_and_allocated_is_told_in_its_order_when_all_is_over(pair: World) -> None:
+    pair.run()
+    assert pair.context() is None
+    said = _said(pair)
+    assert said[0] == ("Scheduler", "Offers 3 nodes: worker-1, worker-2 and worker-3")
+    assert set(said[1:3]) == {
+        (DRIVER, "Refuses worker-1 for claim `gpu`"), (SECOND, "Refuses no node for claim `nic`"),
+    }  # fmt: skip
+    at = pair.bound()
+    assert said[3] == ("Scheduler", f"Selects {at}")
+    assert set(said[4:6]) == {
+        (DRIVER, f"Allocates claim `gpu` for {at}"), (SECOND, f"Allocates claim `nic` for {at}"),
+    }  # fmt: skip
+    assert said[-1] == ("Scheduler", f"Binds the pod to {at}")
+    talks = _talks(pair)
+    assert talks.awaited == ()
+    assert talks.lasted
+    assert [bool(one.took) for one in talks.steps[:2]] == [False, True]
+    assert {one.name: one.refused_by for one in talks.nodes} == {
+        at: (), "worker-1": ((DRIVER, "gpu"),), ({"worker-2", "worker-3"} - {at}).pop(): (),
+    }  # fmt: skip
+
+
+def test_the_driver_that_has_not_answered_is_waited_for_since_it_was_asked(pair: World) -> None:
+    pair.drivers[1].deaf = True
+    pair.run()
+    talks = _talks(pair)
+    asked = next(one.at for one in talks.steps if one.what == "offers")
+    assert [(one.who, one.text, one.since) for one in talks.awaited] == [
+        (SECOND, "to say which nodes do not suit claim `nic`", asked)
+    ]
+    for tab in ("", "claims"):
+        assert f"Waits for {SECOND} to say which nodes do not suit claim nic for" in _page(tab)
+    assert "No device was considered" not in _page("why")
+
+
+def test_the_driver_that_is_to_allocate_is_waited_for_since_the_node_was_selected(pair: World) -> None:
+    def silence(_done: int) -> None:
+        context = pair.context()
+        pair.drivers[1].deaf = context is not None and bool(context.spec.selected_node)
+
+    pair.run(silence)
+    talks = _talks(pair)
+    selected = next(one for one in talks.steps if one.what == "selects")
+    node = selected.text.removeprefix("Selects ")
+    assert [(one.who, one.text, one.since) for one in talks.awaited] == [
+        (SECOND, f"to allocate claim `nic` for {node}", selected.at)
+    ]
+
+
+def test_drivers_that_refuse_every_node_are_named(pair: World) -> None:
+    pair.drivers[0].unsuitable = {"worker-1", "worker-2", "worker-3"}
+    pair.run()
+    assert [(one.who, one.text) for one in _talks(pair).awaited] == [
+        (DRIVER, "to accept a node: all that were offered are refused")
+    ]
+    assert "3 offered, 3 refused" in _page()
+
+
+def test_a_claim_that_is_asked_back_is_waited_for(world: World) -> None:
+    world.now = datetime.now(UTC)
+    world.with_nodes("worker-1")
+    driver = world.with_driver()
+    world.make_claim("gpu")
+    world.create(make_pod("first", claims={"gpu": "gpu"}))
+    world.create(make_pod("pod", claims={"gpu": "gpu"}))
+    world.run()
+    driver.deaf = True
+    for name in ("first", "pod"):
+        world.end(name)
+    world.run()
+    world.create(make_pod("pod", claims={"gpu": "gpu"}))
+    world.run()
+    assert [(one.who, one.text) for one in _talks(world).awaited] == [(DRIVER, "to give claim `gpu` back")]
+
+
+def test_many_nodes_and_many_steps_are_folded(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair.with_nodes(*(f"more-{number:02}" for number in range(60)))
+    monkeypatch.setattr(conversation, "STEPS", 4)
+    pair.run()
+    talks = _talks(pair)
+    assert (len(talks.steps), talks.earlier) == (4, True)
+    assert (len(talks.shown_nodes), len(talks.folded_nodes)) == (8, 55)
+    page = _page("claims")
+    assert "55 more nodes" in page
+    assert "Earlier steps are not shown." in page
+
+
+def test_a_pod_without_such_claims_has_no_such_section(world: World) -> None:
+    world.with_gpus("worker-1")
+    world.create(make_claim("gpu"))
+    world.create(make_pod("pod", claims={"gpu": "gpu"}))
+    world.settle()
+    pod = world.pod("pod")
+    assert read_conversation(pod, read_claims(pod)) is None
+    assert "Negotiation" not in _page()
+
+
+def test_the_page_hears_of_the_negotiation(pair: World) -> None:
+    pair.run()
+    heard = [touched_by(one) for one in tail.read_after(0, limit=10_000) if one.resource == CONTEXTS]
+    assert heard
+    assert all("pod:default/pod" in topics for topics in heard)
+
+
+def test_a_context_that_another_pod_of_the_name_had_is_not_shown(pair: World) -> None:
+    pair.drivers[0].deaf = True
+    pair.run()
+    stale = pair.context()
     assert stale is not None
     owner = structs.replace(stale.metadata.owner_references[0], uid="another")
-    waiting.update(structs.replace(stale, metadata=structs.replace(stale.metadata, owner_references=(owner,))))
-    assert "asks about nodes" not in words(signed_in("ann", "namespace:default"), "/pods/default/pod")
-    waiting.run()  # it goes, and the pod gets its own
+    pair.update(structs.replace(stale, metadata=structs.replace(stale.metadata, owner_references=(owner,))))
+    assert _said(pair) == []
+    assert "as far as the log reaches back" in _page()
+    pair.run()  # it goes, and the pod gets its own
 
 
-def test_other_pods_pages_pay_nothing_for_it(waiting: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unwanted(_pod: object) -> None:
-        raise AssertionError("nothing is negotiated for this pod")
-
-    waiting.create(make_claim("today"))
-    waiting.create(make_pod("other", claims={"gpu": "today"}))
-    monkeypatch.setattr("scheduling.pages.pods.page.read_conversation", unwanted)
-    assert "today" in words(signed_in("ann", "namespace:default"), "/pods/default/other?tab=claims")
-
-
-def test_with_the_gate_off_nothing_is_shown(waiting: World) -> None:
+def test_with_the_gate_off_what_was_said_is_told_and_nobody_is_waited_for(pair: World) -> None:
+    pair.drivers[0].deaf = True
+    pair.run()
     with gates.using(DRAControlPlaneController=False):
-        assert "asks about nodes" not in words(signed_in("ann", "namespace:default"), "/pods/default/pod?tab=claims")
+        talks = _talks(pair)
+    assert [one.what for one in talks.steps] == ["offers", "answers"]
+    assert talks.awaited == ()
