@@ -28,6 +28,7 @@ from datetime import datetime
 from pathlib import Path
 
 from claims.classic.kinds import PodSchedulingContext
+from claims.drafts.cdi.rules import claim_of, listed_resources
 from claims.drafts.cdi.values import ResourceClaim as DraftClaim
 from claims.kinds.allocated_usage import Draws, drawn_by, draws_nothing
 from claims.kinds.pod_groups import (
@@ -131,7 +132,7 @@ class NodeFiles:
     """What lies on a node's disk: uids of claims."""
 
     prepared: frozenset[str]  # by the checkpoint
-    described: frozenset[str]  # by CDI files
+    described: frozenset[str]  # by CDI files; or by their plugins alone, which write their own, or none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,11 +363,13 @@ def nodes_agree_with_their_disks(facts: ClusterFacts) -> Iterator[str]:
 def _claims_by_node(facts: ClusterFacts, wanted: Callable[[Pod], bool]) -> dict[str, set[str]]:
     """node -> uids of the claims that the `wanted` pods there use."""
     uids = {claim.key: claim.metadata.uid for claim in facts.claims}
+    drafts = {claim.key: claim.metadata.uid for claim in facts.drafts}
     found: dict[str, set[str]] = defaultdict(set)
     for pod in facts.pods:
         if pod.spec.node_name and wanted(pod):
-            keys = ((pod.metadata.namespace, name) for name in claim_names(pod))
-            found[pod.spec.node_name].update(uids[key] for key in keys if key in uids)
+            used = [uids.get((pod.metadata.namespace, name), "") for name in claim_names(pod)]
+            used += [drafts.get((pod.metadata.namespace, claim_of(pod, one)), "") for one in listed_resources(pod)]
+            found[pod.spec.node_name].update(filter(None, used))
     return found
 
 
@@ -475,21 +478,20 @@ def _batches(position: int) -> Iterator[list[EventRecord]]:
 def node_files(home: Path) -> dict[str, NodeFiles]:
     """What lies under `home`: nodes/NODE/claims/UID.json and cdi/NODE/k8s.DRIVER-claim_UID.json."""
     names = {path.name for folder in ("nodes", "cdi") for path in (home / folder).glob("*") if path.is_dir()}
-    return {
-        name: NodeFiles(
-            prepared=frozenset(_prepared(home / "nodes" / name / "claims")),
-            described=frozenset(_described(home / "cdi" / name)),
-        )
-        for name in sorted(names)
-    }
+    found: dict[str, NodeFiles] = {}
+    for name in sorted(names):
+        prepared = dict(_prepared(home / "nodes" / name / "claims"))
+        theirs = frozenset(uid for uid, by_agent in prepared.items() if not by_agent)
+        found[name] = NodeFiles(prepared=frozenset(prepared), described=theirs.union(_described(home / "cdi" / name)))
+    return found
 
 
-def _prepared(folder: Path) -> Iterator[str]:
-    """Claims that the checkpoint calls prepared; those on the way there or back are not."""
+def _prepared(folder: Path) -> Iterator[tuple[str, bool]]:
+    """Claims that the checkpoint calls prepared, not those on the way there or back; whether the agent wrote a file."""
     for path in folder.glob("*.json"):
         record = json.loads(path.read_text()).get("claim", {})
         if record.get("state") == "Prepared":
-            yield record["uid"]
+            yield record["uid"], any(one.get("cdiFile") for one in record.get("drivers", ()))
 
 
 def _described(folder: Path) -> Iterator[str]:

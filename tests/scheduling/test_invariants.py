@@ -20,7 +20,15 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import Counter, CounterSet, DeviceCounterConsumption
 from manciple.store.records import EventRecord, EventType, Stored
 from scheduling.controllers.reservations import FINALIZER
-from scheduling.invariants import ClusterFacts, NodeFiles, Replay, gather, node_files, violations
+from scheduling.invariants import (
+    ClusterFacts,
+    NodeFiles,
+    Replay,
+    gather,
+    node_files,
+    nodes_agree_with_their_disks,
+    violations,
+)
 from scheduling.management.commands import check_invariants
 from tests.builders import (
     CLASS,
@@ -272,15 +280,27 @@ def test_replay(phrase: str) -> None:
     assert list(replay.differences()) == expected
 
 
-def test_what_lies_on_the_nodes_disks_is_read_from_the_home_folder(tmp_path: Path) -> None:
+def test_what_lies_on_the_nodes_disks_is_read_and_plugins_may_write_their_own_cdi_files(tmp_path: Path) -> None:
     claims, cdi = tmp_path / "nodes" / "node-1" / "claims", tmp_path / "cdi" / "node-1"
     claims.mkdir(parents=True)
     cdi.mkdir(parents=True)
-    for uid, state in (("a", "Prepared"), ("b", "Preparing")):
-        (claims / f"{uid}.json").write_text(json.dumps({"version": 1, "claim": {"uid": uid, "state": state}}))
+    mine, plugins = {"driver": "gpu.example.com", "cdiFile": True}, {"driver": "gpu.acme.com"}
+    records: list[tuple[str, str, list[object]]] = [
+        ("a", "Prepared", [mine]),
+        ("b", "Preparing", [mine]),
+        ("c", "Prepared", [plugins]),
+        ("d", "Prepared", [plugins, mine]),
+    ]
+    for uid, state, drivers in records:
+        record = {"uid": uid, "state": state, "drivers": drivers}
+        (claims / f"{uid}.json").write_text(json.dumps({"version": 1, "claim": record}))
     (cdi / "k8s.gpu.example.com-claim_a.json").write_text("{}")
-    (cdi / "somebody-elses.json").write_text("{}")
-    assert node_files(tmp_path) == {"node-1": NodeFiles(prepared=frozenset("a"), described=frozenset("a"))}
+    (cdi / "acme-c.json").write_text("{}")
+    files = NodeFiles(prepared=frozenset("acd"), described=frozenset("ac"))
+    assert node_files(tmp_path) == {"node-1": files}
+    assert list(nodes_agree_with_their_disks(with_facts(SOUND, files={"node-1": files})))[:1] == [
+        "node node-1: claim d is in the checkpoint but no CDI file"
+    ]
 
 
 def run_command(*, patience: float = 0.0) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ class PluginNode:
     call_seconds: float = 10.0
     grace_seconds: float = 30.0
     taints_unhealthy: bool = False
+    boot: str = "boot-1"
     agent: Agent | None = None
     _plugins: list[Plugin] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -61,6 +63,7 @@ class PluginNode:
             plugin_call_seconds=self.call_seconds,
             plugin_grace_seconds=self.grace_seconds,
             taint_unhealthy_plugins=self.taints_unhealthy,
+            boot=self.boot,
         )
         self.agent = agent = Agent(config, drivers, transport=self.api)
         self._stop = threading.Event()
@@ -75,6 +78,14 @@ class PluginNode:
             self._thread.join(TIMEOUT)
             assert not self._thread.is_alive()
         self._thread = None
+
+    def reboot(self, *, empties_cdi: bool = True) -> None:
+        """No container is left, nor, as a rule, a CDI file. The agent is stopped."""
+        self.stop()
+        shutil.rmtree(self.folder / "state" / "containers")
+        if empties_cdi:
+            shutil.rmtree(self.cdi_dir)
+        self.boot += "'"
 
     def plugin(self, name: str = NAME, **options: Any) -> Plugin:
         """Not started yet."""

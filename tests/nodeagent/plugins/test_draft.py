@@ -14,7 +14,7 @@ from manciple.wire import protobuf
 from manciple.wire.base import Value
 from nodeagent.plugins.protocol import CDIDevice, DraftDevices, DraftResource, Nothing
 from tests.nodeagent.objects import NODE, pod
-from tests.nodeagent.plugins.conftest import PluginNode
+from tests.nodeagent.plugins.conftest import PluginNode, until
 from tests.nodeagent.plugins.plugin import Methods, Plugin
 
 PLUGIN, UID = "gpu.acme.com", "claim-of-p"
@@ -28,6 +28,8 @@ class DraftPlugin(Plugin):
         super().__init__(folder, PLUGIN, kind="CDIPlugin", versions=(SERVICE,), serves=("draft",))
         self.asked_about: list[tuple[str, str]] = []
         self._cdi_dir = cdi_dir
+        #: what a call that has done its work fails with
+        self.loses_answers: tuple[grpc.StatusCode, str] | None = None
 
     @property
     def prepared(self) -> set[str]:
@@ -47,6 +49,8 @@ class DraftPlugin(Plugin):
         self._cdi_dir.mkdir(parents=True, exist_ok=True)
         document = {"cdiVersion": "0.5.0", "kind": "acme.com/gpu", "devices": devices}
         (self._cdi_dir / f"acme-{uid}.json").write_text(json.dumps(document))
+        if self.loses_answers is not None:
+            context.abort(*self.loses_answers)
         return DraftDevices(devices=tuple(CDIDevice(kind="acme.com/gpu", name=name) for name in ("gpu0", uid)))
 
     def _unprepare(self, request: bytes, context: grpc.ServicerContext) -> Value:
@@ -106,6 +110,11 @@ def devices(node: PluginNode, container: str) -> tuple[str, ...]:
     return node.agent.runtime.runs("uid-p")[container].cdi_devices
 
 
+def environment(node: PluginNode, container: str) -> dict[str, str]:
+    assert node.agent is not None
+    return dict(node.agent.runtime.runs("uid-p")[container].environment)
+
+
 def test_kubelet_must_pass_device_names_and_kinds_to_the_runtime_for_the_containers_that_name_the_resource(
     node: PluginNode, plugin: DraftPlugin
 ) -> None:
@@ -133,6 +142,64 @@ def test_if_prepare_failed_it_may_be_called_again(node: PluginNode, plugin: Draf
     plugin.fail = None
     node.runs()
     assert plugin.asked_about[-1] == ("prepare", UID)
+
+
+def test_when_kubelet_does_not_know_whether_prepare_failed_it_may_call_unprepare_and_then_prepare_again(
+    node: PluginNode, plugin: DraftPlugin
+) -> None:
+    plugin.loses_answers = (grpc.StatusCode.UNAVAILABLE, "connection reset")
+    come(node, claim())
+    node.says("p-gpu", "connection reset")
+    plugin.loses_answers = None
+    node.runs()
+    assert plugin.asked_about[:3] == [("prepare", UID), ("unprepare", UID), ("prepare", UID)]
+    assert plugin.prepared == {UID}
+
+
+def test_prepare_must_be_idempotent_a_resource_that_has_already_been_prepared_is_prepared_once(
+    node: PluginNode, plugin: DraftPlugin
+) -> None:
+    come(node, claim(owner="uid-p"), template=True)
+    node.runs()
+    before = devices(node, "main")
+    node.reboot(empties_cdi=False)
+    assert plugin.prepared == {UID}
+    agent = node.start()
+    plugin.wait_for(lambda: plugin.asked_about == [("prepare", UID)] * 2)
+    until(lambda: agent.runtime.runs("uid-p").keys() == {"main", "aside"})
+    assert devices(node, "main") == before
+    assert plugin.prepared == {UID}
+    node.api.delete("pods", "p")
+    node.ends()
+    assert plugin.asked_about[2:] == [("unprepare", UID)], "what was prepared twice is undone once"
+    assert plugin.prepared == set()
+
+
+def test_the_plugin_shall_create_cdi_files_and_the_runtime_shall_use_them_before_creating_containers(
+    node: PluginNode, plugin: DraftPlugin
+) -> None:
+    come(node, claim())
+    node.runs()
+    assert plugin.prepared == {UID}
+    assert list(node.cdi_dir.glob("k8s.*")) == [], "the agent writes none beside the plugin's"
+    assert environment(node, "main")["GPU"] == UID
+    assert "GPU" not in environment(node, "aside")
+
+
+def test_a_pod_that_starts_again_after_its_node_rebooted_has_its_claim_prepared_again_first(
+    node: PluginNode, plugin: DraftPlugin
+) -> None:
+    come(node, claim())
+    node.runs()
+    node.reboot()
+    assert plugin.prepared == set()
+    calls = len(plugin.asked_about)
+    agent = node.start()
+    plugin.wait_for(lambda: ("prepare", UID) in plugin.asked_about[calls:])
+    until(lambda: agent.runtime.runs("uid-p").keys() == {"main", "aside"})
+    assert plugin.prepared == {UID}
+    assert environment(node, "main")["GPU"] == UID
+    assert ("unprepare", UID) not in plugin.asked_about, "the claim stays allocated, and used"
 
 
 def test_a_resource_that_does_not_exist_any_more_needs_no_unpreparing(node: PluginNode, plugin: DraftPlugin) -> None:
