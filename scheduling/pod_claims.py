@@ -135,12 +135,13 @@ def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:
 
 def can_be_reserved(claim: ResourceClaim) -> bool:
     """Whether one more may use it. A claim of a ResourceClass is for one at a time, unless it is shareable; nobody
-    begins to use what a driver is to deallocate.
+    begins to use what is being deleted, or what a driver is to deallocate.
     """
     allocation, most = claim.status.allocation, MOST_RESERVATIONS
     if claim.spec.resource_class_name:
         most = RESERVATIONS_MAX if allocation is not None and allocation.shareable else 1
-    return not claim.status.deallocation_requested and len(claim.status.reserved_for) < most
+    ends = claim.metadata.deletion_timestamp is not None or claim.status.deallocation_requested
+    return not ends and len(claim.status.reserved_for) < most
 
 
 def stays_allocated(claim: ResourceClaim) -> bool:

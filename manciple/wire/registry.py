@@ -251,7 +251,7 @@ class Served:
     def text(self, stored_text: str, revision: int = 0) -> str:
         """A stored document's text as this version answers it. revision: of the document, where it is known."""
         if self.conversion is None:
-            if _ASIDE_IN_TEXT not in stored_text or not asides(self.kind.type):
+            if not asides(self.kind.type) or _ASIDE_IN_TEXT not in stored_text:
                 return stored_text
         elif self.conversion.verbatim_after is not None and revision > self.conversion.verbatim_after:
             return stored_text

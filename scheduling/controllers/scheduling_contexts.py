@@ -109,6 +109,8 @@ def _serve(writer: Writer, pod: Pod) -> tuple[bool, bool]:
         claim = cast("ResourceClaim | None", reference.claim and _claim(writer, pod, reference.claim))
         if claim is None or not names_controller(claim) or (reference.generated and not is_for_pod(claim, pod)):
             continue
+        if claim.metadata.deletion_timestamp is not None:
+            continue
         if claim.status.allocation is None:
             lacks |= claim.spec.allocation_mode != IMMEDIATE and bool(controller_of(claim, _class_of(writer, claim)))
         elif (following := placement.reserved(claim)) is not claim and can_be_reserved(claim):
@@ -130,6 +132,6 @@ CONTROLLER = Controller(
     name="scheduling_contexts",
     does="asks drivers' controllers to allocate for pods that others bound, and removes contexts that nobody needs",
     reconcile=reconcile,
-    every=5,
+    every=5 if is_on() else 3600,
     wakes_on=frozenset({(CONTEXTS, MODIFIED)}),
 )

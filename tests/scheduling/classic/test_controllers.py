@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from claims.classic.kinds import PodSchedulingContext, PodSchedulingContextSpec
 from claims.kinds.resource_claims import ResourceClaim
@@ -34,6 +35,23 @@ def test_a_pod_that_was_bound_by_hand_gets_a_context_with_only_its_node_and_its_
     world.end("pod")
     world.run()
     assert world.leftovers() == []
+
+
+def test_a_pod_that_was_bound_by_hand_begins_to_use_nothing_that_is_being_deleted(world: World) -> None:
+    world.with_nodes("worker-1")
+    driver = world.with_driver()
+    world.make_claim("gpu", mode="Immediate")
+    world.make_claim("delayed")
+    world.run()
+    driver.deaf = True
+    for name in ("gpu", "delayed"):
+        claim = world.claim(name)
+        kept = structs.replace(claim.metadata, finalizers=(*claim.metadata.finalizers, "example.com/keep"))
+        world.delete(world.update(structs.replace(claim, metadata=kept)))
+    world.create(make_pod(claims={"gpu": "gpu", "delayed": "delayed"}, node="worker-1"))
+    world.run()
+    assert world.claim("gpu").status.reserved_for == ()
+    assert world.context() is None
 
 
 def test_a_context_that_has_no_pod_goes(world: World) -> None:
