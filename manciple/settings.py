@@ -229,6 +229,7 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SERIALIZER = "json"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULER = "manciple.beat:IntervalScheduler"
 #: Threads for each queue; `worker_concurrency` of them schedule. More messages than there are scheduling controllers
 #: may be fetched beforehand, so that they never keep the sweeps' from being fetched.
 CELERY_WORKER_POOL = "manciple.celery:TaskPool"

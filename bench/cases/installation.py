@@ -48,7 +48,7 @@ def installed(*, workers: int) -> Iterator[Installation]:
     call_command("bootstrap", "--server", f"https://{api}", verbosity=0, stdout=StringIO())
     commands = {
         "api": [sys.executable, "manage.py", "serve", "--api", api, "--web", web],
-        "beat": [*CELERY, "beat", "--scheduler", "celery.beat.Scheduler", "--schedule", str(home / "beat")],
+        "beat": [*CELERY, "beat"],
     }
     for number in range(1, workers + 1):
         commands[f"worker-{number}"] = [*CELERY, "worker", *WORKER, "--hostname", f"worker-{number}"]

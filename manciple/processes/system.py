@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from celery.beat import Scheduler, Service
+from celery.beat import Service
 from celery.worker import WorkController
 from celery.worker import state as worker_state
 from django.conf import settings
@@ -35,6 +35,7 @@ from manciple.asgi import application
 from manciple.audit import trail
 from manciple.audit.searching import Search
 from manciple.audit.shipping import Shipment
+from manciple.beat import IntervalScheduler
 from manciple.celery import app
 from manciple.processes import accounts, demo_controller, node_bootstrap
 from manciple.processes.home import Home
@@ -126,7 +127,7 @@ class EmbeddedWorker:
 
     def __init__(self) -> None:
         self._controller = WorkController(app=app, without_gossip=True, without_mingle=True, without_heartbeat=True)
-        self._beat = Service(app, max_interval=1, scheduler_cls=Scheduler)
+        self._beat = Service(app, max_interval=1, scheduler_cls=IntervalScheduler)
         self._threads = (
             threading.Thread(target=self._controller.start, name="celery-worker", daemon=True),
             threading.Thread(target=self._beat.start, name="celery-beat", daemon=True),

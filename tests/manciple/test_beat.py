@@ -1,0 +1,116 @@
+"""Beat sends each message at its interval, and is asleep in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.schedules import crontab
+
+from manciple.beat import IntervalScheduler
+from manciple.celery import app as our_app
+
+#: Name of what is sent, and at what time.
+Sent = list[tuple[str, float]]
+
+
+class Beat(IntervalScheduler):
+    """With a clock that goes where it is told, and messages that are noted in place of being sent."""
+
+    def __init__(self, now: Callable[[], float], send: Callable[[str], None], intervals: dict[str, object]) -> None:
+        self._now, self._send = now, send
+        made = Celery("beaten", broker="memory://", set_as_current=False)
+        made.conf.beat_schedule = {name: {"task": name, "schedule": every} for name, every in intervals.items()}
+        super().__init__(made, max_interval=300)
+
+    def clock(self) -> float:
+        return self._now()
+
+    def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **_: Any) -> None:
+        self._send(entry.task)
+
+
+class Play:
+    """A beat and its time, in seconds."""
+
+    def __init__(self, **intervals: float) -> None:
+        self.now = 1000.0
+        self.sent: Sent = []
+        self.ticks = 0
+        self.failing = ""
+        entries: dict[str, object] = {name: timedelta(seconds=every) for name, every in intervals.items()}
+        self.beat = Beat(lambda: self.now, self._note, entries)
+
+    def _note(self, name: str) -> None:
+        if name == self.failing:
+            raise ConnectionError("no broker")
+        self.sent.append((name, self.now - 1000.0))
+
+    def go_on(self, until: float) -> None:
+        """As Celery's service does it: ask, sleep as long as was said, ask again."""
+        while True:
+            rest = self.beat.tick()
+            self.ticks += 1
+            if self.now - 1000.0 + rest > until:
+                return
+            self.now += rest
+
+    def times(self, name: str) -> list[float]:
+        return [when for one, when in self.sent if one == name]
+
+
+def test_each_is_sent_at_its_interval_the_first_time_after_one() -> None:
+    play = Play(schedule=1, sweep=2.5)
+    play.go_on(10.5)
+    assert play.times("schedule") == pytest.approx(range(1, 11))
+    assert play.times("sweep") == pytest.approx([2.5, 5, 7.5, 10])
+
+
+def test_what_is_due_together_needs_one_awakening() -> None:
+    play = Play(**{f"sweep-{number}": 5 for number in range(20)})
+    play.go_on(50.5)
+    assert len(play.sent) == 200
+    assert play.ticks <= 22
+
+
+def test_those_of_one_interval_stay_together_though_the_process_awakes_a_little_late() -> None:
+    play = Play(**{f"sweep-{number}": 5 for number in range(20)})
+    for _ in range(10):
+        play.now += play.beat.tick() + 0.004
+    assert len(play.sent) == 180
+    assert len({when for _, when in play.sent}) == 9
+
+
+def test_what_came_too_late_is_sent_once_and_then_at_its_interval_again() -> None:
+    play = Play(schedule=1)
+    play.go_on(2.5)
+    play.now += 60.0
+    late = play.now - 1000.0
+    play.go_on(late + 3.5)
+    assert play.times("schedule") == pytest.approx([1, 2, late, late + 1, late + 2, late + 3])
+
+
+def test_one_that_cannot_be_sent_keeps_no_other_from_it_and_is_tried_at_its_next_interval() -> None:
+    play = Play(first=1, second=1)
+    play.failing = "first"
+    play.go_on(2.5)
+    play.failing = ""
+    play.go_on(4.5)
+    assert play.times("second") == pytest.approx([1, 2, 3, 4])
+    assert play.times("first") == pytest.approx([3, 4])
+
+
+def test_a_schedule_without_entries_is_asked_as_seldom_as_celery_allows() -> None:
+    assert Play().beat.tick() == 300
+
+
+def test_a_calendar_is_refused_at_the_start() -> None:
+    with pytest.raises(AttributeError, match="run_every"):
+        Beat(lambda: 0.0, lambda _name: None, {"nightly": crontab(hour="4")})
+
+
+def test_every_beat_of_ours_uses_it() -> None:
+    assert our_app.Beat().scheduler_cls == f"{IntervalScheduler.__module__}:{IntervalScheduler.__name__}"
