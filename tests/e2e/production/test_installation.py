@@ -46,10 +46,13 @@ def test_one_address_tells_the_metrics_of_every_process(installation: Installati
         present = {role: number for (role,), number in told()["manciple_processes"].items()}
         return present == {"api": 1, "worker": 2, "beat": 1, "embedded": 0}
 
+    def scheduled() -> bool:
+        attempts = told().get("scheduler_schedule_attempts_total", {})
+        return any("scheduled" in labels and number > 0 for labels, number in attempts.items())
+
     wait_for("every process to tell of itself", complete)
+    wait_for("the workers to tell of the pods above", scheduled)
     found = told()
-    attempts = found["scheduler_schedule_attempts_total"]
-    assert any("scheduled" in labels and number > 0 for labels, number in attempts.items())
     assert any("resource_claim" in labels for labels in found["workqueue_work_duration_seconds_count"])
     assert found["manciple_live_workers"]["worker",] >= 1
 
