@@ -13,7 +13,15 @@ from typing import Any, ClassVar, Self
 from claims.drafts.cdi.negotiation import next_step, used_by
 from claims.drafts.cdi.registration import CLAIMS, CLASSES
 from claims.drafts.cdi.rules import GATE, claim_of, is_owned_by, listed_resources
-from claims.drafts.cdi.values import ALLOCATED, NODE_LABEL, NODE_LABEL_VALUE, PodResource, ResourceClaim, ResourceClass
+from claims.drafts.cdi.values import (
+    ALLOCATED,
+    NODE_LABEL,
+    NODE_LABEL_VALUE,
+    PodResource,
+    ResourceClaim,
+    ResourceClass,
+    spec_of,
+)
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim as DeviceClaim
 from scheduling.allocator import NodeView
@@ -155,7 +163,7 @@ class DraftNegotiator:
         if claim is not None:
             spec = None if claim.status.phase == ALLOCATED else claim.spec
         else:
-            spec = None if entry.template is None else entry.template.spec
+            spec = None if entry.template is None else spec_of(entry.template)
         return "" if spec is None else self.plugins.get(spec.resource_class_name, "")
 
     def _claims_of(self, pod: Pod) -> Mapping[str, ResourceClaim] | Hold:

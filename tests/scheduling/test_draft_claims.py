@@ -24,6 +24,9 @@ from manciple.wire import codec
 from manciple.wire.base import OwnerReference
 from manciple.wire.registry import Kind
 from scheduling.controllers import draft_claims, garbage
+from scheduling.messages import clause
+from scheduling.simulation import Question, simulate
+from scheduling.simulation_workload import Workload
 from tests.builders import NAMESPACE, make_node
 from tests.claims.drafts.acme import FINALIZER, AcmePlugin
 from tests.scheduling.cluster import Cluster
@@ -180,6 +183,20 @@ def test_story_cluster_add_on_and_configuration_a_class_makes_the_vendors_hardwa
     draft.apply(POD, POD_OF_THE_STORY)
     draft.settle()
     assert draft.claim("device-consumer-gpu").status.plugin_name == "gpu.acme.com"
+
+
+@pytest.mark.parametrize("template", ["resourceClassName: acme-gpu", "spec: {resourceClassName: acme-gpu}"])
+def test_where_a_pod_of_the_story_fits_its_plugin_decides_however_its_template_is_written(
+    draft: Draft, template: str
+) -> None:
+    text = f"{{metadata: {{name: p}}, spec: {{containers: [], resources: [{{name: gpu, template: {{{template}}}}}]}}}}"
+    pod = codec.decode(POD, text.encode(), content_type="application/yaml", strictness="Strict").object
+    answer = simulate(
+        Question(workload=Workload(pod=replace(pod, metadata=replace(pod.metadata, namespace=NAMESPACE))))
+    )
+    assert answer.fits == 0
+    assert answer.cause is not None
+    assert "where it fits cannot be known, driver `gpu.acme.com` decides" in clause(answer.cause)
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])
