@@ -225,6 +225,9 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 CELERY_BROKER_URL = REDIS_URL or "in-process://localhost/"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+#: A message that goes down with its worker is not kept in Redis for another one: by the time that it came back, a later
+#: run has done what it asked for. Keeping and striking it off would be two transactions for each message.
+CELERY_BROKER_TRANSPORT_OPTIONS = {"ack_emulation": False}
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SERIALIZER = "json"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False

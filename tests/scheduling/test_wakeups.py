@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import redis
+from django.conf import settings
+from kombu.connection import Connection
+from kombu.entity import Exchange, Queue
+from kombu.messaging import Consumer, Producer
 
 from scheduling.coordination import LocalWakeups, Wakeups
 from scheduling.coordination_redis import SharedWakeups
@@ -82,3 +86,15 @@ def test_without_redis_every_message_is_sent_and_counts() -> None:
     assert one.enter("schedule", "second", 60)
     assert one.leave("schedule", "first")
     assert not one.asked_again("schedule")
+
+
+def test_redis_keeps_no_note_of_messages_that_a_worker_has_and_does_not_acknowledge(redis_server: Server) -> None:
+    queue = Queue("test-notes", Exchange("test-notes"), routing_key="test-notes")
+    with Connection(redis_server.url, transport_options=settings.CELERY_BROKER_TRANSPORT_OPTIONS) as connection:
+        Producer(connection).publish("wake up", routing_key=queue.name, exchange=queue.exchange, declare=[queue])
+        taken = list[object]()
+        with Consumer(connection, [queue], callbacks=[lambda body, _message: taken.append(body)]):
+            connection.drain_events(timeout=30)
+        assert taken == ["wake up"]
+        with redis.Redis.from_url(redis_server.url) as client:
+            assert client.keys("unacked*") == []
