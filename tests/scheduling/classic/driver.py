@@ -29,7 +29,10 @@ def on_node(name: str) -> NodeSelector:
 
 @dataclass
 class ClassicDriver:
-    """unsuitable: nodes for which it cannot allocate. deaf: it does nothing as yet."""
+    """unsuitable: nodes for which it cannot allocate. deaf: it does nothing as yet.
+
+    immediate: whether it can allocate without a pod; one that cannot protects the claim, and fails from then on.
+    """
 
     cluster: Cluster
     name: str = "gpu.resource.example.com"
@@ -37,6 +40,7 @@ class ClassicDriver:
     shareable: bool = True
     reserves: bool = True
     deaf: bool = False
+    immediate: bool = True
 
     @property
     def finalizer(self) -> str:
@@ -73,7 +77,10 @@ class ClassicDriver:
         elif going and protected:
             yield lambda: self._protect(claim, on=False)
         elif claim.spec.allocation_mode == IMMEDIATE and not going:
-            yield lambda: self._allocate(claim, "", None) if protected else self._protect(claim, on=True)
+            if not protected:
+                yield lambda: self._protect(claim, on=True)
+            elif self.immediate:
+                yield lambda: self._allocate(claim, "", None)
 
     def _of_context(self, context: PodSchedulingContext, mine: dict[tuple[str, str], ResourceClaim]) -> Iterator[Write]:
         pod = self.cluster.find(Pod, context.metadata.name, context.metadata.namespace)

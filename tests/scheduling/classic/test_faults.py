@@ -90,12 +90,25 @@ def test_a_pod_that_is_made_anew_under_its_name_negotiates_for_itself(pair: Worl
 
 
 @pytest.mark.parametrize("step", [2, 4, 6, 8])
-def test_a_claim_that_its_user_deletes_meanwhile_is_made_anew(pair: World, step: int) -> None:
+def test_a_claim_that_its_user_deletes_meanwhile_is_made_anew_unless_the_pod_has_it(pair: World, step: int) -> None:
+    deleted: list[ResourceClaim] = []
+
     def delete(done: int) -> None:
-        if done == step and pair.all(ResourceClaim):
-            pair.delete(pair.all(ResourceClaim)[0])
+        if done >= step and not deleted and (found := pair.all(ResourceClaim)):
+            deleted.append(found[0])
+            pair.delete(found[0])
 
     pair.run(delete, rests=2)
+    (claim,) = deleted
+    kept = pair.find(ResourceClaim, claim.metadata.name)
+    if claim.status.reserved_for:  # as in Kubernetes, it stays until its pod has ended
+        assert kept is not None
+        assert kept.metadata.deletion_timestamp is not None
+        assert pair.bound() or "is being deleted" in pair.why_pending("pod")
+    else:
+        assert kept is None
+        assert len(pair.all(ResourceClaim)) == 2
+        assert pair.bound() == "worker-2"
     pair.end("pod")
     pair.run(rests=2)
     assert pair.leftovers() == []
@@ -145,4 +158,5 @@ def test_what_was_allocated_where_the_other_driver_cannot_is_given_back_and_allo
 
     pair.run(fill)
     assert pair.bound() == "worker-1"
+    assert '"~deallocationRequested":true' in "".join(one.text for one in tail.read_after(0, limit=10_000))
     allocated_once(pair)

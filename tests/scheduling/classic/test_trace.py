@@ -122,6 +122,22 @@ def test_two_pods_that_share_a_claim_go_through_the_states_of_kubernetes(laborat
     assert each(appeared("gpu-test3")) == each(recorded("gpu-test3"))
 
 
+def test_claims_that_no_pod_uses_go_through_the_states_of_kubernetes(laboratory: World) -> None:
+    # The recorded driver answers an Immediate claim with an error, once it has protected it.
+    laboratory.drivers[0].immediate = False
+    for name, mode in (("immediate", "Immediate"), ("waitforfirstconsumer", "WaitForFirstConsumer")):
+        laboratory.make_claim(name, mode=mode, namespace="gpu-test5")
+    laboratory.run()
+    for name in ("immediate", "waitforfirstconsumer"):
+        laboratory.delete(laboratory.get(ResourceClaim, name, "gpu-test5"))
+    laboratory.run()
+    assert each(appeared("gpu-test5")) == each(recorded("gpu-test5"))
+
+
+def test_every_manifest_that_was_recorded_is_replayed() -> None:
+    assert {one["namespace"] for one in RECORDED["trace"]} == {f"gpu-test{number}" for number in range(1, 6)}
+
+
 def test_what_a_waiting_pod_is_told_is_what_kubernetes_tells_it(laboratory: World) -> None:
     laboratory.make_template("gpu")
     pod = laboratory.create(make_pod("pod", templates={"gpu": "gpu"}))
