@@ -1,6 +1,7 @@
 """What becomes of a pod for which a cycle of the scheduler finds no place: why, and the remedy (PostFilter), if any.
 
     refused_outright(state, pod, hold)                             no node is to be asked about it
+    refused_before_nodes(state, pod, hold)                         the same, for what PreFilter says
     refused_by_nodes(state, asking, filtered, refusals, remedies)  refusals: of the nodes that lack devices
 
 An allocation of its own that is idle and in the way is given back; else less important pods make room, or room is kept
@@ -15,10 +16,12 @@ from functools import partial
 from typing import TypeVar, cast
 
 from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller
 from scheduling.allocator import AllocationFailed, Unallocatable, Undecided, overall
 from scheduling.capture import ClusterState
 from scheduling.causes import (
     CannotAllocate,
+    ClaimInUse,
     Hold,
     NoNodeFits,
     OfNode,
@@ -32,6 +35,7 @@ from scheduling.hints import claim_key, resource_key
 from scheduling.negotiation import Negotiation, Word
 from scheduling.nodes import FilterResult
 from scheduling.plans import SCHEDULING_GATED, UNSCHEDULABLE, Placement, PodRefusal, Postponed
+from scheduling.pod_claims import ClaimReference, can_be_reserved, is_reserved_for, references
 from scheduling.policy import REASON_OF_PLUGIN, extended_names
 from scheduling.preemption import Asking
 from scheduling.remedies import Remedies, Remedy
@@ -107,6 +111,39 @@ def refused_by_nodes(
 
 
 # Where others decide about claims of the pod --------------------------------------------------------------------------
+
+
+def refused_before_nodes(state: ClusterState, pod: Pod, hold: Hold) -> PodRefusal:
+    """`refused_outright`; and of two pods without a node, one of which needs what the other has, the later gives back
+    what drivers have reserved for it: each might have what the other needs, and both wait for ever. In every ring of
+    such pods one is later than the one for which it waits. KEP-3063's pseudo-code picks what to deallocate at random.
+    """
+    refusal = refused_outright(state, pod, hold)
+    if not state.negotiators or not isinstance(hold.cause, ClaimInUse):
+        return refusal
+    needed = [(one, claim) for one in references(pod) if (claim := _claim_of(state, pod, one))]
+    ahead = {uid for uid, other in state.pending.items() if _turn(other) < _turn(pod)}
+    taken = {user.uid for _, claim in needed if not can_be_reserved(claim) for user in claim.status.reserved_for}
+    if not taken & ahead:
+        return refusal
+    given_up = [
+        claim
+        for one, claim in needed
+        if not one.generated and is_reserved_for(claim, pod.metadata.uid) and is_allocated_by_controller(claim)
+    ]
+    given_up = [claim for claim in given_up if state.is_idle_but_for(pod, claim)]
+    talks = state.negotiations(pod, [claim for _, claim in needed])
+    refusal = replace(refusal, deallocate=tuple(given_up))
+    return refusal if isinstance(talks, Hold) else during_negotiations(refusal, talks)
+
+
+def _claim_of(state: ClusterState, pod: Pod, reference: ClaimReference) -> ResourceClaim | None:
+    return state.claim(pod.metadata.namespace, reference.claim) if reference.claim else None
+
+
+def _turn(pod: Pod) -> tuple[int, str, str]:
+    """The more important first, then the older."""
+    return -(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", pod.metadata.uid
 
 
 def told_to_wait(state: ClusterState, pod: Pod, word: Word) -> PodRefusal:

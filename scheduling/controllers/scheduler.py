@@ -77,7 +77,13 @@ from scheduling.plans import (
 from scheduling.pod_claims import is_reserved_for_pod, may_be_negotiated
 from scheduling.preemption import Asking
 from scheduling.queue import Done, Outcome, Retry
-from scheduling.refusals import during_negotiations, refused_by_nodes, refused_outright, told_to_wait
+from scheduling.refusals import (
+    during_negotiations,
+    refused_before_nodes,
+    refused_by_nodes,
+    refused_outright,
+    told_to_wait,
+)
 from scheduling.remedies import Remedies
 from scheduling.resources import CLAIMS, PODS
 from scheduling.scheduler_metrics import PluginRun
@@ -272,7 +278,7 @@ def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> P
         claims = state.pre_filter(pod)
         run.status = "Unschedulable" if isinstance(claims, Hold) else "Success"
     if isinstance(claims, Hold):
-        return refused_outright(state, pod, claims)
+        return refused_before_nodes(state, pod, claims)
     asking = Asking.of(pod, claims, state.extended(pod)).uncharged()
     if may_be_negotiated(pod, claims):
         return _negotiated(state, asking, claims, remedies)

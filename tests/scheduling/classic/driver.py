@@ -32,6 +32,7 @@ class ClassicDriver:
     """unsuitable: nodes for which it cannot allocate. deaf: it does nothing as yet.
 
     immediate: whether it can allocate without a pod; one that cannot protects the claim, and fails from then on.
+    favours: the pod that it serves before others.
     """
 
     cluster: Cluster
@@ -41,6 +42,7 @@ class ClassicDriver:
     reserves: bool = True
     deaf: bool = False
     immediate: bool = True
+    favours: str = ""
 
     @property
     def finalizer(self) -> str:
@@ -64,7 +66,8 @@ class ClassicDriver:
         ]
         for claim in mine:
             yield from self._of_claim(claim)
-        for context in self.cluster.all(PodSchedulingContext):
+        contexts = self.cluster.all(PodSchedulingContext)
+        for context in sorted(contexts, key=lambda one: one.metadata.name != self.favours):
             yield from self._of_context(context, {claim.key: claim for claim in mine})
 
     def _of_claim(self, claim: ResourceClaim) -> Iterator[Write]:

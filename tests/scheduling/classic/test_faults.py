@@ -114,6 +114,35 @@ def test_a_claim_that_its_user_deletes_meanwhile_is_made_anew_unless_the_pod_has
     assert pair.leftovers() == []
 
 
+@pytest.mark.parametrize("number", [2, 3])
+def test_pods_that_have_what_the_next_one_needs_do_not_wait_for_each_other_for_ever(world: World, number: int) -> None:
+    names = [f"pod-{at}" for at in range(number)]
+    world.with_nodes("worker-1")
+    for name in names:
+        world.with_driver(resource_class=name, name=f"{name}.example.com", shareable=False, favours=name)
+        world.make_claim(name, name)
+    for at, name in enumerate(names):
+        needed = (name, names[(at + 1) % number])
+        world.create(make_pod(name, claims={one: one for one in needed}))
+    holders: set[frozenset[str]] = set()
+
+    def note(_done: int) -> None:
+        users = {one.metadata.name: [user.name for user in one.status.reserved_for] for one in world.all(ResourceClaim)}
+        holders.add(frozenset(f"{claim}: {user}" for claim, found in users.items() for user in found))
+
+    world.run(note)
+    assert any(len(one) == number and len({text.split()[1] for text in one}) == number for one in holders), holders
+    ended: list[str] = []
+    while len(ended) < number:
+        placed = [name for name in names if name not in ended and world.bound(name)]
+        assert placed, "they wait for each other"
+        for name in placed:
+            world.end(name)
+        ended += placed
+        world.run()
+    assert world.leftovers() == []
+
+
 def test_a_driver_that_comes_late_is_waited_for(pair: World) -> None:
     pair.drivers[1].deaf = True
     pair.run()
