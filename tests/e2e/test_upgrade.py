@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,14 +27,21 @@ PLAY = Path(__file__).parent / "upgrade_play.py"
 
 
 @pytest.fixture(scope="module")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its tree."""
+def earlier() -> Path:
+    """Its tree: always at the same place, so that what Python compiled of it serves the next run too."""
+    place = ROOT / ".pytest_cache" / "versions" / EARLIER
+    if place.exists():
+        return place
     packed = subprocess.run(["git", "archive", EARLIER], cwd=ROOT, capture_output=True, check=False)
     if packed.returncode:
         pytest.skip(f"this copy of the repository does not have {EARLIER[:9]}: the upgrade is NOT tested")
-    tree = tmp_path_factory.mktemp("earlier")
-    subprocess.run(["tar", "-x", "-C", str(tree)], input=packed.stdout, check=True)
-    return tree
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.parent) as beside:
+        tree = Path(beside) / "tree"
+        tree.mkdir()
+        subprocess.run(["tar", "-x", "-C", str(tree)], input=packed.stdout, check=True)
+        tree.rename(place)  # in one step: what is there is whole
+    return place
 
 
 def run(version: Path, home: Path, *arguments: str) -> str:
@@ -56,7 +64,9 @@ def play(version: Path, home: Path, part: str, *ended: str) -> dict[str, Any]:
 
 def migrations(version: Path) -> dict[str, str]:
     """app -> its last migration."""
-    files = [path for path in version.glob("**/migrations/0*.py") if ".venv" not in path.parts]
+    files = [
+        path for path in version.glob("*/**/migrations/0*.py") if not path.relative_to(version).parts[0].startswith(".")
+    ]
     found: dict[str, str] = {}
     for path in sorted(files, key=lambda one: one.name):
         found["_".join(path.parent.parent.parts[-1:])] = path.stem
