@@ -24,12 +24,15 @@ from manciple.wire import codec
 from manciple.wire.base import OwnerReference
 from manciple.wire.registry import Kind
 from scheduling.controllers import draft_claims, garbage
+from scheduling.explanations.current import explain_pod
 from scheduling.messages import clause
+from scheduling.pages.pods.draft_conversation import read_draft_conversation
 from scheduling.simulation import Question, simulate
 from scheduling.simulation_workload import Workload
-from tests.builders import NAMESPACE, make_node
+from tests.builders import NAMESPACE, make_node, make_pod
 from tests.claims.drafts.acme import FINALIZER, AcmePlugin
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages.browsing import signed_in, words
 
 CLASS_OF_THE_STORY = """
 metadata:
@@ -398,3 +401,35 @@ def test_pods_that_run_when_the_gate_is_turned_off_keep_their_claims_and_are_tol
         draft.cluster.delete(draft.cluster.pod("device-consumer"))
         draft.settle()
         assert [one.metadata.name for one in draft.claims()] == ["late"]
+
+
+def test_the_explanation_and_the_page_of_a_waiting_pod_tell_what_was_said_and_who_decides(draft: Draft) -> None:
+    draft.claim_wanted()
+    draft.user("mine")
+    draft.scheduler_step()
+    explained = explain_pod(NAMESPACE, "mine")
+    assert explained.cause is not None
+    assert "driver `gpu.acme.com` decides" in clause(explained.cause)
+    browser = signed_in("ann", f"namespace:{NAMESPACE}")
+    page = f"/pods/{NAMESPACE}/mine?tab=claims"
+    assert "Waits for gpu.acme.com to say which nodes suit claim gpu" in words(browser, page)
+    draft.plugin_step()
+    draft.scheduler_step()
+    assert "Waits for gpu.acme.com to allocate claim gpu for node-1" in words(browser, page)
+    draft.settle()
+    told = words(browser, page)
+    steps = ["Offers 2 nodes: node-1 and node-2 for claim gpu", "Selects node-1 for claim gpu", "Allocates claim gpu"]
+    assert [told.index(one) for one in steps] == sorted(told.index(one) for one in steps)
+
+
+def test_what_was_said_about_another_pod_is_not_told_of_the_next_user(draft: Draft) -> None:
+    draft.claim_wanted()
+    draft.user("first")
+    draft.settle()
+    draft.user("second")
+    found = read_draft_conversation(replace(draft.cluster.pod("second"), metadata=replace(
+        draft.cluster.pod("second").metadata, creation_timestamp="2999-01-01T00:00:00Z"
+    )))  # fmt: skip
+    assert found is not None
+    assert found.steps == ()
+    assert read_draft_conversation(make_pod("today")) is None

@@ -121,7 +121,7 @@ def read_conversation(pod: Pod, lines: Iterable[ClaimLine]) -> Conversation | No
         *(_binding(one, pod) for one in bindings[:1]),
     ]
     in_order = sorted((one for one in said if began is None or one.at >= began), key=lambda one: one.at)
-    steps = _timed(in_order, driven)
+    steps = timed(in_order, driven)
     latest = _context(contexts[-1]) if contexts else None
     ended = next((one.at for one in steps if one.what == "binds"), None)
     return Conversation(
@@ -200,7 +200,7 @@ def _of_spec(
     known = before.spec.potential_nodes if before else ()
     offered = [name for name in after.spec.potential_nodes if name not in known]
     if offered:
-        text = f"Offers {_nodes_in_words(offered)}"
+        text = f"Offers {in_words(offered)}"
         yield NegotiationTurn(at=at, who=who, what="offers", text=text)
     was, now = before.spec.selected_node if before else "", after.spec.selected_node
     if now and now != was:
@@ -221,20 +221,20 @@ def _of_status(
         was = known.get(entry)
         if now == was:
             continue
-        texts = list(_answer(was, now, entry))
+        texts = list(answered(was, now, entry))
         who = driven[entry].driver if entry in driven else f"driver of {entry}"
         for text, refuses in texts:
             yield NegotiationTurn(at=at, who=who, what="answers", text=text, entry=entry, refuses=refuses)
 
 
-def _answer(was: frozenset[str] | None, now: frozenset[str], entry: str) -> Iterator[tuple[str, bool]]:
+def answered(was: frozenset[str] | None, now: frozenset[str], entry: str) -> Iterator[tuple[str, bool]]:
     """(words, whether it refuses)."""
     if was is None and not now:
         yield f"Refuses no node for claim `{entry}`", False
     if refused := sorted(now - (was or frozenset())):
-        yield f"Refuses {_nodes_in_words(refused)} for claim `{entry}`", True
+        yield f"Refuses {in_words(refused)} for claim `{entry}`", True
     if freed := sorted((was or frozenset()) - now):
-        yield f"Refuses {_nodes_in_words(freed)} no longer for claim `{entry}`", False
+        yield f"Refuses {in_words(freed)} no longer for claim `{entry}`", False
 
 
 def _refusals(context: PodSchedulingContext | None) -> dict[str, frozenset[str]]:
@@ -274,7 +274,7 @@ def _binding(binding: Revised, pod: Pod) -> NegotiationTurn:
     return NegotiationTurn(at=binding.at, who=who, what="binds", text=f"Binds the pod to {pod.spec.node_name}")
 
 
-def _timed(steps: Iterable[NegotiationTurn], entries: Iterable[str]) -> list[NegotiationTurn]:
+def timed(steps: Iterable[NegotiationTurn], entries: Iterable[str]) -> list[NegotiationTurn]:
     found: list[NegotiationTurn] = []
     asked: dict[tuple[What, str], datetime] = {}
     for one in steps:
@@ -295,7 +295,7 @@ def _took(began: datetime, ended: datetime) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else duration(seconds)  # noqa: PLR2004 - a digit more while it tells
 
 
-def _nodes_in_words(names: Sequence[str]) -> str:
+def in_words(names: Sequence[str]) -> str:
     if len(names) == 1:
         return names[0]
     return f"{len(names)} nodes: {named(names)}"

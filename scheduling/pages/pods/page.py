@@ -34,6 +34,7 @@ from scheduling.explanations.documents import Explanation
 from scheduling.models import QueuedPod
 from scheduling.pages.history.views import TAB, history_of
 from scheduling.pages.pods.conversation import read_conversation
+from scheduling.pages.pods.draft_conversation import read_draft_conversation
 from scheduling.pages.pods.logs import may_read_log, read_log
 from scheduling.pages.pods.reading import container_lines, latest, read_claims, read_moments
 from scheduling.pages.pods.views import STATES, state_of
@@ -106,7 +107,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         "topics": _topics(namespace, name, waiting=waiting),
     }
     if tab in ("why", "claims"):
-        context["conversation"] = read_conversation(pod, claims)
+        context["conversation"] = read_conversation(pod, claims) or read_draft_conversation(pod)
     if tab == "why":
         context["why"] = read_why(explained, claims, person, changes)
     elif tab == "logs":
