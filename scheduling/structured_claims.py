@@ -158,10 +158,10 @@ class StructuredState:
         kept = 0 if self.structured is not None else sum(map(is_structured, self._claims.values()))
         if kept:
             log.warning(
-                "%d claims were allocated with structured parameters, and %s is off: they keep their devices until "
+                "%s is off; claims that were allocated with structured parameters: %d. They keep their devices until "
                 "their pods end, and no more are allocated; NodeResourceSlices are not looked at",
-                kept,
                 GATE,
+                kept,
             )
 
     def waiting_for_nobody(self) -> list[ResourceClaim]:

@@ -299,7 +299,8 @@ def versions_of(kind: Kind) -> Iterator[Served]:
 def _with_names_of_clients(document: dict[str, Any]) -> dict[str, Any]:
     """managedFields name what is kept aside as the versions do that show it."""
     metadata = document.get("metadata") or {}
-    entries = orjson.dumps(metadata.get("managedFields", []))
+    owned = metadata.get("managedFields")
+    entries = orjson.dumps(owned) if owned else b""
     if _ASIDE_OWNED not in entries:
         return document
     named = orjson.loads(entries.replace(_ASIDE_OWNED, b'"f:'))

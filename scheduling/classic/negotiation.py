@@ -298,7 +298,7 @@ class ContextNegotiator:
     def tell_of_kept(claims: Iterable[ResourceClaim]) -> None:
         if kept := sum(map(is_allocated_by_controller, claims)):
             log.warning(
-                "%d claims were allocated by controllers of drivers, and DRAControlPlaneController is off: their pods "
+                "DRAControlPlaneController is off; claims that drivers' controllers have allocated: %d. Their pods "
                 "go on, and no more are allocated; what is to be deallocated waits until the feature is on again",
                 kept,
             )

@@ -390,7 +390,7 @@ def test_with_the_gate_off_running_pods_keep_what_they_have_and_new_ones_are_tol
     with restarted_with(cards.cluster, **{GATE: False}):
         cards.api.made("/api/v1/namespaces/default/pods", pod("q", "later"))
         assert f"nobody allocates for resource class {CLASS}: the feature gates" in cards.why_pending("q")
-        assert "1 claims were allocated with structured parameters, and DRAStructuredParametersDraft is off" in (
+        assert "DRAStructuredParametersDraft is off; claims that were allocated with structured parameters: 1." in (
             caplog.text
         )
         assert cards.node_of() == "worker-1"

@@ -225,8 +225,8 @@ def assert_kept_and_said(drivers: Drivers, looks: Looks, held: dict[str, Documen
     def said(text: str) -> bool:
         return any(text in line for name in ("worker-1", "worker-2") for line in installation.processes[name].output)
 
-    drivers.until("a worker to say so", lambda: said("2 claims were allocated by controllers of drivers"))
-    drivers.until("a worker to say so", lambda: said("1 claims were allocated with structured parameters"))
+    drivers.until("a worker to say so", lambda: said("claims that drivers' controllers have allocated: 2."))
+    drivers.until("a worker to say so", lambda: said("claims that were allocated with structured parameters: 1."))
 
     def events() -> list[Document]:
         found = api.listed("/api/v1/namespaces/default/events")

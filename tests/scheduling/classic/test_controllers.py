@@ -141,7 +141,7 @@ def test_with_the_gate_turned_off_running_pods_go_on_and_others_are_told(
         assert world.bound("running") == "worker-1"
         assert world.claim("running").status == held
         assert "DRAControlPlaneController" in world.why_pending("waiting")
-        assert "1 claims were allocated by controllers of drivers, and DRAControlPlaneController is off" in caplog.text
+        assert "DRAControlPlaneController is off; claims that drivers' controllers have allocated: 1." in caplog.text
     world.kill_scheduler()
     world.later(301)
     world.worker.sweep()
