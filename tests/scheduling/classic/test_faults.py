@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
 import pytest
+from django.db import connection
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store import tail
+from scheduling.controllers import scheduling_contexts
 from scheduling.resources import CLAIMS
 from tests.builders import make_pod
 from tests.scheduling.classic.world import World
@@ -49,6 +55,63 @@ def test_a_restart_between_any_two_steps_changes_nothing(pair: World, who: str, 
         "the scheduler": pair.kill_scheduler,
     }[who]
     pair.run(lambda done: restart() if done == step else None, rests=2)
+    assert pair.bound() == "worker-2"
+    assert pair.context() is None
+    allocated_once(pair)
+
+
+class Killed(BaseException):
+    """What `kill -9` is to a process."""
+
+
+def _table(statement: str) -> str:
+    return next(word for word in statement.replace('"', "").split() if "_" in word)
+
+
+class Fuse:
+    """Kills whoever has sent so many writing statements to the database. burnt: what the last one was, each time."""
+
+    def __init__(self) -> None:
+        self.left, self.burnt = 0, list[str]()
+
+    def __call__(self, execute: Callable[..., Any], statement: str, *rest: Any) -> Any:
+        found = execute(statement, *rest)
+        if statement.split(maxsplit=1)[0] in ("INSERT", "UPDATE", "DELETE"):
+            self.left -= 1
+            if self.left == 0:
+                self.burnt.append(statement)
+                raise Killed
+        return found
+
+
+def test_a_kill_after_any_statement_of_a_transaction_leaves_nothing_of_it(pair: World) -> None:
+    fuse, torn = Fuse(), list[int]()
+
+    def dying(turn: Callable[[], object]) -> None:
+        """Be killed after the first write, then after the second, and so on, until there are no more."""
+        for writes in count(1):
+            known = pair.revision()
+            fuse.left = writes
+            try:
+                with connection.execute_wrapper(fuse):
+                    turn()
+            except Killed:
+                torn.append(pair.revision() - known)
+                assert pair.violations() == {}
+                assert not pair.bound() or pair.context() is None
+                pair.kill_scheduler()
+            else:
+                return
+
+    def ours(_done: int) -> None:
+        dying(lambda: pair.worker.run())  # noqa: PLW0108 - of a worker that is another one after each death
+        dying(lambda: scheduling_contexts.reconcile(pair.now))
+
+    pair.run(ours, rests=2)
+    assert set(torn) == {0}
+    assert {"store_event", "store_revision", "claims_pod", "scheduling_queuedpod"} <= {
+        _table(one) for one in fuse.burnt
+    }
     assert pair.bound() == "worker-2"
     assert pair.context() is None
     allocated_once(pair)
