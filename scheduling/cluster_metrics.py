@@ -49,6 +49,7 @@ PLUGINS: Mapping[Reason, str] = {
     Reason.QUOTA: "DynamicResources",
     Reason.GROUP: "GangScheduling",
     Reason.GANG: "GangScheduling",
+    Reason.NEGOTIATION: "DynamicResources",
 }
 
 
