@@ -28,7 +28,7 @@ from scheduling.allocator import NodeView
 from scheduling.causes import AwaitingDrivers, Hold, Reason
 from scheduling.hints import draft_claim_key, draft_class_key
 from scheduling.negotiation import NegotiationWrite, Word
-from scheduling.nodes import FilterResult, NodeTable
+from scheduling.nodes import NOT_HERE, FilterResult, NodeTable
 
 #: (namespace, name)
 Key = tuple[str, str]
@@ -67,7 +67,9 @@ class DraftNegotiation:
         step = next_step(self.pod, claims, labels, exists=nodes.__contains__, plugins=self.plugins)
         if step.waits:
             return Word(hold=_waits(self.pod, step.waits), writes=self._writes(step.writes))
-        return replace(found, fitting=tuple(node for node in able if node.name in step.nodes))
+        fitting = tuple(node for node in able if node.name in step.nodes)
+        elsewhere = dict.fromkeys({node.name for node in found.fitting} - step.nodes, (NOT_HERE,))
+        return replace(found, fitting=fitting, refused={**found.refused, **elsewhere})
 
     def preferred(self, fitting: tuple[NodeView, ...]) -> tuple[NodeView, ...]:
         return fitting

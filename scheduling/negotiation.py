@@ -126,6 +126,7 @@ class NegotiatedState:
     forms: ClassVar[Sequence[type[Negotiator]]] = ()
     #: of the forms whose gates are on
     negotiators: tuple[Negotiator, ...] = ()
+    nodes: NodeTable
     resources: ClassVar[Sequence[str]]
     _applying: Hearing
     _forgetting: Hearing
@@ -151,6 +152,14 @@ class NegotiatedState:
         """What keeps everybody from knowing where the pod fits: a driver decides. None where that is known."""
         found = [one.undecided(pod, claims) for one in self.negotiators]
         return next(_holds([*found, *(form.while_off(pod, claims) for form in self._off())]), None)
+
+    def restricted(self, pod: Pod, claims: Sequence[ResourceClaim], found: FilterResult) -> FilterResult:
+        """`found` without the nodes that are refused where others have decided already."""
+        talks = self.negotiations(pod, claims)
+        for one in () if isinstance(talks, Hold) else talks:
+            left = one.restricted(found, self.nodes)
+            found = found if isinstance(left, Word) else left
+        return found
 
     def assume_said(self, writes: Iterable[NegotiationWrite]) -> None:
         """The next pod of the batch finds the objects as they will be."""

@@ -188,6 +188,8 @@ def _explained(state: ClusterState, pod: Pod) -> Explanation:
         return Explanation(about=pod, revision=state.revision, cause=cause)
     asking = Asking.of(pod, claims, state.extended(pod))
     filtered = state.nodes.filter(pod, asking.held)
+    if may_be_negotiated(pod, claims):
+        filtered = state.restricted(pod, claims, filtered)
     special = asking.special_on({})
     found = report(state.snapshot(), asking.wanting_on({}), nodes=state.nodes.views, refused=dict(filtered.refused))
     cause = found.cause or _of_its_gang(state, pod)

@@ -433,3 +433,18 @@ def test_what_was_said_about_another_pod_is_not_told_of_the_next_user(draft: Dra
     assert found is not None
     assert found.steps == ()
     assert read_draft_conversation(make_pod("today")) is None
+
+
+def test_the_explanation_of_a_pod_whose_claim_is_allocated_elsewhere_names_the_nodes_that_are_left(
+    draft: Draft,
+) -> None:
+    draft.claim_wanted(memory="2Gi")
+    draft.user("first")
+    draft.settle()
+    assert draft.node_of("first") == "node-2"
+    limited = draft.claim()
+    draft.cluster.update(with_status(limited, user_limit=-1))
+    draft.user("second")
+    report = explain_pod(NAMESPACE, "second").report
+    assert report is not None
+    assert report.fitting == ("node-2",)
