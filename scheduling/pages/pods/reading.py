@@ -49,6 +49,19 @@ class ClaimLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerUse:
+    """What a container sees of one claim, or of one extended resource (`name`).
+
+    request: "" for all of the claim's. given_by: the driver whose controller allocated, which need not tell devices.
+    """
+
+    name: str
+    request: str = ""
+    devices: tuple[HeldDevice, ...] = ()
+    given_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerLine:
     """One container: what it does, and the devices that it sees."""
 
@@ -59,8 +72,7 @@ class ContainerLine:
     detail: str
     since: str | None
     restarts: int
-    #: (entry, request or "" for all of the claim's, devices)
-    uses: tuple[tuple[str, str, tuple[HeldDevice, ...]], ...]
+    uses: tuple[ContainerUse, ...]
     #: resourceID -> health, of the devices that their driver tells about
     health: Mapping[str, str]
 
@@ -134,20 +146,26 @@ def _container(
         since=since,
         restarts=status.restart_count if status else 0,
         uses=(
-            *((use.name, use.request, _seen(claims.get(use.name), use.request)) for use in container.resources.claims),
+            *(_use(use.name, use.request, claims.get(use.name)) for use in container.resources.claims),
             *_served(container.name, claims.get("")),
         ),
         health={one.resource_id: one.health for resource in health for one in resource.resources},
     )
 
 
-def _served(container: str, claim: ClaimLine | None) -> Iterator[tuple[str, str, tuple[HeldDevice, ...]]]:
+def _use(entry: str, request: str, claim: ClaimLine | None) -> ContainerUse:
+    allocation = claim.claim.status.allocation if claim and claim.claim else None
+    given_by = allocation.controller_name if allocation else ""
+    return ContainerUse(name=entry, request=request, devices=_seen(claim, request), given_by=given_by)
+
+
+def _served(container: str, claim: ClaimLine | None) -> Iterator[ContainerUse]:
     """The extended resources that it asks for, each with the devices that serve it. claim: the one for these."""
     devices: dict[str, tuple[HeldDevice, ...]] = {}
     for one in claim.serves if claim is not None else ():
         if one.container == container:
             devices[one.resource] = (*devices.get(one.resource, ()), *_seen(claim, one.request))
-    return ((resource, "", seen) for resource, seen in devices.items())
+    return (ContainerUse(name=resource, devices=seen) for resource, seen in devices.items())
 
 
 def _seen(claim: ClaimLine | None, request: str) -> tuple[HeldDevice, ...]:

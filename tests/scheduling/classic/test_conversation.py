@@ -99,6 +99,13 @@ def test_the_driver_that_is_to_allocate_is_waited_for_since_the_node_was_selecte
     ]
 
 
+def test_a_container_is_shown_which_driver_gave_what_it_uses(pair: World) -> None:
+    pair.run()
+    shown = _page("claims")
+    assert f"gpu: given by its driver, {DRIVER}" in shown
+    assert "nothing yet" not in shown
+
+
 def test_drivers_that_refuse_every_node_are_named(pair: World) -> None:
     pair.drivers[0].unsuitable = {"worker-1", "worker-2", "worker-3"}
     pair.run()
