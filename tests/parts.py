@@ -2,7 +2,8 @@
 
 A part is what shares something dear: a browser, a running system, what the unit tests have compiled and decoded. (One
 pool of processes that all collect all tests costs half as much CPU again.) The longest part begins first. What a part
-prints comes at once, behind its name; at the end stand the slowest tests and the totals of all.
+prints comes at once, behind its name; at the end stand the slowest tests, what failed and why (of a long output often
+only the last lines are kept), and the totals of all.
 
     TEST_WORKERS    parts that run at the same time, 2 unless said otherwise
 """
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -34,6 +35,10 @@ PARTS = {
 NAMED = 20
 _DURATION = re.compile(r"([\d.]+)s (?:call|setup|teardown) +tests/")
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed|deselected)")
+_FAILURE = re.compile(r"(?:FAILED|ERROR) tests/")
+_REASON = re.compile(r"E   |tests/\S+:\d+: ")
+#: Lines of reasons kept for each part: the last ones.
+REASONS = 15
 _SUMMARY = re.compile(r"^=*\s*\d+ \w+.* in [\d.]+s")
 
 
@@ -43,8 +48,14 @@ class Totals:
 
     counts: Counter[str] = field(default_factory=Counter)
     durations: list[tuple[float, str]] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    reasons: dict[str, deque[str]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=REASONS)))
 
-    def read(self, line: str) -> None:
+    def read(self, part: str, line: str) -> None:
+        if _REASON.match(line):
+            self.reasons[part].append(line.rstrip())
+        elif _FAILURE.match(line):
+            self.failures.append(line.rstrip())
         if duration := _DURATION.match(line.strip()):
             self.durations.append((float(duration[1]), line.strip()))
         elif _SUMMARY.match(line):
@@ -53,7 +64,10 @@ class Totals:
     def told(self) -> str:
         slowest = [line for _, line in sorted(self.durations, reverse=True)[:NAMED]]
         counts = ", ".join(f"{number} {what}" for what, number in self.counts.items())
-        return "\n".join([f"== slowest {NAMED}", *slowest, f"== {counts}"])
+        told = [f"== slowest {NAMED}", *slowest]
+        if self.failures:
+            told += ["== failed", *(line for reasons in self.reasons.values() for line in reasons), *self.failures]
+        return "\n".join([*told, f"== {counts}"])
 
 
 class Run:
@@ -75,7 +89,7 @@ class Run:
         assert process.stdout is not None
         for line in process.stdout:
             with self._printing:
-                self.totals.read(line)
+                self.totals.read(name, line)
                 if not _DURATION.match(line.strip()):
                     print(f"{name:10} {line}", end="", flush=True)
         return process.wait() == 0

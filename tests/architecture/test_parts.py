@@ -31,9 +31,28 @@ def test_what_the_parts_tell_is_added_up() -> None:
         "3 passed in 1.20s",
         "===== 1 failed, 4 passed, 2 warnings in 61.00s (0:01:01) =====",
     ):
-        totals.read(line)
+        totals.read("units", line)
     assert totals.counts == {"passed": 7, "failed": 1}
     assert totals.told().splitlines()[1:3] == [
         "12.00s setup    tests/b.py::test_b",
         "1.50s call     tests/a.py::test_a",
+    ]
+
+
+def test_what_failed_and_why_stands_at_the_end() -> None:
+    totals = parts.Totals()
+    for line in (
+        "FAILED tests/a.py::test_a - assert [1] == [2]",
+        "1.50s call     tests/a.py::test_a",
+        "E       assert [1] == [2]",
+        "tests/a.py:3: AssertionError",
+        "1 failed in 1.20s",
+    ):
+        totals.read("units", f"{line}\n")
+    assert totals.told().splitlines()[-5:] == [
+        "== failed",
+        "E       assert [1] == [2]",
+        "tests/a.py:3: AssertionError",
+        "FAILED tests/a.py::test_a - assert [1] == [2]",
+        "== 1 failed",
     ]
