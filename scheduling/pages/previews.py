@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from http import HTTPStatus
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import DeleteOptions, Preconditions
@@ -38,18 +42,32 @@ class ActionEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionPreview:
-    """What is asked before `effect` is brought about by a POST to `url`. above: the pages above it, its own last."""
+    """What is asked before `effect` is brought about by a POST to `url`.
+
+    above: the pages above this one, that of the object (its name and address) last; `url` lies below it.
+    """
 
     action: str
     noun: str
-    name: str
     uid: str
-    url: str
     above: tuple[Link, ...]
     effect: ActionEffect
     by_force: bool = False
     topics: str = ""  # what touches the effect
     error: str = ""  # why it was not done just now
+
+    @property
+    def name(self) -> str:
+        return self.above[-1][0]
+
+    @property
+    def back(self) -> str:
+        """The page of the object itself."""
+        return self.above[-1][1]
+
+    @property
+    def url(self) -> str:
+        return f"{self.back}/{self.action.lower()}"
 
     @property
     def button(self) -> str:
@@ -59,10 +77,11 @@ class ActionPreview:
     def question(self) -> str:
         return f"{self.action} {self.noun} {self.name}{' by force' if self.by_force else ''}?"
 
-    @property
-    def back(self) -> str:
-        """The page of the object itself."""
-        return self.above[-1][1]
+
+def show_preview(request: HttpRequest, preview: ActionPreview, *, place: str, revision: int) -> HttpResponse:
+    """place: the entry of the navigation that it is below."""
+    context = {"place": place, "revision": revision, "preview": preview}
+    return render(request, "preview.html", context, status=HTTPStatus.CONFLICT if preview.error else HTTPStatus.OK)
 
 
 def consequences(lines: Iterable[tuple[str, str]]) -> tuple[Consequence, ...]:

@@ -32,7 +32,7 @@ from manciple.wire.errors import ApiError
 from scheduling.pages.claims.reading import ClaimRow, read_claims
 from scheduling.pages.claims.sheet import AskedDevices, document_yaml
 from scheduling.pages.history import views as history
-from scheduling.pages.previews import ActionEffect, ActionPreview, consequences, not_changed, only_with
+from scheduling.pages.previews import ActionEffect, ActionPreview, consequences, not_changed, only_with, show_preview
 from scheduling.pod_claims import is_done
 from scheduling.resources import PODS, TEMPLATES, Key, kind
 
@@ -182,25 +182,18 @@ def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResp
     demand_edit(request, f"delete templates in {namespace}", namespace)
     revision = latest_revision()
     page = _read_page(person, namespace, name)
-    context = {"place": "claims", "revision": revision}
     if request.method != "POST":
-        url = links.template_url(namespace, name)
-        preview = ActionPreview(
-            action="Delete",
-            noun="template",
-            name=name,
-            uid=page.meta.uid,
-            url=f"{url}/delete",
-            above=(("Claims", "/claims"), ("Templates", "/templates"), (name, url)),
-            effect=effect_of_deletion(page.use),
-        )
-        return render(request, "preview.html", context | {"preview": preview})
+        above = (("Claims", "/claims"), ("Templates", "/templates"), (name, links.template_url(namespace, name)))
+        effect = effect_of_deletion(page.use)
+        preview = ActionPreview(action="Delete", noun="template", uid=page.meta.uid, above=above, effect=effect)
+        return show_preview(request, preview, place="claims", revision=revision)
     options = only_with(request.POST.get("uid", ""))
     try:
         verbs.delete(kind(TEMPLATES), namespace=namespace, name=name, identity=person.identity, options=options)
     except ApiError as refusal:
         messages.error(request, not_changed(refusal, noun="template"))
-        return render(request, "claim_templates/page.html", context | {"page": page}, status=refusal.code)
+        context = {"place": "claims", "revision": revision, "page": page}
+        return render(request, "claim_templates/page.html", context, status=refusal.code)
     messages.success(request, f"Deleted template {name}.")
     return redirect("templates")
 

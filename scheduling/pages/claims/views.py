@@ -30,7 +30,7 @@ from scheduling.pages.claims.reading import ClaimRow, read_claims
 from scheduling.pages.claims.sheet import ClaimSheet, find_claim, read_sheet
 from scheduling.pages.claims.states import STATES, URGENCY
 from scheduling.pages.history.views import TAB, history_of
-from scheduling.pages.previews import ActionEffect, ActionPreview, not_changed
+from scheduling.pages.previews import ActionEffect, ActionPreview, not_changed, show_preview
 from scheduling.resources import CLASSES, kind
 
 #: States whose tabs are there even where nothing is in them.
@@ -168,7 +168,7 @@ def delete_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespons
     demand_edit(request, f"delete claims in {namespace}", namespace)
     sheet = _demand_sheet(person, namespace, name)
     if request.method != "POST":
-        return _preview(request, sheet, claim_actions.effect_of_deletion(sheet.claim, sheet.line), "delete")
+        return _preview(request, sheet, claim_actions.effect_of_deletion(sheet.claim, sheet.line), "Delete")
     try:
         gone = claim_actions.delete(person.identity, namespace, name, uid=request.POST.get("uid", ""))
     except ApiError as refusal:
@@ -190,7 +190,7 @@ def release_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespon
     demand(request, "force a claim's release", "*", "*.*")
     sheet = _demand_sheet(person, namespace, name)
     if request.method != "POST":
-        return _preview(request, sheet, claim_actions.effect_of_release(sheet.claim, sheet.line), "release")
+        return _preview(request, sheet, claim_actions.effect_of_release(sheet.claim, sheet.line), "Release")
     if not sheet.may_force:
         return _refused(request, sheet, claim_actions.in_use(name))
     try:
@@ -219,18 +219,14 @@ def _demand_sheet(person: Person, namespace: str, name: str) -> ClaimSheet:
 
 
 def _preview(request: HttpRequest, sheet: ClaimSheet, effect: ActionEffect, action: str) -> HttpResponse:
-    meta, url = sheet.meta, links.claim_url(sheet.meta.namespace, sheet.meta.name)
+    namespace, name = sheet.meta.namespace, sheet.meta.name
+    above = (
+        ("Claims", "/claims"), (namespace, f"/claims?ns={namespace}"), (name, links.claim_url(namespace, name))
+    )  # fmt: skip
     preview = ActionPreview(
-        action=action.capitalize(),
-        noun="claim",
-        name=meta.name,
-        uid=meta.uid,
-        url=f"{url}/{action}",
-        above=(("Claims", "/claims"), (meta.namespace, f"/claims?ns={meta.namespace}"), (meta.name, url)),
-        effect=effect,
-        by_force=action == "release",
+        action=action, noun="claim", uid=sheet.meta.uid, above=above, effect=effect, by_force=action == "Release"
     )
-    return render(request, "preview.html", {"place": "claims", "revision": latest_revision(), "preview": preview})
+    return show_preview(request, preview, place="claims", revision=latest_revision())
 
 
 def _refused(request: HttpRequest, sheet: ClaimSheet, refusal: ApiError) -> HttpResponse:

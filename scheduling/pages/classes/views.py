@@ -48,7 +48,7 @@ from scheduling.pages.classes.workbench import (
 )
 from scheduling.pages.devices.words import bar_of, how_many, in_words
 from scheduling.pages.history.views import history_of
-from scheduling.pages.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with
+from scheduling.pages.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with, show_preview
 from scheduling.resources import CLASSES
 
 TABS = ("workbench", "yaml", "history")
@@ -341,14 +341,12 @@ def delete_class(request: HttpRequest, name: str) -> HttpResponse:
     preview = ActionPreview(
         action="Delete",
         noun="class",
-        name=name,
         uid=existing.metadata.uid,
-        url=f"{class_url(name)}/delete",
         above=(("Classes", "/classes"), (name, class_url(name))),
         effect=effect_of_deletion(existing, class_claims.users_of(name, person)),
         topics="claims: template:",
     )
-    return render(request, "preview.html", {"place": "classes", "revision": revision, "preview": preview})
+    return show_preview(request, preview, place="classes", revision=revision)
 
 
 def effect_of_deletion(existing: DeviceClass, users: class_claims.Users) -> ActionEffect:

@@ -39,7 +39,7 @@ from scheduling.pages.pods.logs import may_read_log, read_log
 from scheduling.pages.pods.reading import container_lines, latest, read_claims, read_moments
 from scheduling.pages.pods.views import STATES, state_of
 from scheduling.pages.pods.why import read_why, waits, what_if_url
-from scheduling.pages.previews import ActionEffect, ActionPreview, consequences, only_with
+from scheduling.pages.previews import ActionEffect, ActionPreview, consequences, only_with, show_preview
 from scheduling.pages.quotas.reading import quotas_refusing
 from scheduling.pages.whatif.query import NAMED, changes_of, joined, named
 from scheduling.resources import PODS, kind
@@ -175,19 +175,10 @@ def delete_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
             messages.success(request, f"Pod {name} is being deleted." if pod.spec.node_name else f"Deleted pod {name}.")
             # Not to its page: that may be gone before it is shown.
             return redirect(f"/pods?ns={quote(namespace)}")
-    url = links.pod_url(namespace, name)
-    preview = ActionPreview(
-        action="Delete",
-        noun="pod",
-        name=name,
-        uid=pod.metadata.uid,
-        url=f"{url}/delete",
-        above=(("Pods", "/pods"), (namespace, f"/pods?ns={namespace}"), (name, url)),
-        effect=effect_of_deletion(pod, what_if_gone(pod), person),
-        error=error,
-    )
-    context = {"place": "pods", "revision": revision, "preview": preview}
-    return render(request, "preview.html", context, status=409 if error else 200)
+    above = (("Pods", "/pods"), (namespace, f"/pods?ns={namespace}"), (name, links.pod_url(namespace, name)))
+    effect = effect_of_deletion(pod, what_if_gone(pod), person)
+    preview = ActionPreview(action="Delete", noun="pod", uid=pod.metadata.uid, above=above, effect=effect, error=error)
+    return show_preview(request, preview, place="pods", revision=revision)
 
 
 def _delete(pod: Pod, uid: str, person: Person) -> str:
