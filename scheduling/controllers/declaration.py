@@ -24,6 +24,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, TypeVar
 
+from inventory.kinds import gates
 from manciple.store import sql
 from scheduling import hints
 
@@ -67,6 +68,8 @@ class Controller:
     covers: frozenset[str] = frozenset()
     #: objects changed in one run; as many mean that there may be more, and it asks for itself again. 0: it does it all
     most_per_turn: int = 0
+    #: the feature gate that it is a part of; there is no such controller while that is off
+    gate: str = ""
     #: what metrics call its work queue, where kube-controller-manager has one of another name
     known_as: str = ""
 
@@ -102,8 +105,8 @@ PACKAGE = "scheduling.controllers"
 
 @cache
 def controllers() -> tuple[Controller, ...]:
-    """All of them, those that pods wait for first. Django's apps must be ready."""
-    return discover(PACKAGE)
+    """All whose features are on, those that pods wait for first. Django's apps must be ready."""
+    return tuple(one for one in discover(PACKAGE) if not one.gate or gates.enabled(one.gate))
 
 
 def discover(package: str) -> tuple[Controller, ...]:

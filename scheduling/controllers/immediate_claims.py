@@ -16,7 +16,6 @@ from typing import cast
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.drafts.structured.registration import GATE
-from inventory.kinds import gates
 from manciple.store import objects
 from manciple.store.objects import Writer, to_read
 from manciple.wire.errors import ApiError, Conflict, NotFound
@@ -27,7 +26,7 @@ from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause, NoNodeFits
 from scheduling.commit import allocation_time
 from scheduling.controllers import scheduler
-from scheduling.controllers.declaration import ADDED, MODIFIED, Controller, Queue
+from scheduling.controllers.declaration import ADDED, MODIFIED, Controller
 from scheduling.event_recorder import EventNote
 from scheduling.plans import Placement, allocated, stale
 from scheduling.preemption import given_to
@@ -41,7 +40,7 @@ _looked: dict[str, tuple[datetime, str]] = {}
 
 def reconcile(now: datetime) -> int:
     """Returns how many claims were allocated."""
-    return scheduler.worker().in_turn(partial(allocate, now=now)) if gates.enabled(GATE) else 0
+    return scheduler.worker().in_turn(partial(allocate, now=now))
 
 
 def allocate(state: ClusterState, now: datetime) -> int:
@@ -116,17 +115,15 @@ def _note(claim: ResourceClaim, cause: AnyCause) -> EventNote:
     )
 
 
-_ON = gates.enabled(GATE)
 CONTROLLER = Controller(
     name="allocate_immediately",
     does="allocates claims with structured parameters and the mode Immediate, without a pod",
     reconcile=reconcile,
-    every=5 if _ON else 3600,
+    every=5,
     wakes_on=frozenset(
         (resource, change)
         for resource in (CLAIMS, CLAIM_PARAMETERS, CLASS_PARAMETERS, RESOURCE_CLASSES, NODE_SLICES)
         for change in ((ADDED,) if resource == CLAIMS else (ADDED, MODIFIED))
-        if _ON
     ),
-    queue=Queue.SWEEPS,
+    gate=GATE,
 )

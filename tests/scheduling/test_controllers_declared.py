@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
+from inventory.kinds import gates
 from manciple.celery import app
 from manciple.processes.management.commands import controllers as command
 from scheduling import tasks
 from scheduling.controllers.declaration import (
+    PACKAGE,
     Controller,
     Queue,
     beat_schedule,
@@ -82,6 +84,15 @@ def test_celery_knows_every_controller() -> None:
     assert {entry["task"] for entry in app.conf.beat_schedule.values()} == names
     assert set(app.conf.task_routes) == names
     assert {queue.name for queue in app.conf.task_queues} == {queue.value for queue in Queue}
+
+
+def test_there_is_no_controller_of_a_feature_that_is_off() -> None:
+    optional = {one for one in discover(PACKAGE) if one.gate}
+    with gates.using(**dict.fromkeys((one.gate for one in optional), True)):
+        assert optional <= set(controllers.__wrapped__())
+    with gates.using(**dict.fromkeys((one.gate for one in optional), False)):
+        assert optional
+        assert optional.isdisjoint(controllers.__wrapped__())
 
 
 def test_what_a_controller_covers_is_a_controller() -> None:
