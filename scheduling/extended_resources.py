@@ -33,10 +33,10 @@ from claims.kinds.resource_claims import (
     ResourceClaimSpec,
     class_of,
 )
-from manciple.wire.base import ObjectMeta, OwnerReference
+from manciple.wire.base import ObjectMeta
 from manciple.wire.quantity import Quantity
 from scheduling.messages import EXTENDED_RESOURCES
-from scheduling.pod_claims import ServingClasses, controller_of, is_reserved_for
+from scheduling.pod_claims import ServingClasses, controlled_by, controller_of, is_reserved_for
 
 IN_MEMORY = EXTENDED_RESOURCES
 
@@ -221,7 +221,6 @@ def containers_of(pod: Pod) -> Sequence[Container]:
 
 
 def _in_memory(pod: Pod, requests: tuple[DeviceRequest, ...]) -> ResourceClaim:
-    owner = OwnerReference(api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid, controller=True)
     return ResourceClaim(
         api_version="resource.k8s.io/v1",
         kind="ResourceClaim",
@@ -231,7 +230,7 @@ def _in_memory(pod: Pod, requests: tuple[DeviceRequest, ...]) -> ResourceClaim:
             uid=f"{IN_MEMORY}/{pod.metadata.uid}",
             generate_name=generate_name(pod),
             annotations={EXTENDED_CLAIM_ANNOTATION: "true"},
-            owner_references=(owner,),
+            owner_references=(controlled_by(pod),),
         ),
         spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)),
     )

@@ -111,6 +111,12 @@ def controller_of(meta: ObjectMeta) -> tuple[str, str] | None:
     return None
 
 
+def controlled_by(pod: Pod) -> OwnerReference:
+    """What an object that is made for the pod says of it."""
+    meta = pod.metadata
+    return OwnerReference(api_version="v1", kind="Pod", name=meta.name, uid=meta.uid, controller=True)
+
+
 def is_for_pod(claim: ResourceClaim, pod: Pod) -> bool:
     """Whether `claim` was generated for `pod`, or for its group."""
     owner = controller_of(claim.metadata)
@@ -264,13 +270,9 @@ def claim_for(
 
     Upstream: pkg/controller/resourceclaim/controller.go (handleClaim, handlePodGroupClaim).
     """
-    of_pod = isinstance(user, Pod)
-    owner = OwnerReference(
-        api_version="v1" if of_pod else GROUP_API_VERSION,
-        kind="Pod" if of_pod else "PodGroup",
-        name=user.metadata.name,
-        uid=user.metadata.uid,
-        controller=True,
+    meta = user.metadata
+    of_group = OwnerReference(
+        api_version=GROUP_API_VERSION, kind="PodGroup", name=meta.name, uid=meta.uid, controller=True
     )
     given = template.spec.metadata
     return ResourceClaim(
@@ -281,7 +283,7 @@ def claim_for(
             generate_name=claim_generate_name(user.metadata.name, entry.name),
             labels=given.labels,
             annotations={**given.annotations, POD_CLAIM_ANNOTATION: entry.name},
-            owner_references=(owner,),
+            owner_references=(controlled_by(user) if isinstance(user, Pod) else of_group,),
         ),
         spec=template.spec.spec,
     )

@@ -36,7 +36,7 @@ from inventory.classic.values import ResourceClass
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceClass
 from inventory.kinds.nodes import NodeSelector
-from manciple.wire.base import ObjectMeta, OwnerReference
+from manciple.wire.base import ObjectMeta
 from manciple.wire.selectors import node_selector_matches
 from scheduling.allocator import NodeView
 from scheduling.causes import AwaitingDrivers, Hold, NodeRefusal, Reason
@@ -44,8 +44,8 @@ from scheduling.hints import claim_key, class_key, context_key, resource_class_k
 from scheduling.negotiation import NegotiationWrite, Word
 from scheduling.nodes import FilterResult, NodeTable
 from scheduling.plans import POD_SCHEDULED, condition_of
+from scheduling.pod_claims import controlled_by, references, requested_classes
 from scheduling.pod_claims import controller_of as owning_pod
-from scheduling.pod_claims import references, requested_classes
 from scheduling.resources import CLASSES, CONTEXTS, RESOURCE_CLASSES, kind
 
 log = logging.getLogger(__name__)
@@ -313,9 +313,7 @@ class ContextNegotiator:
 def new_context(pod: Pod, spec: PodSchedulingContextSpec) -> PodSchedulingContext:
     """Named as the pod, and owned by it."""
     meta = pod.metadata
-    owner = OwnerReference(
-        api_version="v1", kind="Pod", name=meta.name, uid=meta.uid, controller=True, block_owner_deletion=True
-    )
+    owner = structs.replace(controlled_by(pod), block_owner_deletion=True)
     metadata = ObjectMeta(namespace=meta.namespace, name=meta.name, owner_references=(owner,))
     context_kind = kind(CONTEXTS)
     return PodSchedulingContext(

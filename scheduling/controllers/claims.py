@@ -246,7 +246,7 @@ def _complete(writer: Writer, pod: Pod, owned: Sequence[Key], verdicts: Verdicts
     following = _with_statuses(pod, made)
     if following is not pod:
         writer.update(kind(PODS), following, subresource="status")
-    reserved = _reserve(writer, following) if pod.spec.node_name else False
+    reserved = reserve(writer, following) if pod.spec.node_name else False
     return following is not pod or reserved
 
 
@@ -347,7 +347,7 @@ def _with_statuses(pod: Pod, made: dict[str, str]) -> Pod:
     return structs.replace(pod, status=status)
 
 
-def _reserve(writer: Writer, pod: Pod) -> bool:
+def reserve(writer: Writer, pod: Pod) -> bool:
     """Reserve the allocated claims of a bound pod for it."""
     changed, placement = False, Placement(pod=pod, node=pod.spec.node_name, group=_group_of(writer, pod))
     for reference in references(pod):

@@ -20,53 +20,53 @@ from msgspec import structs
 
 from claims import models
 from claims.classic.kinds import PodSchedulingContext, PodSchedulingContextSpec
-from claims.classic.ownership import IMMEDIATE, controller_of, is_on
+from claims.classic.ownership import IMMEDIATE, controller_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, names_controller
 from inventory.classic.values import ResourceClass
+from inventory.kinds import gates
 from manciple.store import objects, sql
-from manciple.store.objects import Writer, decoded
-from manciple.wire.identity import controller
+from manciple.store.objects import Writer, decoded, listed
 from scheduling.classic.negotiation import is_of, new_context
+from scheduling.controllers import claims
 from scheduling.controllers.declaration import MODIFIED, Controller
-from scheduling.plans import Placement
-from scheduling.pod_claims import can_be_reserved, is_done, is_for_pod, references
+from scheduling.hints import NEW_PHASES
+from scheduling.pod_claims import controller_of as owning_pod
+from scheduling.pod_claims import is_done, is_for_pod, is_reserved_for, references
 from scheduling.resources import CLAIMS, CONTEXTS, PODS, RESOURCE_CLASSES, Key, kind
-
-#: Who writes (upstream: the service account of that name in kube-controller-manager).
-IDENTITY = controller("resource-claim-controller")
-#: Pods in one transaction.
-BATCH = 100
 
 
 def reconcile(_now: datetime) -> int:
     """Returns how many pods or contexts something was done about."""
-    if not is_on():
-        return 0
-    chunks = sql.chunks(dict.fromkeys((*_starting(), *_negotiated())), BATCH)
+    chunks = sql.chunks(dict.fromkeys((*_starting(), *_left_over())), claims.BATCH)
     return sum(_reconcile_batch(chunk) for chunk in chunks)
 
 
 def _starting() -> Iterator[Key]:
-    """The pods that are bound and do not run yet, with claims in a form that controllers may allocate."""
-    starting = models.Pod.objects.filter(phase__in=("", "Pending"), deleting=False).exclude(node_name="")
-    keys = list(starting.exclude(claim_names=[]).values_list("namespace", "name", "claim_names"))
-    for chunk in sql.chunks(keys, BATCH):
-        wanted = [(namespace, claim) for namespace, _, claims in chunk for claim in claims]
-        claims = (decoded(one, ResourceClaim) for one in objects.get_many(kind(CLAIMS), wanted))
-        found = {claim.key for claim in claims if names_controller(claim)}
-        yield from (
-            (namespace, name) for namespace, name, claims in chunk if any((namespace, one) in found for one in claims)
-        )
+    """The pods that are bound and do not run yet, and lack one of the claims that controllers may allocate."""
+    starting = models.Pod.objects.filter(phase__in=NEW_PHASES, deleting=False).exclude(node_name="")
+    pods = list(starting.exclude(claim_names=[]).values_list("namespace", "name", "uid", "claim_names"))
+    for chunk in sql.chunks(pods, claims.BATCH):
+        wanted = [(namespace, name) for namespace, _, _, names in chunk for name in names]
+        stored = (decoded(one, ResourceClaim) for one in objects.get_many(kind(CLAIMS), wanted))
+        found = {claim.key: claim for claim in stored if names_controller(claim)}
+        for namespace, pod, uid, names in chunk:
+            named = [found[namespace, name] for name in names if (namespace, name) in found]
+            if any(claim.status.allocation is None or not is_reserved_for(claim, uid) for claim in named):
+                yield namespace, pod
 
 
-def _negotiated() -> Iterator[Key]:
-    for stored in objects.list(kind(CONTEXTS)).items:
-        yield stored.namespace, stored.name
+def _left_over() -> Iterator[Key]:
+    """The contexts that are not those of pods which wait for their nodes: these are the scheduler's."""
+    contexts = {one.key: one for one in listed(CONTEXTS, PodSchedulingContext)[1]}
+    columns = ("namespace", "name", "uid", "node_name", "deleting")
+    rows = sql.select(models.Pod, columns, ("namespace", "name"), contexts)
+    waiting = {(namespace, name): uid for namespace, name, uid, node, deleting in rows if not (node or deleting)}
+    return (key for key, one in contexts.items() if owning_pod(one.metadata) != (key[1], waiting.get(key)))
 
 
 def _reconcile_batch(keys: Sequence[Key]) -> int:
-    with objects.writing(identity=IDENTITY) as writer:
+    with objects.writing(identity=claims.IDENTITY) as writer:
         writer.load(kind(PODS), keys)
         writer.load(kind(CONTEXTS), keys)
         return sum(_reconcile_one(writer, key) for key in keys)
@@ -81,8 +81,8 @@ def _reconcile_one(writer: Writer, key: Key) -> bool:
         return _close(writer, known)
     if not pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
         return False  # the scheduler's, or nobody's any more
-    lacks, reserved = _serve(writer, pod)
-    if not lacks:
+    reserved = claims.reserve(writer, pod)
+    if not _lacks(writer, pod):
         return _close(writer, known) or reserved
     spec = PodSchedulingContextSpec() if known is None else known.spec
     if spec.selected_node == pod.spec.node_name:
@@ -101,26 +101,19 @@ def _close(writer: Writer, known: PodSchedulingContext | None) -> bool:
     return known is not None
 
 
-def _serve(writer: Writer, pod: Pod) -> tuple[bool, bool]:
-    """(whether a claim is yet to be allocated for the pod, whether one was reserved for it)."""
-    lacks = reserved = False
-    placement = Placement(pod=pod, node=pod.spec.node_name)
+def _lacks(writer: Writer, pod: Pod) -> bool:
+    """Whether a claim is yet to be allocated for the pod by its driver."""
     for reference in references(pod):
-        claim = cast("ResourceClaim | None", reference.claim and _claim(writer, pod, reference.claim))
-        if claim is None or not names_controller(claim) or (reference.generated and not is_for_pod(claim, pod)):
+        claim = reference.claim and writer.get(kind(CLAIMS), pod.metadata.namespace, reference.claim)
+        if not isinstance(claim, ResourceClaim) or claim.metadata.deletion_timestamp is not None:
             continue
-        if claim.metadata.deletion_timestamp is not None:
+        if claim.status.allocation is not None or claim.spec.allocation_mode == IMMEDIATE:
             continue
-        if claim.status.allocation is None:
-            lacks |= claim.spec.allocation_mode != IMMEDIATE and bool(controller_of(claim, _class_of(writer, claim)))
-        elif (following := placement.reserved(claim)) is not claim and can_be_reserved(claim):
-            writer.update(kind(CLAIMS), following)
-            reserved = True
-    return lacks, reserved
-
-
-def _claim(writer: Writer, pod: Pod, name: str) -> object:
-    return writer.get(kind(CLAIMS), pod.metadata.namespace, name)
+        if reference.generated and not is_for_pod(claim, pod):
+            continue
+        if names_controller(claim) and controller_of(claim, _class_of(writer, claim)):
+            return True
+    return False
 
 
 def _class_of(writer: Writer, claim: ResourceClaim) -> ResourceClass | None:
@@ -132,6 +125,7 @@ CONTROLLER = Controller(
     name="scheduling_contexts",
     does="asks drivers' controllers to allocate for pods that others bound, and removes contexts that nobody needs",
     reconcile=reconcile,
-    every=5 if is_on() else 3600,
+    every=5,
     wakes_on=frozenset({(CONTEXTS, MODIFIED)}),
+    gate=gates.CONTROL_PLANE_CONTROLLER,
 )

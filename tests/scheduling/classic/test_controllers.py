@@ -9,7 +9,8 @@ from claims.classic.kinds import PodSchedulingContext, PodSchedulingContextSpec
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from scheduling.controllers import reservations
+from manciple.store import objects
+from scheduling.controllers import reservations, scheduling_contexts
 from scheduling.explanations.current import explain_pod
 from scheduling.messages import clause
 from scheduling.simulation import Question, simulate
@@ -52,6 +53,23 @@ def test_a_pod_that_was_bound_by_hand_begins_to_use_nothing_that_is_being_delete
     world.run()
     assert world.claim("gpu").status.reserved_for == ()
     assert world.context() is None
+
+
+def test_a_pod_that_negotiates_or_starts_with_its_claims_keeps_nobody_from_writing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.with_nodes("worker-1")
+    driver = world.with_driver()
+    world.make_claim("gpu")
+    world.make_claim("later")
+    world.create(make_pod("started", claims={"gpu": "gpu"}))
+    world.run()
+    driver.deaf = True
+    world.create(make_pod("waiting", claims={"later": "later"}))
+    world.run()
+    assert (world.bound("started"), world.context("waiting") is None) == ("worker-1", False)
+    monkeypatch.delattr(objects, "writing")
+    assert scheduling_contexts.reconcile(world.now) == 0
 
 
 def test_a_context_that_has_no_pod_goes(world: World) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from claims.classic.kinds import PodSchedulingContext
+from claims.classic.ownership import is_on
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
 from claims.kinds.resource_claims import ResourceClaimTemplateSpec as TemplateSpec
@@ -86,7 +87,7 @@ class World(Cluster):
             self.worker.run,
             lambda: reservations.FOLLOWER.follow(self.clock),
             lambda: garbage.sweep(self.now),
-            lambda: scheduling_contexts.reconcile(self.now),
+            *([lambda: scheduling_contexts.reconcile(self.now)] if is_on() else []),
         ]
         drivers: list[Callable[[], object]] = [driver.step for driver in self.drivers]
         return [*drivers, *ours] if self.drivers_first else [*ours, *drivers]
