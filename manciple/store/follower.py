@@ -121,6 +121,8 @@ LOG = LocalLog()
 #: Listings that may come to nothing in a row, because the log is pruned faster than they are made.
 ATTEMPTS = 5
 
+ObjectT = TypeVar("ObjectT", bound=ApiObject)
+
 
 class Source(Protocol):
     """Where objects are, and what happens to them. Revisions are of the whole source and grow."""
@@ -154,6 +156,31 @@ class View(ABC):
 
     def ready(self) -> None:  # noqa: B027 - most have nothing to do
         """Called once, when everything is listed: what is applied from now on is news."""
+
+
+class ObjectsView(View):
+    """The objects themselves, those that it `keeps`."""
+
+    def __init__(self) -> None:
+        #: resource -> (namespace, name) -> as it is
+        self._objects: dict[str, dict[tuple[str, str], ApiObject]] = {one: {} for one in self.resources}
+
+    def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:
+        self._objects[resource] = {one.key: one for one in objects if self.keeps(one)}
+
+    def apply(self, changes: Sequence[Written]) -> None:
+        for change in changes:
+            known = self._objects[change.resource]
+            if change.type != "DELETED" and self.keeps(change.object):
+                known[change.object.key] = change.object
+            else:
+                known.pop(change.object.key, None)
+
+    def keeps(self, obj: ApiObject) -> bool:  # noqa: ARG002 - unless somebody is choosy
+        return True
+
+    def all(self, type_: type[ObjectT]) -> list[ObjectT]:
+        return [one for known in self._objects.values() for one in known.values() if isinstance(one, type_)]
 
 
 ViewT = TypeVar("ViewT", bound=View)

@@ -12,12 +12,11 @@ which an event of each says, and give it back when they end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
+from typing import Any, ClassVar
 
-from django.db.models import Q
-
-from claims import models
 from claims.drafts.cdi.negotiation import next_step, used_by
 from claims.drafts.cdi.rules import GATE, claim_of, listed_resources, with_defaults
 from claims.drafts.cdi.values import (
@@ -26,6 +25,7 @@ from claims.drafts.cdi.values import (
     NODE_LABEL_VALUE,
     PENDING,
     PodResource,
+    PodResourceTemplate,
     ResourceClaim,
     ResourceClaimStatus,
     ResourceClass,
@@ -36,17 +36,17 @@ from claims.kinds.pods import Pod
 from inventory.kinds import gates
 from inventory.kinds.nodes import Node
 from manciple.store import objects, sql
-from manciple.store.objects import Writer, decoded
-from manciple.wire.base import ObjectMeta, OwnerReference
+from manciple.store.follower import Follower, ObjectsView
+from manciple.store.objects import Writer, decoded, to_read
+from manciple.wire.base import ApiObject, ObjectMeta, OwnerReference
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import controller
-from manciple.wire.registry import registry
 from scheduling import event_recorder
 from scheduling.controllers.declaration import ADDED, BOUND, DELETED, FINISHED, MODIFIED, Controller
 from scheduling.event_recorder import EventNote
-from scheduling.hints import FINISHED_PHASES
-from scheduling.pod_claims import is_done
-from scheduling.resources import DRAFT_CLAIMS, DRAFT_CLASSES, NODES, PODS, Key, kind
+from scheduling.hints import NEW_PHASES
+from scheduling.pod_claims import controlled_by, is_done
+from scheduling.resources import DRAFT_CLAIMS, DRAFT_CLASSES, EVENTS, NODES, PODS, Key, kind
 
 IDENTITY = controller("resource-claim-controller")
 COMPONENT = "resource_claim"
@@ -58,50 +58,69 @@ KEPT = (
 )
 
 
+class DraftClaims(ObjectsView):
+    """All claims, and the pods that list resources and are not over."""
+
+    resources: ClassVar[Sequence[str]] = (DRAFT_CLAIMS, PODS)
+
+    def keeps(self, obj: ApiObject) -> bool:
+        return not isinstance(obj, Pod) or (bool(listed_resources(obj)) and not is_done(obj))
+
+
+following = Follower(DraftClaims)
+
+
 def reconcile(now: datetime) -> int:
     """Returns how many objects were changed."""
-    changed = _release()
-    if not gates.enabled(GATE):
-        return changed + _tell_of_kept(now)
-    return _make(now) + _start() + changed
+    with following.view() as view:
+        pods, claims = view.all(Pod), {claim.key: claim for claim in view.all(ResourceClaim)}
+    living = {pod.metadata.uid for pod in pods}
+    left = [key for key, claim in claims.items() if not living.issuperset(_pods_using(claim))]
+    wanting = [pod.key for pod in pods if _wants_attention(pod, claims)]
+    starting = [key for key, claim in claims.items() if _is_to_start(claim)]
+    released, served = _each(DRAFT_CLAIMS, left, _release), _each(PODS, wanting, partial(_serve, now=now))
+    return released + served + _each(DRAFT_CLAIMS, starting, _start)
+
+
+def _each(resource: str, keys: Iterable[Key], step: Callable[[Writer, Any], int]) -> int:
+    """Do `step` with each of these objects that there is, as it is now; many in one transaction."""
+    changed = 0
+    for batch in sql.chunks(keys, BATCH):
+        with objects.writing(identity=IDENTITY, reads=to_read((kind(resource), batch))) as writer:
+            found = (writer.get(kind(resource), *key) for key in batch)
+            changed += sum(step(writer, one) for one in found if one is not None)
+    return changed
 
 
 # Pods ---------------------------------------------------------------------------------------------------------------
 
 
-def _make(now: datetime) -> int:
-    """The claims that pods lack, and the users of claims of pods that somebody else has bound."""
-    return sum(_make_for(chunk, now) for chunk in sql.chunks([*_wanting()], BATCH))
+def _wants_attention(pod: Pod, claims: Mapping[Key, ResourceClaim]) -> bool:
+    """Whether it may lack a claim; or, bound by somebody else, a place among the users of one."""
+    if pod.metadata.deletion_timestamp is not None or pod.status.phase not in NEW_PHASES:
+        return False
+    entries = {(pod.metadata.namespace, claim_of(pod, entry)): entry for entry in listed_resources(pod)}
+    if any(entry.template is not None and key not in claims for key, entry in entries.items()):
+        return True
+    found = [claims[key] for key in entries.keys() & claims.keys()]
+    return bool(pod.spec.node_name) and not _all_used(found, pod)
 
 
-def _wanting() -> Iterator[Key]:
-    """The pods that list resources, of those without a node and of those that are starting."""
-    starting = models.Pod.objects.filter(Q(node_name="") | Q(phase__in=("", "Pending")), deleting=False)
-    keys = list(starting.exclude(phase__in=FINISHED_PHASES).values_list("namespace", "name"))
-    for chunk in sql.chunks(keys, BATCH):
-        for stored in objects.get_many(kind(PODS), chunk):
-            if '"resources":[' in stored.text and listed_resources(pod := decoded(stored, Pod)):
-                yield pod.key
-
-
-def _make_for(keys: Iterable[Key], now: datetime) -> int:
-    with objects.writing(identity=IDENTITY) as writer:
-        changed = 0
-        for key in keys:
-            pod = writer.get(kind(PODS), *key)
-            if isinstance(pod, Pod) and not is_done(pod) and pod.metadata.deletion_timestamp is None:
-                changed += sum(_make_one(writer, pod, entry, now) for entry in listed_resources(pod))
-                changed += _enter(writer, pod) if pod.spec.node_name else 0
-        return changed
+def _serve(writer: Writer, pod: Pod, *, now: datetime) -> int:
+    if is_done(pod) or pod.metadata.deletion_timestamp is not None:
+        return 0
+    made = sum(_make_one(writer, pod, entry, now) for entry in listed_resources(pod))
+    return made + (_enter(writer, pod) if pod.spec.node_name else 0)
 
 
 def _make_one(writer: Writer, pod: Pod, entry: PodResource, now: datetime) -> int:
     """One claim for one entry; a claim of another owner in its place is left alone, and the scheduler tells the pod."""
-    if entry.template is None or writer.get(kind(DRAFT_CLAIMS), pod.metadata.namespace, claim_of(pod, entry)):
+    name = claim_of(pod, entry)
+    if entry.template is None or writer.get(kind(DRAFT_CLAIMS), pod.metadata.namespace, name):
         return 0
     try:
         with writer.savepoint():
-            writer.create(kind(DRAFT_CLAIMS), claim_for(pod, entry))
+            writer.create(kind(DRAFT_CLAIMS), claim_for(pod, name, entry.template))
     except ApiError as error:
         told = f"PodResource {entry.name}: the claim cannot be made: {error.message}"
         reason = "FailedResourceClaimCreation"
@@ -111,24 +130,17 @@ def _make_one(writer: Writer, pod: Pod, entry: PodResource, now: datetime) -> in
     return 1
 
 
-def claim_for(pod: Pod, entry: PodResource) -> ResourceClaim:
-    """The claim of an entry with a template: labels, annotations and spec are the template's, the pod is its owner."""
-    template = entry.template
-    if template is None:
-        raise ValueError(f"entry {entry.name} of pod {pod.metadata.name} has no template")
+def claim_for(pod: Pod, name: str, template: PodResourceTemplate) -> ResourceClaim:
+    """Labels, annotations and spec are the template's, the pod is its owner."""
     return ResourceClaim(
-        api_version="cdi.k8s.io/v1alpha1",
-        kind="ResourceClaim",
+        api_version=kind(DRAFT_CLAIMS).api_version,
+        kind=kind(DRAFT_CLAIMS).kind,
         metadata=ObjectMeta(
             namespace=pod.metadata.namespace,
-            name=claim_of(pod, entry),
+            name=name,
             labels=template.metadata.labels,
             annotations=template.metadata.annotations,
-            owner_references=(
-                OwnerReference(
-                    api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid, controller=True
-                ),
-            ),
+            owner_references=(controlled_by(pod),),
         ),
         spec=with_defaults(spec_of(template)),
         status=ResourceClaimStatus(phase=PENDING, user_limit=1),
@@ -168,58 +180,40 @@ def _plugin_of(writer: Writer, class_name: str) -> str:
 # Claims -------------------------------------------------------------------------------------------------------------
 
 
-def _claims() -> Iterator[ResourceClaim]:
-    for stored in objects.list(kind(DRAFT_CLAIMS)).items:
-        yield decoded(stored, ResourceClaim)
-
-
-def _start() -> int:
-    """Immediate claims whose class exists are their plugin's business from now on."""
-    waiting = [claim.key for claim in _claims() if _is_to_start(claim)]
-    return sum(_start_some(chunk) for chunk in sql.chunks(waiting, BATCH))
-
-
 def _is_to_start(claim: ResourceClaim) -> bool:
     status = claim.status
     return claim.spec.allocation_mode == IMMEDIATE and status.phase == PENDING and not status.plugin_name
 
 
-def _start_some(keys: Iterable[Key]) -> int:
-    changed = 0
-    with objects.writing(identity=IDENTITY) as writer:
-        for key in keys:
-            claim = writer.get(kind(DRAFT_CLAIMS), *key)
-            if isinstance(claim, ResourceClaim) and _is_to_start(claim):
-                plugin = _plugin_of(writer, claim.spec.resource_class_name)
-                if plugin:
-                    writer.update(kind(DRAFT_CLAIMS), with_status(claim, plugin_name=plugin), subresource="status")
-                    changed += 1
-    return changed
+def _start(writer: Writer, claim: ResourceClaim) -> int:
+    """An immediate claim whose class exists is its plugin's business from now on."""
+    plugin = _plugin_of(writer, claim.spec.resource_class_name)
+    if not plugin or not _is_to_start(claim):
+        return 0
+    writer.update(kind(DRAFT_CLAIMS), with_status(claim, plugin_name=plugin), subresource="status")
+    return 1
 
 
-def _release() -> int:
+def _pods_using(claim: ResourceClaim) -> Iterator[str]:
+    """Their uids. Users that are no pods are their own controllers' business."""
+    return (user.uid for user in claim.status.used_by if _is_pod(user))
+
+
+def _is_pod(user: OwnerReference) -> bool:
+    return (user.api_version, user.kind) == ("v1", "Pod")
+
+
+def _release(writer: Writer, claim: ResourceClaim) -> int:
     """Pods that are over use nothing any more."""
-    used = [claim.key for claim in _claims() if claim.status.used_by]
-    return sum(_release_some(chunk) for chunk in sql.chunks(used, BATCH))
-
-
-def _release_some(keys: Iterable[Key]) -> int:
-    changed = 0
-    with objects.writing(identity=IDENTITY) as writer:
-        for key in keys:
-            claim = writer.get(kind(DRAFT_CLAIMS), *key)
-            if not isinstance(claim, ResourceClaim):
-                continue
-            users = tuple(user for user in claim.status.used_by if _uses(writer, claim, user))
-            if users != claim.status.used_by:
-                writer.update(kind(DRAFT_CLAIMS), with_status(claim, used_by=users), subresource="status")
-                changed += 1
-    return changed
+    users = tuple(user for user in claim.status.used_by if _uses(writer, claim, user))
+    if users == claim.status.used_by:
+        return 0
+    writer.update(kind(DRAFT_CLAIMS), with_status(claim, used_by=users), subresource="status")
+    return 1
 
 
 def _uses(writer: Writer, claim: ResourceClaim, user: OwnerReference) -> bool:
-    """Users that are no pods are their own controllers' business."""
-    if (user.api_version, user.kind) != ("v1", "Pod"):
+    if not _is_pod(user):
         return True
     pod = writer.get(kind(PODS), claim.metadata.namespace, user.name)
     return isinstance(pod, Pod) and pod.metadata.uid == user.uid and not is_done(pod)
@@ -228,41 +222,44 @@ def _uses(writer: Writer, claim: ResourceClaim, user: OwnerReference) -> bool:
 # The gate is off ------------------------------------------------------------------------------------------------------
 
 
-def _tell_of_kept(now: datetime) -> int:
+def reconcile_kept(now: datetime) -> int:
+    """Returns how many objects were changed; none while the gate is on."""
+    if gates.enabled(GATE):
+        return 0
+    claims = (decoded(stored, ResourceClaim) for stored in objects.list(kind(DRAFT_CLAIMS)).items)
+    used = [claim for claim in claims if claim.status.used_by]
+    users = {(claim.metadata.namespace, user.name) for claim in used for user in claim.status.used_by if _is_pod(user)}
+    released = _each(DRAFT_CLAIMS, [claim.key for claim in used], _release)
+    return released + _each(PODS, sorted(users), partial(_tell, now=now))
+
+
+def _tell(writer: Writer, pod: Pod, *, now: datetime) -> int:
     """Each pod that uses a claim is told once that it keeps it."""
-    users = {(claim.metadata.namespace, user.name) for claim in _claims() for user in claim.status.used_by}
-    told = 0
-    for chunk in sql.chunks(sorted(users), BATCH):
-        with objects.writing(identity=IDENTITY) as writer:
-            for key in chunk:
-                pod = writer.get(kind(PODS), *key)
-                if isinstance(pod, Pod):
-                    told += _tell(writer, pod, now)
-    return told
-
-
-def _tell(writer: Writer, pod: Pod, now: datetime) -> int:
     note = EventNote(regarding=pod, type="Warning", reason="FeatureGateOff", message=KEPT, component=COMPONENT)
-    if writer.get(registry.by_resource("events"), *event_recorder.key_of(note)) is not None:
+    if writer.get(kind(EVENTS), *event_recorder.key_of(note)) is not None:
         return 0
     event_recorder.record(writer, note, now=now)
     return 1
 
 
-_ON = gates.enabled(GATE)
-
 CONTROLLER = Controller(
     name="draft_claims",
     does="makes the claims of cdi.k8s.io that pods list, and takes them back from pods that are over",
     reconcile=reconcile,
-    every=5 if _ON else 60,
+    every=5,
     wakes_on=frozenset(
         {
             *((PODS, what) for what in (ADDED, BOUND, FINISHED, DELETED)),
             *((DRAFT_CLAIMS, what) for what in (ADDED, MODIFIED, DELETED)),
             (DRAFT_CLASSES, ADDED),
         }
-        if _ON
-        else ()
     ),
+    gate=GATE,
+)
+
+KEPT_CLAIMS = Controller(
+    name="keep_draft_claims",
+    does="tells pods that keep claims of cdi.k8s.io while their feature gate is off, and takes them back in the end",
+    reconcile=reconcile_kept,
+    every=60,
 )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from msgspec import structs
 
@@ -34,11 +34,9 @@ from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION, ResourceClaim, Re
 from inventory.kinds import gates
 from manciple.admission import door
 from manciple.store import objects, persistence, sql
-from manciple.store.follower import Follower, View
+from manciple.store.follower import Follower, ObjectsView
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer, decoded
-from manciple.store.records import Written
-from manciple.wire.base import ApiObject
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import controller
 from scheduling import event_recorder
@@ -58,7 +56,7 @@ IDENTITY = controller("podgroup-protection-controller")
 def reconcile(_now: datetime) -> int:
     """Returns how many objects were changed."""
     with following.view() as view:
-        groups = tuple(view.groups.values())
+        groups = view.all(PodGroup)
     leaving = [group for group in groups if group.metadata.deletion_timestamp is not None]
     used = _named_by_pods({group.metadata.namespace for group in leaving})
     changed = sum(_let_go(group) for group in leaving if group.key not in used)
@@ -69,27 +67,10 @@ def reconcile(_now: datetime) -> int:
     return changed
 
 
-class PodGroups(View):
+class PodGroups(ObjectsView):
     """All of them, as this process follows them: a turn that has nothing to do reads none."""
 
     resources: ClassVar[Sequence[str]] = (POD_GROUPS,)
-
-    def __init__(self) -> None:
-        self.groups: dict[Key, PodGroup] = {}
-
-    def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:  # noqa: ARG002 - there is one
-        for group in objects:
-            self._keep(group)
-
-    def apply(self, changes: Sequence[Written]) -> None:
-        for change in changes:
-            if change.type == DELETED:
-                self.groups.pop((change.object.metadata.namespace, change.object.metadata.name), None)
-            else:
-                self._keep(change.object)
-
-    def _keep(self, group: ApiObject) -> None:
-        self.groups[group.metadata.namespace, group.metadata.name] = cast("PodGroup", group)
 
 
 following = Follower(PodGroups)

@@ -19,6 +19,7 @@ from claims.drafts.cdi.values import ALLOCATED, NODE_LABEL, PENDING, ResourceCla
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from inventory.kinds import gates
+from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire import codec
 from manciple.wire.base import OwnerReference
@@ -141,7 +142,8 @@ class Draft:
             idle = 0 if sum(step() for step in steps) else idle + len(steps)
 
     def controller_step(self) -> int:
-        return draft_claims.reconcile(self.cluster.now)
+        on = gates.enabled(draft_claims.CONTROLLER.gate)
+        return (draft_claims.reconcile if on else draft_claims.reconcile_kept)(self.cluster.now)
 
     def scheduler_step(self) -> int:
         """After every backoff; what it says in claims counts too, with which no pod is settled."""
@@ -358,6 +360,18 @@ def test_a_pod_that_is_deleted_at_any_step_leaves_nothing_behind(draft: Draft, s
     draft.cluster.delete(draft.cluster.pod("device-consumer"))
     draft.settle(seed)
     assert draft.claims() == []
+
+
+def test_a_turn_of_the_controller_that_finds_nothing_to_do_keeps_nobody_from_writing(
+    draft: Draft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft.apply(POD, POD_OF_THE_STORY)
+    draft.claim_wanted(mode="Immediate")
+    draft.user("not-there", "nobody-made-it")
+    draft.settle()
+    assert draft.users("device-consumer-gpu") == {"device-consumer"}
+    monkeypatch.delattr(objects, "writing")
+    assert draft.controller_step() == 0
 
 
 def test_pods_without_the_draft_are_placed_as_ever(draft: Draft) -> None:
