@@ -12,7 +12,7 @@ being placed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from claims.kinds.resource_claims import (
     wants_admin_access,
 )
 from claims.models import AllocatedDevice, Claim, DeviceKey, PastAllocation, Pod, Reservation
+from inventory import impairments
 from manciple.store import hooks, sql
 from manciple.store.records import Change
 from manciple.wire.errors import Conflict
@@ -226,6 +227,71 @@ def claim_names(pod: PodObject) -> tuple[str, ...]:
 
 def project_pods(changes: Sequence[Change]) -> None:
     _bring_in_line(Pod, PodRow._fields, *hooks.differences(changes, pod_row))
+    if told := {change.object.metadata.uid: change for change in changes if _tells_other_health(change)}:
+        _record_reports([change.object for change in told.values()], gone=_gone(told.values()), at=changes[0].at)
+
+
+# What agents report of their pods' devices ----------------------------------------------------------------------------
+
+
+def _tells_other_health(change: Change) -> bool:
+    before = _unhealthy(change.previous) if isinstance(change.previous, PodObject) else {}
+    return before != ({} if change.type == "DELETED" else _unhealthy(change.object))
+
+
+def _gone(changes: Iterable[Change]) -> set[str]:
+    return {change.object.metadata.uid for change in changes if change.type == "DELETED"}
+
+
+def _unhealthy(pod: Any) -> dict[str, str]:
+    """What the node's agent calls Unhealthy with the pod: resource id -> message."""
+    status = pod.status
+    return {
+        one.resource_id: one.message or ""
+        for container in (*status.init_container_statuses, *status.container_statuses)
+        for resource in container.allocated_resources_status
+        for one in resource.resources
+        if one.health == "Unhealthy"
+    }
+
+
+def _record_reports(pods: Sequence[Any], *, gone: Collection[str], at: datetime) -> None:
+    """Resource ids name a device as `driver/pool/device`, or by a CDI id that ends in `CLAIM_UID-DEVICE`."""
+    told = {pod.metadata.uid: {} if pod.metadata.uid in gone else _unhealthy(pod) for pod in pods}
+    telling = [pod for pod in pods if told[pod.metadata.uid]]
+    held = _devices_of(telling)
+    reports = {
+        pod.metadata.uid: [
+            impairments.ReportedDevice(driver, pool, device, pod.spec.node_name, message)
+            for claim, driver, pool, device in held[pod.metadata.uid]
+            for resource, message in told[pod.metadata.uid].items()
+            if resource == f"{driver}/{pool}/{device}" or f"={claim}-{device}" in resource
+        ]
+        for pod in telling
+    }
+    impairments.record_reports({uid: reports.get(uid, []) for uid in told}, at=at)
+
+
+def _devices_of(pods: Sequence[Any]) -> dict[str, list[tuple[str, str, str, str]]]:
+    """uid of each pod -> (uid of the claim, driver, pool, device) of what its claims hold. Two queries."""
+    wanted = {(pod.metadata.namespace, name) for pod in pods for name in claim_names(pod)}
+    claims = {
+        (namespace, name): uid
+        for uid, namespace, name in sql.select(Claim, ["uid", "namespace", "name"], ["namespace", "name"], wanted)
+    }
+    columns = ["claim_id", "driver", "pool", "device"]
+    rows = sql.select(AllocatedDevice, columns, ["claim_id"], [(uid,) for uid in claims.values()])
+    return {
+        pod.metadata.uid: [
+            (claim, driver, pool, device)
+            for claim, driver, pool, device in rows
+            if claim in {claims.get((pod.metadata.namespace, name)) for name in claim_names(pod)}
+        ]
+        for pod in pods
+    }
+
+
+# Claims ---------------------------------------------------------------------------------------------------------------
 
 
 def project_claims(changes: Sequence[Change]) -> None:

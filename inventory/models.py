@@ -104,3 +104,76 @@ class DepartedNode(models.Model):
 
     name = models.CharField(max_length=NAME, primary_key=True)
     at = models.FloatField()  # POSIX seconds
+
+
+class Incident(models.Model):
+    """Devices that were impaired together: by one cause, at one time. Kept when it is over, as `Impairment`s are.
+
+    driver, pool: "" where it may concern several.
+    """
+
+    #: of what it began with: a restored log gives the same
+    id = models.CharField(max_length=16, primary_key=True)
+    unhealthy = models.BooleanField()
+    driver = models.CharField(max_length=DRIVER)
+    pool = models.CharField(max_length=NAME)
+    key = models.TextField()  # of the taint; "" of a report
+    value = models.TextField()
+    began_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    #: when something of it last began, or the last of it ended: what comes soon after belongs to it
+    touched_at = models.DateTimeField()
+    acknowledged_by = models.TextField(default="")
+    acknowledged_at = models.DateTimeField(null=True)
+    note = models.TextField(default="")
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["began_at"], name="incident_began"),
+            models.Index(fields=["driver", "pool", "touched_at"], name="incident_recent"),
+            models.Index(fields=["ended_at"], name="incident_ended"),
+        ]
+
+
+class Impairment(models.Model):
+    """What kept claims away from a device, or told that it is broken, from when to when. See `inventory.impairments`.
+
+    It cannot be rebuilt from documents; `reindex` leaves it alone, and pruning forgets it after a while.
+    """
+
+    class Source(models.TextChoices):
+        DRIVER = "driver"  #: a taint in the ResourceSlice
+        RULE = "rule"  #: a DeviceTaintRule
+        REPORT = "report"  #: a node's agent, with a pod that uses the device
+
+    #: No constraint: written together, and pruned by age.
+    incident = models.ForeignKey(
+        Incident, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="impairments"
+    )
+    source = models.CharField(max_length=8, choices=Source.choices)
+    reporter = models.CharField(max_length=NAME)  # the rule's name; the pod's uid; "" for the driver
+    # A rule that leaves some of them open concerns every device that matches the others; they are "" then.
+    driver = models.CharField(max_length=DRIVER)
+    pool = models.CharField(max_length=NAME)
+    device = models.CharField(max_length=NAME)
+    node = models.CharField(max_length=NAME)  # "" where it is not one node's
+    key = models.TextField()  # of the taint; "" of a report
+    value = models.TextField()
+    effect = models.TextField()
+    message = models.TextField()  # of a report
+    unhealthy = models.BooleanField()
+    began_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [
+            models.Index(
+                fields=["driver", "pool"], condition=models.Q(ended_at__isnull=True), name="impairment_standing"
+            ),
+            models.Index(
+                fields=["source", "reporter"], condition=models.Q(ended_at__isnull=True), name="impairment_reporter"
+            ),
+            models.Index(fields=["driver", "pool", "device", "began_at"], name="impairment_device"),
+            models.Index(fields=["incident"], name="impairment_incident"),
+            models.Index(fields=["ended_at"], name="impairment_ended"),
+        ]

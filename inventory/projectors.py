@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from inventory import impairments
 from inventory.kinds.devices import DeviceClass as DeviceClassObject
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node as NodeObject
@@ -23,8 +24,11 @@ from manciple.wire.registry import registry
 CLASSES = "deviceclasses.resource.k8s.io"
 NODES = "nodes"
 SLICES = "resourceslices.resource.k8s.io"
+TAINT_RULES = "devicetaintrules.resource.k8s.io"
 
 PoolKey = tuple[str, str]  # (driver, pool name)
+#: What stands in the index for a device without any.
+NO_TAINTS = "[]"
 #: Seconds for which it is known when a Node was deleted.
 REMEMBERED = 24 * 3600.0
 
@@ -33,6 +37,8 @@ def register() -> None:
     hooks.register_projector(CLASSES, project_classes, clear=lambda: sql.clear(DeviceClass))
     hooks.register_projector(NODES, project_nodes, clear=lambda: sql.clear(Node))
     hooks.register_projector(SLICES, project_slices, clear=_clear_slices)
+    # What rules did is history, which stays when the index is rebuilt.
+    hooks.register_projector(TAINT_RULES, impairments.record_rules, clear=lambda: None)
 
 
 # Classes and nodes ---------------------------------------------------------------------------------------------------
@@ -202,8 +208,13 @@ def project_slices(changes: Sequence[Change]) -> None:
     sql.delete(PublishedSlice, ["name"], names)
     sql.insert(PublishedSlice, SliceRow._fields, [slice_row(obj) for obj in live.values()])
     after = _current_slices(touched)
-    _write_pools(touched, after)
-    _write_devices(changes, before={row.name for row in _all(before)}, after={row.name for row in _all(after)})
+    pools = _write_pools(touched, after)
+    names_before, names_after = ({row.name for row in _all(slices)} for slices in (before, after))
+    written = _write_devices(changes, before=names_before, after=names_after)
+    complete = {(pool.driver, pool.name) for pool in pools if pool.complete} | (touched - after.keys())
+    impairments.record_taints(
+        touched, complete=complete, tainted=any(row.taints != NO_TAINTS for row in written), at=changes[0].at
+    )
 
 
 def _all(pools: dict[PoolKey, list[SliceRow]]) -> Iterator[SliceRow]:
@@ -220,13 +231,15 @@ def _current_slices(keys: Iterable[PoolKey]) -> dict[PoolKey, list[SliceRow]]:
     return {key: newest(slices) for key, slices in pools.items()}
 
 
-def _write_pools(touched: Iterable[PoolKey], current: dict[PoolKey, list[SliceRow]]) -> None:
+def _write_pools(touched: Iterable[PoolKey], current: dict[PoolKey, list[SliceRow]]) -> list[PoolRow]:
+    written = [gather_pool(slices) for slices in current.values()]
     sql.delete(Pool, ["driver", "name"], touched)
-    sql.insert(Pool, PoolRow._fields, [gather_pool(slices) for slices in current.values()])
+    sql.insert(Pool, PoolRow._fields, written)
+    return written
 
 
-def _write_devices(changes: Sequence[Change], *, before: set[str], after: set[str]) -> None:
-    """`before`, `after`: the names of the slices that counted and count now."""
+def _write_devices(changes: Sequence[Change], *, before: set[str], after: set[str]) -> list[PublishedDeviceRow]:
+    """`before`, `after`: the names of the slices that counted and count now. Returns the rows that are new."""
     live: dict[str, Any] = {c.object.metadata.name: c.object for c in changes if c.type != "DELETED"}
     unchanged = {change.object.metadata.name for change in changes if _same_devices(change)}
     stale = (before - after) | ({change.object.metadata.name for change in changes} - unchanged)
@@ -234,7 +247,9 @@ def _write_devices(changes: Sequence[Change], *, before: set[str], after: set[st
     wanted = after - (before - stale)
     again = _read_slices(wanted - live.keys())
     fresh = [live[name] for name in sorted(wanted & live.keys())]
-    sql.insert(Device, PublishedDeviceRow._fields, [row for obj in (*fresh, *again) for row in device_rows(obj)])
+    written = [row for obj in (*fresh, *again) for row in device_rows(obj)]
+    sql.insert(Device, PublishedDeviceRow._fields, written)
+    return written
 
 
 def _same_devices(change: Change) -> bool:

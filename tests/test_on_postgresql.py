@@ -9,6 +9,7 @@ from tests.services import RERUN_TIMEOUT, Server, assert_pass_on_postgresql
 STORE = [
     "tests/manciple/store",
     "tests/manciple/audit",
+    "tests/inventory/test_impairments.py",
     "tests/inventory/test_projectors.py",
     "tests/claims/test_projectors.py",
 ]

@@ -24,6 +24,7 @@ from inventory.kinds.devices import (
     DeviceTaint,
     ResourceSlice,
     ResourceSliceSpec,
+    is_unhealthy,
 )
 from manciple.wire.quantity import Quantity
 
@@ -35,8 +36,6 @@ Draw = Mapping[str, Mapping[str, int]]
 
 _NO_DRAW: Draw = {}
 
-#: How the keys of taints end by which a driver says that a device is broken: ours, and those of NVIDIA's.
-UNHEALTHY = {"unhealthy", "xid", "ecc", "gpu-lost"}
 #: Attributes that drivers use for the model, best first.
 MODEL_ATTRIBUTES = ("productName", "model")
 #: What tells a network interface: an attribute of one of these names (whatever its domain), or the capacity
@@ -265,11 +264,6 @@ def fence_of(taints: Iterable[DeviceTaint]) -> DeviceState | None:
     if any(is_unhealthy(taint.key) for taint in fencing):
         return DeviceState.UNHEALTHY
     return DeviceState.TAINTED if fencing else None
-
-
-def is_unhealthy(key: str) -> bool:
-    """Whether a taint with this key tells of a broken device."""
-    return key.rpartition("/")[2] in UNHEALTHY
 
 
 def is_blocked(candidate: CandidateDevice, left: Draw) -> bool:

@@ -84,6 +84,8 @@ class DeviceClass(ApiObject):
 
 #: Effects of taints, on devices as on nodes, that keep away who does not tolerate them; others only inform.
 HARD_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+#: How the keys of taints end by which a driver says that a device is broken: ours, and those of NVIDIA's.
+UNHEALTHY = frozenset({"unhealthy", "xid", "ecc", "gpu-lost"})
 
 
 class DeviceTaint(Value):
@@ -112,6 +114,11 @@ class DeviceToleration(Value):
     value: Annotated[str, pb(3)] = ""
     effect: Annotated[str, pb(4)] = ""
     toleration_seconds: Annotated[Int64 | None, pb(5)] = None
+
+
+def is_unhealthy(key: str) -> bool:
+    """Whether a taint with this key tells of a broken device."""
+    return key.rpartition("/")[2] in UNHEALTHY
 
 
 class DeviceTaintSelector(Value):

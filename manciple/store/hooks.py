@@ -31,6 +31,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from manciple.store import persistence, records, sql
@@ -358,10 +359,10 @@ def reindex() -> dict[str, int]:
 
 
 def _reindex_kind(kind: Kind) -> int:
-    total = 0
+    total, now = 0, datetime.now(UTC)
     for batch in sql.chunks(_live(kind), BATCH):
         persistence.link([(kind, obj) for obj in batch])
-        project(kind.resource, [Change(type="ADDED", object=obj, previous=None) for obj in batch])
+        project(kind.resource, [Change(type="ADDED", object=obj, previous=None, at=now) for obj in batch])
         total += len(batch)
     return total
 

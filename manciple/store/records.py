@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -207,6 +208,7 @@ class Change:
     type: EventType
     object: ApiObject
     previous: ApiObject | None  # as committed before the transaction; None on ADDED
+    at: datetime  # when, as the log has it
 
 
 class Written(NamedTuple):

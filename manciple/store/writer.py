@@ -308,9 +308,10 @@ class Writer:
         changes = self.net_changes()
         # Many rows go faster by COPY, which a pipeline cannot carry; a few cost nothing but the way there and back.
         with sql.pipelined() if len(self._events) < sql.COPY_FROM else nullcontext():
-            persistence.append_events(self._events, self._sources.now())
+            at = self._sources.now()
+            persistence.append_events(self._events, at)
             persistence.store_objects(changes)
-            _project(changes)
+            _project(changes, at)
             persistence.move_counter(self._revision, policy=max(self._policy_changes, default=None))
         return True
 
@@ -445,11 +446,11 @@ def _matches(labels: str, fields: str, by_labels: StoreSelector | None, by_field
     return by_fields is None or by_fields.matches(records.load(fields))
 
 
-def _project(changes: Iterable[NetChange]) -> None:
+def _project(changes: Iterable[NetChange], at: datetime) -> None:
     by_resource: dict[str, list[Change]] = {}
     for change in changes:
         previous = None if change.previous is None else change.previous.object
-        told = Change(type=change.type, object=change.current.object, previous=previous)
+        told = Change(type=change.type, object=change.current.object, previous=previous, at=at)
         by_resource.setdefault(change.kind.resource, []).append(told)
     for resource, told_changes in by_resource.items():
         hooks.project(resource, told_changes)

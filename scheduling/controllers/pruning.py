@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from claims import projectors
+from inventory import impairments
 from manciple.store import history, objects, pruning
 from manciple.wire.errors import NotFound
 from manciple.wire.identity import SYSTEM
@@ -21,7 +22,8 @@ MOST = 2000
 
 def sweep(now: datetime) -> int:
     """Returns how many Events, log entries and rows of the history went."""
-    return _drop_events(now - EVENTS_KEPT_FOR) + pruning.prune(now=now) + projectors.prune_history(now)
+    history = projectors.prune_history(now) + impairments.prune(now)
+    return _drop_events(now - EVENTS_KEPT_FOR) + pruning.prune(now=now) + history
 
 
 def _drop_events(before: datetime) -> int:

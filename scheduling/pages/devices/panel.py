@@ -19,10 +19,10 @@ from claims.devices.cache import read_devices
 from claims.devices.cards import Unit
 from claims.devices.holdings import Holder, Other, level_of
 from claims.devices.pools import DeviceSnapshot
-from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, Keyed, attribute_text, is_unhealthy, nanos
+from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, Keyed, attribute_text, nanos
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
-from inventory.kinds.devices import DeviceTaint
+from inventory.kinds.devices import DeviceTaint, is_unhealthy
 from inventory.live import pool_topic
 from manciple.pages.durations import clock
 from manciple.pages.links import device_url
