@@ -145,7 +145,8 @@ def test_following_sends_each_piece_as_it_comes_and_ends_with_the_client(
         api_server.client() as follower,
         follower.stream("GET", f"{PODS}/p/log", params={"follow": "true"}) as response,
     ):
-        assert next(response.iter_lines()) == "one"
+        lines = response.iter_lines()  # kept: an iterator that nobody has ends its connection
+        assert next(lines) == "one"
         assert http.get(f"{PODS}/p").status_code == 200
     assert bound.ended.get(timeout=TIMEOUT) == "ended"
 

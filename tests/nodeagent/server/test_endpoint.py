@@ -86,7 +86,8 @@ def test_the_certificate_is_the_one_that_was_made(served: Endpoint, certificate:
 
 def test_a_stream_ends_when_its_client_goes_away(served: Endpoint, door: Door) -> None:
     with client(served.port) as http, http.stream("GET", "/stream") as response:
-        assert next(response.iter_lines()) == "first"
+        lines = response.iter_lines()  # kept: an iterator that nobody has ends its connection
+        assert next(lines) == "first"
         assert door.ended.empty()
     assert door.ended.get(timeout=TIMEOUT) == "ended"
 
@@ -137,7 +138,8 @@ def test_no_more_connections_are_served_than_there_are_places(
     served.start()
     try:
         with client(served.port) as first, first.stream("GET", "/stream") as response:
-            assert next(response.iter_lines()) == "first"
+            lines = response.iter_lines()  # kept: an iterator that nobody has ends its connection
+            assert next(lines) == "first"
             with client(served.port) as second, pytest.raises(httpx.TransportError):
                 second.get("/")
         assert door.ended.get(timeout=TIMEOUT) == "ended"
