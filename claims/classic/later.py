@@ -72,6 +72,11 @@ class AllocationResult(Value):
     allocation_timestamp: Annotated[TimeText | None, pb(5, encoding="time")] = None
 
 
+def controller_of(part: ResourceClaimSpec | AllocationResult) -> str:
+    """The driver whose controller allocates, or did, in whichever spelling; "" where the scheduler does."""
+    return part.controller_name or part.controller
+
+
 class ResourceClaimStatus(Value):
     """What was given, who may use it, and what the drivers report about it.
 

@@ -173,13 +173,13 @@ class LaterForm(ClaimForm):
     )
 
     def is_made_in(self, claim: v1alpha3.ResourceClaim) -> bool:
-        return bool(claim.spec.controller_name)
+        return bool(v1alpha3.controller_of(claim.spec))
 
     def is_delayed(self, _claim: v1alpha3.ResourceClaim) -> bool:
         return True
 
     def is_for(self, claim: v1alpha3.ResourceClaim, driver: str, _classes: Mapping[str, DeviceClass]) -> bool:
-        return claim.spec.controller_name == driver
+        return v1alpha3.controller_of(claim.spec) == driver
 
     def pending(
         self,
@@ -194,7 +194,13 @@ class LaterForm(ClaimForm):
     def allocated(
         self, claim: v1alpha3.ResourceClaim, driver: str, given: Allocation, users: Users
     ) -> v1alpha3.ResourceClaim:
-        allocation = v1alpha3.AllocationResult(devices=given.devices, node_selector=given.nodes, controller_name=driver)
+        allocation = v1alpha3.AllocationResult(
+            devices=given.devices,
+            node_selector=given.nodes,
+            # as the server spells it: what it does not know it would drop
+            controller_name=driver if claim.spec.controller_name else "",
+            controller=driver if claim.spec.controller else "",
+        )
         reserved = (*claim.status.reserved_for, *users)
         return replace(claim, status=replace(claim.status, allocation=allocation, reserved_for=reserved))
 

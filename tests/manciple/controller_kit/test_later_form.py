@@ -4,24 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.manciple.controller_kit.conftest import NAME, V1ALPHA3, Scene
 
 
-def test_claim_of_the_later_form_names_its_controller_and_gets_devices(scene: Scene) -> None:
+@pytest.mark.parametrize(
+    "spelled",
+    [("controllerName",), ("controller",), ("controllerName", "controller")],
+    ids=["as KEP-3063", "as Kubernetes 1.31", "as this API server: both"],
+)
+def test_claim_of_the_later_form_names_its_controller_and_gets_devices(scene: Scene, spelled: tuple[str, ...]) -> None:
     scene.api.put(
         "deviceclasses", {"apiVersion": V1ALPHA3, "kind": "DeviceClass", "metadata": {"name": "lamp"}, "spec": {}}
     )
-    spec: dict[str, Any] = {"controllerName": NAME, "devices": {"requests": [{"name": "r", "deviceClassName": "lamp"}]}}
-    scene.claim("c", apiVersion=V1ALPHA3, spec=spec)
-    scene.claim("other", apiVersion=V1ALPHA3, spec={**spec, "controllerName": "other.example.com"})
+    devices = {"requests": [{"name": "r", "deviceClassName": "lamp"}]}
+    named = dict.fromkeys(spelled, NAME)
+    scene.claim("c", apiVersion=V1ALPHA3, spec={"devices": devices, **named})
+    others = dict.fromkeys(spelled, "other.example.com")
+    scene.claim("other", apiVersion=V1ALPHA3, spec={"devices": devices, **others})
     scene.pod("p", "c", "other")
     scene.start()
     scene.context("p", "n1", selected="n1")
     scene.allocates("c")
     scene.tells("p", {"c": []})
-    status = scene.found("c")["status"]
-    assert status["allocation"]["controllerName"] == NAME
-    assert "nodeSelector" in status["allocation"]
+    allocation = scene.found("c")["status"]["allocation"]
+    assert {name: text for name, text in allocation.items() if name.startswith("controller")} == named
+    assert "nodeSelector" in allocation
     assert not scene.is_allocated("other")
 
     scene.write_status("c", reservedFor=[], deallocationRequested=True)
