@@ -38,15 +38,18 @@ from nodeagent.failures import ApiFailure
 Object = TypeVar("Object", bound=ApiObject)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ApiResource(Generic[Object]):
     """One resource of the API."""
 
     type: type[Object]
-    kind: str
     api_version: str
     plural: str
-    namespaced: bool
+    namespaced: bool = True
+
+    @property
+    def kind(self) -> str:
+        return self.type.__name__
 
     def path(self, *, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The URL path; without a namespace, all namespaces of a namespaced resource."""
@@ -55,29 +58,15 @@ class ApiResource(Generic[Object]):
         return root + "/".join(part for part in (self.api_version, *scope, self.plural, name, subresource) if part)
 
 
-PODS = ApiResource(type=Pod, kind="Pod", api_version="v1", plural="pods", namespaced=True)
-NODES = ApiResource(type=Node, kind="Node", api_version="v1", plural="nodes", namespaced=False)
-EVENTS = ApiResource(type=Event, kind="Event", api_version="v1", plural="events", namespaced=True)
-LEASES = ApiResource(type=Lease, kind="Lease", api_version="coordination.k8s.io/v1", plural="leases", namespaced=True)
-CLAIMS = ApiResource(
-    type=ResourceClaim, kind="ResourceClaim", api_version="resource.k8s.io/v1", plural="resourceclaims", namespaced=True
-)
-SECRETS = ApiResource(type=Secret, kind="Secret", api_version="v1", plural="secrets", namespaced=True)
-CONFIG_MAPS = ApiResource(type=ConfigMap, kind="ConfigMap", api_version="v1", plural="configmaps", namespaced=True)
-TOKEN_REVIEWS = ApiResource(
-    type=TokenReview,
-    kind="TokenReview",
-    api_version="authentication.k8s.io/v1",
-    plural="tokenreviews",
-    namespaced=False,
-)
-SLICES = ApiResource(
-    type=ResourceSlice,
-    kind="ResourceSlice",
-    api_version="resource.k8s.io/v1",
-    plural="resourceslices",
-    namespaced=False,
-)
+PODS = ApiResource(Pod, "v1", "pods")
+NODES = ApiResource(Node, "v1", "nodes", namespaced=False)
+EVENTS = ApiResource(Event, "v1", "events")
+LEASES = ApiResource(Lease, "coordination.k8s.io/v1", "leases")
+CLAIMS = ApiResource(ResourceClaim, "resource.k8s.io/v1", "resourceclaims")
+SECRETS = ApiResource(Secret, "v1", "secrets")
+CONFIG_MAPS = ApiResource(ConfigMap, "v1", "configmaps")
+TOKEN_REVIEWS = ApiResource(TokenReview, "authentication.k8s.io/v1", "tokenreviews", namespaced=False)
+SLICES = ApiResource(ResourceSlice, "resource.k8s.io/v1", "resourceslices", namespaced=False)
 
 
 #: Seconds to wait for a connection, and for an answer that is not a watch.

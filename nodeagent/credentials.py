@@ -43,11 +43,7 @@ log = logging.getLogger(__name__)
 
 CREDENTIAL, NEXT_KEY = "credential.pem", "credential.next.key"
 REQUESTS = ApiResource(
-    type=CertificateSigningRequest,
-    kind="CertificateSigningRequest",
-    api_version="certificates.k8s.io/v1",
-    plural="certificatesigningrequests",
-    namespaced=False,
+    CertificateSigningRequest, "certificates.k8s.io/v1", "certificatesigningrequests", namespaced=False
 )
 
 #: Seconds between looks at a request that is not answered; it may have to wait for a person.

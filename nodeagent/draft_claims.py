@@ -25,13 +25,7 @@ from inventory.classic.values import ResourceHandle
 from manciple.wire.base import OwnerReference
 from nodeagent.client import ApiResource
 
-DRAFT_CLAIMS = ApiResource(
-    type=values.ResourceClaim,
-    kind="ResourceClaim",
-    api_version="cdi.k8s.io/v1alpha1",
-    plural="resourceclaims",
-    namespaced=True,
-)
+DRAFT_CLAIMS = ApiResource(values.ResourceClaim, "cdi.k8s.io/v1alpha1", "resourceclaims")
 SUFFIX = ".cdi.k8s.io"
 
 

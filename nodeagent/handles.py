@@ -20,13 +20,7 @@ from nodeagent.failures import ApiFailure, PrepareFailed, PrepareRefused
 from nodeagent.podclaims import names_devices
 
 #: Claims as Kubernetes 1.30 shows them; NotFound where the feature gate of controllers is off.
-CLASSIC_CLAIMS = ApiResource(
-    type=v1alpha2.ResourceClaim,
-    kind="ResourceClaim",
-    api_version="resource.k8s.io/v1alpha2",
-    plural="resourceclaims",
-    namespaced=True,
-)
+CLASSIC_CLAIMS = ApiResource(v1alpha2.ResourceClaim, "resource.k8s.io/v1alpha2", "resourceclaims")
 #: The finalizer that a driver's controller puts on the claims that it allocates: DRIVER/deletion-protection.
 DRIVER_FINALIZER = "/deletion-protection"
 

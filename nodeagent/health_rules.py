@@ -22,13 +22,7 @@ from nodeagent.failures import ApiFailure
 
 log = logging.getLogger(__name__)
 
-TAINT_RULES = ApiResource(
-    type=DeviceTaintRule,
-    kind="DeviceTaintRule",
-    api_version="resource.k8s.io/v1beta2",
-    plural="devicetaintrules",
-    namespaced=False,
-)
+TAINT_RULES = ApiResource(DeviceTaintRule, "resource.k8s.io/v1beta2", "devicetaintrules", namespaced=False)
 #: (driver, pool, device)
 Place = tuple[str, str, str]
 

@@ -18,6 +18,7 @@ from claims.kinds.pod_groups import is_made_for_group_of, is_reserved_for_group_
 from claims.kinds.pods import ContainerExtendedResourceRequest, Pod, ResourceHealth, ResourceStatus
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.classic.values import ResourceHandle
+from manciple.wire.base import ApiObject
 from manciple.wire.selectors import node_selector_matches
 from nodeagent.checkpoint import ClaimRecord, DriverRecord, PreparedDevice
 from nodeagent.draft_claims import names_used
@@ -120,9 +121,13 @@ def _requests_of(claim: ResourceClaim) -> Iterator[str]:
         yield from (f"{request.name}/{alternative.name}" for alternative in request.first_available)
 
 
+def is_made_for(obj: ApiObject, pod: Pod) -> bool:
+    """Whether the pod is the object's controller."""
+    return any(owner.controller and owner.uid == pod.metadata.uid for owner in obj.metadata.owner_references)
+
+
 def _owned_by(claim: ResourceClaim, pod: Pod) -> bool:
-    by_pod = any(o.controller and o.uid == pod.metadata.uid for o in claim.metadata.owner_references)
-    return by_pod or is_made_for_group_of(claim, pod)
+    return is_made_for(claim, pod) or is_made_for_group_of(claim, pod)
 
 
 def _reserved_for(claim: ResourceClaim, pod: Pod) -> bool:

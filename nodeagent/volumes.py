@@ -168,16 +168,8 @@ class PodTokens:
         return _Token(given.status.token, now + min(life * (1 - LEFT), LONGEST_USE), ends_at)
 
 
-SERVICE_ACCOUNTS = ApiResource(
-    type=ServiceAccount, kind="ServiceAccount", api_version="v1", plural="serviceaccounts", namespaced=True
-)
-TOKEN_REQUESTS = ApiResource(
-    type=TokenRequest,
-    kind="TokenRequest",
-    api_version="authentication.k8s.io/v1",
-    plural="tokenrequests",
-    namespaced=True,
-)
+SERVICE_ACCOUNTS = ApiResource(ServiceAccount, "v1", "serviceaccounts")
+TOKEN_REQUESTS = ApiResource(TokenRequest, "authentication.k8s.io/v1", "tokenrequests")
 
 
 # Volumes --------------------------------------------------------------------------------------------------------------

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as with_fields
 
 from msgspec.structs import replace
 
 from manciple.controller_kit.driver import Allocation, ControlledClaim, NotAllocated, PendingClaim
-from manciple.controller_kit.forms import ClassNotFound, ParametersWrong, Users
-from manciple.controller_kit.workplace import DriverFailed, Next, Workplace, form_of
+from manciple.controller_kit.forms import ClassNotFound, ParametersWrong, Users, form_of
+from manciple.controller_kit.workplace import DriverFailed, Next, Workplace
 from nodeagent.failures import ApiFailure
 
 
@@ -93,7 +94,7 @@ class ClaimWork:
             return pending
         marked = replace(pending.claim, metadata=replace(meta, finalizers=(*meta.finalizers, self._place.finalizer)))
         try:
-            return _with_claim(pending, self._place.update(marked))
+            return with_fields(pending, claim=self._place.update(marked))
         except ApiFailure as failure:
             if failure.conflict or failure.not_found:
                 return None
@@ -127,13 +128,3 @@ class ClaimWork:
                 raise
         self._place.given_up()
         return Next.ON_CHANGE
-
-
-def _with_claim(pending: PendingClaim, claim: ControlledClaim) -> PendingClaim:
-    return PendingClaim(
-        claim=claim,
-        entry=pending.entry,
-        classes=pending.classes,
-        class_parameters=pending.class_parameters,
-        claim_parameters=pending.claim_parameters,
-    )

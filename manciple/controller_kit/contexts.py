@@ -9,11 +9,11 @@ dynamic-resource-allocation/controller of Kubernetes 1.30, syncPodSchedulingCont
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final
 
 from msgspec.structs import replace
 
 from claims.classic import kinds as v1alpha2
+from claims.classic.rules import NODES_MAX
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaimConsumerReference
 from manciple.controller_kit.claims import AllocationOutcome, ClaimWork
@@ -22,10 +22,7 @@ from manciple.controller_kit.forms import ClaimForm, ClassNotFound, ParametersWr
 from manciple.controller_kit.workplace import DriverFailed, Next, Workplace
 from nodeagent.client import PODS
 from nodeagent.failures import ApiFailure, PrepareRefused
-from nodeagent.podclaims import ClaimUse, claims_used
-
-#: PodSchedulingNodeListMaxSize: entries of each list of nodes.
-MOST_NODES: Final = 128
+from nodeagent.podclaims import ClaimUse, claims_used, is_made_for
 
 Context = v1alpha2.PodSchedulingContext
 #: Of each claim, by uid.
@@ -44,7 +41,7 @@ class ContextWork:
         if context.metadata.deletion_timestamp or not _asks(context):
             return Next.ON_CHANGE
         pod = self._place.pod(*context.key)
-        if pod is None or pod.metadata.deletion_timestamp or not _is_controlled_by(context, pod):
+        if pod is None or pod.metadata.deletion_timestamp or not is_made_for(context, pod):
             return Next.ON_CHANGE  # an orphan, which goes soon
         try:
             pending = [one for use in claims_used(pod) for one in self._pending(pod, use)]
@@ -117,7 +114,7 @@ class ContextWork:
         """
         told = {one.name: one for one in context.status.resource_claims}
         for one in pending:
-            nodes = tuple(unsuitable.get(one.uid, ()))[:MOST_NODES]
+            nodes = tuple(unsuitable.get(one.uid, ()))[:NODES_MAX]
             if one.entry not in told or told[one.entry].unsuitable_nodes != nodes:
                 told[one.entry] = v1alpha2.ResourceClaimSchedulingStatus(name=one.entry, unsuitable_nodes=nodes)
         status = replace(context.status, resource_claims=tuple(told.values()))
@@ -146,12 +143,8 @@ def _asks(context: Context) -> bool:
     return bool(context.spec.selected_node or context.spec.potential_nodes)
 
 
-def _is_controlled_by(made: Context | ControlledClaim, pod: Pod) -> bool:
-    return any(owner.controller and owner.uid == pod.metadata.uid for owner in made.metadata.owner_references)
-
-
 def _waits(form: ClaimForm, claim: ControlledClaim, use: ClaimUse, pod: Pod) -> bool:
     """Whether the claim is to be allocated for this pod."""
-    if claim.metadata.deletion_timestamp or (use.generated and not _is_controlled_by(claim, pod)):
+    if claim.metadata.deletion_timestamp or (use.generated and not is_made_for(claim, pod)):
         return False
     return form.is_made_in(claim) and form.is_delayed(claim) and claim.status.allocation is None

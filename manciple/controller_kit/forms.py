@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
 from msgspec.structs import replace
@@ -18,7 +19,11 @@ from claims.classic import later as v1alpha3
 from claims.classic.ownership import IMMEDIATE
 from claims.kinds.resource_claims import ResourceClaimConsumerReference
 from inventory.classic.later import DeviceClass
-from inventory.classic.values import ResourceClass
+from inventory.classic.values import (
+    ResourceClaimParametersReference,
+    ResourceClass,
+    ResourceClassParametersReference,
+)
 from manciple.controller_kit.driver import (
     Allocation,
     ControlledClaim,
@@ -28,7 +33,9 @@ from manciple.controller_kit.driver import (
 from nodeagent.client import ApiResource
 from nodeagent.handles import CLASSIC_CLAIMS
 
+Reference = ResourceClaimParametersReference | ResourceClassParametersReference
 Users = tuple[ResourceClaimConsumerReference, ...]
+_V1ALPHA2, _V1ALPHA3 = "resource.k8s.io/v1alpha2", "resource.k8s.io/v1alpha3"
 
 
 class ClassNotFound(Exception):
@@ -81,20 +88,8 @@ class ClassicForm(ClaimForm):
 
     version = "v1alpha2"
     claims = CLASSIC_CLAIMS
-    classes = ApiResource(
-        type=ResourceClass,
-        kind="ResourceClass",
-        api_version="resource.k8s.io/v1alpha2",
-        plural="resourceclasses",
-        namespaced=False,
-    )
-    contexts = ApiResource(
-        type=v1alpha2.PodSchedulingContext,
-        kind="PodSchedulingContext",
-        api_version="resource.k8s.io/v1alpha2",
-        plural="podschedulingcontexts",
-        namespaced=True,
-    )
+    classes = ApiResource(ResourceClass, _V1ALPHA2, "resourceclasses", namespaced=False)
+    contexts = ApiResource(v1alpha2.PodSchedulingContext, _V1ALPHA2, "podschedulingcontexts")
 
     def is_made_in(self, claim: v1alpha2.ResourceClaim) -> bool:
         return bool(claim.spec.resource_class_name)
@@ -114,14 +109,10 @@ class ClassicForm(ClaimForm):
         classes: Mapping[str, ResourceClass],
     ) -> PendingClaim:
         class_ = _found(classes, claim.spec.resource_class_name)
-        of_class = _class_parameters(driver, class_)
-        try:
+        with _reading("class", class_.parameters_ref, of_class=class_):
+            of_class = driver.get_class_parameters(class_)
+        with _reading("claim", claim.spec.parameters_ref):
             of_claim = driver.get_claim_parameters(claim, class_, of_class)
-        except Exception as error:  # whatever the driver raises says what is wrong with them
-            ref = claim.spec.parameters_ref
-            raise ParametersWrong(
-                f"claim parameters {ref.kind + ' ' + ref.name if ref else 'none'}: {error}"
-            ) from error
         return PendingClaim(
             claim=claim,
             entry=entry,
@@ -150,27 +141,9 @@ class LaterForm(ClaimForm):
     """v1alpha3."""
 
     version = "v1alpha3"
-    claims = ApiResource(
-        type=v1alpha3.ResourceClaim,
-        kind="ResourceClaim",
-        api_version="resource.k8s.io/v1alpha3",
-        plural="resourceclaims",
-        namespaced=True,
-    )
-    classes = ApiResource(
-        type=DeviceClass,
-        kind="DeviceClass",
-        api_version="resource.k8s.io/v1alpha3",
-        plural="deviceclasses",
-        namespaced=False,
-    )
-    contexts = ApiResource(
-        type=v1alpha2.PodSchedulingContext,
-        kind="PodSchedulingContext",
-        api_version="resource.k8s.io/v1alpha3",
-        plural="podschedulingcontexts",
-        namespaced=True,
-    )
+    claims = ApiResource(v1alpha3.ResourceClaim, _V1ALPHA3, "resourceclaims")
+    classes = ApiResource(DeviceClass, _V1ALPHA3, "deviceclasses", namespaced=False)
+    contexts = ApiResource(v1alpha2.PodSchedulingContext, _V1ALPHA3, "podschedulingcontexts")
 
     def is_made_in(self, claim: v1alpha3.ResourceClaim) -> bool:
         return bool(v1alpha3.controller_of(claim.spec))
@@ -209,17 +182,21 @@ class LaterForm(ClaimForm):
 
 
 #: By version.
-_ALL: Final[tuple[ClaimForm, ...]] = (ClassicForm(), LaterForm())
-FORMS: Final[Mapping[str, ClaimForm]] = {form.version: form for form in _ALL}
+FORMS: Final[Mapping[str, ClaimForm]] = {form.version: form for form in (ClassicForm(), LaterForm())}
 
 
-def _class_parameters(driver: ControllerDriver, class_: ResourceClass) -> Any:
+def form_of(claim: ControlledClaim) -> ClaimForm:
+    return FORMS["v1alpha2" if isinstance(claim, v1alpha2.ResourceClaim) else "v1alpha3"]
+
+
+@contextmanager
+def _reading(whose: str, ref: Reference | None, *, of_class: ResourceClass | None = None) -> Iterator[None]:
+    """Raises: ParametersWrong for whatever the driver raises."""
     try:
-        return driver.get_class_parameters(class_)
-    except Exception as error:  # whatever the driver raises says what is wrong with them
-        ref = class_.parameters_ref
+        yield
+    except Exception as error:  # whatever it is says what is wrong with them
         named = f"{ref.kind} {ref.name}" if ref else "none"
-        raise ParametersWrong(f"class parameters {named}: {error}", of_class=class_) from error
+        raise ParametersWrong(f"{whose} parameters {named}: {error}", of_class=of_class) from error
 
 
 def _class_names(claim: v1alpha3.ResourceClaim) -> Iterator[str]:

@@ -13,7 +13,7 @@ from claims.classic import kinds as v1alpha2
 from claims.kinds.pods import Pod
 from manciple.controller_kit.cache import KnownObjects
 from manciple.controller_kit.driver import ControlledClaim, ControllerDriver
-from manciple.controller_kit.forms import FORMS, ClaimForm, ParametersWrong
+from manciple.controller_kit.forms import FORMS, ClaimForm, ParametersWrong, form_of
 from manciple.controller_kit.metrics import ControllerMetrics
 from manciple.wire.base import ObjectReference
 from nodeagent.client import PODS, ApiResource, Client
@@ -116,7 +116,3 @@ class Workplace:
 
     def warn_claim(self, claim: ControlledClaim, message: str) -> None:
         self.warn(claim, form_of(claim).claims, message)
-
-
-def form_of(claim: ControlledClaim) -> ClaimForm:
-    return FORMS["v1alpha2" if isinstance(claim, v1alpha2.ResourceClaim) else "v1alpha3"]

@@ -18,13 +18,7 @@ from nodeagent.client import ApiResource, Client
 from nodeagent.failures import ApiFailure
 from nodeagent.plugins.streams import Models
 
-CLASSIC_SLICES: Final = ApiResource(
-    type=ResourceSlice,
-    kind="ResourceSlice",
-    api_version="resource.k8s.io/v1alpha2",
-    plural="resourceslices",
-    namespaced=False,
-)
+CLASSIC_SLICES: Final = ApiResource(ResourceSlice, "resource.k8s.io/v1alpha2", "resourceslices", namespaced=False)
 
 
 def publish_named(client: Client, models: Models, *, driver: str, owner: OwnerReference) -> None:

@@ -7,7 +7,7 @@ import threading
 import httpx
 import pytest
 
-from manciple.controller_kit.contexts import MOST_NODES
+from claims.classic.rules import NODES_MAX
 from tests.manciple.controller_kit.conftest import FINALIZER, NAME, SECONDS, Scene
 from tests.nodeagent.fake_api import Refused
 
@@ -90,7 +90,7 @@ def test_prior_unsuitable_nodes_are_checked_again_though_the_scheduler_lists_the
 
 
 def test_the_list_of_nodes_is_cut_and_keeps_the_selected_one(scene: Scene) -> None:
-    nodes = [f"n{number}" for number in range(MOST_NODES)]
+    nodes = [f"n{number}" for number in range(NODES_MAX)]
     scene.claim("c")
     scene.pod("p", "c")
     scene.driver.unsuitable = {*nodes, "selected"}
