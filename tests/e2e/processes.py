@@ -94,8 +94,9 @@ class Process:
         return wait_for(f"the line /{pattern}/ of {' '.join(map(str, self.command[-4:]))}", find)
 
     def kill(self) -> None:
-        """kill -9, to the whole group."""
-        os.killpg(self._child.pid, signal.SIGKILL)
+        """kill -9, to the whole group; one that has ended by itself meanwhile is fine."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
 
     def _where_it_stands(self) -> None:
@@ -104,8 +105,7 @@ class Process:
         with suppress(subprocess.TimeoutExpired):
             self._child.wait(10)
             self._reader.join(1.0)
-        with suppress(ProcessLookupError):
-            self.kill()
+        self.kill()
 
     def wait(self, timeout: float = PATIENCE) -> int:
         """The exit status, once it has ended by itself."""

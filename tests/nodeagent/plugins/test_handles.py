@@ -255,13 +255,13 @@ def test_what_was_left_of_an_earlier_allocation_is_given_back_with_its_own_handl
     """The pod's claim was deallocated and allocated anew while its preparing failed."""
     node.start()
     plugin = stock(node)
-    well, plugin.prepare = plugin.prepare, lambda _claim: PreparedClaim(error="not now")
+    well = plugin.prepare
+    plugin.prepare = lambda one: well(one) if one.resource_handle == "new" else PreparedClaim(error="not now")
     plugin.unprepare = lambda _claim: UnpreparedClaim(error="not now")
     come(node, handle("old"))
     node.says("not now")
     allocated(node, handle("new"))
     plugin.unprepare = plugin.devices.unprepare
-    plugin.prepare = well
     node.runs()
     last = asked(plugin)[-2:]
     assert last == [("v1alpha3 unprepare", "old"), ("v1alpha3 prepare", "new")]
