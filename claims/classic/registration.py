@@ -19,6 +19,7 @@ from inventory.kinds.conversion import STORAGE_VERSION, with_version
 from manciple.wire.base import ApiObject, status_metadata
 from manciple.wire.registry import Column, Conversion, Kind, Place, Subresource, VersionRules
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
+from manciple.wire.validation import judged_as_new
 
 Document = dict[str, Any]
 
@@ -145,18 +146,15 @@ def update_context_status(
 POD_SCHEDULING_CONTEXT = Kind(
     group="resource.k8s.io",
     version="v1alpha3",
-    kind="PodSchedulingContext",
     plural="podschedulingcontexts",
-    singular="podschedulingcontext",
     type=kinds.PodSchedulingContext,
     is_served=is_on,
     prepare_create=create_context,
     prepare_update=update_context,
     validate_create=rules.validate_context,
-    validate_update=rules.validate_context_update,
+    validate_update=judged_as_new(rules.validate_context),
     subresources={
         "status": Subresource(
-            name="status",
             prepare_update=update_context_status,
             validate_update=rules.validate_context_status_update,
         )

@@ -180,10 +180,6 @@ def validate_context(new: kinds.PodSchedulingContext) -> Errors:
     return found + _validate_nodes(new.spec.potential_nodes, SPEC.child("potentialNodes"))
 
 
-def validate_context_update(new: kinds.PodSchedulingContext, old: kinds.PodSchedulingContext) -> Errors:
-    return validate_object_meta_update(new.metadata, old.metadata) + validate_context(new)
-
-
 def validate_context_status_update(new: kinds.PodSchedulingContext, old: kinds.PodSchedulingContext) -> Errors:
     """The list is called `claims` in paths, as upstream has it."""
     found = validate_object_meta_update(new.metadata, old.metadata)

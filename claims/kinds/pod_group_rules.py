@@ -281,7 +281,6 @@ WORKLOAD = Kind(
     version=VERSION,
     kind="Workload",
     plural="workloads",
-    singular="workload",
     type=PodWorkload,
     prepare_create=create_workload,
     prepare_update=update_workload,
@@ -295,18 +294,14 @@ WORKLOAD = Kind(
 POD_GROUP = Kind(
     group=GROUP,
     version=VERSION,
-    kind="PodGroup",
     plural="podgroups",
-    singular="podgroup",
     type=PodGroup,
     prepare_create=create_group,
     prepare_update=update_group,
     validate_create=validate_group,
     validate_update=validate_group_update,
     subresources={
-        "status": Subresource(
-            name="status", prepare_update=update_group_status, validate_update=validate_group_status_update
-        )
+        "status": Subresource(prepare_update=update_group_status, validate_update=validate_group_status_update)
     },
     columns=_COLUMNS,
     is_served=partial(gates.enabled, KINDS_GATE),

@@ -105,9 +105,7 @@ def _problem_of_system_class(new: PriorityClass) -> str:
 PRIORITY_CLASS = Kind(
     group="scheduling.k8s.io",
     version="v1",
-    kind="PriorityClass",
     plural="priorityclasses",
-    singular="priorityclass",
     short_names=("pc",),
     namespaced=False,
     type=PriorityClass,

@@ -265,18 +265,14 @@ def _usage_cell(quota: ResourceQuota, *, limits: bool) -> str:
 RESOURCE_QUOTA = Kind(
     group="",
     version="v1",
-    kind="ResourceQuota",
     plural="resourcequotas",
-    singular="resourcequota",
     short_names=("quota",),
     type=ResourceQuota,
     prepare_create=create_quota,
     prepare_update=update_quota,
     validate_create=validate_quota,
     validate_update=validate_quota_update,
-    subresources={
-        "status": Subresource(name="status", prepare_update=update_quota_status, validate_update=validate_quota_status)
-    },
+    subresources={"status": Subresource(prepare_update=update_quota_status, validate_update=validate_quota_status)},
     policy_of=lambda quota: quota.spec,
     columns=(
         NAME_COLUMN,

@@ -289,9 +289,7 @@ GROUP, VERSION = "resource.k8s.io", "v1"
 RESOURCE_CLAIM = Kind(
     group=GROUP,
     version=VERSION,
-    kind="ResourceClaim",
     plural="resourceclaims",
-    singular="resourceclaim",
     type=ResourceClaim,
     prepare_create=create_claim,
     prepare_update=update_claim,
@@ -299,7 +297,6 @@ RESOURCE_CLAIM = Kind(
     validate_update=claim_rules.validate_claim_update,
     subresources={
         "status": Subresource(
-            name="status",
             prepare_update=update_claim_status,
             validate_update=claim_rules.validate_claim_status_update,
         )
@@ -312,9 +309,7 @@ RESOURCE_CLAIM = Kind(
 RESOURCE_CLAIM_TEMPLATE = Kind(
     group=GROUP,
     version=VERSION,
-    kind="ResourceClaimTemplate",
     plural="resourceclaimtemplates",
-    singular="resourceclaimtemplate",
     type=ResourceClaimTemplate,
     prepare_create=create_template,
     prepare_update=update_template,
@@ -350,9 +345,7 @@ def what_pods_ask(pod: Pod) -> PodSpec:
 POD = Kind(
     group="",
     version="v1",
-    kind="Pod",
     plural="pods",
-    singular="pod",
     short_names=("po",),
     categories=("all",),
     type=Pod,
@@ -362,7 +355,6 @@ POD = Kind(
     validate_update=pod_rules.validate_pod_update,
     subresources={
         "status": Subresource(
-            name="status",
             prepare_update=pod_preparation.update_pod_status,
             validate_update=pod_rules.validate_pod_status_update,
         )

@@ -18,6 +18,7 @@ from inventory.kinds.conversion import STORAGE_VERSION, with_version
 from inventory.kinds.gated_fields import GatedFields, without_disabled
 from manciple.wire.registry import Column, Conversion, Kind
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
+from manciple.wire.validation import judged_as_new
 
 GROUP, VERSION = "resource.k8s.io", "v1alpha2"
 ParametersT = TypeVar("ParametersT", ResourceClaimParameters, ResourceClassParameters)
@@ -53,14 +54,12 @@ def _update(new: ParametersT, old: ParametersT) -> ParametersT:
 RESOURCE_CLASS = Kind(
     group=GROUP,
     version=VERSION,
-    kind="ResourceClass",
     plural="resourceclasses",
-    singular="resourceclass",
     namespaced=False,
     type=ResourceClass,
     is_served=is_named_on,
     validate_create=rules.validate_class,
-    validate_update=rules.validate_class_update,
+    validate_update=judged_as_new(rules.validate_class),
     columns=(
         NAME_COLUMN,
         Column(name="DriverName", description="The driver that allocates", cell=lambda one, _now: one.driver_name),
@@ -84,15 +83,13 @@ _PARAMETERS_COLUMNS = (
 RESOURCE_CLAIM_PARAMETERS = Kind(
     group=GROUP,
     version=VERSION,
-    kind="ResourceClaimParameters",
     plural="resourceclaimparameters",
-    singular="resourceclaimparameters",
     type=ResourceClaimParameters,
     is_served=is_named_on,
     prepare_create=_create,
     prepare_update=_update,
     validate_create=rules.validate_claim_parameters,
-    validate_update=rules.validate_claim_parameters_update,
+    validate_update=judged_as_new(rules.validate_claim_parameters),
     columns=_PARAMETERS_COLUMNS,
     description="What a claim with structured parameters asks for.",
 )
@@ -100,15 +97,13 @@ RESOURCE_CLAIM_PARAMETERS = Kind(
 RESOURCE_CLASS_PARAMETERS = Kind(
     group=GROUP,
     version=VERSION,
-    kind="ResourceClassParameters",
     plural="resourceclassparameters",
-    singular="resourceclassparameters",
     type=ResourceClassParameters,
     is_served=is_named_on,
     prepare_create=_create,
     prepare_update=_update,
     validate_create=rules.validate_class_parameters,
-    validate_update=rules.validate_class_parameters_update,
+    validate_update=judged_as_new(rules.validate_class_parameters),
     columns=_PARAMETERS_COLUMNS,
     description="What a class with structured parameters adds to each of its claims.",
 )

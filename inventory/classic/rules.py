@@ -106,10 +106,6 @@ def validate_class(new: ResourceClass) -> Errors:
     return found
 
 
-def validate_class_update(new: ResourceClass, old: ResourceClass) -> Errors:
-    return validate_object_meta_update(new.metadata, old.metadata) + validate_class(new)
-
-
 # Parameters -----------------------------------------------------------------------------------------------------------
 
 
@@ -122,10 +118,6 @@ def validate_claim_parameters(new: ResourceClaimParameters) -> Errors:
     return found + _one_for_each_driver(new.driver_requests, Path("driverRequests"), _validate_requests)
 
 
-def validate_claim_parameters_update(new: ResourceClaimParameters, old: ResourceClaimParameters) -> Errors:
-    return validate_object_meta_update(new.metadata, old.metadata) + validate_claim_parameters(new)
-
-
 def validate_class_parameters(new: ResourceClassParameters) -> Errors:
     found = validate_object_meta(new.metadata, namespaced=True)
     found += validate_class_reference(new.generated_from, Path("generatedFrom"))
@@ -133,10 +125,6 @@ def validate_class_parameters(new: ResourceClassParameters) -> Errors:
     if isinstance(new.vendor_parameters, dict):
         return found  # as the first draft of KEP-4381 has them
     return found + _one_for_each_driver(new.vendor_parameters, Path("vendorParameters"), lambda _one, _path: [])
-
-
-def validate_class_parameters_update(new: ResourceClassParameters, old: ResourceClassParameters) -> Errors:
-    return validate_object_meta_update(new.metadata, old.metadata) + validate_class_parameters(new)
 
 
 DriverT = TypeVar("DriverT", DriverRequests, ResourceFilter, VendorParameters)

@@ -266,9 +266,7 @@ def _column(name: str, description: str, count: Callable[[PoolStatus], int | Non
 RESOURCE_POOL_STATUS_REQUEST = Kind(
     group="resource.k8s.io",
     version="v1alpha3",
-    kind="ResourcePoolStatusRequest",
     plural="resourcepoolstatusrequests",
-    singular="resourcepoolstatusrequest",
     namespaced=False,
     type=ResourcePoolStatusRequest,
     is_served=lambda: gates.enabled(GATE),
@@ -276,7 +274,7 @@ RESOURCE_POOL_STATUS_REQUEST = Kind(
     prepare_update=update_request,
     validate_create=validate_request,
     validate_update=validate_update,
-    subresources={"status": Subresource(name="status", prepare_update=update_status, validate_update=validate_status)},
+    subresources={"status": Subresource(prepare_update=update_status, validate_update=validate_status)},
     columns=(
         NAME_COLUMN,
         Column(name="Driver", description="Whose pools are asked for", cell=lambda one, _now: one.spec.driver),

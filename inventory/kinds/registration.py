@@ -174,9 +174,7 @@ def current_time() -> str:
 DEVICE_CLASS = Kind(
     group=GROUP,
     version=VERSION,
-    kind="DeviceClass",
     plural="deviceclasses",
-    singular="deviceclass",
     namespaced=False,
     type=DeviceClass,
     prepare_create=lambda new: without_disabled(new, None, OF_CLASSES),
@@ -197,9 +195,7 @@ def declare_slice(now: Callable[[], str]) -> Kind:
     return Kind(
         group=GROUP,
         version=VERSION,
-        kind="ResourceSlice",
         plural="resourceslices",
-        singular="resourceslice",
         namespaced=False,
         type=ResourceSlice,
         prepare_create=preparing.create,
@@ -229,9 +225,7 @@ def declare_taint_rule(now: Callable[[], str]) -> Kind:
     return Kind(
         group=GROUP,
         version="v1beta2",
-        kind="DeviceTaintRule",
         plural="devicetaintrules",
-        singular="devicetaintrule",
         namespaced=False,
         type=DeviceTaintRule,
         is_served=lambda: gates.enabled(RULES_GATE),
@@ -241,7 +235,6 @@ def declare_taint_rule(now: Callable[[], str]) -> Kind:
         validate_update=device_rules.validate_rule_update,
         subresources={
             "status": Subresource(
-                name="status",
                 prepare_update=update_rule_status,
                 validate_update=device_rules.validate_rule_status,
             )
@@ -270,9 +263,7 @@ DEVICE_TAINT_RULE = declare_taint_rule(current_time)
 NODE = Kind(
     group="",
     version="v1",
-    kind="Node",
     plural="nodes",
-    singular="node",
     short_names=("no",),
     namespaced=False,
     type=Node,
@@ -282,7 +273,6 @@ NODE = Kind(
     validate_update=node_rules.validate_node_update,
     subresources={
         "status": Subresource(
-            name="status",
             prepare_update=update_node_status,
             validate_update=node_rules.validate_node_status_update,
         )

@@ -99,9 +99,8 @@ def resources(group: str, version: str) -> tuple[DiscoveredResource, ...]:
 
 def _review(kind: Kind) -> DiscoveredResource:
     """What is answered and never stored."""
-    singular = kind.kind.lower()
     return DiscoveredResource(
-        name=kind.plural, kind=kind.kind, singular=singular, namespaced=kind.namespaced, verbs=("create",)
+        name=kind.plural, kind=kind.kind, singular=kind.singular, namespaced=kind.namespaced, verbs=("create",)
     )
 
 
@@ -110,7 +109,7 @@ def _lines(one: Served) -> Iterator[DiscoveredResource]:
     yield DiscoveredResource(
         name=kind.plural,
         kind=kind.kind,
-        singular=kind.singular or kind.kind.lower(),
+        singular=kind.singular,
         namespaced=kind.namespaced,
         verbs=kind.verbs,
         short_names=kind.short_names,
@@ -126,9 +125,9 @@ def _lines(one: Served) -> Iterator[DiscoveredResource]:
             strategic=not kind.is_open,
             verbs=SUBRESOURCE_VERBS.get(name, ("get", "patch", "update")),
         )
-    for projection in kind.projections.values():
+    for name, projection in kind.projections.items():
         yield DiscoveredResource(
-            name=f"{kind.plural}/{projection.name}",
+            name=f"{kind.plural}/{name}",
             kind=projection.kind,
             namespaced=kind.namespaced,
             verbs=("get", "patch", "update"),

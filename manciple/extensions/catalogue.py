@@ -220,5 +220,5 @@ def _with_our_own(taken: NamesTaken, group: str) -> NamesTaken:
     """And the names of the kinds that the server has by itself, stored or only answered."""
     known = (*registry, *REVIEWS.values())
     own = [kind for kind in known if kind.group == group and not kind.is_open]
-    resources = {name for kind in own for name in (kind.plural, kind.singular, *kind.short_names) if name}
+    resources = {name for kind in own for name in (kind.plural, kind.singular, *kind.short_names)}
     return NamesTaken(taken.resources | resources, taken.kinds | {kind.kind for kind in own})

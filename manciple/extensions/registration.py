@@ -18,9 +18,7 @@ def _judged_by(definition: CustomResourceDefinition) -> tuple[Any, ...]:
 DEFINITION = Kind(
     group=GROUP,
     version="v1",
-    kind="CustomResourceDefinition",
     plural="customresourcedefinitions",
-    singular="customresourcedefinition",
     short_names=("crd", "crds"),
     categories=("api-extensions",),
     namespaced=False,
@@ -31,7 +29,6 @@ DEFINITION = Kind(
     validate_update=definition_rules.validate_update,
     subresources={
         "status": Subresource(
-            name="status",
             prepare_update=definitions.prepare_status,
             validate_update=definition_rules.validate_status,
         )

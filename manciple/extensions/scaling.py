@@ -39,7 +39,7 @@ def scale_projection(scale: CustomResourceSubresourceScale) -> Projection:
         )
         return structs.replace(obj, metadata=metadata, content=content)
 
-    return Projection(name="scale", group="autoscaling", version="v1", kind="Scale", read=read, write=write)
+    return Projection(group="autoscaling", version="v1", kind="Scale", read=read, write=write)
 
 
 def _scale_of(scale: CustomResourceSubresourceScale, document: Mapping[str, Any]) -> dict[str, Any]:

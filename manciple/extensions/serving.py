@@ -238,7 +238,7 @@ class VersionSchema:
 
     @property
     def status(self) -> Subresource:
-        return Subresource(name="status", prepare_update=self.prepare_status, validate_update=self.validate_status)
+        return Subresource(prepare_update=self.prepare_status, validate_update=self.validate_status)
 
 
 def _without_status(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -286,9 +286,7 @@ def _validate_finalizers(namespace: Namespace) -> Errors:
 NAMESPACE = Kind(
     group="",
     version="v1",
-    kind="Namespace",
     plural="namespaces",
-    singular="namespace",
     short_names=("ns",),
     namespaced=False,
     verbs=tuple(verb for verb in VERBS if verb != "deletecollection"),
@@ -298,12 +296,8 @@ NAMESPACE = Kind(
     validate_create=validate_namespace,
     validate_update=validate_namespace_update,
     subresources={
-        "status": Subresource(
-            name="status", prepare_update=update_namespace_status, validate_update=validate_namespace_status
-        ),
-        "finalize": Subresource(
-            name="finalize", prepare_update=finalize_namespace, validate_update=validate_namespace_finalize
-        ),
+        "status": Subresource(prepare_update=update_namespace_status, validate_update=validate_namespace_status),
+        "finalize": Subresource(prepare_update=finalize_namespace, validate_update=validate_namespace_finalize),
     },
     selectable=lambda namespace: {"status.phase": namespace.status.phase},
     columns=(
@@ -406,9 +400,7 @@ def _count_cell(event: Event, _now: float) -> int:
 EVENT = Kind(
     group="",
     version="v1",
-    kind="Event",
     plural="events",
-    singular="event",
     short_names=("ev",),
     type=Event,
     validate_create=validate_event,
@@ -459,9 +451,7 @@ def _validate_lease_spec(lease: Lease) -> Errors:
 LEASE = Kind(
     group="coordination.k8s.io",
     version="v1",
-    kind="Lease",
     plural="leases",
-    singular="lease",
     type=Lease,
     validate_create=validate_lease,
     validate_update=validate_lease_update,

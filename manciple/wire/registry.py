@@ -56,7 +56,6 @@ class Column:
 class Subresource:
     """How a write through `.../NAME/<subresource>` is prepared and checked (for example `status`)."""
 
-    name: str
     #: (new, old) -> merged: only the fields this subresource owns are taken from `new`
     prepare_update: PrepareUpdate
     validate_update: ValidateUpdate
@@ -66,7 +65,6 @@ class Subresource:
 class Projection:
     """A subresource that is a document of another kind, made of parts of the object, and written back into them."""
 
-    name: str
     group: str
     version: str
     kind: str
@@ -128,9 +126,9 @@ class Kind:
 
     group: str  # "" for core
     version: str
-    kind: str
+    kind: str = ""  # the name of `type` where it is left out
     plural: str
-    singular: str = ""
+    singular: str = ""  # `kind` in small letters where it is left out
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     namespaced: bool = True
@@ -208,6 +206,8 @@ class Kind:
 
     def __post_init__(self) -> None:
         """Every write of an object asks for these a dozen times."""
+        object.__setattr__(self, "kind", self.kind or self.type.__name__)
+        object.__setattr__(self, "singular", self.singular or self.kind.lower())
         object.__setattr__(self, "is_open", self.type is OpenObject)
         object.__setattr__(self, "api_version", f"{self.group}/{self.version}" if self.group else self.version)
         object.__setattr__(self, "resource", f"{self.plural}.{self.group}" if self.group else self.plural)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from random import Random
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from manciple.wire.base import ObjectMeta, OwnerReference, Value
 from manciple.wire.errors import FieldError, duplicate, forbidden, immutable, invalid, required, too_long, too_many
@@ -477,6 +477,11 @@ def validate_object_meta_update(new: ObjectMeta, old: ObjectMeta, *, path: Path 
         if now and now != before:
             found.append(immutable(path.child(name), now))
     return found + _validate_free_parts(new, path)
+
+
+def judged_as_new(validate: Callable[[Any], Errors]) -> Callable[[Any, Any], Errors]:
+    """The rule of updates of a kind in which all but the metadata is judged as in a new object."""
+    return lambda new, old: validate_object_meta_update(new.metadata, old.metadata) + validate(new)
 
 
 def _validate_no_new_finalizers(new: Sequence[str], old: Sequence[str], path: Path) -> Errors:

@@ -290,9 +290,7 @@ COLUMNS = (
 CERTIFICATE_SIGNING_REQUEST = Kind(
     group=GROUP,
     version=VERSION,
-    kind="CertificateSigningRequest",
     plural="certificatesigningrequests",
-    singular="certificatesigningrequest",
     short_names=("csr",),
     namespaced=False,
     type=CertificateSigningRequest,
@@ -301,8 +299,8 @@ CERTIFICATE_SIGNING_REQUEST = Kind(
     validate_create=validate,
     validate_update=validate_update,
     subresources={
-        "approval": Subresource(name="approval", prepare_update=prepare_approval, validate_update=validate_approval),
-        "status": Subresource(name="status", prepare_update=prepare_status, validate_update=validate_status),
+        "approval": Subresource(prepare_update=prepare_approval, validate_update=validate_approval),
+        "status": Subresource(prepare_update=prepare_status, validate_update=validate_status),
     },
     selectable=lambda one: {"spec.signerName": one.spec.signer_name},
     columns=COLUMNS,

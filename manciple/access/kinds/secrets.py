@@ -166,9 +166,7 @@ def validate_secret_update(new: Secret, old: Secret) -> Errors:
 SECRET = Kind(
     group="",
     version="v1",
-    kind="Secret",
     plural="secrets",
-    singular="secret",
     type=Secret,
     prepare_create=prepare_secret,
     prepare_update=lambda new, _old: prepare_secret(new),
@@ -217,9 +215,7 @@ def validate_config_map_update(new: ConfigMap, old: ConfigMap) -> Errors:
 CONFIG_MAP = Kind(
     group="",
     version="v1",
-    kind="ConfigMap",
     plural="configmaps",
-    singular="configmap",
     short_names=("cm",),
     type=ConfigMap,
     validate_create=validate_config_map,

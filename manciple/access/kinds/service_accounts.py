@@ -64,9 +64,7 @@ def validate_service_account_update(new: ServiceAccount, old: ServiceAccount) ->
 SERVICE_ACCOUNT = Kind(
     group="",
     version="v1",
-    kind="ServiceAccount",
     plural="serviceaccounts",
-    singular="serviceaccount",
     short_names=("sa",),
     type=ServiceAccount,
     prepare_create=prepare_service_account,

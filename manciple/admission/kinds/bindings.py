@@ -164,9 +164,7 @@ def _selector_text(selector: LabelSelector) -> str:
 BINDING = Kind(
     group=GROUP,
     version=VERSION,
-    kind="ValidatingAdmissionPolicyBinding",
     plural="validatingadmissionpolicybindings",
-    singular="validatingadmissionpolicybinding",
     categories=("api-extensions",),
     namespaced=False,
     type=ValidatingAdmissionPolicyBinding,

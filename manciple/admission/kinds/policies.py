@@ -366,9 +366,7 @@ def _param_kind_cell(policy: ValidatingAdmissionPolicy, _now: float) -> str:
 POLICY = Kind(
     group=GROUP,
     version=VERSION,
-    kind="ValidatingAdmissionPolicy",
     plural="validatingadmissionpolicies",
-    singular="validatingadmissionpolicy",
     categories=("api-extensions",),
     namespaced=False,
     type=ValidatingAdmissionPolicy,
@@ -376,11 +374,7 @@ POLICY = Kind(
     prepare_update=prepare_policy_update,
     validate_create=validate_policy,
     validate_update=validate_policy_update,
-    subresources={
-        "status": Subresource(
-            name="status", prepare_update=prepare_policy_status, validate_update=validate_policy_status
-        )
-    },
+    subresources={"status": Subresource(prepare_update=prepare_policy_status, validate_update=validate_policy_status)},
     columns=(
         NAME_COLUMN,
         Column(

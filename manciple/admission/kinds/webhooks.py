@@ -257,9 +257,7 @@ def _validate_parts(url: SplitResult, path: Path) -> Errors:
 WEBHOOKS = Kind(
     group=GROUP,
     version=VERSION,
-    kind="ValidatingWebhookConfiguration",
     plural="validatingwebhookconfigurations",
-    singular="validatingwebhookconfiguration",
     categories=("api-extensions",),
     namespaced=False,
     type=ValidatingWebhookConfiguration,
