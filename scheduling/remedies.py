@@ -93,7 +93,7 @@ class Remedies:
         """What can be told without a search."""
         if not state.placed.any_below(asking.priority):
             return nobody_to_evict(refusals, devices=devices_are_preempted())
-        return self.hopeless.get(_gist(state, asking))
+        return self.hopeless.get(gist_of(state, asking))
 
     def _searched(self, state: ClusterState, asking: Asking, refusals: Refusals) -> PlannedEviction | OfPreemption:
         PREEMPTION_ATTEMPTS.inc()
@@ -104,7 +104,7 @@ class Remedies:
         if search.skip:
             self.searched[uid] = search.skip
         if isinstance(found, Unhelpful):
-            self.hopeless[_gist(state, asking)] = found
+            self.hopeless[gist_of(state, asking)] = found
         return found
 
     def _evict(self, state: ClusterState, asking: Asking, eviction: PlannedEviction) -> Remedy:
@@ -207,7 +207,7 @@ def told_of(eviction: PlannedEviction, *, sees: Callable[[str], bool]) -> Evicti
     return Evicting(node=eviction.node, victims=named, more=len(eviction.victims) - len(named))
 
 
-def _gist(state: ClusterState, asking: Asking) -> Hashable:
+def gist_of(state: ClusterState, asking: Asking) -> Hashable:
     """Equal for pods that preemption helps alike; its own for one whose neighbours or claims matter."""
     pod = asking.pod
     if asking.held or state.nodes.neighbours.may_refuse(pod):

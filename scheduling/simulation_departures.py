@@ -247,7 +247,7 @@ def _started(pod: Pod, fates: Sequence[ClaimFate]) -> tuple[list[StartedPod], bo
     with apart() as copy, imagined():
         state, overlay = copy.state, Overlay(copy)
         deadline = Deadline.after(TIMEOUT)
-        waiting = sorted(state.pending.values(), key=_queue_order)
+        waiting = sorted(state.pending.values(), key=queue_order)
         overlay.leave_out(PODS, pod)
         for fate in fates:
             if fate.claim.status.allocation is not None:
@@ -265,5 +265,6 @@ def _started(pod: Pod, fates: Sequence[ClaimFate]) -> tuple[list[StartedPod], bo
     return started, True
 
 
-def _queue_order(pod: Pod) -> tuple[int, str, int]:
+def queue_order(pod: Pod) -> tuple[int, str, int]:
+    """In which order pods are tried."""
     return -(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", int(pod.metadata.resource_version or 0)

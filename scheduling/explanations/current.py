@@ -94,6 +94,11 @@ _following = Follower(lambda: ClusterState(Features.from_gates(settings.FEATURE_
 cluster = _following.view
 
 
+def is_known() -> bool:
+    """Whether the state was listed once, so that the next question costs no more than what happened since."""
+    return _following.place[1] > 0
+
+
 @dataclass(frozen=True, slots=True)
 class Apart:
     """A copy of the state. give_way: to be called often; the questions that wait are answered first."""

@@ -22,6 +22,7 @@ from manciple.pages.people import Person, person_of
 from manciple.store.tail import latest_revision
 from scheduling.capacity import Census, ClassCount, read_census
 from scheduling.causes import decode
+from scheduling.mendings import UNKNOWN, Mended, read_mendings
 from scheduling.models import QueuedPod
 from scheduling.pages import charts
 from scheduling.pages.devices.lines import lines_of
@@ -75,7 +76,8 @@ def show_overview(request: HttpRequest) -> HttpResponse:
     whole = person.namespaces is None
     signs = read_signs(census.snapshot, person, now=now)
     health = lines(signs)
-    waiting = _waiting(person)
+    mended = read_mendings() if census.waiting else UNKNOWN
+    waiting = _waiting(person, mended)
     context = {
         "place": "overview",
         "revision": revision,
@@ -85,6 +87,7 @@ def show_overview(request: HttpRequest) -> HttpResponse:
         "classes": [capacity_row(one) for one in census.classes],
         "reasons": waiting[:CAUSES],
         "more_reasons": waiting[CAUSES:],
+        "rehearsing": bool(waiting) and not mended.complete,
         "waiting": census.waiting,
         "oldest": signs.queue.oldest,
         "events": latest(person, shown=EVENTS),
@@ -185,15 +188,16 @@ def _use(request: HttpRequest, census: Census, now: datetime) -> dict[str, Any]:
 # Why pods wait -------------------------------------------------------------------------------------------------------
 
 
-def _waiting(person: Person) -> Sequence[WaitingGroup]:
-    columns = ("namespace", "name", "created_at", "cause")
-    rows: Iterable[tuple[str, str, datetime, str]] = (
+def _waiting(person: Person, mended: Mended) -> Sequence[WaitingGroup]:
+    columns = ("uid", "namespace", "name", "created_at", "cause")
+    rows: Iterable[tuple[str, str, str, datetime, str]] = (
         person.seen(QueuedPod.objects.all()).order_by("created_at").values_list(*columns)[:SORTED]
     )
-    return by_topic(
-        WaitingPod(namespace=namespace, name=name, since=since, cause=decode(cause))
-        for namespace, name, since, cause in rows
+    pods = (
+        WaitingPod(uid=uid, namespace=namespace, name=name, since=since, cause=decode(cause))
+        for uid, namespace, name, since, cause in rows
     )
+    return by_topic(pods, mended, person.sees)
 
 
 # An empty cluster ----------------------------------------------------------------------------------------------------

@@ -23,10 +23,10 @@ from manciple.pages.lists import Filter, ListColumn, ListQuery, PageOfRows, Tabl
 from manciple.pages.people import Person, person_of
 from manciple.store.tail import latest_revision
 from scheduling.causes import decode
+from scheduling.mendings import UNKNOWN, Mended, read_mendings
 from scheduling.messages import brief
 from scheduling.models import QueuedPod
-from scheduling.next_steps import TOPICS
-from scheduling.pages.overview.waiting import asking_for, waiting_for
+from scheduling.pages.overview.waiting import REASONS, asking_for, title_of, waiting_for
 
 #: Pods on one page.
 PAGE = 100
@@ -63,22 +63,21 @@ class PodQuery(ListQuery):
     state: str = parameter("state", known=STATES)
     node: str = parameter("node")
     text: str = parameter("q")
-    reason: str = parameter("reason", known=TOPICS)  # the key of a topic of `scheduling.next_steps`
+    reason: str = parameter("reason", known=REASONS)  # what waiting pods wait for: see `overview.waiting.key_of`
     device_class: str = parameter("class")  # that a waiting pod asks for
 
-    @property
-    def waits_for(self) -> str:
+    def waits_for(self, mended: Mended, person: Person) -> str:
         """What the pods have in common that are shown, in words; empty where all are."""
-        words = [TOPICS[self.reason].title.lower()] if self.reason else []
+        words = [begun(title_of(self.reason, mended, person.sees) or "what is mended by now")] if self.reason else []
         words += [f"they ask for `{self.device_class}`"] if self.device_class else []
         return ", ".join(words)
 
-    def chosen(self, rows: QuerySet[PodRow]) -> QuerySet[PodRow]:
+    def chosen(self, rows: QuerySet[PodRow], mended: Mended) -> QuerySet[PodRow]:
         """All but the state, which the counts tell apart."""
         wanted = {"namespace": self.namespace, "node_name": self.node, "name__contains": self.text}
         found = rows.filter(**{name: value for name, value in wanted.items() if value})
         if self.reason:
-            found = found.filter(uid__in=waiting_for(self.reason))
+            found = found.filter(uid__in=waiting_for(self.reason, mended))
         return found.filter(uid__in=asking_for(self.device_class)) if self.device_class else found
 
 
@@ -118,12 +117,14 @@ def list_pods(request: HttpRequest) -> HttpResponse:
     query = PodQuery.read(request)
     person = person_of(request)
     seen = person.seen(PodRow.objects.all())
-    chosen = query.chosen(seen)
+    mended = read_mendings() if query.reason else UNKNOWN
+    chosen = query.chosen(seen, mended)
     counts = _counts(chosen)
     context = {
         "place": "pods",
         "revision": revision,
         "query": query,
+        "waits_for": query.waits_for(mended, person),
         "table": _table(query, chosen, counts, seen),
         "waiting": counts.get("Waiting", 0),
         "may_create": may_create(person),
@@ -153,6 +154,11 @@ def _table(
         ),
         tabs=state_tabs(query, {}, [one for one in STATES if counts.get(one) or one == query.state], counts),
     )
+
+
+def begun(title: str) -> str:
+    """A title within a sentence."""
+    return f"{title[:1].lower()}{title[1:]}"
 
 
 def may_create(person: Person) -> bool:

@@ -18,11 +18,13 @@ from tests.builders import (
     make_class,
     make_device,
     make_device_taint,
+    make_devices,
     make_namespace,
     make_node,
     make_pod,
     make_request,
     make_slice,
+    make_template,
 )
 from tests.scheduling.cluster import Cluster
 
@@ -232,3 +234,19 @@ def test_a_page_asks_as_many_questions_for_many_devices_as_for_few(
     html(pages)
     with django_assert_max_num_queries(24):  # type: ignore[operator]  # the fixture is a function
         html(pages)
+
+
+def test_the_overview_says_how_many_pods_a_mending_would_start(cluster: Cluster, pages: Client) -> None:
+    cluster.with_gpus("node-1", each=1)
+    cluster.create(make_node("node-2"))
+    cluster.create(make_slice(node="node-2", devices=make_devices(2), slices=2))
+    cluster.create(make_template("one"))
+    for number in range(6):
+        cluster.create(make_pod(f"web-{number}", templates={"gpu": "one"}))
+    cluster.settle()
+    shown = text(pages)
+    assert "2 of 5 Pool node-2 is 1 slice short Mended, it would start 2 of the 5 pods that wait." in shown
+    assert "3 Every matching device is held With everything mended they would still wait: " in shown
+    listed = text(pages, "/pods?reason=mend:pool/gpu.example.com/node-2")
+    assert "Only pods that wait: pool node-2 is 1 slice short." in listed
+    assert ("web-1" in listed, "web-3" in listed) == (True, False)

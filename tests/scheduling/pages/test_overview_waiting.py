@@ -8,11 +8,12 @@ import pytest
 from msgspec import structs
 
 from scheduling import causes
-from scheduling.causes import AnyCause, CannotAllocate, DevicesInUse, NodeRefusal, NoNodeFits, decode
+from scheduling.causes import AnyCause, CannotAllocate, DevicesInUse, NodeRefusal, NoNodeFits, TroubledPool, decode
+from scheduling.mendings import ForgottenClaim, IncompletePool, Mended, Mending
 from scheduling.messages import brief
 from scheduling.models import QueuedPod
 from scheduling.next_steps import TOPICS, topic_of
-from scheduling.pages.overview.waiting import WaitingPod, by_topic
+from scheduling.pages.overview.waiting import WaitingPod, by_topic, said_of
 from tests.builders import (
     DRIVER,
     make_claim,
@@ -139,6 +140,32 @@ def test_every_topic_says_what_to_do_next() -> None:
     for topic in TOPICS.values():
         assert topic.next_step.endswith("."), topic
         assert topic.title[0].isupper(), topic
+
+
+def test_pods_stand_under_what_would_start_them_and_the_others_under_what_they_lack_even_then() -> None:
+    short = IncompletePool(driver="gpu.example.com", pool="gpu-b04", node="gpu-b04", seen=1, expected=2, devices=8)
+    of_pool = structs.replace(HELD, pools=(TroubledPool("gpu.example.com", "gpu-b04", "incomplete", "1 of 2 slices"),))
+    waiting = NoNodeFits(nodes=1, refused=((CannotAllocate(), 1),), because=of_pool)
+    pods = [
+        WaitingPod(namespace="a", name=f"p{at}", since=NOW + timedelta(minutes=at), cause=waiting, uid=str(at))
+        for at in range(9)
+    ]
+    assert [(group.topic.key, group.count) for group in by_topic(pods)] == [("pool", 9)]
+    mending = Mending(trouble=short, starts=frozenset({"0", "1"}))
+    rest = {str(at): NO_DEVICES for at in range(2, 9)}
+    first, second = by_topic(pods, Mended(waiting=9, mendings=(mending,), rest=rest))
+    assert (first.topic.title, first.count, first.of) == ("Pool `gpu-b04` is 1 slice short", 2, 9)
+    assert first.sentence == "Mended, it would start 2 of the 9 pods that wait."
+    assert "8 devices can be given again" in first.topic.next_step
+    assert (second.topic.key, second.count) == ("held", 7)
+    assert second.sentence.startswith("With everything mended they would still wait: Request `gpu`")
+
+
+def test_what_is_wrong_in_another_namespace_is_not_named() -> None:
+    forgotten = ForgottenClaim(namespace="secret", claim="run", devices=2)
+    title, _, url = said_of(forgotten, lambda namespace: namespace != "secret")
+    assert (title, url) == ("A claim of another namespace holds 2 devices that nobody uses", "")
+    assert said_of(forgotten, lambda _: True)[2] == "/claims/secret/run"
 
 
 def test_the_sentence_is_the_scheduler_s_without_what_all_have() -> None:
