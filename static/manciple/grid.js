@@ -1,4 +1,5 @@
-// The device grid: one tab stop with arrow keys, tips, filters that dim and never reflow, the panel, and live lines.
+// The device grid: one tab stop with arrow keys, tips, filters that dim and never reflow, the panel that floats beside the
+// device it tells of, and live lines. Listeners stand on the grid, none on a tile.
 // Without this file the page still reads and filters: tiles, sizes and groups are links, the filters are a form.
 (() => {
   const main = document.getElementById("main");
@@ -120,57 +121,86 @@
     link.href = url.search;
   });
 
-  // ---- tip: names the device under pointer or focus, and marks the other devices of its claim ----
+  // ---- tip: names the device under a mouse or the keyboard's focus, and marks the other devices of its claim ----
   const tip = Object.assign(document.createElement("div"), { className: "tip", hidden: true });
+  const ROOM = 7; // pixels between a tile and its tip
   document.body.append(tip);
   const pointAt = (tile) => {
-    $$(".kin", grid).forEach((kin) => kin.classList.remove("kin"));
+    for (const kin of $$(".kin", grid)) kin.classList.remove("kin");
     tip.hidden = !tile;
     if (!tile) return;
-    tip.textContent = `${tile.closest(".node").dataset.name} / ${tile.getAttribute("aria-label")}`;
-    const box = tile.getBoundingClientRect();
-    tip.style.left = `${Math.max(4, Math.min(box.left, innerWidth - 290))}px`;
-    tip.style.top = `${box.bottom + 7}px`;
-    if (tile.dataset.c) $$(`[data-c="${CSS.escape(tile.dataset.c)}"]`, grid).forEach((kin) => kin !== tile && kin.classList.add("kin"));
+    tip.textContent = tile.getAttribute("aria-label");
+    const box = tile.getBoundingClientRect(), below = box.bottom + ROOM + tip.offsetHeight < innerHeight;
+    tip.style.left = `${Math.max(4, Math.min(box.left, innerWidth - tip.offsetWidth - 4))}px`;
+    tip.style.top = `${below ? box.bottom + ROOM : box.top - ROOM - tip.offsetHeight}px`;
+    if (tile.dataset.c) for (const kin of $$(`[data-c="${CSS.escape(tile.dataset.c)}"]`, grid)) if (kin !== tile) kin.classList.add("kin");
   };
-  grid.addEventListener("pointerover", (event) => pointAt(event.target.closest(".tile")));
-  grid.addEventListener("focusin", (event) => pointAt(event.target.closest(".tile")));
+  // A finger has no hover, and what it opens says more than a tip.
+  grid.addEventListener("pointerover", (event) => { if (event.pointerType !== "touch") pointAt(event.target.closest(".tile")); });
   grid.addEventListener("pointerleave", () => pointAt(null));
+  grid.addEventListener("focusin", ({ target }) => {
+    if (target.matches(STOPS)) stop(target);
+    pointAt(target.matches(".tile:focus-visible") ? target : null);
+  });
   grid.addEventListener("focusout", () => pointAt(null));
+  addEventListener("scroll", () => pointAt(null), { passive: true });
 
-  // ---- keyboard: one tab stop, arrows walk ----
+  // ---- keyboard: the grid is one tab stop, keys walk inside ----
+  // Left and right go along a node, and on to the next where it ends; its name is its first cell. Up and down go to the
+  // nearest device of the node above or below, Home and End to the node's first and last device, with Ctrl to the grid's.
+  const STOPS = ".tile, .node .name a";
   const tiles = () => grid.getElementsByClassName("tile");
+  const stop = (one) => {
+    for (const other of $$('[tabindex="0"]', grid)) if (other !== one) other.tabIndex = -1;
+    one.tabIndex = 0;
+  };
   const enter = () => {
-    if (!grid.querySelector('.tile[tabindex="0"]')) (grid.querySelector('[aria-current="true"]') || tiles()[0])?.setAttribute("tabindex", "0");
+    if (!grid.querySelector('[tabindex="0"]')) (grid.querySelector('[aria-current="true"]') ?? tiles()[0])?.setAttribute("tabindex", "0");
   };
-  const move = (from, to) => { from.tabIndex = -1; to.tabIndex = 0; to.focus(); };
-  // Up and down look for the nearest tile among the lines that are near, not among all five thousand.
-  const nearest = (tile, up) => {
-    const a = tile.getBoundingClientRect(), lines = $$(".node", grid), at = lines.indexOf(tile.closest(".node"));
-    const reach = lines.slice(Math.max(0, at - 40), at + 41);
-    const distance = (box) => Math.abs(box.top - a.top) * 4 + Math.abs(box.left - a.left);
-    let best = null, least = Infinity;
-    for (const other of reach.flatMap((line) => $$(".tile", line))) {
-      const box = other.getBoundingClientRect();
-      if ((up ? box.top < a.top - 2 : box.top > a.top + 2) && distance(box) < least) { best = other; least = distance(box); }
-    }
-    return best;
+  const beside = (from, step) => {
+    const line = from.closest(".node"), stops = $$(STOPS, line), next = stops[stops.indexOf(from) + step];
+    if (next) return next;
+    const lines = $$(".node", grid), other = lines[lines.indexOf(line) + step];
+    return other && $$(STOPS, other).at(step > 0 ? 0 : -1);
   };
-  const beside = (tile, step) => {
-    const all = [...tiles()];
-    return all[all.indexOf(tile) + step];
+  const edge = (from, last, all) => {
+    const found = all ? tiles() : from.closest(".node").getElementsByClassName("tile");
+    return found[last ? found.length - 1 : 0];
+  };
+  // The tile nearest to `from` as if that stood `by` pixels lower (higher where negative), first of lines, then in one.
+  const NEAR = 60; // lines before and after that are looked at, so that not all of five thousand devices are measured
+  const vertical = (from, by) => {
+    const own = from.getBoundingClientRect(), down = by > 0, top = own.top + by;
+    const lies = (box) => (down ? box.bottom > own.bottom + 2 : box.top < own.top - 2);
+    const apart = (box) => Math.max(0, box.top - top, top - box.bottom) * 4 + Math.max(0, box.left - own.left, own.left - box.right);
+    const nearest = (all) => {
+      let best = null, least = Infinity;
+      for (const one of all) {
+        const box = one.getBoundingClientRect();
+        if (lies(box) && apart(box) < least) { best = one; least = apart(box); }
+      }
+      return best;
+    };
+    const lines = $$(".node", grid), at = lines.indexOf(from.closest(".node"));
+    const line = nearest(Math.abs(by) > own.height * 2 ? lines : lines.slice(Math.max(0, at - NEAR), at + NEAR));
+    return line && nearest($$(".tile", line));
+  };
+  const page = () => innerHeight * .8;
+  const STEPS = {
+    ArrowRight: (from) => beside(from, 1), ArrowLeft: (from) => beside(from, -1),
+    ArrowDown: (from) => vertical(from, from.offsetHeight), ArrowUp: (from) => vertical(from, -from.offsetHeight),
+    PageDown: (from) => vertical(from, page()), PageUp: (from) => vertical(from, -page()),
+    Home: (from, all) => edge(from, false, all), End: (from, all) => edge(from, true, all),
   };
   grid.addEventListener("keydown", (event) => {
-    const tile = event.target.closest(".tile");
-    if (!tile || event.ctrlKey || event.metaKey || event.altKey) return;
-    const next = {
-      ArrowRight: () => beside(tile, 1), ArrowLeft: () => beside(tile, -1),
-      Home: () => tiles()[0], End: () => tiles()[tiles().length - 1],
-      ArrowDown: () => nearest(tile, false), ArrowUp: () => nearest(tile, true),
-    }[event.key]?.();
-    if (!next) return;
+    const from = event.target.closest(STOPS), step = STEPS[event.key];
+    const all = event.ctrlKey && (event.key === "Home" || event.key === "End");
+    if (!from || !step || event.metaKey || event.altKey || (event.ctrlKey && !all)) return;
     event.preventDefault();
-    move(tile, next);
+    const next = step(from, all);
+    if (!next) return;
+    next.focus({ preventScroll: true });
+    show(next);
   });
 
   // ---- panel ----
@@ -187,21 +217,46 @@
     url.searchParams.set("at", at);
     const answer = await fetch(url);
     const html = answer.ok ? await answer.text() : "";
-    if (!answer.ok || mine !== asked || here().searchParams.get("at") !== at) return;
+    if (mine !== asked || here().searchParams.get("at") !== at) return false;
+    if (!answer.ok) { said.textContent = `The device could not be read (status ${answer.status}). Try again.`; return false; }
     if (panel.dataset.at === at) merge(panel, parse(`<div>${html}</div>`).firstElementChild);
     else { panel.innerHTML = html; panel.scrollTop = 0; }
     panel.dataset.at = at;
     panel.hidden = !html.trim();
     main.classList.toggle("no-panel", panel.hidden);
+    return !panel.hidden;
   };
-  const open = (at) => { remember((params) => params.set("at", at)); mark(at); return fill(at); };
+  // On which side the panel floats: it stays where it is unless it would hide `tile`. A phone has it below.
+  const clear = (tile) => {
+    if (panel.hidden) return;
+    const { width } = panel.getBoundingClientRect(), box = tile.getBoundingClientRect(), all = main.clientWidth;
+    if (width >= all) return;
+    const hidden = { left: width - box.left, right: box.right - (all - width) };
+    const now = panel.dataset.side ?? "right", other = now === "left" ? "right" : "left";
+    if (hidden[now] > 0 && hidden[other] < hidden[now]) panel.dataset.side = other;
+  };
+  const show = (tile, block = "nearest") => {
+    tile.scrollIntoView({ block, inline: "nearest" });
+    clear(tile);
+    if (tile.matches(":focus-visible")) pointAt(tile);
+  };
+  const open = async (at) => {
+    remember((params) => params.set("at", at));
+    mark(at);
+    pointAt(null);
+    if (!await fill(at)) return;
+    const tile = tileOf(at);
+    if (tile) show(tile);
+    panel.focus({ preventScroll: true });
+  };
   const close = () => {
-    const at = here().searchParams.get("at");
+    const at = here().searchParams.get("at"), within = panel.contains(document.activeElement);
     remember((params) => params.delete("at"));
     mark(null);
     panel.hidden = true; main.classList.add("no-panel");
+    delete panel.dataset.side;
     const tile = at && tileOf(at);
-    if (tile) { const first = grid.querySelector('.tile[tabindex="0"]'); first ? move(first, tile) : tile.focus(); }
+    if (tile) { tile.focus({ preventScroll: true }); show(tile); } else if (within) grid.querySelector('[tabindex="0"]')?.focus();
   };
   const openFrom = (event) => {
     const link = event.target.closest(".tile, #panel a[data-at]");
@@ -214,11 +269,23 @@
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && !panel.hidden && !event.defaultPrevented && event.target !== cel) close();
   });
-  if (!panel.hidden) panel.dataset.at = here().searchParams.get("at");
+  // A link to a device shows it, wherever it stands. Groups that come into sight get their height then, and those above move
+  // the tile: it is looked for until it stays.
+  const LOOKS = 10;
+  const find = (left = LOOKS) => {
+    const at = here().searchParams.get("at"), tile = at && tileOf(at);
+    if (!tile || !left) return;
+    stop(tile);
+    const { top, bottom } = tile.getBoundingClientRect();
+    const margin = getComputedStyle(tile), above = parseFloat(margin.scrollMarginTop), below = parseFloat(margin.scrollMarginBottom);
+    if (top < above - 1 || bottom > innerHeight - below + 1) show(tile, "center"); else clear(tile);
+    requestAnimationFrame(() => find(left - 1));
+  };
+  if (!panel.hidden) { panel.dataset.at = here().searchParams.get("at"); find(); }
 
   // ---- live: fetch the lines that changed and put each in its place ----
   const collator = new Intl.Collator("en", { numeric: true });
-  const attributes = (tile) => `${tile.dataset.s} ${tile.getAttribute("aria-label")} ${tile.className} ${tile.dataset.c} ${tile.getAttribute("style")} ${"j" in tile.dataset}`;
+  const attributes = (tile) => `${tile.dataset.s} ${tile.getAttribute("aria-label")} ${tile.className} ${tile.dataset.c} ${tile.getAttribute("style")} ${"j" in tile.dataset} ${"k" in tile.dataset}`;
   // Only tiles that look different are exchanged: the others keep focus, hover and their place in the layout.
   const place = (old, fresh) => {
     const before = old.getElementsByClassName("tile"), after = fresh.getElementsByClassName("tile");
@@ -239,33 +306,37 @@
     const focused = old.contains(document.activeElement) ? document.activeElement.dataset.at : null;
     old.replaceWith(fresh);
     const tile = focused && fresh.querySelector(`[data-at="${CSS.escape(focused)}"]`);
-    if (tile) { tile.tabIndex = 0; tile.focus({ preventScroll: true }); }
+    tile?.focus({ preventScroll: true });
   };
   const insert = (list, line) => {
     const after = [...list.children].find((one) => collator.compare(one.dataset.name, line.dataset.name) > 0);
     list.insertBefore(line, after ?? null);
   };
   const swap = (got, topics) => {
-    const fresh = $$("li.node", got), kept = new Set(fresh.map((line) => line.id));
-    for (const line of $$("li.node", grid)) {
-      if (!kept.has(line.id) && line.dataset.topics.split(" ").some((topic) => topics.has(topic))) line.remove();
-    }
+    const fresh = $$(".node", got), kept = new Set(fresh.map((line) => line.id));
+    const listOf = (line) => document.getElementById(line.parentElement.dataset.group)?.querySelector(".nodes");
+    if (!fresh.every((line) => document.getElementById(line.id) ?? listOf(line))) return false; // a heading that is new: draw all
+    const touched = $$(".node", grid).filter((line) => line.dataset.topics.split(" ").some((topic) => topics.has(topic)));
+    const before = signs(touched);
+    for (const line of touched) if (!kept.has(line.id)) line.remove();
+    const placed = fresh.map((line) => line.id);
     for (const line of fresh) {
       const old = document.getElementById(line.id);
-      const list = document.getElementById(line.parentElement.dataset.group)?.querySelector("ul");
-      if (old) place(old, line);
-      else if (list) insert(list, line);
-      else return false; // a heading that this page does not have yet: draw the whole grid
+      if (old) place(old, line); else insert(listOf(line), line);
     }
-    for (const group of $$("section.group", grid)) if (!group.querySelector("li")) group.remove();
+    for (const group of $$("section.group", grid)) if (!group.querySelector(".node")) group.remove();
     mergeParts(got);
+    note(before, signs(placed.map((id) => document.getElementById(id))));
     return true;
   };
   const redraw = async () => {
     const answer = await fetch(here());
     if (!answer.ok) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const before = signs([grid]), focused = document.activeElement.closest?.("#grid .tile")?.dataset.at;
     grid.replaceChildren(...fresh.getElementById("grid").childNodes);
+    note(before, signs([grid]));
+    if (focused) tileOf(focused)?.focus({ preventScroll: true });
     for (const id of PARTS) merge(document.getElementById(id), fresh.getElementById(id));
   };
   const fetchLines = async (topics) => {
@@ -274,11 +345,35 @@
     const answer = await fetch(url);
     return answer.ok && swap(parse(await answer.text()).firstElementChild, topics);
   };
-  const announce = (gained) => {
-    const many = Math.abs(gained);
-    if (many) said.textContent = `${many} device${many === 1 ? "" : "s"} ${gained > 0 ? "became free" : "taken"}`;
+
+  // What changed is said aloud: which device, where, and what it is now. Many are told in sum, and no more often than
+  // somebody can listen to; what is as it was when last told is not worth a word.
+  const FEW = 3, TELLING = 3000; // devices that are named; milliseconds between two announcements
+  const words = JSON.parse(main.dataset.words);
+  const signOf = (tile) => [tile.dataset.s, ...$$("i[data-at]", tile).map((part) => part.dataset.at + part.dataset.s)].join();
+  const signs = (lines) => new Map(lines.flatMap((line) => $$(".tile", line)).map((tile) => [tile.dataset.at, [signOf(tile), tile]]));
+  const told = new Map(); // address -> how it was when last told, of those that changed since
+  let telling = null, lastTold = -TELLING;
+  const note = (before, after) => {
+    for (const at of new Set([...before.keys(), ...after.keys()])) {
+      const old = before.get(at)?.[0];
+      if (old !== after.get(at)?.[0] && !told.has(at)) told.set(at, old);
+    }
+    if (told.size) telling ??= setTimeout(tell, lastTold + TELLING - performance.now());
   };
-  const free = () => Number((legend.querySelector('[data-count="free"]')?.textContent ?? "0").replaceAll(",", ""));
+  const tell = () => {
+    telling = null;
+    const found = [...told].map(([at, old]) => [tileOf(at), old]).filter(([tile, old]) => tile ? signOf(tile) !== old : old);
+    told.clear();
+    if (!found.length) return;
+    const now = found.map(([tile]) => tile).filter(Boolean), gone = found.length - now.length;
+    const counts = Map.groupBy(now, (tile) => words[tile.dataset.s]);
+    const sum = now.length <= FEW ? now.map((tile) => `${tile.getAttribute("aria-label")}.`)
+      : [`${now.length} devices changed: ${[...counts].map(([word, all]) => `${all.length} ${word}`).join(", ")}.`];
+    lastTold = performance.now();
+    if (gone) sum.push(gone === 1 ? "1 device is gone." : `${gone} devices are gone.`);
+    said.textContent = sum.join(" ");
+  };
   const MANY = 100; // topics of one request: more wait for the next, so that no frame has too much to do
   let waiting = new Set(), whole = false, busy = false;
   const update = async () => {
@@ -286,13 +381,12 @@
     busy = true;
     try {
       while (waiting.size || whole) {
-        const all = whole, before = free();
+        const all = whole;
         const topics = new Set([...waiting].slice(0, MANY));
         waiting = all ? new Set() : new Set([...waiting].slice(MANY));
         whole = false;
         if (all || !(await fetchLines(topics))) await redraw();
         enter();
-        announce(free() - before);
         const at = here().searchParams.get("at");
         if (at) {
           const [driver, ...rest] = at.split("/");

@@ -48,6 +48,11 @@ class GridLine:
     def name(self) -> str:
         return self.key
 
+    @property
+    def place(self) -> str:
+        """Where its devices are, behind their names: "gpu-0 on node-1"."""
+        return f"on {self.node}" if self.node else f"in {self.key}"
+
     @cached_property
     def runs(self) -> tuple[int, ...]:
         """For each tile, how many of one claim and state stand side by side from it on; 0 inside such a run."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from html import escape
+from typing import NamedTuple
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
@@ -17,6 +18,8 @@ from scheduling.pages.devices.words import STATES
 
 #: A partition at least this large has room for its profile, in thousandths of the card.
 _NAMED = WHOLE // 5
+#: Letters at the end of a node's name that are never cut.
+ENDING = 8
 #: What is said of a node that is marked as cordoned.
 CORDONED = "Cordoned: no new pod comes here"
 
@@ -33,13 +36,13 @@ def draw_lines(
         tiles = (
             _tiles(line, current)
             if matches is None
-            else (draw_tile(tile, run, dim=not matches(tile), current=current) for tile, run in _runs(line))
+            else (draw_tile(tile, at, dim=not matches(tile), current=current) for tile, at in places(line))
         )
         marks = f"{' many' if line.many else ''}{' warn' if line.trouble else ''}{' cordoned' if line.cordoned else ''}"
         topics = escape(" ".join(line.topics))
         drawn.append(
-            f'<li class="node{marks}" id="{escape(id_)}" data-topics="{topics}" data-name="{escape(line.name)}">'
-            f"{_line_name(line)}{''.join(tiles)}</li>"
+            f'<div class="node{marks}" role="row" id="{escape(id_)}" data-topics="{topics}"'
+            f' data-name="{escape(line.name)}">{_line_name(line)}{"".join(tiles)}</div>'
         )
     return mark_safe("".join(drawn))  # noqa: S308 - every value is escaped
 
@@ -50,15 +53,30 @@ _plain: WeakKeyDictionary[GridLine, str] = WeakKeyDictionary()
 
 def _tiles(line: GridLine, current: str) -> Iterable[str]:
     if current and any(_shows(tile, current) for tile in line.tiles):
-        return (draw_tile(tile, run, current=current) for tile, run in _runs(line))
+        return (draw_tile(tile, at, current=current) for tile, at in places(line))
     known = _plain.get(line)
     if known is None:
-        known = _plain[line] = "".join(draw_tile(tile, run) for tile, run in _runs(line))
+        known = _plain[line] = "".join(draw_tile(tile, at) for tile, at in places(line))
     return (known,)
 
 
-def _runs(line: GridLine) -> Iterable[tuple[Unit, int]]:
-    return zip(line.tiles, line.runs, strict=True)
+class TilePlace(NamedTuple):
+    """A tile on its line. place: as `GridLine.place`. run: as `GridLine.runs` has it.
+
+    goes_on: the next tile is of the same run. first_gauge: it is the first of the narrow ones.
+    """
+
+    place: str = ""
+    run: int = 1
+    goes_on: bool = False
+    first_gauge: bool = False
+
+
+def places(line: GridLine) -> Iterator[tuple[Unit, TilePlace]]:
+    place, runs = line.place, (*line.runs, 1)
+    first = len(line.tiles) - line.gauges  # gauges stand at the end
+    for index, tile in enumerate(line.tiles):
+        yield tile, TilePlace(place, runs[index], not runs[index + 1], index == first)
 
 
 def _line_name(line: GridLine) -> str:
@@ -66,42 +84,57 @@ def _line_name(line: GridLine) -> str:
     said = [CORDONED] if line.cordoned else []
     said += [line.trouble] if line.trouble else []
     title = f"{name}, {line.free} of {len(line.main)} free" + "".join(f". {escape(one)}" for one in said)
-    inside = name + "".join(f'<span class="sr">, {escape(one)}</span>' for one in said)
-    if not line.node:
-        return f'<span class="name" title="{title}">{inside}</span>'
-    return f'<a class="name" href="{escape(node_url(line.node))}" title="{title}">{inside}</a>'
+    inside = _kept_end(line.name) + "".join(f'<span class="sr">, {escape(one)}</span>' for one in said)
+    if line.node:
+        whole = escape(", ".join((line.name, *said)))
+        inside = f'<a href="{escape(node_url(line.node))}" tabindex="-1" aria-label="{whole}">{inside}</a>'
+    return f'<span class="name" role="rowheader" title="{title}">{inside}</span>'
 
 
-def draw_tile(tile: Unit, run: int = 1, *, current: str = "", dim: bool = False) -> str:
-    """One tile as an anchor to its device's panel. run: as `Line.runs` has it."""
+def _kept_end(name: str) -> str:
+    """Names of nodes begin alike: where one does not fit, its beginning is cut."""
+    if len(name) <= ENDING:
+        return escape(name)
+    return f'<span class="start">{escape(name[:-ENDING])}</span><span>{escape(name[-ENDING:])}</span>'
+
+
+#: A tile by itself.
+_ALONE = TilePlace()
+
+
+def draw_tile(tile: Unit, at: TilePlace = _ALONE, *, current: str = "", dim: bool = False) -> str:
+    """One tile as a cell, with an anchor to its device's panel."""
     address = tile.address
     kinds = "tile" + (" nic" if tile.gauge else "") + (" parts" if tile.cut else "") + (" dim" if dim else "")
     attributes = [
-        f'class="{kinds}" href="?at={quote(address)}" tabindex="-1" data-at="{escape(address)}"',
-        f'data-s="{tile.state}" aria-label="{escape(label(tile))}"',
+        f'class="{kinds}{" first" if at.first_gauge else ""}" href="?at={quote(address)}" tabindex="-1"',
+        f'data-at="{escape(address)}" data-s="{tile.state}" aria-label="{escape(label(tile, at.place))}"',
     ]
     if tile.claim_uid:
         attributes.append(f'data-c="{escape(tile.claim_uid)}"')
     if tile.namespace:
         attributes.append(f'data-ns="{escape(tile.namespace)}"')
-    if not run:
+    if not at.run:
         attributes.append("data-j")
+    if at.goes_on:
+        attributes.append("data-k")
     if tile.state == "taint" and tile.holders:
         attributes.append("data-held")
     if tile.state == "part" and not tile.parts:
         attributes.append(f'style="--lvl:{tile.level}%"')
     if current and _shows(tile, current):
         attributes.append('aria-current="true"')
-    inside = "".join(map(_part, tile.parts or _uncut(tile))) if tile.cut else _name(tile, run)
-    return f"<a {' '.join(attributes)}>{inside}</a>"
+    inside = "".join(map(_part, tile.parts or _uncut(tile))) if tile.cut else _name(tile, at.run)
+    return f'<span role="gridcell"><a {" ".join(attributes)}>{inside}</a></span>'
 
 
-def label(tile: Unit) -> str:
-    """What a screen reader says and the tip shows: name, state, share, holders."""
-    words = [tile.name, STATES[tile.state].lower()]
+def label(tile: Unit, place: str = "") -> str:
+    """What a screen reader says and the tip shows: name, place (as `GridLine.place`), state, share, holders."""
+    name = f"{tile.name} {place}" if place else tile.name
+    words = [name, STATES[tile.state].lower()]
     if tile.parts:
         shown = [part for part in tile.parts if part.candidate]
-        words = [tile.name, f"cut into {len(shown)} partition{'' if len(shown) == 1 else 's'}", _tally(shown)]
+        words = [name, f"cut into {len(shown)} partition{'' if len(shown) == 1 else 's'}", _tally(shown)]
     elif tile.state == "part":
         words.append(f"{tile.level}% in use")
     if held := "; ".join(dict.fromkeys(holder_label(holder) for holder in tile.holders)):

@@ -154,6 +154,8 @@ class Shown:
                 for state, title in STATES.items()
                 if counts[state] or state in _ALWAYS or state in self.asked.states
             ],
+            "words": {state: title.lower() for state, title in STATES.items()},
+            "longest_name": max((len(line.name) for line in self.lines), default=0),
             "cordoned": sum(line.cordoned for line in lines_of(self.snapshot)),
             "facets": self.facets,
             "asked": self.asked,

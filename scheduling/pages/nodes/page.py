@@ -39,7 +39,7 @@ from scheduling.controllers.node_lifecycle import OURS, PRESSURES
 from scheduling.event_recorder import DEFAULT_NAMESPACE
 from scheduling.pages.devices.lines import GridLine, line_named
 from scheduling.pages.devices.sight import line_for
-from scheduling.pages.devices.tiles import label
+from scheduling.pages.devices.tiles import TilePlace, label, places
 from scheduling.pages.devices.words import in_words
 from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.pages.nodes.changes import DONE, EFFECT_MEANINGS, Effects, NodeChangeForm, read_change, rehearse
@@ -59,6 +59,7 @@ class DeviceTile:
     """A tile of the node's line. namespace: of the holder, where it is written on the tile."""
 
     tile: Unit
+    at: TilePlace
     url: str
     label: str
     namespace: str
@@ -313,12 +314,12 @@ def _pools(pools: Iterable[DevicePool]) -> list[NodePool]:
 
 
 def _tiles(line: GridLine) -> list[DeviceTile]:
-    return [_tile(tile, run) for tile, run in zip(line.tiles, line.runs, strict=True)]
+    return [_tile(tile, at) for tile, at in places(line)]
 
 
-def _tile(tile: Unit, run: int) -> DeviceTile:
-    namespace = tile.namespace if run and tile.claim_uid and tile.state == DeviceState.RESERVED else ""
-    return DeviceTile(tile, links.device_url(*tile.key), label(tile), namespace)
+def _tile(tile: Unit, at: TilePlace) -> DeviceTile:
+    namespace = tile.namespace if at.run and tile.claim_uid and tile.state == DeviceState.RESERVED else ""
+    return DeviceTile(tile, at, links.device_url(*tile.key), label(tile), namespace)
 
 
 def _claims(tiles: Iterable[Unit], there: PodsThere) -> list[HeldClaim]:

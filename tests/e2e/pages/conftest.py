@@ -13,7 +13,17 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.e2e.api_client import Hands
-from tests.e2e.pages.browser import GONE, REFUSED, lasting, launched, signed_in_by_link, watched_page
+from tests.e2e.pages.browser import (
+    GONE,
+    REFUSED,
+    WATCH_SHIFTS,
+    lasting,
+    launched,
+    signed_in,
+    signed_in_by_link,
+    watched_page,
+)
+from tests.e2e.pages.demo import Demo, served
 from tests.e2e.processes import PATIENCE, Up
 
 # Playwright's own five seconds are too few on a busy machine; whoever does not wait for long loses nothing by this.
@@ -57,4 +67,34 @@ def administrator(chromium: Browser, admin_state: Any) -> Iterator[BrowserContex
 def page(administrator: BrowserContext, up: Up) -> Iterator[Page]:
     """A page of the administrator, with nothing opened yet."""
     with watched_page(administrator, allowed=(REFUSED, GONE), still=False) as page:
+        yield page
+
+
+# The demo's laboratory, for what needs more than three nodes ----------------------------------------------------------
+
+
+@pytest.fixture(scope="package")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    with served(tmp_path_factory.mktemp("demo")) as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def states(chromium: Browser, demo: Demo) -> dict[str, Any]:
+    """name -> what a browser in which they are signed in keeps."""
+    return {name: signed_in(chromium, demo.web, name, password) for name, password in demo.passwords.items()}
+
+
+@pytest.fixture(scope="package")
+def manager(chromium: Browser, states: dict[str, Any]) -> Iterator[BrowserContext]:
+    """The browser of the laboratory's administrator."""
+    with lasting(chromium, states["admin"]) as context:
+        yield context
+
+
+@pytest.fixture
+def admin(manager: BrowserContext) -> Iterator[Page]:
+    """A page of the administrator, whose errors fail the test."""
+    with watched_page(manager) as page:
+        page.add_init_script(WATCH_SHIFTS)
         yield page

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from statistics import median
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, WebSocketRoute, expect
+from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 
 from manciple.processes.demolab.pages import PageAddress, every_page
-from tests.e2e.pages.browser import CHANCES, SHOWN_WITHIN, WATCH_SHIFTS, lasting, new_context, signed_in, watched_page
-from tests.e2e.pages.demo import Demo, served
+from tests.e2e.pages.browser import CHANCES, SHOWN_WITHIN, new_context
+from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import Tour, asking, documents, on_a_desk, on_a_phone
 from tests.e2e.processes import wait_for
 
@@ -27,33 +26,6 @@ VIEWER, MEMBER, HER_NAMESPACE = "visitor", "nora", "nlp-lab"
 #: What a viewer may post, because nothing is written: rehearsals, verdicts on a text, completions.
 #: What only reads, or changes nothing but one's own account.
 HARMLESS = re.compile(r"verdicts|what-if|dry-run|preview|completions|diagnostics|check|^/account|^/logout")
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    with served(tmp_path_factory.mktemp("demo")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def states(chromium: Browser, demo: Demo) -> dict[str, Any]:
-    """name -> what a browser in which they are signed in keeps."""
-    return {name: signed_in(chromium, demo.web, name, password) for name, password in demo.passwords.items()}
-
-
-@pytest.fixture(scope="module")
-def manager(chromium: Browser, states: dict[str, Any]) -> Iterator[BrowserContext]:
-    """The browser of the laboratory's administrator."""
-    with lasting(chromium, states["admin"]) as context:
-        yield context
-
-
-@pytest.fixture
-def admin(manager: BrowserContext) -> Iterator[Page]:
-    """A page of the administrator, whose errors fail the test."""
-    with watched_page(manager) as page:
-        page.add_init_script(WATCH_SHIFTS)
-        yield page
 
 
 @pytest.fixture(scope="module")

@@ -149,7 +149,7 @@ def test_the_grid_is_grouped_as_the_link_says(browser: Client, lab: None, group:
 
 def test_live_lines_are_those_of_the_topics_and_no_others(browser: Client, lab: None) -> None:
     shown = page(browser, "/devices/lines", topic=f"pool:{DRIVER}/node-2")
-    assert re.findall(r'<li class="[^"]*" id="([^"]*)"', shown) == ["line-h100-node-2"]
+    assert re.findall(r'<div class="[^"]*" role="row" id="([^"]*)"', shown) == ["line-h100-node-2"]
     assert 'data-count="free">1<' in shown
 
 
@@ -202,8 +202,8 @@ def test_who_sees_one_namespace_is_told_that_a_device_is_held_and_not_by_whom(se
 def test_held_devices_of_others_have_no_runs_and_own_ones_have_names(secret: None) -> None:
     shown = page(signed_in("limited", "lab"))
     assert "data-j" not in shown
-    assert "gpu-0, reserved, another namespace" in shown
-    assert "gpu-2, reserved, lab/own-pod" in shown
+    assert "gpu-0 on node-1, reserved, another namespace" in shown
+    assert "gpu-2 on node-1, reserved, lab/own-pod" in shown
     assert dim(page(signed_in("other", "lab"), ns="secret")) == ["node-1/gpu-0", "node-1/gpu-1", "node-1/gpu-2"]
 
 
@@ -294,7 +294,7 @@ def test_a_cordoned_node_has_a_mark_a_word_and_a_place_in_the_legend(browser: Cl
     assert "Cordoned" not in text(page(browser))
     put(structs.replace(node, spec=structs.replace(node.spec, unschedulable=True)))
     markup = page(browser)
-    assert re.search(r'<li class="node cordoned"[^>]*data-name="node-1"', markup)
+    assert re.search(r'<div class="node cordoned"[^>]*data-name="node-1"', markup)
     assert "node-1 , Cordoned: no new pod comes here" in text(markup)
     assert "Cordoned nodes 1" in text(markup)
     assert 'href="/nodes?state=cordoned"' in markup
@@ -313,5 +313,5 @@ def test_a_line_of_many_devices_goes_on_below_its_first_row(
     devices = [make_device(f"gpu-{index}", attributes={"model": "A100"}) for index in range(gpus)]
     publish(devices=devices + [make_device(f"nic-{index}", attributes={"ifName": "eth"}) for index in range(nics)])
     markup = page(browser)
-    assert ('<li class="node many"' in markup) is goes_on_below
+    assert ('<div class="node many"' in markup) is goes_on_below
     assert re.findall(r"--nics:\d+", markup) == ([room] if room else [])

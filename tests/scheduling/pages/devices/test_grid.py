@@ -180,6 +180,18 @@ def test_a_tile_says_its_name_state_share_and_holders() -> None:
     assert label(tile_of(candidate(), ())) == "gpu-0, free"
 
 
+def test_a_cell_is_named_with_its_node_and_a_row_with_the_node_alone() -> None:
+    shown = line([candidate("gpu-0"), candidate("gpu-1")], {"gpu-1": [holder()]}, name="pool-a100-7f3c-x2k1")
+    html = draw_lines([("line-x", shown)])
+    assert 'aria-label="gpu-1 on pool-a100-7f3c-x2k1, reserved, lab/p1"' in html
+    assert html.count('role="gridcell"') == 2
+    assert html.count('role="rowheader"') == 1
+    assert 'tabindex="-1" aria-label="pool-a100-7f3c-x2k1"' in html
+    assert '<span class="start">pool-a100-7</span><span>f3c-x2k1</span>' in html  # where it is cut, its end stays
+    fabric = line_of("fabric.example.com/a", "", [tile_of(candidate("port-0"), ())], [])
+    assert 'aria-label="port-0 in fabric.example.com/a, free"' in draw_lines([("line-y", fabric)])
+
+
 def test_what_does_not_match_is_dim_and_keeps_its_place() -> None:
     shown = line([candidate("gpu-0"), candidate("gpu-1")], {"gpu-1": [holder()]})
     html = draw_lines([("line-x", shown)], matches=lambda tile: tile.state == "free")
