@@ -61,12 +61,15 @@ class DraftNegotiation:
         able = [node for node in found.fitting if node.labels.get(NODE_LABEL) == NODE_LABEL_VALUE]
         if not able:
             text = f"no node that would do has the label {NODE_LABEL}={NODE_LABEL_VALUE}"
-            return Word(hold=_waits(self.pod, text))
+            return Word(hold=Hold(reasons=Reason.NODE, cause=AwaitingDrivers(text)))
         labels = {node.name: node.labels for node in able}
         claims = tuple(self.claims.values())
         step = next_step(self.pod, claims, labels, exists=nodes.__contains__, plugins=self.plugins)
         if step.waits:
-            return Word(hold=_waits(self.pod, step.waits), writes=self._writes(step.writes))
+            hold = _waits(self.pod, step.waits)
+            if step.is_stuck:
+                hold = replace(hold, reasons=hold.reasons | Reason.NODE)
+            return Word(hold=hold, writes=self._writes(step.writes))
         fitting = tuple(node for node in able if node.name in step.nodes)
         elsewhere = dict.fromkeys({node.name for node in found.fitting} - step.nodes, (NOT_HERE,))
         return replace(found, fitting=fitting, refused={**found.refused, **elsewhere})
@@ -194,7 +197,7 @@ class DraftNegotiator:
 def _waits(pod: Pod, detail: str, plugins: tuple[str, ...] = ()) -> Hold:
     namespace = pod.metadata.namespace
     awaited = frozenset(draft_claim_key(namespace, claim_of(pod, entry)) for entry in listed_resources(pod))
-    return Hold(reasons=Reason.CLAIM_BUSY | Reason.NODE, awaited=awaited, cause=AwaitingDrivers(detail, plugins))
+    return Hold(reasons=Reason.NEGOTIATION, awaited=awaited, cause=AwaitingDrivers(detail, plugins))
 
 
 def _without_class(name: str) -> Hold:

@@ -265,7 +265,7 @@ def _quota_deleted(about: About, _seen: Any) -> Iterable[Wake]:
 
 
 def _draft_claim_changed(about: About, _seen: Any) -> Iterable[Wake]:
-    yield Wake(reasons=Reason.CLAIM_BUSY, key=draft_claim_key(about.namespace, about.name))
+    yield Wake(reasons=Reason.NEGOTIATION, key=draft_claim_key(about.namespace, about.name))
 
 
 def _draft_class_added(about: About, _seen: Any) -> Iterable[Wake]:

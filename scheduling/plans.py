@@ -106,8 +106,13 @@ class PodRefusal:
     again: bool = False
     #: what is said to those who decide about claims of the pod
     writes: tuple[NegotiationWrite, ...] = ()
-    #: the pod was told before: nothing is written
-    told_before: bool = False
+
+    @property
+    def told_before(self) -> bool:
+        """Whether the pod only goes on waiting for others, as its condition says: nothing is written."""
+        known = condition_of(self.pod, POD_SCHEDULED)
+        waits = self.hold.reasons == Reason.NEGOTIATION and not (self.writes or self.deallocate)
+        return waits and known is not None and known.message == self.message
 
     @property
     def message(self) -> str:

@@ -43,7 +43,6 @@ from scheduling.causes import AwaitingDrivers, Hold, NodeRefusal, Reason
 from scheduling.hints import claim_key, class_key, context_key, resource_class_key
 from scheduling.negotiation import NegotiationWrite, Word
 from scheduling.nodes import FilterResult, NodeTable
-from scheduling.plans import POD_SCHEDULED, condition_of
 from scheduling.pod_claims import controlled_by, references, requested_classes
 from scheduling.pod_claims import controller_of as owning_pod
 from scheduling.resources import CLASSES, CONTEXTS, RESOURCE_CLASSES, kind
@@ -170,13 +169,7 @@ class ContextNegotiation:
         known = PodSchedulingContextSpec() if self.context is None else self.context.spec
         spec = self.next_spec(node, possible())
         changed = self.context is None or spec != known
-        condition = condition_of(self.pod, POD_SCHEDULED)
-        told = condition is not None and condition.message.startswith(WAITING)
-        return Word(
-            hold=self.hold(proposing=changed),
-            writes=(self._saying(spec),) if changed else (),
-            told_before=told and not changed,
-        )
+        return Word(hold=self.hold(proposing=changed), writes=(self._saying(spec),) if changed else ())
 
     def giving_back(self, claims: Iterable[ResourceClaim]) -> tuple[NegotiationWrite, ...]:
         """Before a driver is asked to deallocate one: it must not allocate for the same node at once."""

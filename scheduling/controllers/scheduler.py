@@ -317,7 +317,7 @@ def _decided(
     if talks:
         word = agreed(talks, found.node, partial(_possible, state, asking, filtered.fitting))
         if word.hold is not None:
-            return PodRefusal(pod=pod, hold=word.hold, writes=word.writes, told_before=word.told_before)
+            return PodRefusal(pod=pod, hold=word.hold, writes=word.writes)
         found = replace(found, writes=word.writes)
     return _within_quotas(state, found) if found.allocations else _reserve(state, found)
 

@@ -31,9 +31,13 @@ Nodes = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NegotiationStep:
-    """waits: why the pod waits; "" where it may be bound to one of `nodes`. writes: the claims as they shall be."""
+    """waits: why the pod waits; "" where it may be bound to one of `nodes`. writes: the claims as they shall be.
+
+    is_stuck: no plugin has anything to do; only another node would help, or a user who leaves.
+    """
 
     waits: str = ""
+    is_stuck: bool = False
     writes: tuple[ResourceClaim, ...] = ()
     nodes: frozenset[str] = frozenset()
 
@@ -101,7 +105,8 @@ def _elsewhere(given: Sequence[ResourceClaim], nodes: Nodes) -> NegotiationStep:
     names = ", ".join(sorted(claim.metadata.name for claim in blocking or given))
     if not idle:
         return NegotiationStep(
-            waits=f"what is allocated for {names} is available on none of the nodes on which the pod could run"
+            waits=f"what is allocated for {names} is available on none of the nodes on which the pod could run",
+            is_stuck=True,
         )
     writes = tuple(with_status(claim, phase=REALLOCATE) for claim in idle)
     return NegotiationStep(
@@ -142,7 +147,7 @@ def _offer(
     without = [claim for claim in wanted if not set(left) & set(_open_nodes(claim))]
     writes = tuple(_told(claim, left, plugins) for claim in without or wanted if _lacks(claim, left))
     if not left:
-        return NegotiationStep(waits="no node is left on which the pod could run", writes=())
+        return NegotiationStep(waits="no node is left on which the pod could run", is_stuck=True)
     plugin = ", ".join(sorted({plugins[claim.spec.resource_class_name] for claim in wanted}))
     return NegotiationStep(
         waits=f"waiting for resource plugin {plugin} to provide information about suitable nodes", writes=writes
@@ -175,7 +180,8 @@ def _give_up(given: Sequence[ResourceClaim]) -> NegotiationStep:
     idle = [claim for claim in given if not claim.status.used_by and claim.spec.allocation_mode == DELAYED]
     names = ", ".join(sorted(claim.metadata.name for claim in given))
     if not idle:
-        return NegotiationStep(waits=f"the other claims of the pod cannot be allocated where {names} is")
+        waits = f"the other claims of the pod cannot be allocated where {names} is"
+        return NegotiationStep(waits=waits, is_stuck=True)
     writes = tuple(with_status(claim, phase=REALLOCATE) for claim in idle)
     return NegotiationStep(
         waits=f"what is allocated for {names} is given up, to be allocated for another node", writes=writes

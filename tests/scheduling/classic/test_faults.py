@@ -209,7 +209,7 @@ def test_pods_that_have_what_the_next_one_needs_do_not_wait_for_each_other_for_e
 def test_a_driver_that_comes_late_is_waited_for(pair: World) -> None:
     pair.drivers[1].deaf = True
     pair.run()
-    assert pair.why_pending("pod") == "waiting for resource driver"
+    assert pair.why_pending("pod") == "waiting for resource driver to provide information"
     context = pair.context()
     assert context is not None
     assert (context.spec.selected_node, context.spec.potential_nodes) == ("", ("worker-1", "worker-2"))
