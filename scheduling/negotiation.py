@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, cast
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
@@ -27,6 +27,7 @@ from manciple.wire.base import ApiObject
 from scheduling.allocator import NodeView
 from scheduling.causes import Hold
 from scheduling.nodes import FilterResult, NodeTable
+from scheduling.pod_claims import may_be_negotiated
 
 #: resource -> what is done with an object of it
 Hearing = dict[str, Callable[[Any], None]]
@@ -48,11 +49,10 @@ class NegotiationWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """hold: why the pod waits; None where it may be bound. told_before: there is nothing new to say, nor to write."""
+    """hold: why the pod waits; None where it may be bound."""
 
     hold: Hold | None = None
     writes: tuple[NegotiationWrite, ...] = ()
-    told_before: bool = False
 
 
 class Negotiation(Protocol):
@@ -150,15 +150,21 @@ class NegotiatedState:
 
     def undecided(self, pod: Pod, claims: Sequence[ResourceClaim]) -> Hold | None:
         """What keeps everybody from knowing where the pod fits: a driver decides. None where that is known."""
+        if not may_be_negotiated(pod, claims):
+            return None
         found = [one.undecided(pod, claims) for one in self.negotiators]
         return next(_holds([*found, *(form.while_off(pod, claims) for form in self._off())]), None)
 
-    def restricted(self, pod: Pod, claims: Sequence[ResourceClaim], found: FilterResult) -> FilterResult:
-        """`found` without the nodes that are refused where others have decided already."""
-        talks = self.negotiations(pod, claims)
-        for one in () if isinstance(talks, Hold) else talks:
+    def restricted(self, pod: Pod, claims: Sequence[ResourceClaim], found: FilterResult) -> FilterResult | Hold:
+        """`found` without the nodes that are refused where others have decided already, or why that leaves none."""
+        talks = self.negotiations(pod, claims) if may_be_negotiated(pod, claims) else ()
+        if isinstance(talks, Hold):
+            return talks
+        for one in talks:
             left = one.restricted(found, self.nodes)
-            found = found if isinstance(left, Word) else left
+            if isinstance(left, Word):
+                return cast("Hold", left.hold)
+            found = left
         return found
 
     def assume_said(self, writes: Iterable[NegotiationWrite]) -> None:

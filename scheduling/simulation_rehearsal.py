@@ -26,7 +26,6 @@ from scheduling.causes import Hold, NodeRefusal
 from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import Apart
 from scheduling.plans import Placement, PodRefusal
-from scheduling.pod_claims import may_be_negotiated
 from scheduling.preemption import Asking
 from scheduling.resources import CLAIMS, NODES, SLICES
 from scheduling.scheduler_metrics import imagined
@@ -120,7 +119,7 @@ class Rehearsal(Overlay):
             for claim in claims:
                 self.imagine(CLAIMS, claim)
             found = self.state.pre_filter(pod)
-            if not isinstance(found, Hold) and may_be_negotiated(pod, found):
+            if not isinstance(found, Hold):
                 found = self.state.undecided(pod, found) or found
             if isinstance(found, Hold):
                 yield ReplicaAsking(pod=pod, hold=found)
@@ -129,8 +128,10 @@ class Rehearsal(Overlay):
 
     def _asked(self, pod: Pod, claims: Sequence[ResourceClaim]) -> ReplicaAsking:
         asking = Asking.of(pod, claims, self.state.extended(pod))
-        refused = dict(self.state.nodes.filter(pod, asking.held).refused)
-        return ReplicaAsking(pod=pod, hold=None, wanting=asking.wanting_on({}), held=asking.held, refused=refused)
+        found = self.state.restricted(pod, claims, self.state.nodes.filter(pod, asking.held))
+        if isinstance(found, Hold):
+            return ReplicaAsking(pod=pod, hold=found)
+        return ReplicaAsking(pod=pod, hold=None, wanting=asking.wanting_on({}), held=asking.held, refused=found.refused)
 
     def _next(self) -> tuple[Pod, tuple[ResourceClaim, ...]]:
         self._tried += 1

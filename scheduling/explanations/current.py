@@ -37,7 +37,7 @@ from scheduling.explanations.report import Report, refusals_of, report
 from scheduling.extended_resources import ServedRequest, served_requests
 from scheduling.messages import SCHEDULER_NAME, assigned
 from scheduling.models import QueuedPod
-from scheduling.pod_claims import claim_names, is_done, may_be_negotiated
+from scheduling.pod_claims import claim_names, is_done
 from scheduling.preemption import Asking
 from scheduling.remedies import preview
 from scheduling.resources import CLAIMS, EVENTS, PODS, kind
@@ -185,16 +185,16 @@ def _waiting(state: ClusterState, pod: Pod) -> Explanation:
 
 def _explained(state: ClusterState, pod: Pod) -> Explanation:
     claims = state.pre_filter(pod)
-    if not isinstance(claims, Hold) and may_be_negotiated(pod, claims):
+    if not isinstance(claims, Hold):
         claims = state.undecided(pod, claims) or claims
     held = None if pod.spec.scheduling_group is None else state.groups.hold(pod)
     if isinstance(claims, Hold) or held is not None:
         cause = held.cause if held is not None else _with_quota(pod, cast("Hold", claims).cause)
         return Explanation(about=pod, revision=state.revision, cause=cause)
     asking = Asking.of(pod, claims, state.extended(pod))
-    filtered = state.nodes.filter(pod, asking.held)
-    if may_be_negotiated(pod, claims):
-        filtered = state.restricted(pod, claims, filtered)
+    filtered = state.restricted(pod, claims, state.nodes.filter(pod, asking.held))
+    if isinstance(filtered, Hold):
+        return Explanation(about=pod, revision=state.revision, cause=filtered.cause)
     special = asking.special_on({})
     found = report(state.snapshot(), asking.wanting_on({}), nodes=state.nodes.views, refused=dict(filtered.refused))
     cause = found.cause or _of_its_gang(state, pod)

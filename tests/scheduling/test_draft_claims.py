@@ -29,7 +29,7 @@ from scheduling.explanations.current import explain_pod
 from scheduling.messages import clause
 from scheduling.pages.pods.draft_conversation import read_draft_conversation
 from scheduling.simulation import Question, simulate
-from scheduling.simulation_workload import Workload
+from scheduling.simulation_workload import Workload, of_pod
 from tests.builders import NAMESPACE, make_node, make_pod
 from tests.claims.drafts.acme import FINALIZER, AcmePlugin
 from tests.scheduling.cluster import Cluster
@@ -274,6 +274,17 @@ def test_an_immediate_claim_is_allocated_without_a_pod_and_decides_where_the_pod
     assert draft.node_of("pod") == "node-2"
 
 
+def test_a_pod_takes_no_rest_once_its_plugin_has_done_its_part_and_is_told_once_what_it_waits_for(
+    draft: Draft,
+) -> None:
+    draft.claim_wanted()
+    draft.user("pod")
+    while draft.cluster.worker.run().taken + draft.plugin_step():
+        pass
+    assert draft.node_of("pod") == "node-1"
+    assert [event.count for event in draft.cluster.events("FailedScheduling")] == [1, 1]
+
+
 def test_a_claim_that_the_pod_does_not_own_is_not_used_and_one_that_it_is_made_owner_of_is(draft: Draft) -> None:
     stranger = draft.claim_wanted("device-consumer-gpu", memory="2Gi")
     pod = draft.apply(POD, POD_OF_THE_STORY)
@@ -462,3 +473,10 @@ def test_the_explanation_of_a_pod_whose_claim_is_allocated_elsewhere_names_the_n
     report = explain_pod(NAMESPACE, "second").report
     assert report is not None
     assert report.fitting == ("node-2",)
+    node = draft.cluster.node("node-2")
+    draft.cluster.update(replace(node, spec=replace(node.spec, unschedulable=True)))
+    nowhere = "what is allocated for shared is available on none of the nodes on which the pod could run"
+    rehearsed = simulate(Question(workload=of_pod(draft.cluster.pod("second"))))
+    for cause in (rehearsed.cause, explain_pod(NAMESPACE, "second").cause):
+        assert cause is not None
+        assert clause(cause) == nowhere
