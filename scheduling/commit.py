@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -38,10 +38,11 @@ from scheduling.causes import AnyCause, Hold, Interrupted
 from scheduling.controllers.reservations import deallocated
 from scheduling.coordination import looked_after
 from scheduling.event_recorder import EventNote
+from scheduling.evictions import Evictions, withdraw_nomination
 from scheduling.extended_resources import IN_MEMORY, generate_name, owner_uid
 from scheduling.gangs import write_together
 from scheduling.negotiation import NegotiationWrite
-from scheduling.places import PlacedPod, PlannedEviction
+from scheduling.places import PlannedEviction
 from scheduling.plans import (
     SCHEDULING_GATED,
     AnyDecision,
@@ -53,7 +54,6 @@ from scheduling.plans import (
     StillBinding,
     allocated,
     charged_as,
-    disrupted,
     nominated,
     not_scheduled,
     scheduled,
@@ -64,7 +64,7 @@ from scheduling.pod_claims import can_be_reserved, is_done
 from scheduling.preemption import Asking, still_helps
 from scheduling.queue import Done, NotTried, Outcome, Parked, Retry
 from scheduling.resources import CLAIMS, EVENTS, NAMESPACES, POD_GROUPS, PODS, Key, kind
-from scheduling.scheduler_metrics import PREEMPTION_VICTIMS, PluginRun
+from scheduling.scheduler_metrics import PluginRun
 
 log = logging.getLogger(__name__)
 
@@ -298,7 +298,7 @@ class _Batch:
             raise Conflict.of(CLAIMS, name, "the claim was deleted in the meantime")
         if allocation is not None:
             claim = self._allocated(claim, allocation)
-        elif _devices_of(claim) is None or _devices_of(claim) != _devices_of(known):
+        elif not _keeps_allocation(claim, known):
             raise Conflict.of(CLAIMS, name, "the claim was deallocated in the meantime")
         reserved = placement.reserved(claim)
         if reserved is not claim and not can_be_reserved(claim):
@@ -326,7 +326,7 @@ class _Batch:
         if refusal.eviction is not None:
             self._make_room(pod, refusal.pod, refusal.eviction)
         for other in refusal.withdrawn:
-            _withdraw_nomination(self._writer, other)
+            withdraw_nomination(self._writer, other)
         told = not_scheduled(pod, reason=refusal.condition, message=refusal.message, now=timestamp(self._now))
         if any(map(owner_uid, refusal.deallocate)):
             told = special_claims.without_claim(told)
@@ -351,10 +351,10 @@ class _Batch:
             )
         if not helps or pod.metadata.deletion_timestamp is not None:
             raise Conflict.of(PODS, pod.metadata.name, "the pods in its way have changed")
-        _Evictions(self._writer, preemptor=pod, node=eviction.node, now=self._now).evict(eviction.victims)
+        Evictions(self._writer, preemptor=pod, node=eviction.node, now=self._now).evict(eviction.victims)
         for room in state.rooms.on(eviction.node):
             if room.priority < (pod.spec.priority or 0):
-                _withdraw_nomination(self._writer, room.pod)
+                withdraw_nomination(self._writer, room.pod)
 
     def _deallocate(self, known: ResourceClaim, pod: Pod) -> bool:
         """Take back an allocation that is in the pod's way, unless somebody uses it by now."""
@@ -394,10 +394,12 @@ def _note(decision: Decision) -> EventNote | None:
     )
 
 
-def _devices_of(claim: ResourceClaim) -> AllocationResult | None:
-    """What the claim holds, whenever that was given."""
-    allocation = claim.status.allocation
-    return None if allocation is None else structs.replace(allocation, allocation_timestamp=None)
+def _keeps_allocation(claim: ResourceClaim, known: ResourceClaim) -> bool:
+    """Whether `claim` has what `known` had, whenever that was given."""
+    has, had = claim.status.allocation, known.status.allocation
+    if has is None or had is None:
+        return False
+    return structs.replace(has, allocation_timestamp=had.allocation_timestamp) == had
 
 
 def _say(writer: Writer, writes: Iterable[NegotiationWrite]) -> None:
@@ -419,82 +421,3 @@ def _say(writer: Writer, writes: Iterable[NegotiationWrite]) -> None:
 
 def _version(obj: ApiObject | None) -> tuple[str, str] | None:
     return None if obj is None else (obj.metadata.uid, obj.metadata.resource_version)
-
-
-# Evictions ------------------------------------------------------------------------------------------------------------
-
-
-def _withdraw_nomination(writer: Writer, known: Pod) -> None:
-    """`known` waits for room that others get. Part of the writer's transaction."""
-    pod = writer.get(kind(PODS), *known.key)
-    if isinstance(pod, Pod) and pod.metadata.uid == known.metadata.uid and not pod.spec.node_name:
-        writer.update(kind(PODS), nominated(pod, ""), subresource="status")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Victim:
-    """A victim as it is now."""
-
-    pod: Pod
-    claims: tuple[Key, ...]
-
-
-class _Evictions:
-    """Evicts the victims of a preemption (upstream: Executor.PreemptPod).
-
-    One that runs is deleted, with its own grace period, and told why; one that only waits for its devices to be
-    attached gives them back and waits for others.
-    """
-
-    def __init__(self, writer: Writer, *, preemptor: Pod, node: str, now: datetime) -> None:
-        self._writer = writer
-        self._preemptor = preemptor
-        self._node = node
-        self._now = now
-
-    def evict(self, placed: Iterable[PlacedPod]) -> None:
-        """All of them, or none. Raises: Conflict when one is gone, or another pod by now."""
-        victims = [_Victim(pod=self._read(one), claims=one.claims) for one in placed]
-        if victims:
-            PREEMPTION_VICTIMS.observe(len(victims))
-        self._writer.load(kind(EVENTS), [event_recorder.key_of(self._note(victim.pod)) for victim in victims])
-        for victim in victims:
-            event_recorder.record(self._writer, self._note(victim.pod), now=self._now)
-            if victim.pod.spec.node_name:
-                self._delete(victim.pod)
-            else:
-                self._send_back(victim)
-
-    def _read(self, known: PlacedPod) -> Pod:
-        pod = self._writer.get(kind(PODS), known.namespace, known.name)
-        if isinstance(pod, Pod) and pod.metadata.uid == known.uid and pod.metadata.deletion_timestamp is None:
-            return pod
-        raise Conflict.of(PODS, known.name, "the pod has changed in the meantime")
-
-    def _delete(self, pod: Pod) -> None:
-        scheduler = self._preemptor.spec.scheduler_name or messages.SCHEDULER_NAME
-        message = f"{scheduler}: preempting to accommodate a higher priority pod"
-        told = disrupted(pod, reason="PreemptionByScheduler", message=message, now=timestamp(self._now))
-        self._writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, told=told)
-
-    def _send_back(self, victim: _Victim) -> None:
-        pod = special_claims.without_claim(victim.pod)
-        self._writer.update(kind(PODS), nominated(pod, ""), subresource="status")
-        for key in victim.claims:
-            claim = self._writer.get(kind(CLAIMS), *key)
-            if isinstance(claim, ResourceClaim) and owner_uid(claim) == victim.pod.metadata.uid:
-                special_claims.give_back(self._writer, claim)
-            elif isinstance(claim, ResourceClaim):
-                users = tuple(one for one in claim.status.reserved_for if one.uid != victim.pod.metadata.uid)
-                kept = structs.replace(claim, status=structs.replace(claim.status, reserved_for=users))
-                self._writer.update(kind(CLAIMS), kept if users else deallocated(claim))
-
-    def _note(self, pod: Pod) -> EventNote:
-        return EventNote(
-            regarding=pod,
-            reason="Preempted",
-            message=f"Preempted by pod {self._preemptor.metadata.uid} on node {self._node}",
-            component=messages.SCHEDULER_NAME,
-            action="Preempting",
-            related=self._preemptor,
-        )

@@ -1,0 +1,99 @@
+"""Evicts the victims of a preemption, as a part of the scheduler's commit (upstream: Executor.PreemptPod)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from msgspec import structs
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from manciple.store.objects import Writer
+from manciple.wire.base import timestamp
+from manciple.wire.errors import Conflict
+from scheduling import event_recorder, messages, special_claims
+from scheduling.controllers.reservations import deallocated
+from scheduling.event_recorder import EventNote
+from scheduling.extended_resources import owner_uid
+from scheduling.places import PlacedPod
+from scheduling.plans import disrupted, nominated
+from scheduling.resources import CLAIMS, EVENTS, PODS, Key, kind
+from scheduling.scheduler_metrics import PREEMPTION_VICTIMS
+
+
+def withdraw_nomination(writer: Writer, known: Pod) -> None:
+    """`known` waits for room that others get. Part of the writer's transaction."""
+    pod = writer.get(kind(PODS), *known.key)
+    if isinstance(pod, Pod) and pod.metadata.uid == known.metadata.uid and not pod.spec.node_name:
+        writer.update(kind(PODS), nominated(pod, ""), subresource="status")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Victim:
+    """A victim as it is now."""
+
+    pod: Pod
+    claims: tuple[Key, ...]
+
+
+class Evictions:
+    """All of one pod: `preemptor`, for which there will be room on `node`.
+
+    One that runs is deleted, with its own grace period, and told why; one that only waits for its devices to be
+    attached gives them back and waits for others.
+    """
+
+    def __init__(self, writer: Writer, *, preemptor: Pod, node: str, now: datetime) -> None:
+        self._writer = writer
+        self._preemptor = preemptor
+        self._node = node
+        self._now = now
+
+    def evict(self, placed: Iterable[PlacedPod]) -> None:
+        """All of them, or none. Raises: Conflict when one is gone, or another pod by now."""
+        victims = [_Victim(pod=self._read(one), claims=one.claims) for one in placed]
+        if victims:
+            PREEMPTION_VICTIMS.observe(len(victims))
+        self._writer.load(kind(EVENTS), [event_recorder.key_of(self._note(victim.pod)) for victim in victims])
+        for victim in victims:
+            event_recorder.record(self._writer, self._note(victim.pod), now=self._now)
+            if victim.pod.spec.node_name:
+                self._delete(victim.pod)
+            else:
+                self._send_back(victim)
+
+    def _read(self, known: PlacedPod) -> Pod:
+        pod = self._writer.get(kind(PODS), known.namespace, known.name)
+        if isinstance(pod, Pod) and pod.metadata.uid == known.uid and pod.metadata.deletion_timestamp is None:
+            return pod
+        raise Conflict.of(PODS, known.name, "the pod has changed in the meantime")
+
+    def _delete(self, pod: Pod) -> None:
+        scheduler = self._preemptor.spec.scheduler_name or messages.SCHEDULER_NAME
+        message = f"{scheduler}: preempting to accommodate a higher priority pod"
+        told = disrupted(pod, reason="PreemptionByScheduler", message=message, now=timestamp(self._now))
+        self._writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, told=told)
+
+    def _send_back(self, victim: _Victim) -> None:
+        pod = special_claims.without_claim(victim.pod)
+        self._writer.update(kind(PODS), nominated(pod, ""), subresource="status")
+        for key in victim.claims:
+            claim = self._writer.get(kind(CLAIMS), *key)
+            if isinstance(claim, ResourceClaim) and owner_uid(claim) == victim.pod.metadata.uid:
+                special_claims.give_back(self._writer, claim)
+            elif isinstance(claim, ResourceClaim):
+                users = tuple(one for one in claim.status.reserved_for if one.uid != victim.pod.metadata.uid)
+                kept = structs.replace(claim, status=structs.replace(claim.status, reserved_for=users))
+                self._writer.update(kind(CLAIMS), kept if users else deallocated(claim))
+
+    def _note(self, pod: Pod) -> EventNote:
+        return EventNote(
+            regarding=pod,
+            reason="Preempted",
+            message=f"Preempted by pod {self._preemptor.metadata.uid} on node {self._node}",
+            component=messages.SCHEDULER_NAME,
+            action="Preempting",
+            related=self._preemptor,
+        )
