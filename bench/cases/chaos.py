@@ -27,8 +27,8 @@ from cases.installation import Installation, installed
 from cases.storm import Storm, Victim, strikes
 from manciple.store import tail
 from manciple.wire.codec import encode
+from scheduling.cluster_facts import ClusterFacts, gather
 from scheduling.coordination import utc_now
-from scheduling.invariants import ClusterFacts, gather
 from scheduling.management.commands.check_invariants import persisting
 from scheduling.models import QueuedPod
 from scheduling.pod_claims import controller_of

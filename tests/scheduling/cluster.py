@@ -22,10 +22,11 @@ from manciple.store.objects import Sources
 from manciple.wire.base import ApiObject
 from manciple.wire.machinery import Event, Namespace
 from manciple.wire.registry import Kind, registry
+from scheduling.cluster_facts import gather
 from scheduling.controllers import claims, garbage, reservations
 from scheduling.controllers.reservations import FINALIZER
 from scheduling.controllers.scheduler import SchedulingWorker
-from scheduling.invariants import gather, violations
+from scheduling.invariants import violations
 from scheduling.models import QueuedPod
 from tests.builders import (
     CLASS,

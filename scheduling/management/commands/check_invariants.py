@@ -15,8 +15,9 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from scheduling.cluster_facts import gather
 from scheduling.coordination import utc_now
-from scheduling.invariants import gather, violations
+from scheduling.invariants import violations
 
 #: Seconds between two looks.
 LOOK_AGAIN = 0.5

@@ -18,8 +18,9 @@ from manciple.processes.demolab.jobs import Planner
 from manciple.store import objects
 from manciple.store.objects import listed
 from manciple.wire.registry import registry
+from scheduling.cluster_facts import gather
 from scheduling.controllers import claims, podgc, reservations
-from scheduling.invariants import gather, violations
+from scheduling.invariants import violations
 from scheduling.resources import QUOTAS
 from tests.laboratory import NOW, furnish
 

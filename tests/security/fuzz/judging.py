@@ -22,7 +22,8 @@ from manciple.audit.models import Entry
 from manciple.store import objects, tail
 from manciple.wire import codec
 from manciple.wire.registry import Served, registry
-from scheduling.invariants import CHECKS, gather
+from scheduling.cluster_facts import gather
+from scheduling.invariants import CHECKS
 from tests.indexes import assert_rebuilt_the_same
 from tests.security.fuzz.front import Front, Reply, Request
 
