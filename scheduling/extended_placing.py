@@ -23,9 +23,9 @@ from scheduling.allocator import Allocated, AllocationFailed, Deadline, Fit, Nod
 from scheduling.capture import ClusterState
 from scheduling.causes import NodeRefusal
 from scheduling.extended_resources import Extended
-from scheduling.messages import EXTENDED_RESOURCES
 from scheduling.nodes import NOT_HERE, FilterResult
 from scheduling.preemption import Asking
+from scheduling.shortage_clauses import EXTENDED_RESOURCES
 
 
 def filtered(state: ClusterState, extended: Extended, found: FilterResult) -> FilterResult:

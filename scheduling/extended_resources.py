@@ -35,8 +35,8 @@ from claims.kinds.resource_claims import (
 )
 from manciple.wire.base import ObjectMeta
 from manciple.wire.quantity import Quantity
-from scheduling.messages import EXTENDED_RESOURCES
 from scheduling.pod_claims import ServingClasses, controlled_by, controller_of, is_reserved_for
+from scheduling.shortage_clauses import EXTENDED_RESOURCES
 
 IN_MEMORY = EXTENDED_RESOURCES
 

@@ -21,7 +21,7 @@ from scheduling.causes import (
     RefusingOperand,
     TooFew,
 )
-from scheduling.messages import by_rule, selector_name
+from scheduling.shortage_clauses import by_rule, selector_name
 
 
 @dataclass(frozen=True, slots=True)
