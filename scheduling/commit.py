@@ -38,7 +38,7 @@ from scheduling.causes import AnyCause, Hold, Interrupted
 from scheduling.controllers.reservations import deallocated
 from scheduling.coordination import looked_after
 from scheduling.event_recorder import EventNote
-from scheduling.evictions import Evictions, withdraw_nomination
+from scheduling.evictions import PreemptionEvictions, withdraw_nomination
 from scheduling.extended_resources import IN_MEMORY, generate_name, owner_uid
 from scheduling.gangs import write_together
 from scheduling.negotiation import NegotiationWrite
@@ -351,7 +351,7 @@ class _Batch:
             )
         if not helps or pod.metadata.deletion_timestamp is not None:
             raise Conflict.of(PODS, pod.metadata.name, "the pods in its way have changed")
-        Evictions(self._writer, preemptor=pod, node=eviction.node, now=self._now).evict(eviction.victims)
+        PreemptionEvictions(self._writer, preemptor=pod, node=eviction.node, now=self._now).evict(eviction.victims)
         for room in state.rooms.on(eviction.node):
             if room.priority < (pod.spec.priority or 0):
                 withdraw_nomination(self._writer, room.pod)

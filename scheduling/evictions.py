@@ -38,7 +38,7 @@ class _Victim:
     claims: tuple[Key, ...]
 
 
-class Evictions:
+class PreemptionEvictions:
     """All of one pod: `preemptor`, for which there will be room on `node`.
 
     One that runs is deleted, with its own grace period, and told why; one that only waits for its devices to be
