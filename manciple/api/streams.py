@@ -19,7 +19,7 @@ import asyncio
 import threading
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -61,9 +61,9 @@ HEADERS = "manciple.headers"
 readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="watch-reader")
 
 
-#: Resources whose objects define others, by whose names they are called: with the object end the watches of what it
-#: defined.
-DEFINING: set[str] = set()
+#: Resources whose objects define others, which are called by their names -> the versions in which what such an object
+#: defines is served. With its version ends a watch.
+DEFINING: dict[str, Callable[[EventRecord], Collection[str]]] = {}
 
 
 class SharedEvent:
@@ -84,13 +84,14 @@ class SharedEvent:
 
 
 class Watcher:
-    """One watch's place in the hub: a bounded queue of events of one resource."""
+    """One watch's place in the hub: a bounded queue of events of one resource, which it shows in one version."""
 
-    def __init__(self, resource: str, limit: int, owner: str = "") -> None:
+    def __init__(self, resource: str, limit: int, version: str = "", owner: str = "") -> None:
         self.resource = resource
+        self.version = version
         self.owner = owner  # the name of its identity
         self.closed = False
-        #: its kind is gone: it ends when what is queued is sent
+        #: its version is not served any more: it ends when what is queued is sent
         self.ending = False
         #: why its client may not watch any more
         self.refused: ApiError | None = None
@@ -172,10 +173,12 @@ class Hub:
                 details={"retryAfterSeconds": RETRY_WATCH},
             )
 
-    async def join(self, resource: str, *, limit: int = QUEUE_LIMIT, owner: str = "") -> tuple[Watcher, int]:
+    async def join(
+        self, resource: str, *, limit: int = QUEUE_LIMIT, version: str = "", owner: str = ""
+    ) -> tuple[Watcher, int]:
         """A new watcher, and the hub's position when it joined: events above that will be in its queue."""
         await self.follow()
-        watcher = Watcher(resource, limit, owner)
+        watcher = Watcher(resource, limit, version, owner)
         self._watchers[resource].add(watcher)
         self.open_watches[owner] += 1
         return watcher, self.position
@@ -244,9 +247,12 @@ class Hub:
                 event = SharedEvent(record)
                 for watcher in watchers:
                     watcher.enqueue(event)
-            if record.resource in DEFINING and record.type == "DELETED":
-                for watcher in self._watchers.get(record.name, ()):
-                    watcher.end()
+            defined = self._watchers.get(record.name) if record.resource in DEFINING else None
+            if defined:
+                served = DEFINING[record.resource](record)
+                for watcher in defined:
+                    if watcher.version not in served:
+                        watcher.end()
             self.position = record.revision
 
 

@@ -143,7 +143,8 @@ async def watch(scope: Scope, receive: Receive, send: Send) -> None:
         request = await in_reader(partial(read_request, scope))
         hub = Hub.of_running_loop()
         hub.check_watches(admission.identity)
-        watcher, position = await hub.join(request.selection.resource, owner=admission.identity.name)
+        served, owner = request.served, admission.identity.name
+        watcher, position = await hub.join(served.kind.resource, version=served.version, owner=owner)
         refuse_when_stopping()  # it may have begun meanwhile, and closes a watch only once
     except Exception as error:  # every error is a Status
         await refuse(status_of(error), send)
@@ -214,7 +215,7 @@ class _Stream:
     async def _catch_up(self) -> None:
         request = self._request
         if request.served.kind.is_open and await in_reader(request.path.served) is None:
-            self._watcher.end()  # its kind went before the hub could tell this watch
+            self._watcher.end()  # its version went before the hub could tell this watch
         if request.wants_state:
             await self._send_state()
         elif request.start:

@@ -11,6 +11,7 @@ Names are given out inside the transaction that writes a definition, so two that
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -29,7 +30,7 @@ from manciple.store import hooks, transactions
 from manciple.store.follower import Follower, View
 from manciple.store.hooks import PolicyCache, Write
 from manciple.store.objects import Writer
-from manciple.store.records import Written
+from manciple.store.records import EventRecord, Written
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import MethodNotAllowed
 from manciple.wire.machinery import KUBERNETES_FINALIZER
@@ -146,12 +147,19 @@ DEFINITIONS = PolicyCache[dict[str, CustomResourceDefinition]](RESOURCE, _by_nam
 
 def register() -> None:
     registry.extend(added)
-    DEFINING.add(RESOURCE)
+    DEFINING[RESOURCE] = served_versions
     hooks.register_rule(check_definition, operations={"CREATE"})
     first_stage.register_check(warn_of_formats, resources={RESOURCE})
     first_stage.register_check(warn_of_finalizers)
     first_stage.register_check(know_owners)
     hooks.register_rule(give_names, operations={"CREATE", "UPDATE"}, resources={RESOURCE})
+
+
+def served_versions(record: EventRecord) -> frozenset[str]:
+    """Those of a definition after an event of it."""
+    if record.type == "DELETED":
+        return frozenset()
+    return frozenset(one["name"] for one in json.loads(record.text)["spec"]["versions"] if one["served"])
 
 
 def warn_of_formats(write: Write) -> None:

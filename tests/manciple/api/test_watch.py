@@ -17,6 +17,7 @@ from manciple.api import streams, watch
 from manciple.store import pruning
 from tests.manciple.api.requests import CLAIMS, LEASES, METADATA, NAMESPACES, PODS, TABLE, claim, lease, pod
 from tests.manciple.api.server import ApiServer
+from tests.manciple.extensions.builders import DEFINITIONS, WIDGETS, definition, version, widget
 
 INFORMER = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 
@@ -105,6 +106,18 @@ def test_a_watch_of_one_object(server: Server) -> None:
     with server.watch(f"{CLAIMS}/b", "watch=true&timeoutSeconds=1") as watching:
         assert watching.take(1) == [("ADDED", "b")]
         assert watching.rest() == []
+
+
+def test_a_watch_ends_with_its_version_and_others_go_on(server: Server) -> None:
+    server.made(DEFINITIONS, definition(version(), version("v2")))
+    server.made(WIDGETS, widget())
+    with server.watch(WIDGETS) as stays, server.watch(WIDGETS.replace("/v1/", "/v2/")) as ends:
+        assert stays.take(1) == ends.take(1) == [("ADDED", "one")]
+        last = {"spec": {"versions": [version(), version("v2", served=False)]}}
+        server.patch(f"{DEFINITIONS}/widgets.example.com", last)
+        assert ends.rest() == []
+        server.made(WIDGETS, widget("two"))
+        assert stays.take(1) == [("ADDED", "two")]
 
 
 def test_an_informer_is_told_when_it_has_the_state(server: Server) -> None:
