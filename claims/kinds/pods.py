@@ -17,6 +17,7 @@ from claims.kinds.containers import (
     ResourceRequirements,
 )
 from claims.kinds.volumes import Volume
+from inventory.kinds import gates
 from inventory.kinds.nodes import NodeSelector, NodeSelectorTerm
 from manciple.wire.base import (
     ApiObject,
@@ -392,6 +393,13 @@ class ClaimSource(Value):
     resource_claim_template_name: Annotated[str | None, pb(2)] = None
 
 
+def is_told_in_one_way() -> bool:
+    """Whether entries of spec.resourceClaims hold what their author wrote and no more. Where they are told in two ways
+    (`claims.kinds.pod_preparation`), kubectl that was to list what is kept would find something to drop in every one.
+    """
+    return not gates.enabled(gates.CONTROL_PLANE_CONTROLLER)
+
+
 class PodResourceClaim(Value):
     """A claim that the pod uses: an existing one, or one that is made for it from a template.
 
@@ -468,7 +476,9 @@ class PodSpec(Value):
     os: Annotated[PodOS | None, pb(36)] = None
     host_users: Annotated[bool | None, pb(37)] = None
     scheduling_gates: Annotated[tuple[PodSchedulingGate, ...], pb(38, merge_key="name")] = ()
-    resource_claims: Annotated[tuple[PodResourceClaim, ...], pb(39, merge_key="name", retain_keys=True)] = ()
+    resource_claims: Annotated[
+        tuple[PodResourceClaim, ...], pb(39, merge_key="name", retain_keys=is_told_in_one_way)
+    ] = ()
     #: of the whole pod; or, of a pod of KEP-3063's draft, what its containers may use: a list (`claims.drafts.cdi`)
     resources: Annotated[ResourceRequirements | tuple[PodResource, ...] | None, pb(40, list_number=3063)] = None
     hostname_override: Annotated[str | None, pb(41)] = None

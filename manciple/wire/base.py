@@ -79,7 +79,7 @@ def pb(
     *,
     encoding: str = "",
     merge_key: str = "",
-    retain_keys: bool = False,
+    retain_keys: bool | Callable[[], bool] = False,
     list_keys: str = "",
     within: int = 0,
     list_number: int = 0,
@@ -93,7 +93,7 @@ def pb(
     a map are lists of strings.
     `merge_key`: the patchMergeKey of a strategic merge patch ("" replaces the list whole; the name of no field,
     MERGE_SCALARS, merges a list of scalars as a set).
-    `retain_keys`: a patch of one element lists all fields it is to keep (patchStrategy=retainKeys).
+    `retain_keys`: a patch of one element lists all fields it is to keep (patchStrategy=retainKeys), or whether it does.
     `list_keys`: the list-map-keys of server-side apply where they differ from the merge key, comma separated.
     `within`: the number of the message that protobuf nests it in, of a field that stands among the others in JSON.
     `list_number`: of an object in whose place a list may stand: the list's; OpenAPI tells of the object alone.
@@ -314,7 +314,7 @@ class Declaration:
     shape: Shape
     default: Any = None
     merge_key: str = ""
-    retain_keys: bool = False
+    retain_keys: bool | Callable[[], bool] = False
     list_keys: tuple[str, ...] = ()
     aside: bool = False  # only some versions show it
     as_list: Declaration | None = None  # a list that may stand in place of the object

@@ -288,7 +288,8 @@ def _list_extensions(declared: Declaration) -> Schema:
         extensions["x-kubernetes-list-map-keys"] = list(declared.list_keys)
     if declared.merge_key:
         extensions["x-kubernetes-patch-merge-key"] = declared.merge_key
-        extensions["x-kubernetes-patch-strategy"] = "merge,retainKeys" if declared.retain_keys else "merge"
+        retained = declared.retain_keys() if callable(declared.retain_keys) else declared.retain_keys
+        extensions["x-kubernetes-patch-strategy"] = "merge,retainKeys" if retained else "merge"
     return extensions
 
 

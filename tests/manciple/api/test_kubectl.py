@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -51,6 +52,17 @@ def test_client_side_apply_creates_keeps_and_changes(kubectl: Kubectl) -> None:
     assert kubectl("apply", "-f", "-", stdin=POD) == "pod/web unchanged\n"
     assert kubectl("apply", "-f", "-", stdin=POD.replace("app: web", "app: shop")) == "pod/web configured\n"
     assert kubectl.json("get", "pod", "web")["metadata"]["labels"] == {"app": "shop"}
+
+
+def test_claims_of_a_pod_that_are_told_in_both_ways_are_no_change_to_either(kubectl: Kubectl) -> None:
+    """As Kubernetes 1.30 had them, and as today."""
+    ways = {"old": "source: {resourceClaimName: gpu}", "new": "resourceClaimName: gpu"}
+    pods = "---\n".join(
+        f"{POD.replace('web', name)}  resourceClaims:\n  - {{name: gpu, {way}}}\n" for name, way in ways.items()
+    )
+    with using(DRAControlPlaneController=True):
+        assert kubectl("apply", "-f", "-", stdin=pods) == "pod/old created\npod/new created\n"
+        assert kubectl("apply", "-f", "-", stdin=pods) == "pod/old unchanged\npod/new unchanged\n"
 
 
 def test_server_side_apply_tells_conflicts(kubectl: Kubectl) -> None:
@@ -281,13 +293,19 @@ spec: {driver: gpu.example.com}
 """
 
 
-@pytest.fixture
-def _pools_may_be_asked_for() -> Iterator[None]:
+@contextmanager
+def using(**features: bool) -> Iterator[None]:
     """What kubectl knows of kinds is made once a process; here features come and go."""
-    with gates.using(DRAResourcePoolStatus=True):
+    with gates.using(**features):
         openapi.renew()
         yield
     openapi.renew()
+
+
+@pytest.fixture
+def _pools_may_be_asked_for() -> Iterator[None]:
+    with using(DRAResourcePoolStatus=True):
+        yield
 
 
 @pytest.mark.usefixtures("_pools_may_be_asked_for")
