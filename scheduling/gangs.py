@@ -157,7 +157,7 @@ class _Attempt:
 
     def _with_room(self) -> GroupDecision | None:
         """The group with the room that others make for it; None where that is too little: nothing is assumed then."""
-        deadline = Deadline.after(EVICTING_SECONDS)
+        deadline = Deadline.after_work(EVICTING_SECONDS)
         remedies = replace(self.remedies, deadline=deadline, hopeless={}, keeps_room=False)
         earlier, found = self.state.overlay(), self._tried(remedies)
         have = self._with_place(found)

@@ -295,6 +295,7 @@ class VictimSearch:
 
     devices: whether devices are preempted. by_number: the fewest are the cheapest, whoever they are. skip: candidates
     that an earlier search has looked at without success; after the search, with those of this one, or 0 at its end.
+    stopped: the time was up before any was found.
     """
 
     state: ClusterState
@@ -305,6 +306,7 @@ class VictimSearch:
     devices: bool = True
     by_number: bool = False
     skip: int = 0
+    stopped: bool = False
     _supply: Supply = field(init=False)
 
     def run(self, refusals: Refusals) -> PlannedEviction | Unhelpful | NotEligible:
@@ -320,7 +322,7 @@ class VictimSearch:
                 told[found] += 1
         candidates.sort(key=lambda one: (one.bound, one.view.name))
         best = self._best(candidates, told)
-        if best is None and self.skip:
+        if self.stopped:
             return NotEligible(Ineligible.UNDECIDED)
         return best or Unhelpful(nodes=tuple(told.most_common()))
 
@@ -351,10 +353,10 @@ class VictimSearch:
     def _best(
         self, candidates: Sequence[_Candidate], told: Counter[PreemptionNotHelpful | NoVictims | OfNode]
     ) -> PlannedEviction | None:
-        """The cheapest; `told`: why the others are none. Sets `skip` where the time was up before any was found."""
+        """The cheapest; `told`: why the others are none."""
         best: PlannedEviction | None = None
         snapshot = self.state.snapshot()
-        done, self.skip = self.skip, 0
+        done, self.skip, self.stopped = self.skip, 0, False
         for at, candidate in enumerate(candidates):
             if best is not None and best.cost <= candidate.bound:
                 break
@@ -362,7 +364,8 @@ class VictimSearch:
                 told[CannotAllocate()] += 1
                 continue
             if self.deadline.has_passed:
-                self.skip = 0 if best is not None else at
+                self.stopped = best is None
+                self.skip = at if self.stopped else 0
                 break
             found = self._on(candidate, snapshot)
             if not isinstance(found, PlannedEviction):

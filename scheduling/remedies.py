@@ -1,9 +1,9 @@
 """What the pods of one batch may spend on making room for themselves, and what they learn from each other. (PostFilter)
 
-`Remedies.for_pod` asks for one pod whom it could evict (`scheduling.preemption`). A batch spends `BATCH_SECONDS` on
-that, so nobody else waits for longer; a pod whose turn does not come is postponed to the next batch. A search ends
-after `SEARCH_SECONDS`, and the next one of the same pod goes on where it stopped. What was found not to help is not
-looked for again by pods of the batch that ask for the same.
+`Remedies.for_pod` asks for one pod whom it could evict (`scheduling.preemption`). A batch spends `BATCH_SECONDS` of
+processor time on that, so nobody else waits for longer; a pod whose turn does not come is postponed to the next batch.
+A search ends after `SEARCH_SECONDS`, and the next one of the same pod goes on where it stopped. What was found not to
+help is not looked for again by pods of the batch that ask for the same.
 
 Among pods of one priority nobody is evicted. That those which need much are not passed by for ever by those which need
 little, room is kept for the one that has waited for longest, once it has waited for `MANCIPLE_FAIRNESS_SECONDS`: on the
@@ -64,7 +64,7 @@ class Remedies:
 
     now: datetime
     searched: dict[str, int]
-    deadline: Deadline = field(default_factory=partial(Deadline.after, BATCH_SECONDS))
+    deadline: Deadline = field(default_factory=partial(Deadline.after_work, BATCH_SECONDS))
     hopeless: dict[Hashable, Unhelpful] = field(default_factory=dict)
     #: for those who have waited for longest, while nobody goes for them
     keeps_room: bool = True
@@ -144,7 +144,7 @@ class Remedies:
             state=state,
             asking=asking,
             now=self.now,
-            deadline=Deadline.after(SEARCH_SECONDS),
+            deadline=Deadline.after_work(SEARCH_SECONDS),
             below=asking.priority + 1,
             by_number=True,
         )
@@ -182,7 +182,7 @@ def _search_for_victims(state: ClusterState, asking: Asking, now: datetime, seco
         state=state,
         asking=asking,
         now=now,
-        deadline=Deadline.after(seconds),
+        deadline=Deadline.after_work(seconds),
         below=asking.priority,
         devices=devices_are_preempted(),
     )

@@ -49,6 +49,11 @@ class Deadline:
     def after(cls, seconds: float, *, clock: Clock = time.monotonic) -> Deadline:
         return cls(clock() + seconds, clock)
 
+    @classmethod
+    def after_work(cls, seconds: float) -> Deadline:
+        """After so much processor time of this thread, which alone may ask: what else the machine does takes none."""
+        return cls.after(seconds, clock=time.thread_time)
+
     @property
     def has_passed(self) -> bool:
         return self.clock() >= self.at

@@ -27,7 +27,7 @@ from inventory.kinds.nodes import Node
 from manciple.wire.base import LabelSelector, timestamp
 from scheduling.allocator import Deadline, Features
 from scheduling.capture import ClusterState
-from scheduling.causes import CannotAllocate, Hold, OfNode, Unhelpful
+from scheduling.causes import CannotAllocate, Hold, Ineligible, NotEligible, OfNode, Unhelpful
 from scheduling.controllers.scheduler import decide
 from scheduling.nodes import fewest_of
 from scheduling.places import PlacedPod, PlannedEviction, cost_of, least_cost
@@ -390,8 +390,11 @@ def test_a_search_that_is_stopped_goes_on_where_it_was() -> None:
         below=10,
     )
     refusals = {one: (CannotAllocate(),) for one in nodes}
-    run.run(refusals)
+    undecided = NotEligible(Ineligible.UNDECIDED)
+    assert run.run(refusals) == undecided
     assert 0 < run.skip < 20
+    run.skip, run.deadline = 0, Deadline(at=0, clock=lambda: 1)
+    assert run.run(refusals) == undecided, "nothing is known of the nodes that it did not come to"
     run.deadline = Deadline.after(30)
     assert run.run(refusals) == Unhelpful(nodes=((CannotAllocate(), 20),))
     assert run.skip == 0
