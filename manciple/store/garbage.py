@@ -12,11 +12,10 @@ Deleting cascades: each round finds what the last one set free. Source: pkg/cont
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from django.db.models import Exists, OuterRef, QuerySet
-
+from manciple.store import sql
 from manciple.store.metadata import with_meta
 from manciple.store.models import OwnerLink, StoredObject
 from manciple.store.records import Propagation
@@ -51,11 +50,8 @@ def collect(limit: int = 1000) -> int:
     done = 0
     while done < limit:
         batch = min(BATCH, limit - done)
-        progress = (
-            _run(_collect_dependents, _dependents(batch))
-            + _run(_release_foreground, _foreground_owners(batch))
-            + _run(_leave_orphans, _orphan_owners(batch))
-        )
+        found = _look([(where, (), batch) for where, _ in _DUTIES])
+        progress = sum(_run(duty, items) for (_, duty), items in zip(_DUTIES, found, strict=True))
         if not progress:
             break
         done += progress
@@ -76,29 +72,45 @@ def _is_still(writer: Writer, item: Dependent) -> bool:
     return current is not None and current.metadata.uid == item.uid
 
 
-def _objects(rows: Iterable[tuple[str, str, str, str]]) -> list[Dependent]:
-    return [Dependent(registry.by_resource(resource), *key) for resource, *key in rows]
+#: (condition on a live object `o` and its latest event `e`, parameters, how many)
+Search = tuple[str, Sequence[str], int]
+
+_FOUND = (
+    "SELECT o.resource, o.namespace, o.name, o.uid FROM store_storedobject o "
+    "JOIN store_event e ON e.revision = o.event_id WHERE {where} ORDER BY o.event_id LIMIT %s"
+)
 
 
-def _known(objects: QuerySet[StoredObject]) -> QuerySet[StoredObject]:
-    """Those of kinds that this process knows."""
-    return objects.filter(resource__in=[kind.resource for kind in registry])
+def _look(searches: Sequence[Search]) -> list[list[Dependent]]:
+    """What each search finds of kinds that this process knows, what was written first in front.
+
+    Most looks find nothing, so the many known kinds are named only where one of another kind was found.
+    """
+    try:
+        return _found(searches)
+    except KeyError:
+        known = [kind.resource for kind in registry]
+        named = f"o.resource IN ({', '.join(['%s'] * len(known))})"
+        return _found([(f"{named} AND {where}", (*known, *values), limit) for where, values, limit in searches])
 
 
-def _listed(objects: QuerySet[StoredObject], limit: int) -> list[Dependent]:
-    return _objects(_known(objects).order_by("event_id").values_list("resource", "namespace", "name", "uid")[:limit])
+def _found(searches: Sequence[Search]) -> list[list[Dependent]]:
+    """Raises: KeyError for an object of a kind that this process does not know."""
+    answers = sql.fetch_together([(_FOUND.format(where=where), (*values, limit)) for where, values, limit in searches])
+    return [[Dependent(registry.by_resource(resource), *key) for resource, *key in rows] for rows in answers]
 
 
 # Dependents ----------------------------------------------------------------------------------------------------------
 
 
-def _dependents(limit: int) -> list[Dependent]:
-    """Objects with an owner that is gone or goes in the foreground, and which are not deleted themselves yet."""
-    in_foreground = StoredObject.objects.filter(propagation="Foreground").values("uid")
-    # A union, because each half is found by an index; with OR the database would go through the whole store.
-    gone, leaving = OwnerLink.objects.filter(gone=True), OwnerLink.objects.filter(owner_uid__in=in_foreground)
-    adrift = gone.values("object_id").union(leaving.values("object_id"))
-    return _listed(StoredObject.objects.filter(uid__in=adrift, event__deleting=False), limit)
+# Each half of the union is found by an index; with OR the database would go through the whole store. SQLite takes the
+# index of what is to be collected where the index's own condition stands in the query word for word.
+#: Objects with an owner that is gone or goes in the foreground, and which are not deleted themselves yet.
+_ADRIFT = (
+    "o.uid IN (SELECT object_id FROM store_ownerlink WHERE gone UNION "
+    "SELECT l.object_id FROM store_storedobject w JOIN store_ownerlink l ON l.owner_uid = w.uid "
+    "WHERE NOT (w.propagation = '') AND w.propagation = 'Foreground') AND NOT e.deleting"
+)
 
 
 def _collect_dependents(writer: Writer, found: Sequence[Dependent]) -> int:
@@ -148,10 +160,11 @@ def _disown(writer: Writer, item: Dependent, owners: set[str]) -> None:
 # Owners --------------------------------------------------------------------------------------------------------------
 
 
-def _foreground_owners(limit: int) -> list[Dependent]:
-    """Owners in foreground deletion that nothing blocks any more."""
-    blocked = Exists(OwnerLink.objects.filter(owner_uid=OuterRef("uid"), blocking=True))
-    return _listed(StoredObject.objects.filter(~blocked, propagation="Foreground"), limit)
+#: Owners in foreground deletion that nothing blocks any more.
+_UNBLOCKED = (
+    "NOT (o.propagation = '') AND o.propagation = 'Foreground' "
+    "AND NOT EXISTS (SELECT 1 FROM store_ownerlink l WHERE l.owner_uid = o.uid AND l.blocking)"
+)
 
 
 def _release_foreground(writer: Writer, found: Sequence[Dependent]) -> int:
@@ -164,15 +177,14 @@ def _release_foreground(writer: Writer, found: Sequence[Dependent]) -> int:
     return len(released)
 
 
-def _orphan_owners(limit: int) -> list[Dependent]:
-    return _listed(StoredObject.objects.filter(propagation="Orphan"), limit)
+_LEAVING_ORPHANS = "NOT (o.propagation = '') AND o.propagation = 'Orphan'"
 
 
 def _leave_orphans(writer: Writer, found: Sequence[Dependent]) -> int:
     """One batch of dependents lets go of its owners; owners without any left lose the finalizer."""
     uids = {item.uid for item in found}
-    owned = OwnerLink.objects.filter(owner_uid__in=uids).values("object_id")
-    dependents = _listed(StoredObject.objects.filter(uid__in=owned), BATCH)
+    owned = f"o.uid IN (SELECT object_id FROM store_ownerlink WHERE owner_uid IN ({', '.join(['%s'] * len(uids))}))"  # noqa: S608
+    (dependents,) = _look([(owned, tuple(uids), BATCH)])
     for item in dependents:
         _disown(writer, item, uids)
     if len(dependents) == BATCH:
@@ -186,3 +198,11 @@ def _remove_finalizer(writer: Writer, item: Dependent, finalizer: str) -> None:
     current = _read(writer, item)
     kept = tuple(name for name in current.metadata.finalizers if name != finalizer)
     writer.update(item.kind, with_meta(current, finalizers=kept))
+
+
+#: (what is looked for, what is done about it)
+_DUTIES: Sequence[tuple[str, Duty]] = (
+    (_ADRIFT, _collect_dependents),
+    (_UNBLOCKED, _release_foreground),
+    (_LEAVING_ORPHANS, _leave_orphans),
+)
