@@ -1,21 +1,20 @@
 """The cluster as a scheduling worker knows it: a view that is followed (`manciple.store.follower`).
 
-What the worker itself decides is laid over it (`assume`): the pods it placed count on their nodes, the devices it gave
-out are taken, the claims look allocated and reserved. Inside the transaction of a commit it is brought to the last
-revision (`advance`), and what is committed it takes over at once (`absorb`), so that the worker never reads its own
-writes back from the log. The last events are kept as the queue's news. One thread at a time.
+What the worker itself decides is laid over it (`scheduling.assumptions`). Inside the transaction of a commit it is
+brought to the last revision (`advance`), and what is committed it takes over at once (`absorb`), so that the worker
+never reads its own writes back from the log. The last events are kept as the queue's news. One thread at a time.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from typing import Any, ClassVar
 
+from claims.drafts.structured.translation import EVERY_DEVICE
+from claims.kinds.pod_groups import CLAIMS_GATE, PodGroup
 from claims.kinds.pods import Pod
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import (
@@ -32,31 +31,32 @@ from manciple.store.follower import View
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject
 from manciple.wire.machinery import Namespace
-from scheduling import hints, pod_claims
+from scheduling import hints, pod_claims, structured_claims
 from scheduling.allocator import Features, Inventory, Snapshot
+from scheduling.assumptions import AssumedState
 from scheduling.causes import Hold
 from scheduling.classic.negotiation import ContextNegotiator
 from scheduling.draft_claims import DraftNegotiator
-from scheduling.extended_resources import Extended, KnownClaims, assumed_key
+from scheduling.extended_resources import Extended, KnownClaims
 from scheduling.fair_share import FairShare
-from scheduling.groups import GroupedState, WaitingGroups
+from scheduling.groups import WaitingGroups
 from scheduling.hints import About, News
-from scheduling.negotiation import NegotiatedState
+from scheduling.negotiation import Hearing
 from scheduling.node_charges import NodeCharges
 from scheduling.nodes import NodeTable
 from scheduling.places import PlacedPod, PlacedPods, Rooms
-from scheduling.plans import Drift, Placement
-from scheduling.pod_claims import ServingClasses, is_done, wants_a_node
+from scheduling.plans import Drift
+from scheduling.pod_claims import ServingClasses, is_done, stays_allocated, wants_a_node
 from scheduling.queue import Candidate
 from scheduling.quota_room import QuotaRoom
-from scheduling.resources import CLAIMS, CLASSES, NAMESPACES, NODES, POD_GROUPS, PODS, QUOTAS, SLICES, TAINT_RULES, Key
-from scheduling.structured_claims import StructuredState
+from scheduling.resources import CLAIMS, CLASSES, NAMESPACES, NODES, POD_GROUPS, PODS, QUOTAS, SLICES, TAINT_RULES
+from scheduling.structured_claims import StructuredClaims
 
 #: Events kept for the queue; who asks for older ones reads the log.
 REMEMBERED = 4000
 
 
-class ClusterState(GroupedState, NegotiatedState, StructuredState, View):
+class ClusterState(AssumedState, View):
     """See the module's docstring."""
 
     forms = (ContextNegotiator, DraftNegotiator)
@@ -65,38 +65,36 @@ class ClusterState(GroupedState, NegotiatedState, StructuredState, View):
         *(NAMESPACES, QUOTAS, NODES, CLASSES, TAINT_RULES, SLICES, CLAIMS, POD_GROUPS, PODS),
     )
 
-    def __init__(self, features: Features | None = None, shares: FairShare | None = None) -> None:
+    def __init__(
+        self,
+        features: Features | None = None,
+        shares: FairShare | None = None,
+        *,
+        like: ClusterState | None = None,
+    ) -> None:
+        """like: the state of which this one becomes a copy."""
+        super().__init__()
         features = features or Features()
         #: which class serves which extended resource
         self.serving = ServingClasses(enabled=features.extended_resources)
         self.nodes = NodeTable(self.serving.by_resource)
-        #: uid -> pod that wants a node from this scheduler
-        self.pending: dict[str, Pod] = {}
+        self.pending = {}
         self._inventory = Inventory(features)
-        self._claims: dict[Key, ResourceClaim] = {}
+        self._claims = {}
         self._special = KnownClaims()
         #: slice name -> (driver, pool), of the slices with shared counters or devices that consume some
         self._counting: dict[str, tuple[str, str]] = {}
         #: what devices take of their nodes' own; None while that is no feature
         self.charges = NodeCharges() if gates.enabled("DRANodeAllocatableResources") else None
-        #: the overlay: claims as they will be, and the pods placed
-        self._assumed_claims: dict[Key, ResourceClaim] = {}
-        self._assumed_pods: dict[str, Pod] = {}
         #: who has a place
         self.placed = PlacedPods()
-        #: what is kept for pods that wait for theirs
         self.rooms = Rooms(self.nodes, self._inventory)
-        #: uids of nominated pods of which it is not settled yet what they wait for (`scheduling.preemption.settle`)
-        self.unsettled: set[str] = set()
-        #: the overlay, too: who is nominated, and who is evicted for that
-        self._assumed_rooms: set[str] = set()
-        self._assumed_leaving: set[str] = set()
-        #: pod uid -> what it was given and could not be attached
-        self._avoided: dict[str, tuple[AllocationResult, ...]] = {}
+        self.unsettled = set()
         #: what quotas leave of what may be held; None as long as none limits that
         self._quotas: QuotaRoom | None = None
         self.shares = shares
-        self._overlays: list[QuotaRoom | FairShare] = [] if shares is None else [shares]
+        if shares is not None:
+            self._overlays.append(shares)
         self.groups = WaitingGroups()
         #: what was written since `begin`, as far as a decision can lean on it
         self.drift = Drift()
@@ -113,8 +111,22 @@ class ClusterState(GroupedState, NegotiatedState, StructuredState, View):
             CLASSES: self._forget_class, TAINT_RULES: self._forget_taint_rule, SLICES: self._forget_slice,
             CLAIMS: self._forget_claim, QUOTAS: self._forget_quota, POD_GROUPS: self.groups.remove,
         }  # fmt: skip
-        self._follow_structured()
-        self._follow_negotiations()
+        #: None while the gate is off
+        self.structured: StructuredClaims | None = StructuredClaims.if_on(like.structured if like is not None else None)
+        self.negotiators = self.forms_on(like.negotiators if like is not None else ())
+        if self.structured is not None:
+            self._follow(self.structured.heard(self._put_pool, self._note_rules))
+            if like is None:
+                self._apply_class(EVERY_DEVICE)
+        for one in self.negotiators:
+            self._follow(one.heard())
+
+    def _follow(self, heard: Hearing) -> None:
+        """Follow these resources too, ahead of the others; what is done with an object comes after what is anyway."""
+        self.resources = tuple(dict.fromkeys((*heard, *self.resources)))  # type: ignore[misc]
+        for resource, (written, gone) in heard.items():
+            self._applying[resource] = _both(self._applying.get(resource), written)
+            self._forgetting[resource] = _both(self._forgetting.get(resource), gone)
 
     # Keeping up ------------------------------------------------------------------------------------------------------
 
@@ -138,8 +150,9 @@ class ClusterState(GroupedState, NegotiatedState, StructuredState, View):
         self._news.clear()
         self._news_floor = self.revision
         self.begin()
-        self._tell_of_kept()
         self.tell_of_kept(self._claims.values())
+        if self.structured is None:
+            structured_claims.tell_of_kept(self._claims.values())
 
     def copied(self) -> ClusterState:
         """The same state, to imagine things in: neither shows what changes in the other.
@@ -147,7 +160,7 @@ class ClusterState(GroupedState, NegotiatedState, StructuredState, View):
         What is published is shared with all that was derived from it: one thread at a time may look at either. What
         happened before is not copied.
         """
-        made = ClusterState()
+        made = ClusterState(like=self)
         made.revision = made._news_floor = self.revision
         made.serving = self.serving.copied()
         made.nodes = self.nodes.copied(made.serving.by_resource)
@@ -167,8 +180,6 @@ class ClusterState(GroupedState, NegotiatedState, StructuredState, View):
             made._overlays.append(made._quotas)
         made.groups = self.groups.copied()
         made._applying[POD_GROUPS], made._forgetting[POD_GROUPS] = made.groups.put, made.groups.remove
-        made._follow_structured(self.structured)
-        made._follow_negotiations(self.negotiators)
         return made
 
     def begin(self) -> None:
@@ -255,10 +266,6 @@ class ClusterState(GroupedState, NegotiatedState, StructuredState, View):
         for marked in (self.unsettled, self._assumed_rooms, self._assumed_leaving):
             marked.discard(uid)
 
-    def _forget_assumed_pod(self, uid: str) -> None:
-        if self._assumed_pods.pop(uid, None) is not None:
-            self.nodes.remove_pod(uid)
-
     def _apply_class(self, device_class: DeviceClass) -> None:
         self._inventory.apply_class(device_class)
         self.serving.put(device_class)
@@ -298,6 +305,13 @@ class ClusterState(GroupedState, NegotiatedState, StructuredState, View):
         if self.charges is not None:
             self.charges.remove(published.metadata.name)
         self.drift.slice_changed(published)
+
+    def _put_pool(self, pool: ResourceSlice) -> None:
+        """One that is published in the form of a draft; without devices it is no more."""
+        self._apply_slice(pool) if pool.spec.devices else self._forget_slice(pool)
+
+    def _note_rules(self) -> None:
+        self.drift.rules = True
 
     def _apply_quota(self, quota: ResourceQuota) -> None:
         if self._quotas is None:
@@ -376,8 +390,12 @@ class ClusterState(GroupedState, NegotiatedState, StructuredState, View):
 
     def extended(self, pod: Pod) -> Extended | None:
         """What `pod` asks for by the names of extended resources that devices serve; None where it does not."""
-        known = self._special.of(pod, self.claim)
+        known = self._special.of(pod, self.claim) if pod.metadata.uid in self._special.by_pod else None
         return Extended.of(pod, self.serving, known) if known is not None or self.serving.serve(pod) else None
+
+    def waiting_for_nobody(self) -> list[ResourceClaim]:
+        """Claims that are to be allocated without a pod, as the allocator reads them; the oldest first."""
+        return [] if self.structured is None else self.structured.waiting_for_nobody(self._claims.values())
 
     def snapshot(self) -> Snapshot:
         return self._inventory.snapshot()
@@ -387,79 +405,8 @@ class ClusterState(GroupedState, NegotiatedState, StructuredState, View):
         found = self._assumed_claims.get((namespace, name)) or self._claims.get((namespace, name))
         return found if self.structured is None or found is None else self.structured.seen(found)
 
-    def is_leaving(self, resident: PlacedPod, now: datetime) -> bool:
-        """Whether a pod will be gone soon; also where that is only decided yet."""
-        return resident.uid in self._assumed_leaving or resident.is_leaving(now)
-
     def _finder(self, pod: Pod) -> Callable[[str], ResourceClaim | None]:
         return partial(self.claim, pod.metadata.namespace)
-
-    # The overlay -----------------------------------------------------------------------------------------------------
-
-    def assume(self, placement: Placement) -> None:
-        """Reserve: count `placement` as if it were committed."""
-        pod, uid = placement.pod, placement.pod.metadata.uid
-        self._assumed_pods[uid] = pod
-        self.pending.pop(uid, None)
-        self.rooms.drop(uid)
-        self.nodes.place(pod, placement.node)
-        self._inventory.assume(placement.allocations.items())
-        for overlay in self._overlays:
-            overlay.assume(pod, placement.claims, placement.allocations)
-        if placement.writes:
-            self.assume_said(placement.writes)
-        for claim in placement.claims:
-            self._assumed_claims[assumed_key(claim)] = placement.applied_to(claim)
-
-    @contextmanager
-    def trying(self, pod: Pod) -> Iterator[None]:
-        """A nominated pod counts on its node; while it is tried it does not stand in its own way, nor do those that are
-        nominated and less important.
-        """
-        uid = pod.metadata.uid
-        self.rooms.yield_to(pod.spec.priority or 0)
-        roomed = self.rooms.set_aside(uid)
-        node = "" if roomed else pod.status.nominated_node_name
-        if node:
-            self.nodes.remove_pod(uid)
-        try:
-            yield
-        finally:
-            if uid not in self._assumed_pods:
-                self.rooms.restore(uid)
-                if node and uid not in self.rooms:
-                    self.nodes.place(pod, node)
-
-    def assume_nominated(
-        self, pod: Pod, node: str, allocations: Mapping[str, AllocationResult], leaving: Iterable[str]
-    ) -> None:
-        """Count `pod` as nominated for `node`, and the pods `leaving` as evicted, as if that were committed."""
-        self.rooms.keep(pod, node, allocations)
-        self._assumed_rooms.add(pod.metadata.uid)
-        self._assumed_leaving.update(leaving)
-
-    def assume_withdrawn(self, pods: Iterable[Pod]) -> None:
-        """Keep no room for these pods any more, as if that were committed."""
-        for pod in pods:
-            self.rooms.drop(pod.metadata.uid)
-            self._assumed_rooms.add(pod.metadata.uid)
-
-    def avoid(self, pod: Pod, claims: Iterable[ResourceClaim]) -> None:
-        """Let `pod` have the devices of these claims last: they could not be attached."""
-        given = tuple(claim.status.allocation for claim in claims if claim.status.allocation is not None)
-        uid = pod.metadata.uid
-        self._avoided[uid] = (*self._avoided.get(uid, ()), *given)
-
-    @contextmanager
-    def avoiding(self, pod: Pod) -> Iterator[bool]:
-        """Within it, the devices that `pod` is to avoid are taken. Tells whether there are any."""
-        avoided = {f"avoided/{at}": one for at, one in enumerate(self._avoided.get(pod.metadata.uid, ()))}
-        self._inventory.assume(avoided.items())
-        try:
-            yield bool(avoided)
-        finally:
-            for uid in avoided:
-                self._inventory.remove_claim(uid)
 
     def imagine(self, resource: str, obj: Any, *, gone: bool = False) -> None:
         """Count an object that is not there, or leave out one that is; nothing is written.
@@ -468,32 +415,31 @@ class ClusterState(GroupedState, NegotiatedState, StructuredState, View):
         """
         (self._forgetting if gone else self._applying)[resource](obj)
 
-    def drop_assumptions(self) -> None:
-        """Unreserve everything: what was committed comes back with the log, the rest was not."""
-        for uid, pod in self._assumed_pods.items():
-            self.nodes.remove_pod(uid)
-            self.pending[uid] = pod
-            self._nominate_again(pod)
-        for key, assumed in self._assumed_claims.items():
-            known = self._claims.get(key)
-            if known is not None and known.metadata.uid == assumed.metadata.uid:
-                self._inventory.apply_claim(known)
-            else:
-                self._inventory.remove_claim(assumed.metadata.uid)
-        self._assumed_pods.clear()
-        self._assumed_claims.clear()
-        for negotiator in self.negotiators:
-            negotiator.drop_assumptions()
-        for overlay in self._overlays:
-            overlay.drop_assumptions()
-        for uid in self._assumed_rooms:
-            self.rooms.drop(uid)
-            if uid in self.pending:
-                self._nominate_again(self.pending[uid])
-        self._assumed_rooms.clear()
-        self._assumed_leaving.clear()
+    # Groups ----------------------------------------------------------------------------------------------------------
 
-    def _nominate_again(self, pod: Pod) -> None:
-        if pod.status.nominated_node_name:
-            self.nodes.place(pod, pod.status.nominated_node_name)
-            self.unsettled.add(pod.metadata.uid)
+    def placed_of(self, group: PodGroup) -> set[str]:
+        """The uids of the pods of a group that have a place: on their nodes, or waiting there for their devices."""
+        return {uid for uid in self.groups.members(group) if self.placed.get(uid) is not None}
+
+    def is_idle_but_for(self, pod: Pod, claim: ResourceClaim) -> bool:
+        """Whether nobody but the pod could be using the claim, or its group, none of whose pods has a place."""
+        if stays_allocated(claim):
+            return False
+        others = [one.uid for one in claim.status.reserved_for if one.uid != pod.metadata.uid]
+        if not others or pod.spec.scheduling_group is None:
+            return not others
+        group = self.groups.of(pod)
+        if group is None or others != [group.metadata.uid] or not gates.enabled(CLAIMS_GATE):
+            return False
+        return not self.placed_of(group) and self._assumed_pods.keys().isdisjoint(self.groups.members(group))
+
+
+def _both(first: Callable[[Any], None] | None, then: Callable[[Any], None]) -> Callable[[Any], None]:
+    if first is None:
+        return then
+
+    def done(obj: Any) -> None:
+        first(obj)
+        then(obj)
+
+    return done

@@ -6,9 +6,9 @@ A form of `scheduling.negotiation`: what is said stands in the status of each cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from claims.drafts.cdi.negotiation import next_step, used_by
 from claims.drafts.cdi.registration import CLAIMS, CLASSES
@@ -27,7 +27,7 @@ from claims.kinds.resource_claims import ResourceClaim as DeviceClaim
 from scheduling.allocator import NodeView
 from scheduling.causes import AwaitingDrivers, Hold, Reason
 from scheduling.hints import draft_claim_key, draft_class_key
-from scheduling.negotiation import NegotiationWrite, Word
+from scheduling.negotiation import Hearing, NegotiationWrite, Word
 from scheduling.nodes import NOT_HERE, FilterResult, NodeTable
 
 #: (namespace, name)
@@ -121,7 +121,7 @@ class DraftNegotiator:
     def copied(self) -> Self:
         return type(self)(dict(self._claims), dict(self.plugins), dict(self._assumed))
 
-    def heard(self) -> Mapping[str, tuple[Callable[[Any], None], Callable[[Any], None]]]:
+    def heard(self) -> Hearing:
         return {CLASSES: (self.put_class, self.remove_class), CLAIMS: (self.put_claim, self.remove_claim)}
 
     def claim(self, namespace: str, name: str) -> ResourceClaim | None:

@@ -53,11 +53,6 @@ def is_in_memory(claim: ResourceClaim) -> bool:
     return claim.metadata.name == IN_MEMORY
 
 
-def assumed_key(claim: ResourceClaim) -> tuple[str, str]:
-    """Claims that exist in memory alone have one name, but uids of their own."""
-    return (claim.metadata.namespace, claim.metadata.uid) if is_in_memory(claim) else claim.key
-
-
 class ServedRequest(NamedTuple):
     """What one container asks for of a resource, and what serves it. claim: its name; "" before it is made."""
 
@@ -164,31 +159,31 @@ class KnownClaims:
     """
 
     def __init__(self) -> None:
-        #: pod uid -> its claims by their uid
-        self._of_pod: dict[str, dict[str, tuple[str, str]]] = {}
+        #: pod uid -> the keys of its claims by their uids; to be read, so that who has none pays one look-up
+        self.by_pod: dict[str, dict[str, tuple[str, str]]] = {}
 
     def copied(self) -> KnownClaims:
         made = KnownClaims()
-        made._of_pod = {uid: dict(keys) for uid, keys in self._of_pod.items()}
+        made.by_pod = {uid: dict(keys) for uid, keys in self.by_pod.items()}
         return made
 
     def put(self, claim: ResourceClaim) -> str:
         """Returns the uid of the pod."""
         uid = owner_uid(claim)
-        self._of_pod.setdefault(uid, {})[claim.metadata.uid] = claim.key
+        self.by_pod.setdefault(uid, {})[claim.metadata.uid] = claim.key
         return uid
 
     def remove(self, claim: ResourceClaim) -> str:
         """Returns the uid of the pod. Unknown ones are nothing new."""
-        keys = self._of_pod.get(uid := owner_uid(claim), {})
+        keys = self.by_pod.get(uid := owner_uid(claim), {})
         keys.pop(claim.metadata.uid, None)
         if not keys:
-            self._of_pod.pop(uid, None)
+            self.by_pod.pop(uid, None)
         return uid
 
     def of(self, pod: Pod, find: Callable[[str, str], ResourceClaim | None]) -> ResourceClaim | None:
         """The pod's claim: rather the one that holds devices, then one that is not being deleted."""
-        if (keys := self._of_pod.get(pod.metadata.uid)) is None:
+        if (keys := self.by_pod.get(pod.metadata.uid)) is None:
             return None
         return min(filter(None, (find(*key) for key in keys.values())), key=_standing, default=None)
 

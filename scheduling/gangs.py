@@ -31,9 +31,9 @@ from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError, Conflict
 from scheduling import preemption, scheduler_metrics
 from scheduling.allocator import Deadline
+from scheduling.assumptions import AssumedSoFar
 from scheduling.capture import ClusterState
 from scheduling.causes import GroupDoesNotFit, Hold, Interrupted, Reason
-from scheduling.groups import AssumedSoFar
 from scheduling.plans import (
     AnyDecision,
     Decision,

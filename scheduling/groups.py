@@ -9,21 +9,13 @@ Source: pkg/scheduler/framework/plugins/gangscheduling, backend/cache/podgroupst
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection
 
-from claims.kinds.pod_groups import CLAIMS_GATE, GANG_GATE, PodGroup, group_name, min_count
+from claims.kinds.pod_groups import GANG_GATE, PodGroup, group_name, min_count
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
-from scheduling.allocator import Inventory
 from scheduling.causes import GroupIncomplete, GroupMissing, Hold, Reason
-from scheduling.fair_share import FairShare
 from scheduling.hints import group_key
-from scheduling.places import PlacedPods, Rooms
-from scheduling.plans import Decision, Placement
-from scheduling.pod_claims import stays_allocated
-from scheduling.quota_room import QuotaRoom
 from scheduling.resources import Key
 
 
@@ -80,66 +72,3 @@ class WaitingGroups:
 
 def _key(pod: Pod) -> Key:
     return pod.metadata.namespace, group_name(pod)
-
-
-class AssumedSoFar(NamedTuple):
-    """What is assumed of claims and of pods that leave at one moment. others: ways back, of quotas and shares."""
-
-    claims: Mapping[Key, ResourceClaim]
-    leaving: Collection[str]
-    others: tuple[Callable[[], None], ...]
-
-
-class GroupedState:
-    """The part of a scheduling worker's state (`scheduling.capture`) that only groups need."""
-
-    pending: dict[str, Pod]
-    groups: WaitingGroups
-    placed: PlacedPods
-    rooms: Rooms
-    _inventory: Inventory
-    _assumed_claims: dict[Key, ResourceClaim]
-    _assumed_pods: dict[str, Pod]
-    _assumed_leaving: set[str]
-    _overlays: list[QuotaRoom | FairShare]
-
-    def _forget_assumed_pod(self, uid: str) -> None:
-        raise NotImplementedError
-
-    def _nominate_again(self, pod: Pod) -> None:
-        raise NotImplementedError
-
-    def placed_of(self, group: PodGroup) -> set[str]:
-        """The uids of the pods of a group that have a place: on their nodes, or waiting there for their devices."""
-        return {uid for uid in self.groups.members(group) if self.placed.get(uid) is not None}
-
-    def is_idle_but_for(self, pod: Pod, claim: ResourceClaim) -> bool:
-        """Whether nobody but the pod could be using the claim, or its group, none of whose pods has a place."""
-        if stays_allocated(claim):
-            return False
-        others = [one.uid for one in claim.status.reserved_for if one.uid != pod.metadata.uid]
-        if not others or pod.spec.scheduling_group is None:
-            return not others
-        group = self.groups.of(pod)
-        if group is None or others != [group.metadata.uid] or not gates.enabled(CLAIMS_GATE):
-            return False
-        return not self.placed_of(group) and self._assumed_pods.keys().isdisjoint(self.groups.members(group))
-
-    def overlay(self) -> AssumedSoFar:
-        """What is assumed, to go back to."""
-        others = tuple(overlay.mark() for overlay in self._overlays)
-        return AssumedSoFar(dict(self._assumed_claims), set(self._assumed_leaving), others)
-
-    def restore(self, earlier: AssumedSoFar, decisions: Iterable[Decision]) -> None:
-        """Take back what these decisions have added to what was assumed `earlier`. `preemption.settle` follows."""
-        for decision in decisions:
-            pod, uid = decision.pod, decision.pod.metadata.uid
-            if isinstance(decision, Placement):
-                self._forget_assumed_pod(uid)
-                self.pending[uid] = pod
-                self._inventory.forget(decision.allocations)
-            self.rooms.drop(uid)
-            self._nominate_again(pod)
-        self._assumed_claims, self._assumed_leaving = dict(earlier.claims), set(earlier.leaving)
-        for go_back in earlier.others:
-            go_back()

@@ -29,8 +29,8 @@ from scheduling.causes import Hold
 from scheduling.nodes import FilterResult, NodeTable
 from scheduling.pod_claims import may_be_negotiated
 
-#: resource -> what is done with an object of it
-Hearing = dict[str, Callable[[Any], None]]
+#: resource -> what is done with each object of it that is written, or gone
+Hearing = Mapping[str, tuple[Callable[[Any], None], Callable[[Any], None]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +91,7 @@ class Negotiator(Protocol):
 
     def copied(self) -> Self: ...
 
-    def heard(self) -> Mapping[str, tuple[Callable[[Any], None], Callable[[Any], None]]]:
-        """resource -> what is done with each object of it that is written, or gone."""
-        ...
+    def heard(self) -> Hearing: ...
 
     def of(self, pod: Pod, claims: Sequence[ResourceClaim], /) -> Negotiation | Hold | None:
         """None where the pod has none of these claims."""
@@ -127,20 +125,11 @@ class NegotiatedState:
     #: of the forms whose gates are on
     negotiators: tuple[Negotiator, ...] = ()
     nodes: NodeTable
-    resources: ClassVar[Sequence[str]]
-    _applying: Hearing
-    _forgetting: Hearing
 
-    def _follow_negotiations(self, known: Iterable[Negotiator] = ()) -> None:
+    def forms_on(self, known: Iterable[Negotiator]) -> tuple[Negotiator, ...]:
         """known: of the state of which this one is a copy."""
         copies = {type(one): one.copied() for one in known}
-        self.negotiators = tuple(copies.get(form) or form() for form in self.forms if gates.enabled(form.gate))
-        for one in self.negotiators:
-            heard = one.heard()
-            self.resources = tuple(dict.fromkeys((*heard, *self.resources)))  # type: ignore[misc]
-            for resource, (written, gone) in heard.items():
-                self._applying[resource] = _both(self._applying.get(resource), written)
-                self._forgetting[resource] = _both(self._forgetting.get(resource), gone)
+        return tuple(copies.get(form) or form() for form in self.forms if gates.enabled(form.gate))
 
     def negotiations(self, pod: Pod, claims: Sequence[ResourceClaim]) -> tuple[Negotiation, ...] | Hold:
         """How it stands in each form in which somebody decides about the pod's claims."""
@@ -185,17 +174,6 @@ class NegotiatedState:
 
 def _holds(found: Iterable[Negotiation | Hold | None]) -> Iterator[Hold]:
     return (one for one in found if isinstance(one, Hold))
-
-
-def _both(first: Callable[[Any], None] | None, then: Callable[[Any], None]) -> Callable[[Any], None]:
-    if first is None:
-        return then
-
-    def done(obj: Any) -> None:
-        first(obj)
-        then(obj)
-
-    return done
 
 
 def agreed(talks: Iterable[Negotiation], node: str, possible: Callable[[], Sequence[str]]) -> Word:

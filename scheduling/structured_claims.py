@@ -9,13 +9,13 @@ holds its pod, and their coming wakes it (`scheduling.hints`). Only while the ga
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from claims.classic.ownership import IMMEDIATE, is_on
 from claims.drafts.structured.parameters import KnownParameters, Resolved, Unresolved
-from claims.drafts.structured.translation import EVERY_DEVICE, asked_for, with_handles
+from claims.drafts.structured.translation import asked_for, with_handles
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.drafts.structured.publishing import NodeResources
 from inventory.drafts.structured.registration import GATE
@@ -23,13 +23,11 @@ from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
 from scheduling.causes import Hold, ParametersMissing, Reason
 from scheduling.hints import parameters_key, resource_class_key
-from scheduling.plans import Drift, Placement
-from scheduling.resources import CLAIM_PARAMETERS, CLASS_PARAMETERS, CLASSES, NODE_SLICES, RESOURCE_CLASSES, SLICES, Key
+from scheduling.negotiation import Hearing
+from scheduling.plans import Placement
+from scheduling.resources import CLAIM_PARAMETERS, CLASS_PARAMETERS, NODE_SLICES, RESOURCE_CLASSES, Key
 
 log = logging.getLogger(__name__)
-
-#: What is followed besides everything else.
-RESOURCES = (RESOURCE_CLASSES, CLASS_PARAMETERS, CLAIM_PARAMETERS, NODE_SLICES)
 
 
 def is_structured(claim: ResourceClaim) -> bool:
@@ -45,28 +43,34 @@ class StructuredClaims:
         self.parameters = KnownParameters()
         self.resources = NodeResources()
 
-    def copied(self) -> StructuredClaims:
-        made = StructuredClaims()
-        made.parameters, made.resources = self.parameters.copied(), self.resources.copied()
+    @classmethod
+    def if_on(cls, known: StructuredClaims | None) -> StructuredClaims | None:
+        """None while the gate is off. known: of the state of which this one is a copy."""
+        made = cls() if gates.enabled(GATE) else None
+        if made is not None and known is not None:
+            made.parameters, made.resources = known.parameters.copied(), known.resources.copied()
         return made
 
-    def applying(
-        self, put: Callable[[ResourceSlice], None], changed: Callable[[], None], *, gone: bool
-    ) -> Mapping[str, Callable[[Any], None]]:
-        """resource -> what is done when one of its objects comes, or is `gone`.
+    def heard(self, put: Callable[[ResourceSlice], None], changed: Callable[[], None]) -> Hearing:
+        """put: takes a pool as it is now; without devices it is no more. changed: claims may ask for something else."""
 
-        put: takes a pool as it is now; without devices it is no more. changed: claims may ask for something else.
-        """
-
-        def published(obj: Any) -> None:
-            for pool in self.resources.remove(obj) if gone else self.resources.put(obj):
+        def publish(pools: Iterable[ResourceSlice]) -> None:
+            for pool in pools:
                 put(pool)
 
         def known(obj: Any) -> None:
-            (self.parameters.remove if gone else self.parameters.put)(obj)
+            self.parameters.put(obj)
             changed()
 
-        return {NODE_SLICES: published, RESOURCE_CLASSES: known, CLASS_PARAMETERS: known, CLAIM_PARAMETERS: known}
+        def gone(obj: Any) -> None:
+            self.parameters.remove(obj)
+            changed()
+
+        slices = (lambda obj: publish(self.resources.put(obj)), lambda obj: publish(self.resources.remove(obj)))
+        return {
+            NODE_SLICES: slices,
+            **dict.fromkeys((RESOURCE_CLASSES, CLASS_PARAMETERS, CLAIM_PARAMETERS), (known, gone)),
+        }
 
     # Claims ----------------------------------------------------------------------------------------------------------
 
@@ -76,6 +80,11 @@ class StructuredClaims:
             return claim
         asked = self._asked(claim)
         return claim if isinstance(asked, Unresolved) else asked
+
+    def waiting_for_nobody(self, claims: Iterable[ResourceClaim]) -> list[ResourceClaim]:
+        """Those that are to be allocated without a pod, as the allocator reads them; the oldest first."""
+        waiting = sorted(filter(self.waits_for_nobody, claims), key=_age)
+        return [self.seen(claim) for claim in waiting]
 
     def waits_for_nobody(self, claim: ResourceClaim) -> bool:
         """Whether it is to be allocated although no pod asks for it."""
@@ -124,50 +133,16 @@ class StructuredClaims:
         return resolved if isinstance(resolved, Unresolved) else asked_for(claim, resolved)
 
 
-class StructuredState:
-    """A part of `scheduling.capture.ClusterState`."""
+def _age(claim: ResourceClaim) -> tuple[str, Key]:
+    return claim.metadata.creation_timestamp or "", claim.key
 
-    drift: Drift
-    #: None while the gate is off
-    structured: StructuredClaims | None = None
-    resources: ClassVar[Sequence[str]]
-    _claims: dict[Key, ResourceClaim]
-    _applying: dict[str, Callable[[Any], None]]
-    _forgetting: dict[str, Callable[[Any], None]]
 
-    def _follow_structured(self, known: StructuredClaims | None = None) -> None:
-        """known: of the state of which this one is a copy."""
-        if not gates.enabled(GATE):
-            return
-        self.structured = StructuredClaims() if known is None else known.copied()
-        # before those of every view
-        self.resources = (*RESOURCES, *type(self).resources)  # type: ignore[misc]
-        self._applying.update(self.structured.applying(self._put_pool, self._note_rules, gone=False))
-        self._forgetting.update(self.structured.applying(self._put_pool, self._note_rules, gone=True))
-        if known is None:
-            self._applying[CLASSES](EVERY_DEVICE)
-
-    def _put_pool(self, pool: ResourceSlice) -> None:
-        (self._applying if pool.spec.devices else self._forgetting)[SLICES](pool)
-
-    def _note_rules(self) -> None:
-        self.drift.rules = True
-
-    def _tell_of_kept(self) -> None:
-        """Say in the log that claims from before the gate was turned off keep what they have."""
-        kept = 0 if self.structured is not None else sum(map(is_structured, self._claims.values()))
-        if kept:
-            log.warning(
-                "%s is off; claims that were allocated with structured parameters: %d. They keep their devices until "
-                "their pods end, and no more are allocated; NodeResourceSlices are not looked at",
-                GATE,
-                kept,
-            )
-
-    def waiting_for_nobody(self) -> list[ResourceClaim]:
-        """Claims that are to be allocated without a pod, as the allocator reads them; the oldest first."""
-        if self.structured is None:
-            return []
-        waiting = [claim for claim in self._claims.values() if self.structured.waits_for_nobody(claim)]
-        waiting.sort(key=lambda claim: (claim.metadata.creation_timestamp or "", claim.key))
-        return [self.structured.seen(claim) for claim in waiting]
+def tell_of_kept(claims: Iterable[ResourceClaim]) -> None:
+    """Say in the log that claims from before the gate was turned off keep what they have."""
+    if kept := sum(map(is_structured, claims)):
+        log.warning(
+            "%s is off; claims that were allocated with structured parameters: %d. They keep their devices until "
+            "their pods end, and no more are allocated; NodeResourceSlices are not looked at",
+            GATE,
+            kept,
+        )

@@ -41,7 +41,7 @@ from manciple.wire.selectors import node_selector_matches
 from scheduling.allocator import NodeView
 from scheduling.causes import AwaitingDrivers, Hold, NodeRefusal, Reason
 from scheduling.hints import claim_key, class_key, context_key, resource_class_key
-from scheduling.negotiation import NegotiationWrite, Word
+from scheduling.negotiation import Hearing, NegotiationWrite, Word
 from scheduling.nodes import FilterResult, NodeTable
 from scheduling.pod_claims import controlled_by, references, requested_classes
 from scheduling.pod_claims import controller_of as owning_pod
@@ -199,7 +199,7 @@ class ContextNegotiator:
         made._suitable = dict(self._suitable)
         return made
 
-    def heard(self) -> Mapping[str, tuple[Callable[[Any], None], Callable[[Any], None]]]:
+    def heard(self) -> Hearing:
         return {
             RESOURCE_CLASSES: (self.put_class, self.remove_class),
             CONTEXTS: (self.put_context, self.remove_context),
