@@ -1,17 +1,24 @@
 """The WebSocket of an open page: says which parts of it are out of date.
 
 Server to browser: {"revision": N, "topics": [...]}; {"revision": N, "everything": true} after too long an absence, and
-when what its person may see has changed. Browser to server: nothing; it reconnects with `?after=REVISION` of the page
-it shows. The socket ends with the session: signing out, a new password, an account that is closed.
+when what its person may see has changed; every five seconds a sign of life, {"beat": SECONDS, "at": SECONDS}: how far
+behind the log it may be, and the time by a clock that only goes on, by which the page tells how long it was on its way.
+Without one for some time the page says that it is not live (`static/manciple/live.js`). Browser to server: nothing; it
+reconnects with `?after=REVISION` of the page it shows. The socket ends with the session: signing out, a new password,
+an account that is closed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
+import time
 from collections import Counter
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qs
+from weakref import WeakKeyDictionary
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
@@ -22,6 +29,7 @@ from django.db import Error
 from manciple.access.authentication.chain import CERTIFICATE, PEER, Credentials
 from manciple.access.authentication.rounds import Rounds
 from manciple.live.topics import HeardTopics, Relay, TopicChange, heard_in, relay
+from manciple.store.tail import Tail
 from manciple.wire.quantity import whole
 
 #: Where browsers connect.
@@ -30,6 +38,8 @@ PATH = "/live"
 GATHERING_TIME = 0.04
 #: Seconds after which it is asked who listens even where nothing is known to have changed: sessions grow old.
 ASKED_AGAIN = 60.0
+#: Seconds between two signs of life. `static/manciple/live.js` knows them.
+BEAT = 5.0
 #: Seconds after which what could not be told for lack of the database is tried again.
 RETRY = 1.0
 #: Close code of RFC 6455's registry for who has as many pages open as one may have; the page tries again now and then.
@@ -40,6 +50,46 @@ NOT_SIGNED_IN = 4401
 
 #: Open pages of this process, by the name of their person.
 _open: Counter[str] = Counter()
+
+
+class Beats:
+    """The signs of life of one event loop: one timer and one text for all of its pages, and none while none is open."""
+
+    _of_loops: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, Beats]] = WeakKeyDictionary()
+    _guard: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self) -> None:
+        self._pages: set[LiveConsumer] = set()
+        self.timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def of_running_loop(cls) -> Beats:
+        with cls._guard:
+            return cls._of_loops.setdefault(asyncio.get_running_loop(), cls())
+
+    def join(self, page: LiveConsumer) -> None:
+        self._pages.add(page)
+        self._plan()
+
+    def leave(self, page: LiveConsumer) -> None:
+        self._pages.discard(page)
+        if not self._pages and self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def _plan(self) -> None:
+        if self.timer is None:
+            self.timer = asyncio.get_running_loop().call_later(BEAT, self._beat)
+
+    def _beat(self) -> None:
+        late = asyncio.get_running_loop().time() - self.timer.when() if self.timer is not None else 0.0
+        self.timer = None
+        behind = round(max(late, Tail.instance().behind), 1)
+        text = json.dumps({"beat": behind, "at": round(time.monotonic(), 3)})
+        for page in self._pages:
+            page.beat(text)
+        if self._pages:
+            self._plan()
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):
@@ -55,6 +105,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         self._everything = False
         self._asks = True
         self._due: asyncio.TimerHandle | None = None
+        self._beating: asyncio.Task[None] | None = None
         self._relay: Relay = await database_sync_to_async(relay)()
         self._next = self._loop.call_later(ASKED_AGAIN, self._ask)
         missed = self._relay.join(self._hear, after=_after(self.scope["query_string"]))
@@ -67,9 +118,19 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
                 await self.close(TOO_MANY)
                 return
             await self._tell()
+            Beats.of_running_loop().join(self)
         except BaseException:
             self._leave()
             raise
+
+    def beat(self, text: str) -> None:
+        """Send a sign of life, unless the last one is still on its way: who takes nothing costs nothing more."""
+        if self._beating is None or self._beating.done():
+            self._beating = asyncio.ensure_future(self._send_beat(text))
+
+    async def _send_beat(self, text: str) -> None:
+        with suppress(OSError, RuntimeError):  # the page has been closed meanwhile; `disconnect` follows
+            await self.send(text_data=text)
 
     async def disconnect(self, code: int) -> None:  # noqa: ARG002 - the signature is Channels'
         if hasattr(self, "_relay"):
@@ -78,6 +139,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
     def _leave(self) -> None:
         self._relay.leave(self._hear)
         Rounds.of_running_loop().leave(self._ask)
+        Beats.of_running_loop().leave(self)
         self._next.cancel()
         if self._due:
             self._due.cancel()

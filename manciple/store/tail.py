@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -206,6 +207,7 @@ class Tail:
         self._woken = False
         self._stopping = False
         self._subscribers: list[_Subscriber] = []
+        self._current_at = time.monotonic()
         self._thread: threading.Thread | None = None
 
     @classmethod
@@ -254,8 +256,14 @@ class Tail:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
+    @property
+    def behind(self) -> float:
+        """How many seconds old, beyond what polls take, its subscribers' knowledge may be; 0 while the log is read."""
+        return max(0.0, time.monotonic() - self._current_at - 2 * self._poll_interval)
+
     def _start(self) -> None:
         if self._thread is None:
+            self._current_at = time.monotonic()
             self._stopping = False
             self._thread = threading.Thread(target=self._run, name="tail", daemon=True)
             self._thread.start()
@@ -300,9 +308,11 @@ class Tail:
 
     def _deliver(self) -> None:
         """Bring every subscriber to the end of the log, a batch each in turn: no latecomer holds up the others."""
-        moved = 1
+        began, moved = time.monotonic(), 1
         while moved and not self._stopping:
+            began = time.monotonic()
             moved = sum(self._advance(position, group) for position, group in self._by_position().items())
+        self._current_at = began
 
     def _by_position(self) -> dict[int, list[_Subscriber]]:
         """Subscribers at the same position share one read: at the end of the log, all of them do."""

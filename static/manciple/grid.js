@@ -331,13 +331,14 @@
   };
   const redraw = async () => {
     const answer = await fetch(here());
-    if (!answer.ok) return;
+    if (!answer.ok) return false;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     const before = signs([grid]), focused = document.activeElement.closest?.("#grid .tile")?.dataset.at;
     grid.replaceChildren(...fresh.getElementById("grid").childNodes);
     note(before, signs([grid]));
     if (focused) tileOf(focused)?.focus({ preventScroll: true });
     for (const id of PARTS) merge(document.getElementById(id), fresh.getElementById(id));
+    return true;
   };
   const fetchLines = async (topics) => {
     const url = ask(main.dataset.lines);
@@ -375,6 +376,7 @@
     said.textContent = sum.join(" ");
   };
   const MANY = 100; // topics of one request: more wait for the next, so that no frame has too much to do
+  const AGAIN = 2000; // milliseconds after a question that got no answer
   let waiting = new Set(), whole = false, busy = false;
   const update = async () => {
     if (busy) return;
@@ -385,7 +387,9 @@
         const topics = new Set([...waiting].slice(0, MANY));
         waiting = all ? new Set() : new Set([...waiting].slice(MANY));
         whole = false;
-        if (all || !(await fetchLines(topics))) await redraw();
+        if ((all || !(await fetchLines(topics))) && !(await redraw())) throw new Error("no answer");
+        document.dispatchEvent(new CustomEvent("manciple:merged"));
+        if (waiting.size) owe();
         enter();
         const at = here().searchParams.get("at");
         if (at) {
@@ -395,12 +399,16 @@
         }
         await new Promise(requestAnimationFrame); // what was put in is painted before the next comes
       }
-    } catch { /* no network: live.js says so, and tells everything when it is back */ } finally { busy = false; }
+    } catch { // live.js says how old the page is by now; what was not heard of is asked for as a whole
+      whole = true;
+      setTimeout(update, AGAIN);
+    } finally { busy = false; }
   };
+  const owe = () => document.dispatchEvent(new CustomEvent("manciple:owing"));
   document.addEventListener("manciple:changed", ({ detail }) => {
     whole ||= detail.everything;
     for (const topic of detail.topics) if (/^(pool|node):/.test(topic)) waiting.add(topic);
-    if (waiting.size || whole) update();
+    if (waiting.size || whole) { owe(); update(); }
   });
 
   enter();

@@ -33,6 +33,7 @@
     const selected = getSelection();
     for (const text of reworded.splice(0)) if (!selected?.containsNode(text, true)) text.replaceWith(text.cloneNode());
   };
+  const owe = () => document.dispatchEvent(new CustomEvent("manciple:owing"));
   const merge = (fresh, all, touched) => {
     const before = spoken();
     for (const part of parts()) {
@@ -72,6 +73,7 @@
       }
     } catch { /* no network: live.js says so, and tells everything when it is back */ } finally {
       if (!merged) { touched.forEach((topic) => topics.add(topic)); everything ||= all; setTimeout(plan, AGAIN); }
+      if (topics.size || everything) owe();
       last = performance.now();
       cost = last - began;
       busy = false;
@@ -82,6 +84,6 @@
   document.addEventListener("manciple:changed", ({ detail }) => {
     everything ||= detail.everything;
     detail.topics.forEach((topic) => topics.add(topic));
-    if (parts().some((part) => concerns(part))) plan(); else { topics = new Set(); }
+    if (parts().some((part) => concerns(part))) { owe(); plan(); } else { topics = new Set(); }
   });
 })();

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 
 from manciple.pages.durations import duration
 from tests.e2e.api_client import Hands
@@ -100,3 +101,37 @@ def test_without_its_line_a_page_says_how_old_it_is_while_ages_go_on(page: Page,
     page.clock.run_for(timedelta(minutes=5) // timedelta(milliseconds=1))
     expect(page.get_by_text("Live updates stopped")).to_contain_text("min")
     assert [text for _, text in ages(page)] != [text for _, text in before]
+
+
+def test_a_line_on_which_nothing_comes_is_not_called_live(page: Page, up: Up) -> None:
+    """As of a server that hangs, or a VPN that is gone: nobody says that the line is lost."""
+    silent = False
+    asked: list[str] = []
+
+    def relay(line: WebSocketRoute) -> None:
+        asked.append(line.url)
+        server = line.connect_to_server()
+        server.on_message(lambda message: None if silent else line.send(message))
+
+    page.route_web_socket("**/live**", relay)
+    page.clock.install(time=datetime.now(UTC))
+    page.goto(f"{up.web}/claims")
+    live, stopped = page.get_by_text("Live", exact=True), page.locator("#stopped")
+    expect(live).to_be_visible()
+    page.clock.pause_at(datetime.fromtimestamp(page.evaluate("Date.now()") / 1000 + 1, UTC))
+    silent = True
+    page.clock.run_for(9000)
+    expect(page.locator("#live")).to_contain_text(re.compile(r"[345] s late"))
+    page.clock.run_for(3000)
+    expect(page.get_by_text("Stopped", exact=True)).to_be_visible()
+    expect(stopped).to_contain_text(re.compile(r"stopped 1[23] s ago.*as it was at \d\d:\d\d:\d\d"))
+    silent = False
+    page.clock.run_for(1000)
+    expect(live).to_be_visible()
+    expect(stopped).to_be_hidden()
+    assert len(asked) == 2, "a line that is silent is given up for another"
+    page.evaluate(
+        "document.dispatchEvent(new CustomEvent('manciple:owing'))"
+    )  # what is late on the page itself counts too
+    page.clock.run_for(4000)
+    expect(page.locator("#live")).to_contain_text("4 s late")

@@ -32,7 +32,18 @@ class Socket:
         return found
 
     async def told(self) -> dict[str, Any]:
-        """The next message of the page's line."""
+        """The next message of the page's line that tells something."""
+        while "beat" in (found := await self._text()):
+            pass
+        return found
+
+    async def beat(self) -> dict[str, Any]:
+        """The next sign of life."""
+        while "beat" not in (found := await self._text()):
+            pass
+        return found
+
+    async def _text(self) -> dict[str, Any]:
         message = await self.message()
         assert message["type"] == "websocket.send", message
         found: dict[str, Any] = json.loads(message["text"])

@@ -27,7 +27,7 @@ from manciple.audit import events
 from manciple.audit.models import Entry
 from manciple.audit.searching import Search
 from manciple.live import consumers, topics
-from manciple.live.consumers import NOT_SIGNED_IN, PATH, TOO_MANY
+from manciple.live.consumers import NOT_SIGNED_IN, PATH, TOO_MANY, Beats
 from manciple.store.tail import Tail, latest_revision
 from tests.manciple.access.test_table import (
     NODES,
@@ -322,3 +322,23 @@ def test_what_was_taken_away_is_heard_no_more_on_lines_that_are_open(
     before, after = asyncio.run(heard())
     assert before == of_namespace("team-a")
     assert after == set()
+
+
+def test_open_pages_get_signs_of_life_from_one_timer_and_nothing_ticks_for_none(
+    root: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "BEAT", 0.02)
+    monkeypatch.setattr(Tail, "behind", 3.25)
+    _, session = signed_in("alice")
+
+    async def lived() -> None:
+        async with AsyncExitStack() as sockets:
+            pages = [await sockets.enter_async_context(opened(session=session)) for _ in range(2)]
+            for page in pages:
+                await page.first_words()
+            (first, second), again = [await page.beat() for page in pages], await pages[0].beat()
+            assert first["beat"] >= 3.2  # what a log that cannot be read keeps from everybody
+            assert first["at"] <= second["at"] <= again["at"]
+        assert Beats.of_running_loop().timer is None
+
+    asyncio.run(lived())

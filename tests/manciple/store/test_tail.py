@@ -14,6 +14,7 @@ from manciple.store import announce, objects, tail
 from manciple.store.pruning import prune
 from manciple.store.tail import EventRecord, Tail
 from manciple.wire.errors import Expired
+from tests.e2e.processes import wait_for
 from tests.manciple.store.kinds import NOTES, SHELVES, note, shelf
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -207,11 +208,14 @@ def test_the_tail_outlives_database_errors(following: Tail, monkeypatch: pytest.
     away.set()
     fail_while(away, monkeypatch)
     reader = Reader()
+    monkeypatch.setattr(following, "_poll_interval", 0.01)
     following.subscribe(reader, after=1)
     newest = write("a", "b")
+    assert wait_for("the tail to say that it is behind", lambda: following.behind) > 0
     away.clear()
     reader.wait_for(newest)
     assert reader.revisions == [2, 3]
+    wait_for("the tail to be up to date", lambda: not following.behind)
 
 
 def test_polling_makes_a_lost_announcement_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
