@@ -38,7 +38,7 @@ from scheduling.pages.pods.draft_conversation import read_draft_conversation
 from scheduling.pages.pods.logs import may_read_log, read_log
 from scheduling.pages.pods.reading import container_lines, latest, read_claims, read_moments
 from scheduling.pages.pods.views import STATES, state_of
-from scheduling.pages.pods.why import read_why, waits, what_if_url
+from scheduling.pages.pods.why import read_stay, read_why, waits, what_if_url
 from scheduling.pages.previews import ActionEffect, ActionPreview, consequences, only_with, show_preview
 from scheduling.pages.quotas.reading import quotas_refusing
 from scheduling.pages.whatif.query import NAMED, changes_of, joined, named
@@ -102,6 +102,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         "containers": container_lines(pod, claims),
         "moments": moments,
         "latest": latest(moments),
+        "stay": read_stay(pod, moments),
         "may_edit": person.may_edit(namespace),
         "what_if_url": what_if_url(pod, changes),
         "topics": _topics(namespace, name, waiting=waiting),

@@ -1,4 +1,5 @@
 """Why a pod waits, as its page tells it: the sentence, the funnels, the nodes, who holds the devices; and a rehearsal.
+Why one that is being deleted is there still.
 
 With `?without=ENTRY/REQUEST:N` in the address the pod is rehearsed without that selector, and the same parts show what
 the scheduler would find then. Nothing is written.
@@ -6,7 +7,7 @@ the scheduler would find then. Nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -19,12 +20,15 @@ from scheduling.messages import clause, preemption_clause, sentence
 from scheduling.next_steps import next_step
 from scheduling.pages.funnels import FunnelNodes, FunnelSection, LeftOut, held_devices, node_table, sections
 from scheduling.pages.pods.holders import NOBODY, HeldDevices, read_held
-from scheduling.pages.pods.reading import ClaimLine
+from scheduling.pages.pods.reading import ClaimLine, Moment
 from scheduling.pages.whatif.query import as_query, in_words, joined, meant
 from scheduling.places import PlannedEviction
 from scheduling.remedies import told_of
 from scheduling.simulation import Question, SimulationAnswer, simulate
 from scheduling.simulation_workload import Changes, Workload, entry_of, of_pod
+
+#: The event of a node that cannot take back what a pod had.
+NOT_GIVEN_BACK = "FailedUnprepareDynamicResources"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +56,21 @@ class Why:
 
 def waits(explained: Explanation) -> bool:
     return explained.state in ("Waiting", "Schedulable")
+
+
+def read_stay(pod: Pod, moments: Sequence[Moment]) -> PodVerdict | None:
+    """What its node says that keeps a pod which is being deleted; None where it says nothing."""
+    if pod.metadata.deletion_timestamp is None:
+        return None
+    told = next((one.text for one in reversed(moments) if one.reason == NOT_GIVEN_BACK), "")
+    if not told:
+        return None
+    return PodVerdict(
+        good=False,
+        title="It stays until its devices are given back, and that fails.",
+        text=f"{told}.",
+        next_step=f"Start the driver's plugin on node `{pod.spec.node_name}`; if a feature gate is off, turn it on.",
+    )
 
 
 def read_why(explained: Explanation, claims: tuple[ClaimLine, ...], person: Person, changes: Changes) -> Why:

@@ -11,7 +11,11 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod, PodStatus
 from manciple.pages.people import Person
+from manciple.store import objects
 from manciple.wire.errors import ApiError
+from manciple.wire.identity import SCHEDULER
+from scheduling import event_recorder
+from scheduling.event_recorder import EventNote
 from scheduling.pages.pods import logs as pod_logs
 from tests.builders import (
     make_claim,
@@ -166,6 +170,21 @@ def test_who_may_not_edit_may_not_delete(cluster: Cluster, groups: tuple[str, ..
 
 
 # Logs ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_that_cannot_end_says_what_its_node_says_of_that(cluster: Cluster) -> None:
+    _pair(cluster)
+    cluster.delete(cluster.pod("holds"), grace=30)
+    why = "Failed to unprepare dynamic resources: DRA driver gpu.example.com is not registered on node node-1"
+    note = EventNote(
+        regarding=cluster.pod("holds"), reason="FailedUnprepareDynamicResources", message=why, component="agent"
+    )
+    assert "stays until" not in _text(_client("alice"), "/pods/default/holds")
+    with objects.writing(identity=SCHEDULER) as writer:
+        event_recorder.record(writer, note, now=cluster.now)
+    assert f"It stays until its devices are given back, and that fails. {why}." in _text(
+        _client("bob"), "/pods/default/holds"
+    )
 
 
 def test_a_log_is_shown_and_served_as_text(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
