@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from claims.classic.ownership import IMMEDIATE, is_on
+from claims.classic.ownership import IMMEDIATE
 from claims.drafts.structured.parameters import KnownParameters, Resolved, Unresolved
 from claims.drafts.structured.translation import asked_for, with_handles
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.drafts.structured.publishing import NodeResources
-from inventory.drafts.structured.registration import GATE
 from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
 from scheduling.causes import Hold, ParametersMissing, Reason
@@ -46,7 +45,7 @@ class StructuredClaims:
     @classmethod
     def if_on(cls, known: StructuredClaims | None) -> StructuredClaims | None:
         """None while the gate is off. known: of the state of which this one is a copy."""
-        made = cls() if gates.enabled(GATE) else None
+        made = cls() if gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT) else None
         if made is not None and known is not None:
             made.parameters, made.resources = known.parameters.copied(), known.resources.copied()
         return made
@@ -121,7 +120,11 @@ class StructuredClaims:
         name = claim.spec.resource_class_name
         if claim.status.allocation is not None or not name:
             return False
-        return self.is_ours(claim) or name not in self.parameters.classes or not is_on()
+        return (
+            self.is_ours(claim)
+            or name not in self.parameters.classes
+            or not gates.enabled(gates.CONTROL_PLANE_CONTROLLER)
+        )
 
     def _asked(self, claim: ResourceClaim) -> ResourceClaim | Unresolved:
         resolved = self.parameters.resolve(claim)
@@ -143,6 +146,6 @@ def tell_of_kept(claims: Iterable[ResourceClaim]) -> None:
         log.warning(
             "%s is off; claims that were allocated with structured parameters: %d. They keep their devices until "
             "their pods end, and no more are allocated; NodeResourceSlices are not looked at",
-            GATE,
+            gates.STRUCTURED_PARAMETERS_DRAFT,
             kept,
         )

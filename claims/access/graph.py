@@ -15,7 +15,6 @@ from sys import intern
 from typing import Any, ClassVar, NamedTuple
 
 from claims.kinds.references import Reference, references
-from inventory.drafts.structured.registration import GATE as DRAFT_GATE
 from inventory.kinds import gates
 from manciple.store.follower import Follower, View
 from manciple.store.records import Written
@@ -45,7 +44,7 @@ class NodeGraph(View):
     resources: ClassVar[Sequence[str]] = (PODS, SLICES)
 
     def __init__(self) -> None:
-        if gates.enabled(DRAFT_GATE):
+        if gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT):
             self.resources = (PODS, SLICES, NODE_SLICES)  # type: ignore[misc]  # of a view of this process
         self._bound: dict[ObjectKey, _Bound] = {}
         #: node -> object -> how many pods on the node name it

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.classic.values import ResourceClass
-from inventory.kinds import gates
 
 #: Allocated without a pod, and kept when no pod uses it any more.
 IMMEDIATE = "Immediate"
@@ -18,7 +17,3 @@ def controller_of(claim: ResourceClaim, resource_class: ResourceClass | None) ->
     if claim.spec.controller_name or resource_class is None:
         return claim.spec.controller_name
     return "" if resource_class.structured_parameters else resource_class.driver_name
-
-
-def is_on() -> bool:
-    return gates.enabled(gates.CONTROL_PLANE_CONTROLLER)

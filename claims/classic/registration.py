@@ -8,6 +8,7 @@ of `kubectl get` with Kubernetes 1.30 (pkg/printers/internalversion/printers.go)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace as with_fields
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from claims.classic import conversion, kinds, later, rules
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.classic.registration import is_named_on, is_on
-from inventory.kinds.conversion import STORAGE_VERSION, with_version
+from inventory.kinds.conversion import reshaped, with_version
 from manciple.wire.base import ApiObject, status_metadata
 from manciple.wire.registry import Column, Conversion, Kind, Place, Subresource, VersionRules
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
@@ -77,16 +78,8 @@ def _version(
     columns: tuple[Column, ...] = (),
     is_served: Callable[[], bool] = is_on,
 ) -> Conversion:
-    return Conversion(
-        to_storage=lambda document: with_version(to_storage(document), STORAGE_VERSION),
-        from_storage=lambda document: with_version(from_storage(document), f"resource.k8s.io/{version}"),
-        type=type_,
-        shaped=True,
-        is_served=is_served,
-        keeps=keeps,
-        rules=rules,
-        columns=columns,
-    )
+    made = reshaped(version, to_storage=to_storage, from_storage=from_storage, message=type_)
+    return with_fields(made, shaped=True, is_served=is_served, keeps=keeps, rules=rules, columns=columns)
 
 
 CLAIM_VERSIONS: Mapping[str, Conversion] = {

@@ -15,7 +15,6 @@ from claims.devices.nodes import Nodes, node_of
 from claims.devices.pools import DeviceSnapshot, PoolState
 from claims.devices.published import DevicePool, DeviceSlice, PoolKey, Published, gather, read_slice
 from inventory.drafts.structured.publishing import NodeResources
-from inventory.drafts.structured.registration import GATE as DRAFT_GATE
 from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.taint_rules import TaintRules
@@ -55,7 +54,7 @@ class DeviceCache(View):
         }
         #: what drivers publish in the form of the KEP-4381 draft
         self._node_resources = NodeResources()
-        if gates.enabled(DRAFT_GATE):
+        if gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT):
             self.resources = (NODE_SLICES, *DeviceCache.resources)  # type: ignore[misc]  # of a view of this process
             self._applying[NODE_SLICES] = self._apply_node_slice
 

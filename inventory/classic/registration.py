@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from inventory.classic import later, rules, slices
 from inventory.classic.values import ResourceClaimParameters, ResourceClass, ResourceClassParameters, ResourceFilter
 from inventory.drafts.structured import registration as drafts
 from inventory.kinds import gates
-from inventory.kinds.conversion import STORAGE_VERSION, with_version
+from inventory.kinds.conversion import reshaped
 from inventory.kinds.gated_fields import GatedFields, without_disabled
-from manciple.wire.registry import Column, Conversion, Kind
+from manciple.wire.base import ApiObject
+from manciple.wire.registry import Column, Conversion, Kind, ValidateCreate
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
 from manciple.wire.validation import judged_as_new
 
@@ -31,12 +32,12 @@ def is_on() -> bool:
 
 def is_named_on() -> bool:
     """Whether claims may name a ResourceClass, whoever allocates them: the KEP-4381 draft stands on v1alpha2, too."""
-    return is_on() or gates.enabled(drafts.GATE)
+    return is_on() or gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT)
 
 
 #: What the draft adds to parameters.
 OF_PARAMETERS: GatedFields = {
-    drafts.GATE: {
+    gates.STRUCTURED_PARAMETERS_DRAFT: {
         ResourceClaimParameters: ("vendor_parameters", "requests"),
         ResourceFilter: ("named_resources_with_attributes",),
     }
@@ -80,32 +81,30 @@ _PARAMETERS_COLUMNS = (
     AGE_COLUMN,
 )
 
-RESOURCE_CLAIM_PARAMETERS = Kind(
-    group=GROUP,
-    version=VERSION,
-    plural="resourceclaimparameters",
-    type=ResourceClaimParameters,
-    is_served=is_named_on,
-    prepare_create=_create,
-    prepare_update=_update,
-    validate_create=rules.validate_claim_parameters,
-    validate_update=judged_as_new(rules.validate_claim_parameters),
-    columns=_PARAMETERS_COLUMNS,
-    description="What a claim with structured parameters asks for.",
-)
 
-RESOURCE_CLASS_PARAMETERS = Kind(
-    group=GROUP,
-    version=VERSION,
-    plural="resourceclassparameters",
-    type=ResourceClassParameters,
-    is_served=is_named_on,
-    prepare_create=_create,
-    prepare_update=_update,
-    validate_create=rules.validate_class_parameters,
-    validate_update=judged_as_new(rules.validate_class_parameters),
-    columns=_PARAMETERS_COLUMNS,
-    description="What a class with structured parameters adds to each of its claims.",
+def _parameters(type_: type[ApiObject], rule: ValidateCreate, description: str) -> Kind:
+    return Kind(
+        group=GROUP,
+        version=VERSION,
+        plural=type_.__name__.lower(),
+        type=type_,
+        is_served=is_named_on,
+        prepare_create=_create,
+        prepare_update=_update,
+        validate_create=rule,
+        validate_update=judged_as_new(rule),
+        columns=_PARAMETERS_COLUMNS,
+        description=description,
+    )
+
+
+RESOURCE_CLAIM_PARAMETERS = _parameters(
+    ResourceClaimParameters, rules.validate_claim_parameters, "What a claim with structured parameters asks for."
+)
+RESOURCE_CLASS_PARAMETERS = _parameters(
+    ResourceClassParameters,
+    rules.validate_class_parameters,
+    "What a class with structured parameters adds to each of its claims.",
 )
 
 KINDS: tuple[Kind, ...] = (
@@ -116,23 +115,11 @@ KINDS: tuple[Kind, ...] = (
 )
 
 
-def _class_to_storage(document: dict[str, Any]) -> dict[str, Any]:
-    return with_version(later.class_to_storage(document), STORAGE_VERSION)
-
-
-def _class_from_storage(document: dict[str, Any]) -> dict[str, Any]:
-    return with_version(later.class_from_storage(document), "resource.k8s.io/v1alpha3")
-
-
+_LATER_CLASS = reshaped(
+    "v1alpha3", to_storage=later.class_to_storage, from_storage=later.class_from_storage, message=later.DeviceClass
+)
 DEVICE_CLASS_VERSIONS: Mapping[str, Conversion] = {
-    "v1alpha3": Conversion(
-        to_storage=_class_to_storage,
-        from_storage=_class_from_storage,
-        type=later.DeviceClass,
-        shaped=True,
-        is_served=is_on,
-        keeps=(),
-    )
+    "v1alpha3": replace(_LATER_CLASS, shaped=True, is_served=is_on, keeps=())
 }
 SLICE_VERSIONS: Mapping[str, Conversion] = {
     version: replace(conversion, is_served=is_on) for version, conversion in slices.VERSIONS.items()

@@ -479,9 +479,9 @@ def validate_object_meta_update(new: ObjectMeta, old: ObjectMeta, *, path: Path 
     return found + _validate_free_parts(new, path)
 
 
-def judged_as_new(validate: Callable[[Any], Errors]) -> Callable[[Any, Any], Errors]:
+def judged_as_new(validate: Callable[[Any], Sequence[FieldError]]) -> Callable[[Any, Any], Errors]:
     """The rule of updates of a kind in which all but the metadata is judged as in a new object."""
-    return lambda new, old: validate_object_meta_update(new.metadata, old.metadata) + validate(new)
+    return lambda new, old: [*validate_object_meta_update(new.metadata, old.metadata), *validate(new)]
 
 
 def _validate_no_new_finalizers(new: Sequence[str], old: Sequence[str], path: Path) -> Errors:

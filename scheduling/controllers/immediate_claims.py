@@ -15,7 +15,7 @@ from typing import cast
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.drafts.structured.registration import GATE
+from inventory.kinds import gates
 from manciple.store import objects
 from manciple.store.objects import Writer, to_read
 from manciple.wire.errors import ApiError, Conflict, NotFound
@@ -125,5 +125,5 @@ CONTROLLER = Controller(
         for resource in (CLAIMS, CLAIM_PARAMETERS, CLASS_PARAMETERS, RESOURCE_CLASSES, NODE_SLICES)
         for change in ((ADDED,) if resource == CLAIMS else (ADDED, MODIFIED))
     ),
-    gate=GATE,
+    gate=gates.STRUCTURED_PARAMETERS_DRAFT,
 )

@@ -8,16 +8,13 @@ from inventory.kinds import gates
 from manciple.wire.registry import Column, Kind
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
 
-#: The draft of KEP-4381.
-GATE = gates.STRUCTURED_PARAMETERS_DRAFT
-
 NODE_RESOURCE_SLICE = Kind(
     group="resource.k8s.io",
     version="v1alpha2",
     plural="noderesourceslices",
     namespaced=False,
     type=NodeResourceSlice,
-    is_served=lambda: gates.enabled(GATE),
+    is_served=lambda: gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT),
     prepare_create=rules.prepare_slice,
     prepare_update=lambda new, _old: rules.prepare_slice(new),
     validate_create=rules.validate_slice,

@@ -12,10 +12,11 @@ from datetime import datetime
 from typing import Literal, cast
 
 from claims.classic.kinds import PodSchedulingContext
-from claims.classic.ownership import IMMEDIATE, controller_of, is_on
+from claims.classic.ownership import IMMEDIATE, controller_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim, names_controller
 from inventory.classic.values import ResourceClass
+from inventory.kinds import gates
 from manciple.pages.durations import duration, moment
 from manciple.store import history, objects
 from manciple.store.history import Revised
@@ -330,7 +331,7 @@ def _awaited(
     pod: Pod, driven: Mapping[str, _Driven], context: PodSchedulingContext | None, steps: Sequence[NegotiationTurn]
 ) -> tuple[AwaitedTurn, ...]:
     """Nobody for a pod that has all it needs, and none where nobody can answer as the feature gate is off."""
-    if is_done(pod) or not is_on():
+    if is_done(pod) or not gates.enabled(gates.CONTROL_PLANE_CONTROLLER):
         return ()
     turns = [turn for entry, one in driven.items() if (turn := _turn_of_driver(entry, one, context, steps))]
     if turns or pod.spec.node_name:

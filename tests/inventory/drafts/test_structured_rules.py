@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from inventory.classic.registration import RESOURCE_CLAIM_PARAMETERS, RESOURCE_CLASS_PARAMETERS
 from inventory.drafts.structured.publishing import NodeResources, as_device, pools_of
-from inventory.drafts.structured.registration import GATE, NODE_RESOURCE_SLICE
+from inventory.drafts.structured.registration import NODE_RESOURCE_SLICE
 from inventory.drafts.structured.values import NodeResourceSlice
 from inventory.kinds import gates
 from manciple.wire import codec
@@ -183,7 +183,7 @@ def requests(model: Any, **more: Any) -> list[dict[str, Any]]:
     ],
 )
 def test_a_request_model_must_have_one_and_only_one_field_set(model: Any, field: str, message: str) -> None:
-    with gates.using(**{GATE: True}):
+    with gates.using(DRAStructuredParametersDraft=True):
         made = read(RESOURCE_CLAIM_PARAMETERS, requests=requests(model))
     ((where, told),) = problems(RESOURCE_CLAIM_PARAMETERS, made)
     assert (where, message in told) == (field, True), told
@@ -191,14 +191,14 @@ def test_a_request_model_must_have_one_and_only_one_field_set(model: Any, field:
 
 def test_one_object_has_the_requests_of_the_draft_or_those_of_kubernetes_1_30() -> None:
     of_1_30 = [{"driverName": DRIVER, "requests": [{"namedResources": {"selector": "true"}}]}]
-    with gates.using(**{GATE: True}):
+    with gates.using(DRAStructuredParametersDraft=True):
         made = read(RESOURCE_CLAIM_PARAMETERS, requests=requests({"selector": "true"}), driverRequests=of_1_30)
     assert [field for field, _ in problems(RESOURCE_CLAIM_PARAMETERS, made)] == ["requests"]
 
 
 def test_vendor_parameters_can_be_any_kind_of_object_in_both_forms() -> None:
     anything = {"kind": "CardParameters", "spec": {"sharing": {"strategy": "TimeSliced"}}}
-    with gates.using(**{GATE: True}):
+    with gates.using(DRAStructuredParametersDraft=True):
         of_claim = read(RESOURCE_CLAIM_PARAMETERS, vendorParameters=anything, requests=requests({"selector": "true"}))
         of_class = read(RESOURCE_CLASS_PARAMETERS, vendorParameters=anything)
         of_1_30 = read(RESOURCE_CLASS_PARAMETERS, vendorParameters=[{"driverName": DRIVER, "parameters": anything}])
@@ -220,13 +220,13 @@ def test_vendor_parameters_can_be_any_kind_of_object_in_both_forms() -> None:
     ],
 )
 def test_a_filter_model_must_have_one_and_only_one_field_set(entry: dict[str, Any], field: str) -> None:
-    with gates.using(**{GATE: True}):
+    with gates.using(DRAStructuredParametersDraft=True):
         made = read(RESOURCE_CLASS_PARAMETERS, filters=[entry])
     assert [where for where, _ in problems(RESOURCE_CLASS_PARAMETERS, made)] == [field]
 
 
 def test_with_the_gate_off_the_drafts_fields_are_dropped_from_what_is_new_and_kept_where_they_are() -> None:
-    with gates.using(**{GATE: True}):
+    with gates.using(DRAStructuredParametersDraft=True):
         known = read(RESOURCE_CLAIM_PARAMETERS, requests=requests({"selector": "true"}))
     assert read(RESOURCE_CLAIM_PARAMETERS, requests=requests({"selector": "true"})).requests == ()
     assert RESOURCE_CLAIM_PARAMETERS.prepare_update(known, known).requests == known.requests

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from claims.classic.kinds import PodSchedulingContext
-from claims.classic.ownership import is_on
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
 from claims.kinds.resource_claims import ResourceClaimTemplateSpec as TemplateSpec
 from inventory.classic.values import ResourceClass
+from inventory.kinds import gates
 from manciple.store import tail
 from scheduling.controllers import claims, garbage, reservations, scheduling_contexts
 from tests.builders import NAMESPACE, make_meta, make_node
@@ -87,8 +87,9 @@ class World(Cluster):
             self.worker.run,
             lambda: reservations.FOLLOWER.follow(self.clock),
             lambda: garbage.sweep(self.now),
-            *([lambda: scheduling_contexts.reconcile(self.now)] if is_on() else []),
         ]
+        if gates.enabled(gates.CONTROL_PLANE_CONTROLLER):
+            ours.append(lambda: scheduling_contexts.reconcile(self.now))
         drivers: list[Callable[[], object]] = [driver.step for driver in self.drivers]
         return [*drivers, *ours] if self.drivers_first else [*ours, *drivers]
 
