@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from inventory.kinds.conversion import map_field
+from inventory.kinds.conversion import map_field, renamed
 
 Document = dict[str, Any]
 
@@ -40,7 +40,7 @@ KEPT_OF_TEMPLATE = tuple(("spec", "spec", *place) for place in KEPT_OF_SPEC)
 
 
 def claim_to_storage(document: Document) -> Document:
-    stored = map_field(document, ("spec",), lambda spec: _renamed(spec, SPEC_NAMES))
+    stored = map_field(document, ("spec",), lambda spec: renamed(spec, SPEC_NAMES))
     return map_field(stored, ("status",), _status_to_storage)
 
 
@@ -50,7 +50,7 @@ def claim_from_storage(document: Document) -> Document:
 
 
 def template_to_storage(document: Document) -> Document:
-    return map_field(document, ("spec", "spec"), lambda spec: _renamed(spec, SPEC_NAMES))
+    return map_field(document, ("spec", "spec"), lambda spec: renamed(spec, SPEC_NAMES))
 
 
 def template_from_storage(document: Document) -> Document:
@@ -64,11 +64,11 @@ def _spec_from_storage(spec: Any) -> Any:
 def _status_to_storage(status: Any) -> Any:
     if not isinstance(status, dict):
         return status
-    stored = _renamed(status, STATUS_NAMES)
+    stored = renamed(status, STATUS_NAMES)
     allocation = stored.get("allocation")
     if not isinstance(allocation, dict):
         return stored
-    allocation = _renamed(allocation, ALLOCATION_NAMES)
+    allocation = renamed(allocation, ALLOCATION_NAMES)
     if _is_structured(allocation):
         return stored | {"allocation": allocation}  # the scheduler allocated, and gives it up; the driver is only named
     driver = stored.pop("~driverName", None)
@@ -90,13 +90,6 @@ def _status_from_storage(status: Any) -> Any:
     named, driver = shown.pop("driverName", None), allocation.get("~controllerName")
     told = named if _is_structured(allocation) else driver
     return ({"driverName": told} if told else {}) | shown | {"allocation": _chosen(allocation, ALLOCATION_NAMES)}
-
-
-def _renamed(document: Any, names: Mapping[str, str]) -> Any:
-    """A copy with the stored names; what has none passes through, so that strict decoding names it."""
-    if not isinstance(document, dict):
-        return document
-    return {names.get(name, name): value for name, value in document.items()}
 
 
 def _chosen(document: Mapping[str, Any], names: Mapping[str, str]) -> Document:

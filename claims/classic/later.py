@@ -8,21 +8,18 @@ Source: KEP-3063 (API); k8s.io/api/resource/v1alpha3 of Kubernetes 1.31.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from claims.kinds import conversion
 from claims.kinds.resource_claims import (
     AllocatedDeviceStatus,
     DeviceAllocationResult,
-    DeviceClaimConfiguration,
-    DeviceConstraint,
     ExactDeviceRequest,
     ResourceClaimConsumerReference,
 )
-from inventory.kinds.conversion import map_field, map_items
+from inventory.kinds.conversion import map_field, map_items, renamed
 from inventory.kinds.nodes import NodeSelector
-from manciple.wire.base import ApiObject, ObjectMeta, TimeText, Value, always, pb
+from manciple.wire.base import ApiObject, TimeText, Value, always, pb
 from manciple.wire.errors import BadRequest
 
 PACKAGE = "io.k8s.api.resource.v1alpha3"
@@ -37,15 +34,13 @@ class DeviceRequest(conversion.DeviceRequest):
     exactly: Annotated[ExactDeviceRequest | None, pb(10)] = None
 
 
-class DeviceClaim(Value):
+class DeviceClaim(conversion.DeviceClaim):
     """All that a claim asks for."""
 
     requests: Annotated[tuple[DeviceRequest, ...], pb(1)] = ()
-    constraints: Annotated[tuple[DeviceConstraint, ...], pb(2)] = ()
-    config: Annotated[tuple[DeviceClaimConfiguration, ...], pb(3)] = ()
 
 
-class ResourceClaimSpec(Value):
+class ResourceClaimSpec(conversion.ResourceClaimSpec):
     """What is asked for, and of whom. Immutable.
 
     controller_name: the driver whose controller allocates the claim; the scheduler does where it is empty.
@@ -97,14 +92,13 @@ class ResourceClaim(ApiObject):
     status: Annotated[ResourceClaimStatus, pb(3)] = ResourceClaimStatus()
 
 
-class ResourceClaimTemplateSpec(Value):
+class ResourceClaimTemplateSpec(conversion.ResourceClaimTemplateSpec):
     """The claim to be made; only labels and annotations of `metadata` are taken over."""
 
-    metadata: Annotated[ObjectMeta, pb(1)] = ObjectMeta()
     spec: Annotated[ResourceClaimSpec, pb(2)] = always(ResourceClaimSpec())
 
 
-class ResourceClaimTemplate(ApiObject):
+class ResourceClaimTemplate(conversion.ResourceClaimTemplate):
     """The template from which each pod that names it gets a claim of its own. Namespaced."""
 
     spec: Annotated[ResourceClaimTemplateSpec, pb(2)] = always(ResourceClaimTemplateSpec())
@@ -114,7 +108,6 @@ class ResourceClaimTemplate(ApiObject):
 
 
 Document = dict[str, Any]
-Change = Callable[[Any], Any]
 
 #: What of a stored claim v1alpha3 has no place for, by attributes; of a template it stands in the spec's spec.
 KEPT_OF_SPEC = (("resource_class_name",), ("parameters_ref",), ("allocation_mode",))
@@ -127,19 +120,20 @@ KEPT = (
 KEPT_OF_TEMPLATE = tuple(("spec", "spec", *place) for place in KEPT_OF_SPEC)
 
 _CONTROLLER, _OF_1_31, _STORED = "controllerName", "controller", "~controllerName"
+_REQUESTED = "deallocationRequested"
 
 
 def claim_to_storage(document: Document) -> Document:
     """Raises: BadRequest where the two spellings of the controller name different ones."""
     stored = map_field(document, ("spec",), _spec_to_storage)
     stored = map_field(stored, ("status", "allocation"), lambda one: _controller_to_storage(one, "status.allocation"))
-    return map_field(stored, ("status",), lambda status: _renamed(status, _REQUESTED, _REQUESTED_STORED))
+    return map_field(stored, ("status",), lambda status: renamed(status, {_REQUESTED: f"~{_REQUESTED}"}))
 
 
 def claim_from_storage(document: Document) -> Document:
     shown = map_field(document, ("spec",), _spec_from_storage)
     shown = map_field(shown, ("status", "allocation"), _controller_from_storage)
-    shown = map_field(shown, ("status",), lambda status: _renamed(status, _REQUESTED_STORED, _REQUESTED))
+    shown = map_field(shown, ("status",), lambda status: renamed(status, {f"~{_REQUESTED}": _REQUESTED}))
     return map_field(shown, ("status",), _without_asides)
 
 
@@ -150,9 +144,6 @@ def template_to_storage(document: Document) -> Document:
 
 def template_from_storage(document: Document) -> Document:
     return map_field(document, ("spec", "spec"), _spec_from_storage)
-
-
-_REQUESTED, _REQUESTED_STORED = "deallocationRequested", "~deallocationRequested"
 
 
 def _spec_to_storage(spec: Any) -> Any:
@@ -182,12 +173,6 @@ def _controller_from_storage(part: Any) -> Any:
         return part
     name = part.get(_STORED)
     return _without_asides(part) | ({_CONTROLLER: name, _OF_1_31: name} if name else {})
-
-
-def _renamed(part: Any, name: str, other: str) -> Any:
-    if not isinstance(part, dict) or name not in part:
-        return part
-    return {other if one == name else one: value for one, value in part.items()}
 
 
 def _without_asides(part: Any) -> Any:

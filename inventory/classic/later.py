@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from inventory.kinds.conversion import map_field
+from inventory.kinds.conversion import map_field, renamed
 from inventory.kinds.devices import DeviceClassConfiguration, DeviceSelector
 from inventory.kinds.nodes import NodeSelector
 from manciple.wire.base import ApiObject, Value, always, pb
@@ -36,14 +36,8 @@ class DeviceClass(ApiObject):
 
 
 def class_to_storage(document: dict[str, Any]) -> dict[str, Any]:
-    return map_field(document, ("spec",), lambda spec: _renamed(spec, "suitableNodes", "~suitableNodes"))
+    return map_field(document, ("spec",), lambda spec: renamed(spec, {"suitableNodes": "~suitableNodes"}))
 
 
 def class_from_storage(document: dict[str, Any]) -> dict[str, Any]:
-    return map_field(document, ("spec",), lambda spec: _renamed(spec, "~suitableNodes", "suitableNodes"))
-
-
-def _renamed(spec: Any, name: str, other: str) -> Any:
-    if not isinstance(spec, dict) or name not in spec:
-        return spec
-    return {other if one == name else one: value for one, value in spec.items()}
+    return map_field(document, ("spec",), lambda spec: renamed(spec, {"~suitableNodes": "suitableNodes"}))

@@ -112,6 +112,11 @@ def map_field(document: Mapping[str, Any], path: tuple[str, ...], change: Callab
     return {**document, name: map_field(value, tuple(rest), change) if rest else change(value)}
 
 
+def renamed(part: Any, names: Mapping[str, str]) -> Any:
+    """A copy with other names for some of its fields; what is no object is left to strict decoding to refuse."""
+    return {names.get(name, name): value for name, value in part.items()} if isinstance(part, dict) else part
+
+
 def map_items(change: Callable[[Document], Document]) -> Callable[[Any], Any]:
     """`change` for every object of a list; anything else is left to strict decoding to refuse."""
 
