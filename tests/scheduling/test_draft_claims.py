@@ -31,46 +31,9 @@ from scheduling.pages.pods.draft_conversation import read_draft_conversation
 from scheduling.simulation import Question, simulate
 from scheduling.simulation_workload import Workload, of_pod
 from tests.builders import NAMESPACE, make_node, make_pod
-from tests.claims.drafts.acme import FINALIZER, AcmePlugin
+from tests.claims.drafts.acme import CLASS_OF_THE_STORY, FINALIZER, POD_OF_THE_STORY, AcmePlugin
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.browsing import signed_in, words
-
-CLASS_OF_THE_STORY = """
-metadata:
-  name: acme-gpu
-pluginName: gpu.acme.com
-parameters:
-  initCommand:
-  - /usr/local/bin/acme-gpu-init
-  - --cluster
-  - my-cluster
-"""
-POD_OF_THE_STORY = """
-metadata:
-  name: device-consumer
-spec:
-  containers:
-  - name: workload
-    image: my-app
-    command: ["/bin/program"]
-    podResources: [gpu]
-    resources:
-      requests: {memory: "64Mi", cpu: "250m"}
-      limits: {memory: "128Mi", cpu: "500m"}
-  - name: monitor
-    image: my-app
-    command: ["/bin/other-program"]
-    podResources: [gpu]
-    resources:
-      requests: {memory: "32Mi", cpu: "25m"}
-      limits: {memory: "64Mi", cpu: "50m"}
-  resources:
-  - name: gpu
-    template:
-      resourceClassName: "acme-gpu"
-      parameters:
-        memory: "2Gi"
-"""
 
 
 class Draft:

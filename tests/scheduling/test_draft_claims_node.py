@@ -8,29 +8,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
-from django.test import Client, override_settings
+from django.test import override_settings
 
 from claims.drafts.cdi.registration import CLAIM
 from claims.drafts.cdi.values import ResourceClaim
 from claims.kinds.resource_claims import ResourceClaim as ClaimOfToday
 from inventory.kinds import gates
-from manciple.access.authentication import tokens
 from manciple.store import follower
 from manciple.wire import codec, documents
-from nodeagent.agent import Agent
 from nodeagent.checkpoint import PreparedDevice
-from nodeagent.config import AgentConfig
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Pool, Prepared
-from nodeagent.failures import AgentError
 from scheduling.controllers import draft_claims, garbage
-from tests.claims.drafts.acme import PLUGIN, AcmePlugin
+from tests.claims.drafts.acme import CLASS_OF_THE_STORY, PLUGIN, POD_OF_THE_STORY, AcmePlugin
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Api
 from tests.scheduling.cluster import Cluster
-from tests.scheduling.test_draft_claims import CLASS_OF_THE_STORY, POD_OF_THE_STORY
+from tests.scheduling.local_agent import LocalAgent, token_of, trust_the_api
 
 __all__ = ["api"]
 
@@ -67,45 +62,20 @@ class GpusOfTheNode:
         return {claim.uid: None for claim in claims}
 
 
-def to_api(request: httpx.Request) -> httpx.Response:
-    headers = {name: value for name, value in request.headers.items() if name.lower() in ("accept", "authorization")}
-    media = request.headers.get("content-type", "application/json")
-    path = request.url.raw_path.decode()
-    answer: Any = Client().generic(request.method, path, request.content, content_type=media, headers=headers)
-    return httpx.Response(answer.status_code, content=answer.content, headers=dict(answer.headers))
-
-
 class World:
     """A cluster with one node, its agent, and both parts of the plugin."""
 
     def __init__(self, cluster: Cluster, api: Api, folder: Path) -> None:
         self.cluster, self.api, self.folder = cluster, api, folder
         self.controller, self.gpus = AcmePlugin(memory={NODE: 4}), GpusOfTheNode()
-        trusted = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "kube-root-ca.crt"},
-            "data": {"ca.crt": ""},
-        }
-        api.made("/api/v1/namespaces/default/configmaps", trusted)
+        trust_the_api(api)
         self.start_agent()
         self.agent.register()
         api.made(f"{CDI}/resourceclasses", read(CLASS_OF_THE_STORY))
 
     def start_agent(self) -> None:
         """Whatever the last one left on the disk is there."""
-        config = AgentConfig(
-            server="http://api",
-            token=tokens.issue(f"system:node:{NODE}", ["system:nodes"]),
-            node_name=NODE,
-            state_dir=self.folder / "state",
-            cdi_dir=self.folder / "cdi",
-            cpu="8",
-            memory="16Gi",
-            boot="boot-1",
-        )
-        self.agent = Agent(config, [self.gpus], transport=httpx.MockTransport(to_api))
-        self.agent.recover()
+        self.agent = LocalAgent(NODE, [self.gpus], self.folder)
 
     def goes_on(self, rounds: int = 10) -> None:
         """Everybody does what there is to do."""
@@ -115,7 +85,7 @@ class World:
             self.cluster.worker.run()
             self.allocate()
             garbage.sweep(self.cluster.now)
-            self.look()
+            self.agent.look()
 
     def allocate(self) -> None:
         """The plugin's controller, through the API: finalizers and the status are written apart."""
@@ -127,16 +97,6 @@ class World:
                 body = msgspec.json.decode(codec.encode(new))
                 written = self.api.put(f"{CLAIMS}/{one.metadata.name}{below}", body)
                 assert written.code == 200, written.text
-
-    def look(self) -> None:
-        """Each piece of the agent's work once; what fails is tried the next time."""
-        for one in self.agent.followers:
-            one.relist()
-        for key in sorted(self.agent.everything()):
-            try:
-                self.agent.work(key)
-            except AgentError as error:
-                self.failure = str(error)
 
     def is_ready(self, pod: str) -> bool:
         conditions = self.api.get(f"{PODS}/{pod}").json["status"]["conditions"]
@@ -160,7 +120,7 @@ def world(api: Api, cluster: Cluster, tmp_path: Path) -> Iterator[World]:
 def test_the_stories_run_from_their_yaml_to_a_ready_pod_and_nothing_is_left(world: World) -> None:
     world.api.made(PODS, read(POD_OF_THE_STORY))
     world.goes_on()
-    assert world.is_ready("device-consumer"), getattr(world, "failure", "")
+    assert world.is_ready("device-consumer"), world.agent.failures
     claim = world.api.get(f"{CLAIMS}/device-consumer-gpu").json
     assert world.gpus.prepared == {claim["metadata"]["uid"]}
     world.start_agent()
@@ -210,7 +170,7 @@ def test_a_pod_with_the_list_is_applied_patched_and_read_back_as_it_was_written(
 def test_the_agent_of_another_node_may_not_read_the_claim(world: World) -> None:
     world.api.made(PODS, read(POD_OF_THE_STORY))
     world.goes_on()
-    stranger = Api(tokens.issue("system:node:other", ["system:nodes"]))
+    stranger = Api(token_of("other"))
     assert stranger.get(f"{CLAIMS}/device-consumer-gpu").code == 403
 
 

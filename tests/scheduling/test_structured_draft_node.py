@@ -8,23 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from django.test import Client, override_settings
+from django.test import override_settings
 
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
-from manciple.access.authentication import tokens
 from manciple.store import follower
 from manciple.wire import codec
-from nodeagent.agent import Agent
 from nodeagent.checkpoint import PreparedDevice
-from nodeagent.config import AgentConfig
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Pool, Prepared
-from nodeagent.failures import AgentError
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Api
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.local_agent import LocalAgent, token_of, trust_the_api
 from tests.scheduling.structured_draft import DRIVER, NODE, V1ALPHA2, DraftCluster, example, node_slice
 
 __all__ = ["api"]
@@ -68,54 +64,13 @@ class CardsPlugin:
         return {claim.uid: None for claim in claims if self.prepared.pop(claim.uid, None) or True}
 
 
-def as_node(name: str = NODE) -> str:
-    """A token of the node's agent."""
-    return tokens.issue(f"system:node:{name}", ["system:nodes"])
-
-
-def to_api(request: httpx.Request) -> httpx.Response:
-    headers = {name: value for name, value in request.headers.items() if name.lower() in ("accept", "authorization")}
-    answer: Any = Client().generic(
-        request.method,
-        request.url.raw_path.decode(),
-        request.content,
-        content_type=request.headers.get("content-type", "application/json"),
-        headers=headers,
-    )
-    return httpx.Response(answer.status_code, content=answer.content, headers=dict(answer.headers))
-
-
-class DraftNode:
+class DraftNode(LocalAgent):
     """worker-1: its agent and the plugin."""
 
     def __init__(self, folder: Path) -> None:
-        token = as_node()
-        self.api = Api(token)
         self.plugin = CardsPlugin()
-        config = AgentConfig(
-            server="http://api",
-            token=token,
-            node_name=NODE,
-            state_dir=folder / "state",
-            cdi_dir=folder / "cdi",
-            cpu="8",
-            memory="16Gi",
-            boot="boot-1",
-        )
-        self.agent = Agent(config, [self.plugin], transport=httpx.MockTransport(to_api))
-        self.agent.recover()
-        self.agent.register()
-
-    def look(self) -> None:
-        """Do each piece of work once; what fails is tried the next time."""
-        self.failures: list[str] = []
-        for one in self.agent.followers:
-            one.relist()
-        for key in sorted(self.agent.everything()):
-            try:
-                self.agent.work(key)
-            except AgentError as error:
-                self.failures.append(str(error))
+        super().__init__(NODE, [self.plugin], folder)
+        self.register()
 
 
 @pytest.fixture
@@ -129,13 +84,7 @@ def draft(api: Api, cluster: Cluster) -> Iterator[DraftCluster]:
 
 @pytest.fixture
 def worker(draft: DraftCluster, tmp_path: Path) -> DraftNode:
-    trusted = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "kube-root-ca.crt"},
-        "data": {"ca.crt": ""},
-    }
-    draft.api.made("/api/v1/namespaces/default/configmaps", trusted)
+    trust_the_api(draft.api)
     return DraftNode(tmp_path)
 
 
@@ -187,7 +136,7 @@ def test_the_plugin_must_double_check_that_what_is_allocated_is_still_available(
 def test_the_kubelet_of_one_node_is_not_allowed_to_create_or_modify_slices_of_another(
     draft: DraftCluster, worker: DraftNode
 ) -> None:
-    path, other = f"{V1ALPHA2}/noderesourceslices", Api(as_node("worker-2"))
+    path, other = f"{V1ALPHA2}/noderesourceslices", Api(token_of("worker-2"))
     answer = other.post(path, node_slice(name="theirs"))
     assert (answer.code, "can only create NodeResourceSlice with the same NodeName" in answer.message) == (403, True)
     mine = worker.api.made(path, node_slice(name="mine"))

@@ -17,6 +17,43 @@ from manciple.wire.quantity import Quantity
 
 PLUGIN = "gpu.acme.com"
 FINALIZER = f"{PLUGIN}/allocated"
+#: Of the draft's stories, as they stand there.
+CLASS_OF_THE_STORY = """
+metadata:
+  name: acme-gpu
+pluginName: gpu.acme.com
+parameters:
+  initCommand:
+  - /usr/local/bin/acme-gpu-init
+  - --cluster
+  - my-cluster
+"""
+POD_OF_THE_STORY = """
+metadata:
+  name: device-consumer
+spec:
+  containers:
+  - name: workload
+    image: my-app
+    command: ["/bin/program"]
+    podResources: [gpu]
+    resources:
+      requests: {memory: "64Mi", cpu: "250m"}
+      limits: {memory: "128Mi", cpu: "500m"}
+  - name: monitor
+    image: my-app
+    command: ["/bin/other-program"]
+    podResources: [gpu]
+    resources:
+      requests: {memory: "32Mi", cpu: "25m"}
+      limits: {memory: "64Mi", cpu: "50m"}
+  resources:
+  - name: gpu
+    template:
+      resourceClassName: "acme-gpu"
+      parameters:
+        memory: "2Gi"
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

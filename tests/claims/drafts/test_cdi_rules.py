@@ -33,6 +33,7 @@ from manciple.wire import apply, codec, protobuf
 from manciple.wire.base import ObjectMeta, OwnerReference
 from manciple.wire.errors import BadRequest
 from manciple.wire.validation import SPEC
+from tests.claims.drafts.acme import CLASS_OF_THE_STORY
 
 USERS = tuple(OwnerReference(api_version="v1", kind="Pod", name=f"pod-{at}", uid=f"uid-{at}") for at in range(4))
 
@@ -187,17 +188,7 @@ def test_features_of_plugins_that_nobody_knows_are_taken() -> None:
 
 
 def test_the_class_of_the_administrators_story_is_read_as_it_stands() -> None:
-    text = b"""
-apiVersion: cdi.k8s.io/v1alpha1
-metadata:
-  name: acme-gpu
-pluginName: gpu.acme.com
-parameters:
-  initCommand:
-  - /usr/local/bin/acme-gpu-init
-  - --cluster
-  - my-cluster
-"""
+    text = f"apiVersion: cdi.k8s.io/v1alpha1{CLASS_OF_THE_STORY}".encode()
     made = codec.decode(CLASS, text, content_type="application/yaml", strictness="Strict").object
     assert rules.validate_class(made) == []
     assert made.parameters["initCommand"][-1] == "my-cluster"

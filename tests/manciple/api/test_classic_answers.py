@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 
 import pytest
 
 from inventory.kinds import gates
-from tests.conformance import read
 from tests.manciple.api.requests import Api
-from tests.manciple.api.test_reference_answers import Case, expected, played, verdict
+from tests.manciple.api.test_reference_answers import assert_answered_alike, cases
 
 #: why ours is right -> names of cases
 EXPLAINED: dict[str, Sequence[str]] = {
@@ -30,27 +28,9 @@ def _gate_is_on() -> Iterator[None]:
         yield
 
 
-def cases() -> dict[str, list[Case]]:
-    """By the kind that they ask for."""
-    found: dict[str, list[Case]] = {}
-    for line in read("api/classic_cases.jsonl").splitlines():
-        case = json.loads(line)
-        found.setdefault(case["name"].partition("/")[0], []).append(case)
-    return found
-
-
-CASES = cases()
+CASES = cases("api/classic_cases.jsonl")
 
 
 @pytest.mark.parametrize("group", CASES)
 def test_answers_are_those_of_kubernetes_1_30(api: Api, group: str) -> None:
-    differing = {}
-    for number, case in enumerate(CASES[group]):
-        for ours, theirs in zip(played(api, case, number), case["answers"], strict=True):
-            if verdict(ours.code, ours.json) != expected(theirs):
-                differing[case["name"]] = f"{expected(theirs)}; ours {ours.code} {ours.text[:300]}"
-                break
-    explained = {name for names in EXPLAINED.values() for name in names}
-    assert set(differing) == explained & {case["name"] for case in CASES[group]}, "\n".join(
-        f"{name}: {what}" for name, what in differing.items()
-    )
+    assert_answered_alike(api, CASES[group], EXPLAINED)
