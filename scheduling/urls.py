@@ -14,6 +14,7 @@ from scheduling.pages.devices import views as devices
 from scheduling.pages.drivers import views as drivers
 from scheduling.pages.events import views as events
 from scheduling.pages.finding import views as finding
+from scheduling.pages.incidents import views as incidents
 from scheduling.pages.namespaces import views as namespaces
 from scheduling.pages.nodes import page as nodes_one
 from scheduling.pages.nodes import views as nodes
@@ -49,6 +50,9 @@ urlpatterns = [
     path("templates/<str:namespace>/<str:name>/delete", templates_pages.delete_template, name="template-delete"),
     path("overview", overview.show_overview, name="overview"),
     path("events", events.list_events, name="events"),
+    path("incidents", incidents.list_incidents, name="incidents"),
+    path("incidents/<str:name>", incidents.show_incident, name="incident"),
+    path("incidents/<str:name>/acknowledge", incidents.acknowledge, name="incident-acknowledge"),
     path("timeline", timeline.show_timeline, name="timeline"),
     path("timeline.csv", timeline.export_timeline, name="timeline-csv"),
     path("audit", audit.list_audit, name="audit"),

@@ -46,6 +46,10 @@ def namespace_url(name: str) -> str:
     return f"/namespaces/{_part(name)}"
 
 
+def incident_url(name: str) -> str:
+    return f"/incidents/{_part(name)}"
+
+
 def quota_url(namespace: str, name: str) -> str:
     return f"/quotas/{_part(namespace)}/{_part(name)}"
 

@@ -20,6 +20,7 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
     "classes": (CLASSES, SLICES),
     "devices": (NODES, SLICES),
     "drivers": (SLICES,),
+    "incidents": (SLICES,),
     "nodes": (NODES, SLICES),
     "overview": (NODES, SLICES, CLASSES),
     "timeline": (SLICES,),

@@ -6,7 +6,8 @@ from django import template
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
-from scheduling.pages.timeline.drawing import Lane, TimelineBar
+from manciple.pages import links
+from scheduling.pages.timeline.drawing import ImpairedStretch, Lane, TimelineBar
 from scheduling.pages.timeline.query import Window
 
 register = template.Library()
@@ -15,7 +16,15 @@ register = template.Library()
 @register.simple_tag
 def bars(lane: Lane, window: Window) -> SafeString:
     """All bars of a lane. They are no tab stops: the table has the same links."""
-    return mark_safe("".join(_drawn(one, live=window.live) for one in lane.bars))  # noqa: S308 - every value is escaped below
+    drawn = [*(_drawn(one, live=window.live) for one in lane.bars), *map(_out_of_order, lane.impaired)]
+    return mark_safe("".join(drawn))  # noqa: S308 - every value is escaped below
+
+
+def _out_of_order(one: ImpairedStretch) -> str:
+    words = escape(one.label)
+    attributes = f'class="out" data-s="{one.span.state}" style="{one.style}" title="{words}"'
+    url = escape(links.incident_url(one.span.incident))
+    return f'<a {attributes} href="{url}" tabindex="-1"><span class="sr">{words}</span></a>'
 
 
 def _drawn(one: TimelineBar, *, live: bool) -> str:

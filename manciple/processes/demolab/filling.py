@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import accumulate
@@ -16,11 +16,14 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+from msgspec import structs
+
 from claims.devices.published import DeviceKey
 from claims.kinds.quota_usage import NONE, QuotaLimits
 from claims.models import AllocatedDevice, PastAllocation
 from claims.quotas import count_for
-from manciple.processes.demolab import hardware, jobs
+from inventory.kinds.devices import ResourceSlice
+from manciple.processes.demolab import hardware, incidents, jobs
 from manciple.processes.demolab.hardware import A100_MIG, Document, Machine
 from manciple.processes.demolab.jobs import CLASS_AND_USE, TEAMS, Job, Planner
 from manciple.processes.standing import ensure_standing_objects
@@ -102,13 +105,17 @@ class Filling:
         for machine in lab.machines:
             fixed.append(hardware.node(machine, heard=heard, since=timestamp(founded)))
             fixed.append(hardware.lease(machine.name, renewed=lab.now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")))
-            fixed.extend(hardware.slices(machine, since=timestamp(lab.now - timedelta(hours=5, minutes=12))))
+            fixed.extend(hardware.slices(replace(machine, taints=()), since=""))
         self._write(fixed, at=founded)
         # One by one the log tells when each step was; in the large laboratory that would take too long.
         for chunk in sql.chunks(sorted(lab.jobs, key=lambda job: job.age, reverse=True), 1 if lab.odd else BATCH):
             self._jobs(chunk)
+        tainted = [machine for machine in lab.machines if machine.taints]
+        for machine in sorted(tainted, key=lambda one: one.tainted_for, reverse=True):
+            self._taint(machine, at=lab.now - machine.tainted_for)
         if lab.odd:
             self._odd()
+            incidents.keep(lab.now)
         keep_past(lab.machines, self._begun, now=lab.now, random=lab.random)
         keep_usage(lab.now)
 
@@ -144,6 +151,16 @@ class Filling:
         if at > self._lab.now - EVENTS_SINCE:
             self._moment = at
             event_recorder.record(writer, EventNote(regarding=about, **said), now=at)
+
+    def _taint(self, machine: Machine, *, at: datetime) -> None:
+        """Its driver publishes it with its taints."""
+        self._moment = at
+        with objects.writing(identity=SYSTEM, sources=self._sources) as writer:
+            for document in hardware.slices(machine, since=timestamp(at)):
+                kind, tainted = _typed(document)
+                known = writer.get(kind, "", tainted.metadata.name)
+                if isinstance(known, ResourceSlice) and isinstance(tainted, ResourceSlice):
+                    writer.update(kind, structs.replace(known, spec=tainted.spec))
 
     # Jobs ------------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from django.db import close_old_connections
@@ -66,7 +66,8 @@ MI300X = Model(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """One node. trouble: GPU index -> (taint key, value); `short`: drivers whose pool is one slice short."""
+    """One node. taints: (GPU index, taint key, value), there for `tainted_for`; `short`: drivers whose pool is one
+    slice short."""
 
     name: str
     model: Model
@@ -74,6 +75,7 @@ class Machine:
     nics: int
     cordoned: bool = False
     taints: tuple[tuple[int, str, str], ...] = ()
+    tainted_for: timedelta = timedelta(hours=5, minutes=12)
     short: tuple[str, ...] = ()
 
     @property
@@ -94,10 +96,13 @@ _MAINTENANCE = ("lab.example.org/maintenance", "driver-upgrade")
 _ALL = range(GPUS_PER_NODE)
 #: What is out of order on some machines.
 _SPECIAL: dict[str, dict[str, Any]] = {
-    "gpu-a09": {"taints": ((5, f"{NVIDIA}/unhealthy", "xid-79"),)},
+    "gpu-a09": {"taints": ((5, f"{NVIDIA}/unhealthy", "xid-79"),), "tainted_for": timedelta(minutes=47)},
     "gpu-a12": {"cordoned": True, "taints": tuple((index, *_MAINTENANCE) for index in _ALL)},
     "gpu-b04": {"short": (NVIDIA,)},
-    "gpu-b06": {"taints": ((7, f"{NVIDIA}/unhealthy", "ecc-uncorrectable"),)},
+    "gpu-b06": {
+        "taints": ((7, f"{NVIDIA}/unhealthy", "ecc-uncorrectable"),),
+        "tainted_for": timedelta(days=2, hours=3),
+    },
     "gpu-c03": {"short": (NIC,), "taints": tuple((index, *_MAINTENANCE) for index in _ALL)},
 }
 #: The large laboratory: this many nodes of eight H100 and nothing else.

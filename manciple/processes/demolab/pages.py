@@ -20,6 +20,9 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 #: Where views of pages live, by the name of their module.
 _PAGES = ".pages."
 
+#: Under which names the laboratory has them.
+OPEN_INCIDENT, CLOSED_INCIDENT = "09a5c1e07f3b2d64", "3c7e91f05a2b8d46"
+
 _PARTITION = {"driver": "gpu.nvidia.com", "pool": "gpu-b09", "device": "gpu-0-mig-1g10gb-0"}
 _GPU = {"driver": "gpu.nvidia.com", "pool": "gpu-b08", "device": "gpu-0"}
 _WAITING = {"namespace": "climate-ml", "name": "downscale-era5-full-1"}
@@ -97,6 +100,11 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
         PageExample(label="one", query="user=admin"),
         PageExample(label="question", query="user=bob&groups=namespace:vision&verb=create&resource=pods&ns=teaching"),
     ),
+    "incident": (
+        PageExample(parameters={"name": OPEN_INCIDENT}),
+        PageExample(label="closed", parameters={"name": CLOSED_INCIDENT}),
+    ),
+    "incidents": (PageExample(label="node", query="node=gpu-a03"),),
     "what-if": (
         PageExample(label="pod", query="pod=climate-ml/downscale-era5-full-1&replicas=2&nodes=1&shape=gpu-d03"),
     ),

@@ -1,6 +1,8 @@
-"""Who held a device, from when to when: a strip of the last days, and the entries behind it.
+"""Who held a device, and what was out of order with it, from when to when: a strip of the last days, and the entries
+behind it.
 
-What ended is kept in `PastAllocation`, what is held now is in the cache. The strip is pure: spans in, marks out.
+Of holders, what ended is kept in `PastAllocation`, what is held now is in the cache; what was out of order is in
+`Impairment`. The strip is pure: spans in, marks out.
 """
 
 from __future__ import annotations
@@ -8,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise, starmap
 
 from claims.devices.holdings import Holder
 from claims.devices.published import DeviceKey
+from claims.devices.states import DeviceState
 from claims.models import PastAllocation
 from manciple.pages.durations import clock, duration
 from manciple.pages.people import Person
 from scheduling.pages.devices.sight import ELSEWHERE
+from scheduling.pages.devices.words import STATES
+from scheduling.pages.incidents.reading import ImpairedSpan, of_device
 
 #: How far back the strip shows.
 DAYS = 7
@@ -43,11 +49,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class HistoryMark:
-    """A stretch of the strip. weight: seconds."""
+    """A stretch of the strip. weight: seconds. held: somebody had it though it was out of order."""
 
     state: str
     weight: int
     title: str
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +62,7 @@ class Strip:
     marks: tuple[HistoryMark, ...]
     days: tuple[str, ...]  # what stands under it, from left to right
     held: int  # percent of the time
+    out_of_order: float  # seconds
 
     @property
     def label(self) -> str:
@@ -67,10 +75,11 @@ class History:
     strip: Strip
     spans: tuple[Span, ...]
     more: int  # older entries that are not listed
+    impaired: tuple[ImpairedSpan, ...]  # of the strip's days, the latest first
 
 
 def read_history(person: Person, device: DeviceKey, holders: Iterable[Holder], *, now: datetime) -> History:
-    """Three queries at most. holders: who holds it now, as the person may see them."""
+    """Four queries at most. holders: who holds it now, as the person may see them."""
     driver, pool, name = device
     past = PastAllocation.objects.filter(driver=driver, pool=pool, device=name, admin_access=False)
     week = now - timedelta(days=DAYS)
@@ -79,24 +88,53 @@ def read_history(person: Person, device: DeviceKey, holders: Iterable[Holder], *
     listed = [_past(person, row) for row in past.order_by("-ended_at")[:LISTED]]
     total = past.count()
     held = [*recent, *((span.began, now) for span in spans)]
-    return History(strip=strip_of(held, start=week, now=now), spans=(*spans, *listed), more=max(0, total - len(listed)))
+    impaired = of_device(device, week, now)
+    return History(
+        strip=strip_of(held, impaired, start=week, now=now),
+        spans=(*spans, *listed),
+        more=max(0, total - len(listed)),
+        impaired=tuple(reversed(impaired)),
+    )
 
 
-def strip_of(held: Iterable[tuple[datetime, datetime]], *, start: datetime, now: datetime) -> Strip:
-    """held: spans in any order, which may overlap where several claims share the device."""
-    marks: list[HistoryMark] = []
-    at, taken = start, 0.0
-    for began, ended in _joined(held, start, now):
-        if began > at:
-            marks.append(_mark("free", at, began))
-        marks.append(_mark("reserved", began, ended))
-        taken += (ended - began).total_seconds()
-        at = ended
-    if at < now:
-        marks.append(_mark("free", at, now))
+def strip_of(
+    held: Iterable[tuple[datetime, datetime]],
+    impaired: Iterable[ImpairedSpan] = (),
+    *,
+    start: datetime,
+    now: datetime,
+) -> Strip:
+    """held: spans in any order, which may overlap where several claims share the device; so may `impaired`."""
+    of: dict[DeviceState, list[tuple[datetime, datetime]]] = {state: [] for state in OUT_OF_ORDER}
+    for span in impaired:
+        of[span.state].append((span.began, span.ended or now))
+    layers = {state: _joined(spans, start, now) for state, spans in (*of.items(), (DeviceState.RESERVED, list(held)))}
+    edges = sorted({start, now, *(at for spans in layers.values() for span in spans for at in span)})
+    marks: list[tuple[DeviceState, bool, datetime, datetime]] = []
+    for began, ended in pairwise(edges):
+        covering = [state for state, spans in layers.items() if any(a <= began and ended <= b for a, b in spans)]
+        state = covering[0] if covering else DeviceState.FREE
+        taken = state in OUT_OF_ORDER and DeviceState.RESERVED in covering
+        if marks and marks[-1][:2] == (state, taken):
+            marks[-1] = (state, taken, marks[-1][2], ended)
+        else:
+            marks.append((state, taken, began, ended))
     days = [start + timedelta(days=day) for day in range(0, DAYS, 2)]
-    names = (f"{days[0]:%-d %b}", *(f"{day:%-d}" for day in days[1:]), "now")
-    return Strip(marks=tuple(marks), days=names, held=round(100 * taken / (now - start).total_seconds()))
+    return Strip(
+        marks=tuple(starmap(_mark, marks)),
+        days=(f"{days[0]:%-d %b}", *(f"{day:%-d}" for day in days[1:]), "now"),
+        held=round(100 * _seconds(layers[DeviceState.RESERVED]) / (now - start).total_seconds()),
+        out_of_order=_seconds([(began, ended) for state, _, began, ended in marks if state in OUT_OF_ORDER]),
+    )
+
+
+#: What a strip shows before anything else, the worst first.
+OUT_OF_ORDER = (DeviceState.UNHEALTHY, DeviceState.TAINTED)
+_WORDS = {DeviceState.RESERVED: "held", DeviceState.FREE: "free"}
+
+
+def _seconds(spans: Iterable[tuple[datetime, datetime]]) -> float:
+    return sum((ended - began).total_seconds() for began, ended in spans)
 
 
 def _joined(
@@ -114,10 +152,11 @@ def _joined(
     return found
 
 
-def _mark(state: str, began: datetime, ended: datetime) -> HistoryMark:
+def _mark(state: DeviceState, held: bool, began: datetime, ended: datetime) -> HistoryMark:
     seconds = (ended - began).total_seconds()
-    word = "held" if state == "reserved" else "free"
-    return HistoryMark(state, max(1, int(seconds)), f"{word} {duration(seconds)} until {clock(ended, now=ended)}")
+    word = _WORDS.get(state) or f"{STATES[state].lower()}{' and held' if held else ''}"
+    title = f"{word} {duration(seconds)} until {clock(ended, now=ended)}"
+    return HistoryMark(state, max(1, int(seconds)), title, held)
 
 
 def _held_now(holder: Holder, now: datetime) -> Span:

@@ -30,6 +30,7 @@ SHOWN = 20
 EXACT, PREFIX, PART = 0, 1, 2
 #: Places that are not in the main navigation: (URL name, word, icon).
 MORE_PLACES = (
+    ("incidents", "Incidents", "i-alert"),
     ("templates", "Claim templates", "i-claim"),
     ("drivers", "Drivers", "i-dev"),
     ("namespaces", "Namespaces", "i-over"),

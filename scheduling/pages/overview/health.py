@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from manciple.pages import links
 from manciple.pages.durations import clock, duration
+from scheduling.pages.incidents.reading import OpenIncidents
 
 OK, WARN, ERR = "ok", "warn", "err"
 #: Of many things in the same trouble, so many are named.
@@ -108,6 +109,7 @@ class HealthSigns:
     drivers: Sequence[DriverSign] = ()
     processes: Sequence[ProcessSign] = ()
     queue: QueueSign = field(default_factory=QueueSign)
+    incidents: OpenIncidents = field(default_factory=OpenIncidents)
     sampled: datetime | None = None
     sampled_every: timedelta = timedelta(minutes=1)
     silent_after: timedelta = timedelta(seconds=30)
@@ -123,6 +125,8 @@ def lines(signs: HealthSigns) -> list[HealthLine]:
     """All lines, in the order of a request's way: from the machines to the database."""
     found = [_agents(signs)] if signs.nodes else []
     found += [_driver(driver, signs.now) for driver in signs.drivers]
+    if signs.drivers:
+        found.append(_incidents(signs))
     return [*found, _scheduler(signs), _workers(signs), _beat(signs), _log(signs), _database(signs)]
 
 
@@ -272,6 +276,23 @@ def _beat(signs: HealthSigns) -> HealthLine:
         severity=WARN if late else OK,
         value="late" if late else "on time" if signs.sampled else "",
         troubles=(trouble,) if late else (),
+    )
+
+
+def _incidents(signs: HealthSigns) -> HealthLine:
+    """What goes on; that nobody has seen to it asks for somebody."""
+    found = signs.incidents
+    since = f", the first since {clock(found.since, now=signs.now)}" if found.since else ""
+    return HealthLine(
+        name="Incidents",
+        note=f"{found.unseen} not acknowledged{since}"
+        if found.unseen
+        else "each is acknowledged"
+        if found.total
+        else "no device is out of order",
+        value=f"{found.total} open",
+        url="/incidents",
+        severity=WARN if found.unseen else OK,
     )
 
 

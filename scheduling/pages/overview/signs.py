@@ -18,6 +18,7 @@ from manciple.store.history import last_change
 from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
 from scheduling.coordination import SILENT_AFTER
 from scheduling.models import Heartbeat, QueuedPod, UsageSample
+from scheduling.pages.incidents.reading import count_open
 from scheduling.pages.overview.health import NAMED, DriverSign, HealthSigns, NodeSign, ProcessSign, QueueSign, ShortPool
 from scheduling.resources import LEASES, SLICES, kind
 from scheduling.usage import ALL, sampled_every
@@ -42,6 +43,7 @@ def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> He
             for name, seen, lately in Heartbeat.objects.order_by("name").values_list("name", "seen_at", "lately")
         ],
         queue=_queue(person),
+        incidents=count_open(),
         sampled=UsageSample.objects.filter(device_class=ALL).order_by("-at").values_list("at", flat=True).first(),
         sampled_every=sampled_every(len(snapshot.candidates)),
         silent_after=SILENT_AFTER,

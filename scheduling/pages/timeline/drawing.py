@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from manciple.pages import links
 from manciple.pages.durations import clock, duration
+from scheduling.pages.incidents.reading import ImpairedSpan
 from scheduling.pages.timeline.query import Window
 from scheduling.pages.timeline.reading import STEPS, DeviceKey, HeldSpan
 
@@ -47,6 +48,21 @@ class TimelineBar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImpairedStretch:
+    """A time in which a device was out of order, as it is drawn under the bars."""
+
+    left: float
+    width: float
+    span: ImpairedSpan
+    label: str
+    seconds: float
+
+    @property
+    def style(self) -> str:
+        return f"--l:{self.left:.3f};--w:{self.width:.3f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
     """One device with who held it, or a class or namespace with how many it held."""
 
@@ -54,6 +70,7 @@ class Lane:
     note: str
     url: str
     bars: tuple[TimelineBar, ...]
+    impaired: tuple[ImpairedStretch, ...] = ()
     rows: int = 1
     hidden: int = 0  # holdings that found no row
     area: str = ""  # an SVG path
@@ -115,6 +132,22 @@ def describe(one: HeldSpan, window: Window, *, what: str) -> str:
     return f"{who} held {some} from {since} to {clock(one.ended, now=window.now)}, {long}"
 
 
+def stretch(one: ImpairedSpan, window: Window) -> ImpairedStretch:
+    left, right = window.place(one.began), window.place(one.ended or window.end)
+    width = max(right - left, NARROWEST)
+    since, seconds = clock(one.began, now=window.now), ((one.ended or window.now) - one.began).total_seconds()
+    until = (
+        f"from {since} to {clock(one.ended, now=window.now)}, {duration(seconds)}" if one.ended else f"since {since}"
+    )
+    return ImpairedStretch(
+        left=min(left, 100 - width),
+        width=width,
+        span=one,
+        label=f"{one.state_name} {until}: {one.cause}",
+        seconds=seconds,
+    )
+
+
 def device_lanes(
     keys: Sequence[DeviceKey],
     holdings: Iterable[HeldSpan],
@@ -122,6 +155,7 @@ def device_lanes(
     *,
     nodes: Mapping[tuple[str, str], str],
     living: Collection[str],
+    impaired: Sequence[ImpairedSpan] = (),
 ) -> list[Lane]:
     """A lane for each device, in the order of `keys`. Shares of one device lie in rows under each other."""
     found: dict[str | DeviceKey, list[HeldSpan]] = defaultdict(list)
@@ -137,6 +171,7 @@ def device_lanes(
             Lane(
                 name=device, note=place, url=links.device_url(driver, pool, device), bars=packed, rows=rows,
                 hidden=hidden, now=sum(one.ended is None for one in found[key]),
+                impaired=tuple(stretch(one, window) for one in impaired if one.concerns(key)),
             )
         )  # fmt: skip
     return lanes

@@ -1,4 +1,4 @@
-"""Reads who held what in a window of time: what is held now, and what was given back.
+"""Reads who held what in a window of time, and what was out of order: what is now, and what was given back or is over.
 
 What is held now is never more than there are devices. The past may be hundreds of thousands of rows: the database
 groups and counts them, and only those that are drawn come out, at most `BARS`.
@@ -10,14 +10,16 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from django.db.models import Count, F, Func, IntegerField, QuerySet
 from django.db.models.functions import Coalesce
 
 from claims.models import AllocatedDevice, PastAllocation, Reservation
-from inventory.models import Pool
+from inventory.models import Device, Pool
 from manciple.pages.people import Person
+from scheduling.pages.incidents.reading import ImpairedSpan, between, spans
 from scheduling.pages.timeline.query import TimelineQuery, Window
 from scheduling.resources import PODS
 
@@ -96,6 +98,7 @@ class Timeline:
             now = person.seen(now.filter(namespace=query.namespace))
         self._past: QuerySet[PastAllocation] = past
         self._now = now
+        self._pools = pools
 
     # How much there is ---------------------------------------------------------------------------------------------
 
@@ -104,9 +107,35 @@ class Timeline:
         return self._past.count() + self._now.count()
 
     def devices(self) -> list[DeviceKey]:
-        """Those that were held at all."""
+        """Those that were held at all, or out of order; not for a rule that names no pool."""
         columns = ("driver", "pool", "device")
-        return list({*self._past.values_list(*columns).distinct(), *self._now.values_list(*columns).distinct()})
+        held = {*self._past.values_list(*columns).distinct(), *self._now.values_list(*columns).distinct()}
+        if self._query.namespace or self._query.device_class:
+            return list(held)
+        named = [span for span in self.impaired if span.place[1]]
+        return list(held.union(*(self._concerned_by(span) for span in named)))
+
+    @cached_property
+    def impaired(self) -> list[ImpairedSpan]:
+        """What was out of order in the window, of the driver and the node that are asked for."""
+        rows = between(self._window.begin, self._window.end)
+        if self._query.driver:
+            rows = rows.filter(driver__in=("", self._query.driver))
+        if self._pools is not None:
+            rows = rows.filter(pool__in=("", *self._pools))
+        return spans(rows)
+
+    def _concerned_by(self, span: ImpairedSpan) -> Iterable[DeviceKey]:
+        """The devices that a rule names, as far as they are published and asked for."""
+        if span.exact:
+            return (span.place,)
+        named = zip(("driver", "pool", "name"), span.place, strict=True)
+        rows = Device.objects.filter(**{column: value for column, value in named if value})
+        if self._pools is not None:
+            rows = rows.filter(pool__in=self._pools)
+        if self._query.driver:
+            rows = rows.filter(driver=self._query.driver)
+        return rows.values_list("driver", "pool", "name").distinct()
 
     def groups(self) -> Counter[str]:
         """Classes or namespaces, with the rows of each; "" for the namespaces that the person does not see."""
@@ -208,6 +237,14 @@ class Timeline:
         more = ("share_id", "consumed_capacity", "began_at")
         ordered = self._now.order_by("began_at", "pk").values_list(*columns, *more)
         return [(*row[:7], pods.get(row[6], []), *row[7:], None) for row in ordered]
+
+    def rows_impaired(self) -> Iterator[tuple[DeviceKey, ImpairedSpan]]:
+        """What was out of order, device by device. Nothing where only some holders are asked for."""
+        if self._query.namespace or self._query.device_class:
+            return
+        for span in self.impaired:
+            for device in sorted(self._concerned_by(span)):
+                yield device, span
 
     def rows_past(self, *, after: int, limit: int) -> list[tuple[int, tuple[Any, ...]]]:
         """The next rows in the order in which they were given back: (number to go on after, columns of `EXPORTED`)."""

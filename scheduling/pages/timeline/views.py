@@ -2,7 +2,7 @@
 
 - `/timeline`: `?by=device|class|namespace`, `?range=1h|24h|7d|30d` or `?from=&to=`, `?ns=`, `?class=`, `?driver=`,
   `?node=` and `?page=`; `?view=table` shows the same as a table.
-- `/timeline.csv`: every allocation that the same address shows, and those that its page left out.
+- `/timeline.csv`: what the same address shows, with the allocations that its page left out.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import io
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -27,9 +28,10 @@ from manciple.pages.people import Person, person_of
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.validation import natural
+from scheduling.pages.incidents.reading import ImpairedSpan
 from scheduling.pages.timeline import drawing
 from scheduling.pages.timeline.query import GROUPINGS, RANGES, TimelineQuery, Window
-from scheduling.pages.timeline.reading import BARS, HeldSpan, Timeline
+from scheduling.pages.timeline.reading import BARS, DeviceKey, HeldSpan, Timeline
 from scheduling.resources import CLASSES, NAMESPACES, kind
 
 #: Lanes on one page.
@@ -62,6 +64,7 @@ def show_timeline(request: HttpRequest) -> HttpResponse:
         "table_url": query.url(view="table"),
         "chart_url": query.url(view=""),
         "count": timeline.count(),
+        "impaired": len(timeline.impaired) if query.by == "device" else 0,
         **_choices(person),
         "drawn": drawn,
         "bars": BARS,
@@ -78,7 +81,9 @@ def export_timeline(request: HttpRequest) -> HttpResponseBase:
     person, query = person_of(request), TimelineQuery.from_query(request.GET)
     window, _ = query.window(datetime.now(UTC))
     nodes = _nodes()
-    pieces = parts(Timeline(person, query, window), lambda row: cells(row, person, nodes, window.now))
+    timeline = Timeline(person, query, window)
+    impaired = (impaired_cells(*row, nodes, window.now) for row in timeline.rows_impaired())
+    pieces = chain(parts(timeline, lambda row: cells(row, person, nodes, window.now)), map(line, impaired))
     answer = StreamingHttpResponse(streamed(pieces), content_type="text/csv; charset=utf-8; header=present")
     name = f"allocations-{window.begin:%Y%m%dT%H%M}Z-{window.end:%Y%m%dT%H%M}Z.csv"
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
@@ -102,7 +107,9 @@ def _by_device(
     page = PageOfRows(len(keys), DEVICES, query.page)
     shown = keys[page.rows]
     holdings = _latest(timeline.of_devices(shown)) if shown else []
-    lanes = drawing.device_lanes(shown, holdings, window, nodes=nodes, living=_living(holdings))
+    lanes = drawing.device_lanes(
+        shown, holdings, window, nodes=nodes, living=_living(holdings), impaired=timeline.impaired
+    )
     never = 0 if query.narrows else max(Device.objects.count() - len(keys), 0)
     return DrawnTimeline(page=page, lanes=lanes, capped=len(holdings) > BARS, never=never)
 
@@ -151,8 +158,10 @@ def _choices(person: Person) -> dict[str, Any]:
 
 HEADER = (
     "driver", "pool", "device", "node", "class", "namespace", "claim", "claim_uid", "pods", "share_id",
-    "consumed_capacity", "from", "to", "seconds",
+    "consumed_capacity", "from", "to", "seconds", "state", "cause",
 )  # fmt: skip
+#: The state of a device in a line of somebody who has it; the others are those of devices that are out of order.
+HELD = "held"
 #: Rows of the past that are read at a time.
 BATCH = 2000
 #: What a spreadsheet would begin a formula with.
@@ -182,8 +191,24 @@ def cells(row: Sequence[Any], person: Person, nodes: Mapping[tuple[str, str], st
     return [
         *map(safe, (driver, pool, device, nodes.get((driver, pool), ""), device_class, namespace, claim, uid)),
         safe(" ".join(pods)), safe(share), safe(amounts),
-        moment_text(began), moment_text(ended), str(max(lasted, 0)),
+        moment_text(began), moment_text(ended), str(max(lasted, 0)), HELD, "",
     ]  # fmt: skip
+
+
+def impaired_cells(
+    key: DeviceKey, span: ImpairedSpan, nodes: Mapping[tuple[str, str], str], now: datetime
+) -> list[str]:
+    """One line of the file: a device that was out of order, and why."""
+    lasted = int(((span.ended or now) - span.began).total_seconds())
+    return [
+        *map(safe, (*key, nodes.get(key[:2], ""))), *[""] * 7,
+        moment_text(span.began), moment_text(span.ended), str(max(lasted, 0)), span.state_name.lower(),
+        safe(span.taint or span.cause),
+    ]  # fmt: skip
+
+
+def line(row: Sequence[str]) -> str:
+    return lines([row])
 
 
 def lines(rows: Iterable[Sequence[str]]) -> str:

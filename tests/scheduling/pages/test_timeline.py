@@ -177,6 +177,7 @@ def test_the_export_tells_everything_with_exact_times(pages: Client, cluster: Cl
         "namespace": "default", "claim": "training", "claim_uid": "u-past", "pods": "job-1", "share_id": "s-1",
         "consumed_capacity": "memory=10Gi", "from": f"{began:%Y-%m-%dT%H:%M:%SZ}",
         "to": f"{began + timedelta(hours=3):%Y-%m-%dT%H:%M:%SZ}", "seconds": "10800",
+        "state": "held", "cause": "",
     }  # fmt: skip
 
 

@@ -1,0 +1,200 @@
+"""Incidents: devices that were tainted or unhealthy together, who was affected, who has seen to it.
+
+- `/incidents`: what goes on and nobody has acknowledged first. `?state=open|acknowledged|closed`, `?node=`, `?class=`,
+  `?cause=` and `?device=DRIVER/POOL/DEVICE` narrow it.
+- `/incidents/ID`: one, with each of its devices.
+- `/incidents/ID/acknowledge`: POST, with a note or without; with `withdraw`, nobody has acknowledged it any more.
+
+Who may acknowledge is whom a role allows to `update` the resource `incidents` of `manciple.dev`. There is no such
+resource in the API; it is there to be allowed. Administrators may. What they do is in the audit trail.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_safe
+
+from claims.devices.cache import read_devices
+from claims.devices.pools import DeviceSnapshot
+from claims.devices.published import DeviceKey
+from inventory.models import Incident, Node
+from manciple.audit.sign_ins import note_account
+from manciple.pages import links
+from manciple.pages.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, parameter, state_tabs
+from manciple.pages.people import Person, demand, person_of
+from manciple.pages.posting import posted_from
+from manciple.store.tail import latest_revision
+from manciple.wire.validation import natural
+from scheduling.judging import judge
+from scheduling.pages.devices.panel import key_of
+from scheduling.pages.devices.views import read_classes
+from scheduling.pages.incidents.reading import (
+    LOOKED_AT,
+    STANDINGS,
+    IncidentRow,
+    concerned,
+    described,
+    newest,
+    ordered,
+    standing_of,
+    taint_text,
+)
+from scheduling.resources import NODES
+
+INCIDENTS = "incidents.manciple.dev"
+#: Incidents on one page, and characters of a note.
+PAGE, LONGEST_NOTE = 50, 1000
+#: What touches them: slices and rules, what pods hold, and acknowledgements by others, of which no log tells.
+TOPICS = "slices claims: pods: clock"
+#: What stands for the cause of reports, which have no taint.
+REPORTED = "reported by agents"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentQuery(ListQuery):
+    """What the list's address asks for."""
+
+    state: str = parameter("state", known=STANDINGS)
+    node: str = parameter("node")
+    device_class: str = parameter("class")
+    cause: str = parameter("cause")
+    device: str = parameter("device")
+
+
+COLUMNS = (
+    ListColumn[IncidentRow](title="Incident"),
+    ListColumn[IncidentRow](title="Cause"),
+    ListColumn[IncidentRow](title="Affected", css="affected"),
+    ListColumn[IncidentRow](title="Since", css="num"),
+    ListColumn[IncidentRow](title="Lasted", css="num"),
+    ListColumn[IncidentRow](title="Acknowledged", css="seen"),
+)
+
+
+@login_required
+@require_safe
+def list_incidents(request: HttpRequest) -> HttpResponse:
+    """The list."""
+    revision, person, query = latest_revision(), person_of(request), IncidentQuery.read(request)
+    snapshot, known = read_devices(), newest()
+    matching = [one for one in _concerning(query, known, snapshot) if query.cause in ("", cause_of(one))]
+    counts = Counter(standing_of(one.ended_at, one.acknowledged_at) for one in matching)
+    chosen = [one for one in matching if query.state in ("", standing_of(one.ended_at, one.acknowledged_at))]
+    page = PageOfRows(len(chosen), PAGE, query.page)
+    context = {
+        "place": "incidents",
+        "revision": revision,
+        "query": query,
+        "table": Table(
+            id="incidents",
+            topics=TOPICS,
+            title="Incidents",
+            css="stack incidents",
+            query=query,
+            columns=COLUMNS,
+            rows=described(person, ordered(chosen)[page.rows], snapshot),
+            page=page,
+            filters=_filters(query, known),
+            tabs=state_tabs(query, STANDINGS, STANDINGS, counts, alarming="open"),
+        ),
+        "any": bool(known),
+        "matching": len(matching),
+        "cut": len(known) == LOOKED_AT,
+        "may_acknowledge": may_acknowledge(person),
+        "here": request.get_full_path(),
+    }
+    return render(request, "incidents/list.html", context)
+
+
+def _concerning(query: IncidentQuery, known: Sequence[Incident], snapshot: DeviceSnapshot) -> Sequence[Incident]:
+    """Those of `known` of the node, class and device that the address asks for."""
+    if not (query.node or query.device_class or query.device):
+        return known
+    chosen = _chosen(query.device_class, snapshot) if query.device_class else None
+    device = (key_of(query.device) or ("", "", "-")) if query.device else None
+    wanted = concerned(node=query.node, device=device, chosen=chosen, snapshot=snapshot)
+    return [one for one in known if one.id in wanted]
+
+
+def _chosen(device_class: str, snapshot: DeviceSnapshot) -> frozenset[DeviceKey]:
+    """The published devices that the class accepts; none of a class that there is not."""
+    selectors = read_classes().get(device_class)
+    if selectors is None:
+        return frozenset()
+    return frozenset(one.key for one in judge(selectors, snapshot.published).matching)
+
+
+def cause_of(incident: Incident) -> str:
+    """As the filter names it."""
+    return taint_text(incident.key, incident.value) or REPORTED
+
+
+def _filters(query: IncidentQuery, known: Sequence[Incident]) -> tuple[Filter, ...]:
+    nodes = sorted({*Node.objects.values_list("name", flat=True), *filter(None, [query.node])}, key=natural)
+    causes = sorted({*map(cause_of, known), *filter(None, [query.cause])})
+    return (
+        Filter("node", "Node", query.node, every="All nodes", options=nodes),
+        Filter("class", "Class", query.device_class, every="All classes", options=sorted(read_classes())),
+        Filter("cause", "Cause", query.cause, every="All causes", options=causes),
+        Filter("device", "Device", query.device, hint="driver/pool/device"),
+    )
+
+
+@login_required
+@require_safe
+def show_incident(request: HttpRequest, name: str) -> HttpResponse:
+    """The page. Raises: Http404."""
+    revision, person = latest_revision(), person_of(request)
+    row = described(person, [_incident(name)], read_devices())[0]
+    context = {
+        "place": "incidents",
+        "revision": revision,
+        "row": row,
+        "topics": TOPICS,
+        "longest_note": LONGEST_NOTE,
+        "may_cordon": person.may("update", NODES),
+        "may_acknowledge": may_acknowledge(person),
+    }
+    return render(request, "incidents/page.html", context)
+
+
+@login_required
+@posted_from("incident")
+def acknowledge(request: HttpRequest, name: str) -> HttpResponse:
+    """Raises: Http404; PermissionDenied."""
+    person = demand(request, "acknowledge incidents", "update", INCIDENTS)
+    incident = _incident(name)
+    if "withdraw" in request.POST:
+        incident.acknowledged_by, incident.acknowledged_at, incident.note = "", None, ""
+    else:
+        incident.acknowledged_by, incident.acknowledged_at = person.name, datetime.now(UTC)
+        incident.note = request.POST.get("note", "").strip()[:LONGEST_NOTE]
+    incident.save(update_fields=["acknowledged_by", "acknowledged_at", "note"])
+    note_account(person.identity, "update", INCIDENTS, incident.id)
+    messages.success(request, "Acknowledged." if incident.acknowledged_at else "Nobody has acknowledged it any more.")
+    return redirect(_back(request) or links.incident_url(name))
+
+
+def _back(request: HttpRequest) -> str:
+    """The list that the button stood in; nowhere else."""
+    back = request.POST.get("back", "")
+    return back if back == "/incidents" or back.startswith("/incidents?") else ""
+
+
+def may_acknowledge(person: Person) -> bool:
+    return person.may("update", INCIDENTS)
+
+
+def _incident(name: str) -> Incident:
+    found = Incident.objects.filter(id=name).first()
+    if found is None:
+        raise Http404(f"Incident {name} does not exist. What ended is kept for 90 days.")
+    return found
