@@ -34,8 +34,8 @@ from scheduling.resources import CLAIM_PARAMETERS, CLAIMS, CLASS_PARAMETERS, EVE
 
 #: Claims in one turn, so that pods do not wait for long.
 MOST = 100
-#: claim uid -> (when it was looked at last, what was told of it then)
-_looked: dict[str, tuple[datetime, str]] = {}
+#: claim uid -> what was told of it last; those first that were looked at longest ago
+_told: dict[str, str] = {}
 
 
 def reconcile(now: datetime) -> int:
@@ -46,11 +46,10 @@ def reconcile(now: datetime) -> int:
 def allocate(state: ClusterState, now: datetime) -> int:
     """The same on a state that is the caller's. Those come first that were not looked at for longest."""
     waiting = {claim.metadata.uid: claim for claim in state.waiting_for_nobody()}
-    for uid in _looked.keys() - waiting.keys():
-        del _looked[uid]
-    fresh = [uid for uid in waiting if uid not in _looked]
-    others = sorted(waiting.keys() & _looked.keys(), key=lambda uid: _looked[uid][0])
-    return sum(_allocate(state, waiting[uid], now) for uid in (*fresh, *others)[:MOST])
+    for uid in _told.keys() - waiting.keys():
+        del _told[uid]
+    turns = (*(uid for uid in waiting if uid not in _told), *_told)
+    return sum(_allocate(state, waiting[uid], now) for uid in turns[:MOST])
 
 
 def _allocate(state: ClusterState, claim: ResourceClaim, now: datetime) -> bool:
@@ -58,8 +57,8 @@ def _allocate(state: ClusterState, claim: ResourceClaim, now: datetime) -> bool:
     state.begin()
     found = _decide(state, claim)
     told = "" if isinstance(found, Placement) else messages.message(found)
-    _, before = _looked.get(claim.metadata.uid, (now, ""))
-    _looked[claim.metadata.uid] = (now, told)
+    before = _told.pop(claim.metadata.uid, "")
+    _told[claim.metadata.uid] = told
     if not isinstance(found, Placement) and told == before:
         return False
     try:

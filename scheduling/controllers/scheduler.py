@@ -25,7 +25,8 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -150,33 +151,37 @@ class SchedulingWorker:
 
     def sweep(self) -> int:
         """Flush pods that waited for long, and make the queue's rows match the pods there are."""
-        if not self._turn.acquire(timeout=coordination.PATIENCE):
-            return 0  # busy scheduling; the next sweep comes soon
-        try:
+        with self._undisturbed() as alone:
+            if not alone:
+                return 0  # the next sweep comes soon
             with self._following.view() as state:
                 changed = queue.sweep(state, self._clock())
                 self._served_twice.look(state)
-        finally:
-            self._turn.release()
         self._served_twice.tell(self._clock())
-        if self._asked.is_set():
-            # Somebody asked for a run meanwhile and went away, trusting whoever works to do it.
-            self.run()
         return changed
 
     def in_turn(self, work: Callable[[ClusterState], int]) -> int:
         """What `work` returns on the state that pods are placed on, while nobody places any; 0 where others have the
         turn."""
+        with self._undisturbed() as alone, coordination.turn() if alone else nullcontext(False) as ours:
+            if not ours:
+                return 0
+            with self._following.view() as state:
+                return work(state)
+
+    @contextmanager
+    def _undisturbed(self) -> Iterator[bool]:
+        """Whether no thread of this process places pods meanwhile; False where one has done so for too long."""
         if not self._turn.acquire(timeout=coordination.PATIENCE):
-            return 0
+            yield False
+            return
         try:
-            with coordination.turn() as ours:
-                if not ours:
-                    return 0
-                with self._following.view() as state:
-                    return work(state)
+            yield True
         finally:
             self._turn.release()
+        if self._asked.is_set():
+            # Somebody asked for a run meanwhile and went away, trusting whoever works to do it.
+            self.run()
 
     def _cycle(self) -> list[Outcome]:
         with self._following.view() as state:  # step 1

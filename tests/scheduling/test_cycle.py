@@ -308,6 +308,17 @@ def test_a_call_during_the_sweep_is_made_up_for(cluster: Cluster, monkeypatch: p
     assert cluster.pod("late").spec.node_name == "node-1"
 
 
+def test_a_call_during_other_work_on_the_state_is_made_up_for(cluster: Cluster) -> None:
+    cluster.create(make_node())
+
+    def work(_state: ClusterState) -> int:
+        cluster.create(make_pod("late"))
+        return cluster.worker.run().taken
+
+    assert cluster.worker.in_turn(work) == 0
+    assert cluster.pod("late").spec.node_name == "node-1"
+
+
 # The node table ------------------------------------------------------------------------------------------------------
 
 
