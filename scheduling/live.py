@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from claims.live import claim_topics
 from manciple.access import rbac
 from manciple.access.namespace_defaults import SERVICE_ACCOUNTS
 from manciple.live import topics
 from manciple.store.tail import EventRecord
-from scheduling.resources import CLAIMS, CONTEXTS, EVENTS, QUOTAS, TEMPLATES
+from scheduling.resources import CLAIMS, CONTEXTS, DRAFT_CLAIMS, EVENTS, QUOTAS, TEMPLATES
 
 
 def event_topics(record: EventRecord) -> Iterable[str]:
@@ -45,6 +46,7 @@ def quota_topic(record: EventRecord) -> Iterable[str]:
 def register() -> None:
     topics.register(EVENTS, event_topics)
     topics.register(CLAIMS, claim_topic)
+    topics.register(DRAFT_CLAIMS, claim_topics)
     topics.register(CONTEXTS, context_topic)
     topics.register(TEMPLATES, template_topic)
     topics.register(QUOTAS, quota_topic)

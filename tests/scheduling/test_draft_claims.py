@@ -19,7 +19,8 @@ from claims.drafts.cdi.values import ALLOCATED, NODE_LABEL, PENDING, ResourceCla
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from inventory.kinds import gates
-from manciple.store import objects
+from manciple.live.topics import touched_by
+from manciple.store import objects, tail
 from manciple.store.tail import latest_revision
 from manciple.wire import codec
 from manciple.wire.base import OwnerReference
@@ -402,6 +403,8 @@ def test_the_explanation_and_the_page_of_a_waiting_pod_tell_what_was_said_and_wh
     page = f"/pods/{NAMESPACE}/mine?tab=claims"
     assert "Waits for gpu.acme.com to say which nodes suit claim gpu" in words(browser, page)
     draft.plugin_step()
+    (answer,) = tail.read_after(latest_revision() - 1, limit=1)
+    assert f"claims:{NAMESPACE}" in touched_by(answer), "which is what the page listens to"
     draft.scheduler_step()
     assert "Waits for gpu.acme.com to allocate claim gpu for node-1" in words(browser, page)
     draft.settle()
