@@ -17,14 +17,14 @@ from claims.classic.ownership import IMMEDIATE
 from claims.drafts.structured.parameters import KnownParameters, Resolved, Unresolved
 from claims.drafts.structured.translation import asked_for, with_handles
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.drafts.structured.publishing import NodeResources
+from inventory.drafts.structured.publishing import NodeResources, with_instances
 from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
 from scheduling.causes import Hold, ParametersMissing, Reason
 from scheduling.hints import parameters_key, resource_class_key
 from scheduling.negotiation import Hearing
 from scheduling.plans import Placement
-from scheduling.resources import CLAIM_PARAMETERS, CLASS_PARAMETERS, NODE_SLICES, RESOURCE_CLASSES, Key
+from scheduling.resources import CLAIM_PARAMETERS, CLASS_PARAMETERS, NODE_SLICES, RESOURCE_CLASSES, SLICES, Key
 
 log = logging.getLogger(__name__)
 
@@ -65,9 +65,14 @@ class StructuredClaims:
             self.parameters.remove(obj)
             changed()
 
+        def with_devices(obj: ResourceSlice) -> None:
+            if (pool := with_instances(obj)) is not obj:
+                put(pool)
+
         slices = (lambda obj: publish(self.resources.put(obj)), lambda obj: publish(self.resources.remove(obj)))
         return {
             NODE_SLICES: slices,
+            SLICES: (with_devices, lambda _obj: None),
             **dict.fromkeys((RESOURCE_CLASSES, CLASS_PARAMETERS, CLAIM_PARAMETERS), (known, gone)),
         }
 

@@ -14,7 +14,7 @@ from claims.devices.holdings import Holdings, holding_of, is_preparing
 from claims.devices.nodes import Nodes, node_of
 from claims.devices.pools import DeviceSnapshot, PoolState
 from claims.devices.published import DevicePool, DeviceSlice, PoolKey, Published, gather, read_slice
-from inventory.drafts.structured.publishing import NodeResources
+from inventory.drafts.structured.publishing import NodeResources, with_instances
 from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.taint_rules import TaintRules
@@ -57,6 +57,7 @@ class DeviceCache(View):
         if gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT):
             self.resources = (NODE_SLICES, *DeviceCache.resources)  # type: ignore[misc]  # of a view of this process
             self._applying[NODE_SLICES] = self._apply_node_slice
+            self._applying[SLICES] = lambda one, gone: self._apply_slice(with_instances(one), gone)
 
     def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:
         for obj in objects:

@@ -1,8 +1,9 @@
 """ResourceSlice between the stored form and v1alpha2 of Kubernetes 1.30, which knows instances and no pools. PURE.
 
 What a driver of 1.30 publishes is kept aside in the stored slice, whole. To the other versions such a slice is a pool
-of its own without devices: their selectors and limits know other attributes than it has. Devices that were published
-through the other versions are not shown in v1alpha2, and stay where they are when a slice is written through it.
+of its own without devices: their selectors and limits know other attributes than it has; the scheduler reads it by
+`inventory.drafts.structured.publishing`. Devices that were published through the other versions are not shown in
+v1alpha2, and stay where they are when a slice is written through it.
 """
 
 from __future__ import annotations

@@ -318,7 +318,7 @@ class ResourceSliceSpec(Value):
     partition_type_attribute: the attribute by which partitions are counted in a pool's status.
     skip_node_operations: what a node need not ask the driver for: NodePrepareResources, NodeUnprepareResources or "*".
 
-    Kept aside. named_resources: the devices as v1alpha2 put them, where that says more than the devices do.
+    Kept aside. named_resources: the instances that a driver of Kubernetes 1.30 published, as v1alpha2 has them.
     """
 
     driver: Annotated[str, pb(1)] = ""

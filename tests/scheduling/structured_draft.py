@@ -20,6 +20,7 @@ PLURALS = {
     "CustomResourceDefinition": "customresourcedefinitions",
     "NodeResourceSlice": "noderesourceslices",
     "ResourceClass": "resourceclasses",
+    "ResourceSlice": "resourceslices",
     "CardParameters": "cardparameters",
     "ResourceClaim": "resourceclaims",
     "ResourceClaimTemplate": "resourceclaimtemplates",
@@ -28,7 +29,7 @@ PLURALS = {
     "Pod": "pods",
     "Node": "nodes",
 }
-OF_CLUSTER = {"CustomResourceDefinition", "NodeResourceSlice", "ResourceClass", "Node"}
+OF_CLUSTER = {"CustomResourceDefinition", "NodeResourceSlice", "ResourceClass", "ResourceSlice", "Node"}
 
 
 def example() -> dict[str, dict[str, Any]]:

@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client, override_settings
 
+from claims.devices.cache import read_devices
 from inventory.drafts.structured.registration import NODE_RESOURCE_SLICE
 from inventory.kinds import gates
 from manciple.api import openapi
@@ -25,8 +26,10 @@ from tests.scheduling.cluster import Cluster
 from tests.scheduling.structured_draft import (
     CLASS,
     DRIVER,
+    NODE,
     SELECTOR,
     DraftCluster,
+    address,
     card,
     claim,
     example,
@@ -204,6 +207,29 @@ def test_resource_types_of_kubernetes_1_30_are_allocated_likewise(cards: DraftCl
         "nodeName": "worker-1",
         "results": [{"vendorRequestParameters": {"b": 2}, "namedResources": {"name": "gpu-1"}}],
     }
+
+
+def test_instances_that_drivers_of_kubernetes_1_30_publish_are_allocated_likewise(draft: DraftCluster) -> None:
+    kinds = {"name": "kinds", "stringSlice": {"strings": ["fast", "red"]}}
+    small = {"name": "gpu-0", "attributes": [{"name": "memory", "quantity": "16Gi"}, kinds]}
+    large = {"name": "gpu-1", "attributes": [{"name": "memory", "quantity": "32Gi"}, kinds]}
+    published = named(
+        "ResourceSlice", "cards", nodeName=NODE, driverName=DRIVER, namedResources={"instances": [small, large]}
+    )
+    big = 'attributes.quantity["memory"].isGreaterThan(quantity("20Gi"))'
+    selector = f'{big} && "red" in attributes.stringslice["kinds"]'
+    request = {"driverName": DRIVER, "requests": [{"namedResources": {"selector": selector}}]}
+    wanted = named("ResourceClaimParameters", "wanted", driverRequests=[request])
+    draft.apply(node(), example()["ResourceClass"], wanted, claim(), pod())
+    assert draft.handles() == []
+    with gates.using(DRAControlPlaneController=True):
+        draft.api.made(address(published), published)
+    draft.cluster.retry()
+    (handle,) = draft.handles()
+    assert handle["structuredData"]["results"] == [{"namedResources": {"name": "gpu-1"}}]
+    follower.forget()
+    assert {device.name for device in read_devices().candidates} == {"gpu-0", "gpu-1"}
+    follower.forget()
 
 
 # Communicating allocation to the DRA driver ---------------------------------------------------------------------------

@@ -1,14 +1,18 @@
-"""NodeResourceSlices of the draft as the pools of today's that the allocator knows. PURE.
+"""NodeResourceSlices of the draft, and ResourceSlices of Kubernetes 1.30, as the pools of today's that the allocator
+knows. PURE.
 
 What a driver publishes on a node, in however many objects, is one pool, named as the node, in one ResourceSlice. Its
 generation is below all of those that drivers write themselves: where a driver publishes ResourceSlices for that pool,
-too, those count, and nothing is there twice.
+too, those count, and nothing is there twice. A ResourceSlice of 1.30 is a pool already; its instances become devices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
+from inventory.classic.values import NamedResourcesInstance
 from inventory.drafts.structured.dialect import tolerant_version
 from inventory.drafts.structured.values import NamedResourceAttribute, NamedResourceWithAttributes, NodeResourceSlice
 from inventory.kinds.devices import (
@@ -94,6 +98,33 @@ def as_device(resource: NamedResourceWithAttributes) -> Device:
     others = {one.name: as_attribute(one) for one in resource.attributes if one.quantity is None}
     said = {name: one for name, one in others.items() if one != DeviceAttribute()}
     return Device(name=resource.name, attributes=said, capacity=amounts)
+
+
+def with_instances(published: ResourceSlice) -> ResourceSlice:
+    """A ResourceSlice that was written in v1alpha2 with its instances as devices; the same value for any other."""
+    named = published.spec.named_resources
+    if named is None or not named.instances or published.spec.devices:
+        return published
+    devices = tuple(as_device(_in_the_draft(instance)) for instance in named.instances)
+    return replace(published, spec=replace(published.spec, devices=devices))
+
+
+def _in_the_draft(instance: NamedResourcesInstance) -> NamedResourceWithAttributes:
+    """Kubernetes 1.30 put lists into objects of their own."""
+    attributes = tuple(
+        NamedResourceAttribute(
+            name=one.name,
+            quantity=one.quantity,
+            bool_value=one.bool_value,
+            int_value=one.int_value,
+            int_slice=None if one.int_slice is None else one.int_slice.ints,
+            string_value=one.string_value,
+            string_slice=None if one.string_slice is None else one.string_slice.strings,
+            version_value=one.version_value,
+        )
+        for one in instance.attributes
+    )
+    return NamedResourceWithAttributes(name=instance.name, attributes=attributes)
 
 
 def as_attribute(attribute: NamedResourceAttribute) -> DeviceAttribute:
