@@ -46,7 +46,7 @@ PAST = (
         key=f"{NVIDIA}/unhealthy",
         value="xid-13",
         times=((2 * _DAY + _HOUR, 6 * _MINUTE), (2 * _DAY + 48 * _MINUTE, 4 * _MINUTE), (2 * _DAY, 31 * _MINUTE)),
-        note="Comes back with the same job. Told climate-ml.",
+        note="Comes and goes. Riser reseated.",
     ),
     PastIncident(
         id="5d0f28b3e6417ac9",

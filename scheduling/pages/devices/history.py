@@ -16,6 +16,7 @@ from claims.devices.holdings import Holder
 from claims.devices.published import DeviceKey
 from claims.devices.states import DeviceState
 from claims.models import PastAllocation
+from manciple.pages import links
 from manciple.pages.durations import clock, duration
 from manciple.pages.people import Person
 from scheduling.pages.devices.sight import ELSEWHERE
@@ -71,11 +72,24 @@ class Strip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceIncident:
+    """What one incident was to the device. times: how often it came in it."""
+
+    span: ImpairedSpan  # the first
+    ended: datetime | None
+    times: int
+
+    @property
+    def url(self) -> str:
+        return links.incident_url(self.span.incident)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     strip: Strip
     spans: tuple[Span, ...]
     more: int  # older entries that are not listed
-    impaired: tuple[ImpairedSpan, ...]  # of the strip's days, the latest first
+    incidents: tuple[DeviceIncident, ...]  # of the strip's days, the latest first
 
 
 def read_history(person: Person, device: DeviceKey, holders: Iterable[Holder], *, now: datetime) -> History:
@@ -93,7 +107,7 @@ def read_history(person: Person, device: DeviceKey, holders: Iterable[Holder], *
         strip=strip_of(held, impaired, start=week, now=now),
         spans=(*spans, *listed),
         more=max(0, total - len(listed)),
-        impaired=tuple(reversed(impaired)),
+        incidents=incidents_of(impaired),
     )
 
 
@@ -125,6 +139,21 @@ def strip_of(
         days=(f"{days[0]:%-d %b}", *(f"{day:%-d}" for day in days[1:]), "now"),
         held=round(100 * _seconds(layers[DeviceState.RESERVED]) / (now - start).total_seconds()),
         out_of_order=_seconds([(began, ended) for state, _, began, ended in marks if state in OUT_OF_ORDER]),
+    )
+
+
+def incidents_of(impaired: Iterable[ImpairedSpan]) -> tuple[DeviceIncident, ...]:
+    """impaired: the oldest first. The latest incident first."""
+    found: dict[str, list[ImpairedSpan]] = {}
+    for span in impaired:
+        found.setdefault(span.incident, []).append(span)
+    return tuple(
+        DeviceIncident(
+            span=spans[0],
+            ended=None if any(one.ended is None for one in spans) else max(one.ended for one in spans if one.ended),
+            times=len(spans),
+        )
+        for spans in reversed(found.values())
     )
 
 
