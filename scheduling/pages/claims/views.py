@@ -156,7 +156,7 @@ def show_claim(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         "alone": True,
     }
     if tab == TAB:
-        context |= history_of(request, [sheet.meta.uid], namespace=namespace)
+        context["history"] = history_of(request, [sheet.meta.uid], namespace=namespace)
     return render(request, "claims/page.html", context)
 
 

@@ -51,7 +51,8 @@ from scheduling.pages.history.views import history_of
 from scheduling.pages.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with, show_preview
 from scheduling.resources import CLASSES
 
-TABS = ("workbench", "yaml", "history")
+#: tab -> its template
+TEMPLATES = {"workbench": "classes/form.html", "yaml": "classes/yaml.html", "history": "classes/history.html"}
 #: Claims that are named where only a few of them matter.
 NAMED = 8
 
@@ -165,7 +166,7 @@ def edit_class(request: HttpRequest, name: str) -> HttpResponse:
     existing = stored_class(name)
     if request.method == "POST":
         return _answer_post(request, existing=existing)
-    tab = request.GET.get("tab", TABS[0])
+    tab = request.GET.get("tab", "")
     if tab == "yaml":
         return show_yaml(request, existing)
     if tab == "history":
@@ -211,43 +212,53 @@ def show_bench(
     revision = latest_revision()
     person = person_of(request)
     bench = evaluate(form, existing=existing, person=person, refused=refused)
-    context = head(request, existing, "workbench") | palette(published_devices())
-    context |= {
-        "bench": bench,
-        "revision": revision,
-        "blank_selector": SelectorRow("__index__", selector=""),
-        "refused": refused,
-    }
-    return render(request, "classes/form.html", context, status=422 if refused else 200)
+    return _render(
+        request,
+        existing,
+        "workbench",
+        status=422 if refused else 200,
+        revision=revision,
+        bench=bench,
+        palette=palette(published_devices()),
+        blank_selector=SelectorRow("__index__", selector=""),
+        refused=refused,
+    )
 
 
-def head(request: HttpRequest, existing: DeviceClass | None, tab: str) -> dict[str, Any]:
-    """What the head of every tab shows."""
-    return {
-        "place": "classes",
-        "existing": existing,
-        "name": existing.metadata.name if existing else "",
-        "tab": tab,
-        "tabs": TABS,
-        "may_edit": person_of(request).may("update", CLASSES),
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassHead:
+    """The head of every tab. existing: None for a class that is still to be made."""
+
+    existing: DeviceClass | None
+    tab: str
+    may_edit: bool
+
+    @property
+    def name(self) -> str:
+        return self.existing.metadata.name if self.existing else ""
+
+
+def _render(
+    request: HttpRequest, existing: DeviceClass | None, tab: str, *, status: int = 200, **shown: Any
+) -> HttpResponse:
+    """One tab. shown: what its template knows besides the head."""
+    head = ClassHead(existing=existing, tab=tab, may_edit=person_of(request).may("update", CLASSES))
+    context = {"place": "classes", "head": head, **shown}
+    return render(request, TEMPLATES[tab], context, status=status)
 
 
 def show_yaml(request: HttpRequest, existing: DeviceClass, *, text: str = "", findings: Any = ()) -> HttpResponse:
     """The whole object. text: as it was typed, with what is wrong with it."""
-    context = head(request, existing, "yaml") | {
-        "revision": latest_revision(),
-        "text": text or manifest(existing, server=True),
-        "findings": findings,
-    }
-    return render(request, "classes/yaml.html", context, status=422 if findings else 200)
+    revision, status = latest_revision(), 422 if findings else 200
+    text = text or manifest(existing, server=True)
+    return _render(request, existing, "yaml", status=status, revision=revision, text=text, findings=findings)
 
 
 def _show_history(request: HttpRequest, existing: DeviceClass) -> HttpResponse:
     revision = latest_revision()
-    context = head(request, existing, "history") | {"revision": revision}
-    context |= history_of(request, [existing.metadata.uid])
-    return render(request, "classes/history.html", context)
+    return _render(
+        request, existing, "history", revision=revision, history=history_of(request, [existing.metadata.uid])
+    )
 
 
 def _answer_post(request: HttpRequest, *, existing: DeviceClass | None) -> HttpResponse:

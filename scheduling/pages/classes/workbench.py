@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from django.conf import settings
 
@@ -282,13 +281,21 @@ def published_devices() -> JudgedDevices:
     return judged_devices(read_devices().published)
 
 
-def palette(now: JudgedDevices) -> dict[str, Any]:
-    """What is published, for an editor."""
-    return {
-        "domains": class_attributes.domains(now),
-        "drivers": class_attributes.drivers(now),
-        "examples": list(class_attributes.examples(now)),
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Palette:
+    """What is published, for an editor. examples: (what it chooses, expression)."""
+
+    domains: tuple[class_attributes.Domain, ...]
+    drivers: tuple[str, ...]
+    examples: list[tuple[str, str]]
+
+
+def palette(now: JudgedDevices) -> Palette:
+    return Palette(
+        domains=class_attributes.domains(now),
+        drivers=class_attributes.drivers(now),
+        examples=list(class_attributes.examples(now)),
+    )
 
 
 # What a change would mean for claims ---------------------------------------------------------------------------------

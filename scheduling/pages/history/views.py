@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -12,7 +11,7 @@ from django.shortcuts import render
 from manciple.pages.auditors import may_audit
 from manciple.store.tail import latest_revision
 from manciple.wire.quantity import whole
-from scheduling.pages.history.reading import read_changes
+from scheduling.pages.history.reading import ObjectHistory, read_changes
 
 TAB = "history"
 
@@ -37,15 +36,27 @@ def asked(request: HttpRequest) -> bool:
     return request.GET.get("tab") == TAB
 
 
-def history_of(request: HttpRequest, uids: Collection[str], *, namespace: str = "") -> dict[str, Any]:
-    """What `history/changes.html` shows."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownHistory:
+    """What `history/changes.html` shows. before: of which entry they are the earlier ones; 0: the newest.
+
+    opened: the revision whose difference is shown; 0 for none. may_audit: whether the requests may be looked up.
+    """
+
+    changes: ObjectHistory
+    before: int
+    opened: int
+    may_audit: bool
+
+
+def history_of(request: HttpRequest, uids: Collection[str], *, namespace: str = "") -> ShownHistory:
     before, opened = _number(request, "before"), _number(request, "open")
-    return {
-        "changes": read_changes(uids, before=before, opened=opened),
-        "before": before,
-        "opened": opened,
-        "may_audit": may_audit(request, namespace),
-    }
+    return ShownHistory(
+        changes=read_changes(uids, before=before, opened=opened),
+        before=before,
+        opened=opened,
+        may_audit=may_audit(request, namespace),
+    )
 
 
 def _number(request: HttpRequest, name: str) -> int:
@@ -57,6 +68,6 @@ def show_history(
     request: HttpRequest, page: HistoryPage, uids: Collection[str], *, namespace: str = ""
 ) -> HttpResponse:
     """The history of an object whose page has no other parts."""
-    context = {"place": page.place, "revision": latest_revision(), "page": page}
-    context |= history_of(request, uids, namespace=namespace)
+    revision, history = latest_revision(), history_of(request, uids, namespace=namespace)
+    context = {"place": page.place, "revision": revision, "page": page, "history": history}
     return render(request, "history/page.html", context)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
@@ -94,8 +93,9 @@ def show_overview(request: HttpRequest) -> HttpResponse:
         "health": health,
         "needing_attention": needing_attention(health),
         "sees_all": whole,
+        "use": _use(request, census, now),
     }
-    return render(request, "overview/page.html", context | _use(request, census, now))
+    return render(request, "overview/page.html", context)
 
 
 def figures(totals: Mapping[str, int], snapshot: DeviceSnapshot) -> list[StateCount]:
@@ -158,8 +158,20 @@ def capacity_row(one: ClassCount) -> CapacityRow:
 # The last day --------------------------------------------------------------------------------------------------------
 
 
-def _use(request: HttpRequest, census: Census, now: datetime) -> dict[str, Any]:
-    """The chart of all devices, or of a class that exists."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UseOfDay:
+    """The last day of all devices, or of those of a class. recorded: whether more of it is known than this minute."""
+
+    chart: charts.Chart | None
+    device_class: str
+    held: int
+    free: int
+    total: int
+    recorded: bool
+
+
+def _use(request: HttpRequest, census: Census, now: datetime) -> UseOfDay:
+    """Of the class that the address names, if it exists."""
     asked = request.GET.get("class", ALL)
     counts: Mapping[str, int] = census.totals
     waiting = census.waiting
@@ -175,14 +187,14 @@ def _use(request: HttpRequest, census: Census, now: datetime) -> dict[str, Any]:
         # How many pods of other namespaces waited is theirs to know.
         past = [UsageOfMoment(at=one.at, counts=one.counts, waiting=0) for one in past]
         current = UsageOfMoment(at=current.at, counts=current.counts, waiting=0)
-    return {
-        "chart": charts.draw([*past, current], now),
-        "chart_class": name,
-        "chart_held": charts.held_of(counts),
-        "chart_free": charts.total_of(counts, charts.FREE),
-        "chart_total": sum(counts.values()),
-        "recorded": bool(past),
-    }
+    return UseOfDay(
+        chart=charts.draw([*past, current], now),
+        device_class=name,
+        held=charts.held_of(counts),
+        free=charts.total_of(counts, charts.FREE),
+        total=sum(counts.values()),
+        recorded=bool(past),
+    )
 
 
 # Why pods wait -------------------------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ none, unless somebody else is faster.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import indent
-from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -24,6 +24,7 @@ from manciple.pages.links import claim_url, pod_url, template_url
 from manciple.pages.people import Person, person_of
 from manciple.store.tail import latest_revision
 from manciple.wire.base import ApiObject
+from scheduling.pages.classes.diagnostics import Finding
 from scheduling.pages.pods import documents as pod_documents
 from scheduling.pages.pods.documents import Reading
 from scheduling.pages.pods.form import PodForm, as_yaml, complain
@@ -120,6 +121,36 @@ def _namespace(request: HttpRequest, person: Person) -> str:
     return wanted if wanted in known else next(iter(known), "")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPodPage:
+    """Pods by a form, or (`text`) as YAML. namespaces: where the person may make any; reading: of what was sent."""
+
+    from_form: bool
+    form: PodForm
+    namespaces: Sequence[str]
+    namespace: str
+    text: str
+    reading: Reading | None
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self.reading.findings if self.reading else []
+
+    @property
+    def checked(self) -> int:
+        """How many objects passed a dry run; 0 where anything is wrong, or nothing was tried."""
+        return len(self.reading.documents) if self.reading and not self.reading.problems else 0
+
+    @property
+    def examples(self) -> Sequence[Example]:
+        return EXAMPLES
+
+    @property
+    def made(self) -> str:
+        """What the form makes, as YAML."""
+        return as_yaml(self.form)
+
+
 def _show(
     request: HttpRequest,
     person: Person,
@@ -142,21 +173,10 @@ def _show(
         classes=DeviceClass.objects.order_by("name").values_list("name", flat=True),
         templates=[one for one in pod_documents.templates(person) if person.may_edit(one[0])],
     )
-    context: dict[str, Any] = {
-        "place": "pods",
-        "revision": revision,
-        "from_form": from_form,
-        "namespaces": namespaces,
-        "namespace": chosen,
-        "text": text,
-        "findings": reading.findings if reading else [],
-        "checked": reading is not None and not reading.problems,
-        "documents": len(reading.documents) if reading else 0,
-        "examples": EXAMPLES,
-        "form": shown,
-        "made": as_yaml(shown) if from_form else "",
-    }
-    return render(request, "pods/new.html", context, status=status)
+    page = NewPodPage(
+        from_form=from_form, form=shown, namespaces=namespaces, namespace=chosen, text=text, reading=reading
+    )
+    return render(request, "pods/new.html", {"place": "pods", "revision": revision, "page": page}, status=status)
 
 
 def _made(request: HttpRequest, made: list[ApiObject]) -> HttpResponse:

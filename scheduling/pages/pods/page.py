@@ -116,7 +116,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     elif tab == "yaml":
         context["text"] = as_yaml(pod)
     elif tab == TAB:
-        context |= history_of(request, [pod.metadata.uid], namespace=namespace)
+        context["history"] = history_of(request, [pod.metadata.uid], namespace=namespace)
     return render(request, "pods/page.html", context)
 
 

@@ -65,7 +65,7 @@ def show_timeline(request: HttpRequest) -> HttpResponse:
         "chart_url": query.url(view=""),
         "count": timeline.count(),
         "impaired": len(timeline.impaired) if query.by == "device" else 0,
-        **_choices(person),
+        "choices": _choices(person),
         "drawn": drawn,
         "bars": BARS,
         "previous_url": query.url(page=drawn.page.number - 1) if drawn.page.number > 1 else "",
@@ -142,15 +142,24 @@ def _nodes() -> dict[tuple[str, str], str]:
     return {(driver, pool): node for driver, pool, node in rows}
 
 
-def _choices(person: Person) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineChoices:
     """What may be chosen."""
+
+    namespaces: list[str]
+    classes: list[str]
+    drivers: list[str]
+    nodes: list[str]
+
+
+def _choices(person: Person) -> TimelineChoices:
     namespaces = [stored.name for stored in objects.list(kind(NAMESPACES)).items if person.sees(stored.name)]
-    return {
-        "namespaces": namespaces,
-        "classes": [stored.name for stored in objects.list(kind(CLASSES)).items],
-        "drivers": Pool.objects.order_by("driver").values_list("driver", flat=True).distinct(),
-        "nodes": sorted(Node.objects.values_list("name", flat=True), key=natural),
-    }
+    return TimelineChoices(
+        namespaces=namespaces,
+        classes=[stored.name for stored in objects.list(kind(CLASSES)).items],
+        drivers=list(Pool.objects.order_by("driver").values_list("driver", flat=True).distinct()),
+        nodes=sorted(Node.objects.values_list("name", flat=True), key=natural),
+    )
 
 
 # The export ----------------------------------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ def test_the_form_takes_a_template_that_exists(member: Client, cluster: Cluster)
 def test_errors_of_the_form_stand_at_their_fields(member: Client, fields: dict[str, str], field: str) -> None:
     answer = member.post("/pods/new", {**FORM, "class": "gpu.example.com", "count": "1", **fields})
     assert answer.status_code == 422
-    form = answer.context["form"]
+    form = answer.context["page"].form
     assert list(form.errors) == [field]
     assert f'id="{form[field].error_id}"' in answer.content.decode()
 
@@ -186,13 +186,13 @@ def test_the_form_shows_the_yaml_that_it_makes_and_can_go_on_as_yaml(member: Cli
     made = as_yaml(PodForm(fields))
     shown = member.post("/pods/new/made", fields).content.decode()
     assert "name: train-devices" in shown
-    assert member.post("/pods/new", {**fields, "action": "yaml"}).context["text"] == made
+    assert member.post("/pods/new", {**fields, "action": "yaml"}).context["page"].text == made
     assert [one.kind.kind for one in read(made).documents] == ["ResourceClaimTemplate", "Pod"]
 
 
 @pytest.mark.parametrize("example", [one.name for one in pod_examples.EXAMPLES])
 def test_every_example_can_be_created_as_it_stands(member: Client, cluster: Cluster, example: str) -> None:
-    text = member.get(f"/pods/new?example={example}").context["text"]
+    text = member.get(f"/pods/new?example={example}").context["page"].text
     assert _findings(member, text) == []
     assert member.post("/pods/new", {"yaml": text}).status_code == 302
     assert cluster.all(Pod)
