@@ -12,7 +12,7 @@ from django.test import Client
 from manciple.access.authentication import tokens
 from nodeagent.agent import Agent
 from nodeagent.config import AgentConfig
-from nodeagent.drivers.protocol import Driver
+from nodeagent.drivers.protocol import DeviceHealth, Driver, Pool
 from nodeagent.failures import AgentError
 from tests.manciple.api.requests import Api
 
@@ -27,6 +27,19 @@ def trust_the_api(api: Api) -> None:
     metadata = {"name": "kube-root-ca.crt"}
     trusted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"ca.crt": ""}}
     api.made("/api/v1/namespaces/default/configmaps", trusted)
+
+
+class PublishesNothing:
+    """The part of a driver whose devices are told of in another way."""
+
+    def pools(self) -> Sequence[Pool]:
+        return ()
+
+    def subscribe(self, changed: Any) -> None:
+        """Nothing ever changes."""
+
+    def health(self) -> Sequence[DeviceHealth]:
+        return ()
 
 
 class LocalAgent:

@@ -10,22 +10,20 @@ from typing import Any
 
 import msgspec
 import pytest
-from django.test import override_settings
 
 from claims.drafts.cdi.registration import CLAIM
 from claims.drafts.cdi.values import ResourceClaim
 from claims.kinds.resource_claims import ResourceClaim as ClaimOfToday
-from inventory.kinds import gates
-from manciple.store import follower
 from manciple.wire import codec, documents
 from nodeagent.checkpoint import PreparedDevice
-from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Pool, Prepared
+from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
 from scheduling.controllers import draft_claims, garbage
 from tests.claims.drafts.acme import CLASS_OF_THE_STORY, PLUGIN, POD_OF_THE_STORY, AcmePlugin
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Api
 from tests.scheduling.cluster import Cluster
-from tests.scheduling.local_agent import LocalAgent, token_of, trust_the_api
+from tests.scheduling.local_agent import LocalAgent, PublishesNothing, token_of, trust_the_api
+from tests.scheduling.test_feature_gates import restarted_with
 
 __all__ = ["api"]
 
@@ -35,22 +33,13 @@ CLAIMS, PODS = f"{CDI}/namespaces/default/resourceclaims", "/api/v1/namespaces/d
 APPLY = "application/apply-patch+yaml"
 
 
-class GpusOfTheNode:
+class GpusOfTheNode(PublishesNothing):
     """ACME's part on the node: it is told a claim's uid, and answers with its devices."""
 
     name = PLUGIN
 
     def __init__(self) -> None:
         self.prepared: set[str] = set()
-
-    def pools(self) -> Sequence[Pool]:
-        return ()
-
-    def subscribe(self, changed: Any) -> None:
-        """It publishes nothing."""
-
-    def health(self) -> Sequence[DeviceHealth]:
-        return ()
 
     def prepare(self, claims: Sequence[ClaimOfToday]) -> Mapping[str, Prepared | Failed]:
         self.prepared |= {claim.metadata.uid for claim in claims}
@@ -109,12 +98,8 @@ def read(text: str) -> Any:
 
 @pytest.fixture
 def world(api: Api, cluster: Cluster, tmp_path: Path) -> Iterator[World]:
-    wanted = gates.parse("DRAControlPlaneController=true,DRAClaimsDraft=true")
-    with override_settings(FEATURE_GATES=wanted), gates.using(**wanted):
-        follower.forget()
-        cluster.worker = cluster.new_worker()
+    with restarted_with(cluster, DRAControlPlaneController=True, DRAClaimsDraft=True):
         yield World(cluster, api, tmp_path)
-    follower.forget()
 
 
 def test_the_stories_run_from_their_yaml_to_a_ready_pod_and_nothing_is_left(world: World) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from django.contrib.auth.models import User
-from django.test import Client, override_settings
+from django.test import Client
 
 from claims.devices.cache import read_devices
 from inventory.drafts.structured.registration import NODE_RESOURCE_SLICE
@@ -47,8 +47,7 @@ GATE = "DRAStructuredParametersDraft"
 
 @pytest.fixture
 def draft(api: Api, cluster: Cluster) -> Iterator[DraftCluster]:
-    wanted = gates.parse(f"{GATE}=true")
-    with override_settings(FEATURE_GATES=wanted), gates.using(**wanted):
+    with restarted_with(cluster, **{GATE: True}):
         yield DraftCluster(cluster, api)
         assert not cluster.violations()
 

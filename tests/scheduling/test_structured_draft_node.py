@@ -9,24 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import override_settings
 
 from claims.kinds.resource_claims import ResourceClaim
-from inventory.kinds import gates
-from manciple.store import follower
 from manciple.wire import codec
 from nodeagent.checkpoint import PreparedDevice
-from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Pool, Prepared
+from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Api
 from tests.scheduling.cluster import Cluster
-from tests.scheduling.local_agent import LocalAgent, token_of, trust_the_api
+from tests.scheduling.local_agent import LocalAgent, PublishesNothing, token_of, trust_the_api
 from tests.scheduling.structured_draft import DRIVER, NODE, V1ALPHA2, DraftCluster, example, node_slice
+from tests.scheduling.test_feature_gates import restarted_with
 
 __all__ = ["api"]
 
 
-class CardsPlugin:
+class CardsPlugin(PublishesNothing):
     """The driver's part on the node: it has its two cards, publishes them in the draft's form, and is told of claims by
     handles.
     """
@@ -37,15 +35,6 @@ class CardsPlugin:
         self.available = {"gpu-0", "gpu-1"}
         #: uid of a claim -> the handles that it was prepared with
         self.prepared: dict[str, Any] = {}
-
-    def pools(self) -> Sequence[Pool]:
-        return ()
-
-    def subscribe(self, changed: Any) -> None:
-        """What it has is published in another way."""
-
-    def health(self) -> Sequence[DeviceHealth]:
-        return ()
 
     def prepare(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
         return {claim.metadata.uid: self._prepare(claim) for claim in claims}
@@ -75,11 +64,8 @@ class DraftNode(LocalAgent):
 
 @pytest.fixture
 def draft(api: Api, cluster: Cluster) -> Iterator[DraftCluster]:
-    wanted = gates.parse("DRAStructuredParametersDraft=true")
-    with override_settings(FEATURE_GATES=wanted), gates.using(**wanted):
-        follower.forget()
+    with restarted_with(cluster, DRAStructuredParametersDraft=True):
         yield DraftCluster(cluster, api)
-    follower.forget()
 
 
 @pytest.fixture
