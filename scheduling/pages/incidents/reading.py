@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Min, Q, QuerySet
+from django.db.models import F, Min, Q, QuerySet
 
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DeviceKey
@@ -24,7 +24,7 @@ from manciple.wire.validation import natural
 from scheduling.pages.devices.sight import ELSEWHERE
 from scheduling.pages.devices.words import STATES
 
-#: Incidents that are looked through, the newest.
+#: Incidents that are looked through.
 LOOKED_AT = 5000
 #: Devices of one incident that are described, and rows of the past that are read for them.
 DESCRIBED, PAST = 500, 4000
@@ -263,8 +263,9 @@ def ordered(incidents: Iterable[Incident]) -> list[Incident]:
     )
 
 
-def newest(asked: QuerySet[Incident] | None = None) -> list[Incident]:
-    return list((Incident.objects.all() if asked is None else asked).order_by("-began_at")[:LOOKED_AT])
+def newest() -> list[Incident]:
+    """Those that go on, then those that ended last."""
+    return list(Incident.objects.order_by(F("ended_at").desc(nulls_first=True), "-began_at")[:LOOKED_AT])
 
 
 def concerned(

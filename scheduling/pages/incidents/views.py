@@ -37,7 +37,6 @@ from scheduling.judging import judge
 from scheduling.pages.devices.panel import key_of
 from scheduling.pages.devices.views import read_classes
 from scheduling.pages.incidents.reading import (
-    LOOKED_AT,
     STANDINGS,
     IncidentRow,
     concerned,
@@ -107,7 +106,6 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
         ),
         "any": bool(known),
         "matching": len(matching),
-        "cut": len(known) == LOOKED_AT,
         "may_acknowledge": may_acknowledge(person),
         "here": request.get_full_path(),
     }
