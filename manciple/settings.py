@@ -156,7 +156,7 @@ TEMPLATES = [
                     ],
                 )
             ],
-            "builtins": ["manciple.pages.templatetags.icons"],
+            "builtins": ["manciple.pages.templatetags.icons", "manciple.pages.templatetags.numbers"],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",

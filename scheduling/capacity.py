@@ -36,14 +36,16 @@ LOOKED_AT = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassCount:
-    """One class. counts: its devices by state. fits: how many more claims for one of them would get one.
+    """One class. counts: its devices by state; by_use: those that are held as held.
 
+    fits: how many more claims for one of them would get one.
     waiting: pods that ask for it and have no node. complaint: why its selectors say nothing.
     """
 
     name: str
     counts: Mapping[str, int]
     waiting: int
+    by_use: Mapping[str, int]
     fits: int = 0
     complaint: str = ""
 
@@ -67,12 +69,11 @@ def read_census(person: Person | None = None) -> Census:
     """As it is now. person: waiting pods are counted only as far as they see them; None for all."""
     snapshot = read_devices()
     queue = QueuedPod.objects.all() if person is None else person.seen(QueuedPod.objects.all())
-    asked = Counter(name for names in classes_asked(queue).values() for name in names)
     return Census(
         revision=snapshot.revision,
         snapshot=snapshot,
         totals=snapshot.counts,
-        classes=tuple(_class_counts(snapshot, asked)),
+        classes=tuple(_class_counts(snapshot, waiting_by_class(queue))),
         waiting=queue.count(),
     )
 
@@ -83,7 +84,14 @@ def _class_counts(snapshot: DeviceSnapshot, asked: Mapping[str, int]) -> Iterato
             found, said = count(snapshot, expressions_of(selectors)), ""
         except CompileError as error:
             found, said = NOTHING, complaint(error)
-        yield ClassCount(name=name, counts=found.by_state, fits=found.fits, waiting=asked.get(name, 0), complaint=said)
+        yield ClassCount(
+            name=name,
+            counts=found.by_state,
+            by_use=found.by_use,
+            fits=found.fits,
+            waiting=asked.get(name, 0),
+            complaint=said,
+        )
 
 
 def expressions_of(selectors: Iterable[Mapping[str, Mapping[str, str]]]) -> tuple[str, ...]:
@@ -92,6 +100,11 @@ def expressions_of(selectors: Iterable[Mapping[str, Mapping[str, str]]]) -> tupl
 
 
 # Which classes waiting pods ask for ----------------------------------------------------------------------------------
+
+
+def waiting_by_class(queue: QuerySet[QueuedPod]) -> Counter[str]:
+    """class -> pods of the queue that ask for it."""
+    return Counter(name for names in classes_asked(queue).values() for name in names)
 
 
 def classes_asked(queue: QuerySet[QueuedPod]) -> dict[str, frozenset[str]]:

@@ -16,7 +16,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from django.conf import settings
@@ -24,7 +24,7 @@ from django.conf import settings
 from claims.devices.nodes import NodeState
 from claims.devices.pools import DeviceSnapshot, PoolState, changed
 from claims.devices.published import DevicePool, PoolKey, charge, fits
-from claims.devices.states import DeviceState
+from claims.devices.states import OUT_OF_USE, DeviceState, by_use
 from manciple.wire.base import Alike
 from scheduling.allocator.pools import PoolOnNode, PoolSlices, bits
 from scheduling.allocator.problem import scanned, serving, usable
@@ -50,6 +50,13 @@ class Count:
 
     by_state: Mapping[str, int]
     fits: int
+    #: state -> how many are held although they are in it, which keeps others from being given
+    held_out_of_use: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def by_use(self) -> Mapping[str, int]:
+        """As `by_state`; those that are held count as held."""
+        return by_use(self.by_state, self.held_out_of_use)
 
     @property
     def devices(self) -> int:
@@ -90,6 +97,7 @@ class _Tally:
         #: the pools that have devices of the class, or some on which a selector errs
         self._found: dict[PoolKey, _PoolCount] = {}
         self._by_state: Counter[DeviceState] = Counter()
+        self._held_out_of_use: Counter[DeviceState] = Counter()
         self._at_home: dict[str, tuple[PoolKey, ...]] = {}
         self._floating: set[PoolKey] = set()
         self._erring: set[PoolKey] = set()
@@ -110,7 +118,8 @@ class _Tally:
             if self._at_home.get(name) and name in nodes and nodes[name].room != 0:
                 self._taken[name] = self._taken_on(nodes[name])
         by_state: dict[str, int] = {state: self._by_state[state] for state in DeviceState if self._by_state[state]}
-        return Count(by_state=by_state, fits=min(self._fits(snapshot), MOST))
+        held_out_of_use: dict[str, int] = {state: number for state, number in self._held_out_of_use.items() if number}
+        return Count(by_state=by_state, held_out_of_use=held_out_of_use, fits=min(self._fits(snapshot), MOST))
 
     def _note(self, key: PoolKey, state: PoolState) -> str:
         """Count a pool; returns its node."""
@@ -119,6 +128,7 @@ class _Tally:
             return ""
         self._found[key] = found
         self._by_state.update(dict(found.by_state))
+        self._held_out_of_use.update(dict(found.held_out_of_use))
         if found.passing.error:
             self._erring.add(key)
         if found.at_home is None:
@@ -130,6 +140,7 @@ class _Tally:
     def _forget(self, key: PoolKey) -> str:
         found, node = self._found.pop(key), self._pools[key].pool.node
         self._by_state.subtract(dict(found.by_state))
+        self._held_out_of_use.subtract(dict(found.held_out_of_use))
         self._erring.discard(key)
         self._floating.discard(key)
         left = tuple(one for one in self._at_home.pop(node, ()) if one != key)
@@ -226,6 +237,7 @@ class _PoolCount(NamedTuple):
     passing: Passing
     by_state: tuple[tuple[DeviceState, int], ...]
     at_home: _Taken | None
+    held_out_of_use: tuple[tuple[DeviceState, int], ...] = ()
 
 
 def _rules_of(pool: DevicePool) -> _Rules:
@@ -239,10 +251,16 @@ def _counted(state: PoolState, selectors: Sequence[Selector]) -> _PoolCount:
     found = passing(state.pool, selectors)
     if not found.match and not found.error:
         return _NONE
-    masks = state.masks.items()
-    by_state = tuple((one, number) for one, mask in masks if (number := (mask & found.match).bit_count()))
-    made = _PoolCount(found, by_state, _taken_at_home(state, found))
+    by_state = _by_state(state, found.match)
+    held = _by_state(state, found.match & state.held)
+    out_of_use = tuple((one, number) for one, number in held if one in OUT_OF_USE)
+    made = _PoolCount(found, by_state, _taken_at_home(state, found), out_of_use)
     return _alike.first(made, made)
+
+
+def _by_state(state: PoolState, devices: int) -> tuple[tuple[DeviceState, int], ...]:
+    """How many of these devices, a bit each, are in which state."""
+    return tuple((one, number) for one, mask in state.masks.items() if (number := (mask & devices).bit_count()))
 
 
 _NONE = _PoolCount(Passing(0, 0), (), _Taken(0, errs=False))

@@ -1,5 +1,7 @@
 """How the devices were used over time: a sample a minute of how many were in which state, kept for some days.
 
+What is held counts as held, though it be tainted.
+
 Any worker may take the sample of a minute; the database keeps the first. A worker keeps a small cluster in mind from
 one sample to the next; a large one is read for the sample and forgotten, less often, and without its classes, so that
 what places pods pays neither memory nor much time for a drawing.
@@ -76,9 +78,9 @@ def _counted(at: datetime) -> list[UsageSample]:
         cache.following.forget()
     census = read_census()
     _last_revision = census.revision
-    rows = [UsageSample(at=at, device_class=ALL, counts=nonzero(census.totals), waiting=census.waiting)]
+    rows = [UsageSample(at=at, device_class=ALL, counts=nonzero(census.snapshot.by_use), waiting=census.waiting)]
     rows += [
-        UsageSample(at=at, device_class=one.name, counts=nonzero(one.counts), waiting=one.waiting)
+        UsageSample(at=at, device_class=one.name, counts=nonzero(one.by_use), waiting=one.waiting)
         for one in census.classes
     ]
     return rows
@@ -86,7 +88,7 @@ def _counted(at: datetime) -> list[UsageSample]:
 
 def _counted_in_passing(at: datetime) -> list[UsageSample]:
     """All devices; nothing that was read is kept."""
-    counts = nonzero(listed(cache.DeviceCache).snapshot().counts)
+    counts = nonzero(listed(cache.DeviceCache).snapshot().by_use)
     return [UsageSample(at=at, device_class=ALL, counts=counts, waiting=QueuedPod.objects.count())]
 
 

@@ -12,7 +12,7 @@ from claims.devices.cards import Layout, Unit, layout_of, unit_of
 from claims.devices.holdings import Holder, Holders, state_of
 from claims.devices.nodes import NodeState
 from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, Draw, PoolKey, Published, is_blocked
-from claims.devices.states import DeviceState
+from claims.devices.states import OUT_OF_USE, DeviceState, by_use
 from manciple.wire.base import Alike
 
 #: many pools are in the same state
@@ -78,6 +78,11 @@ class PoolState:
         found = Counter(unit.state for unit in self.units)
         return _counts.first(tuple(found.items()), found)
 
+    @cached_property
+    def held_out_of_use(self) -> Counter[DeviceState]:
+        """state -> units that somebody holds although they are out of use."""
+        return Counter(unit.state for unit in self.units if unit.holders and unit.state in OUT_OF_USE)
+
     def candidate(self, device: DeviceKey) -> CandidateDevice | None:
         return next((one for one in self.candidates if one.key == device), None)
 
@@ -123,6 +128,14 @@ class DeviceSnapshot:
         for pool in self.pools.values():
             found.update(pool.counts)
         return found
+
+    @cached_property
+    def by_use(self) -> Mapping[str, int]:
+        """state -> units, those that are held as held."""
+        out_of_use: Counter[str] = Counter()
+        for pool in self.pools.values():
+            out_of_use.update(pool.held_out_of_use)
+        return by_use(self.counts, out_of_use)
 
     def candidate(self, device: DeviceKey) -> CandidateDevice | None:
         pool = self.pools.get(device[:2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -26,3 +27,16 @@ class DeviceState(StrEnum):
     UNHEALTHY = "bad"
     #: nobody publishes it now, or its pool is published in part
     UNPUBLISHED = "gone"
+
+
+#: States in which a device is not given to claims; some are held nevertheless, by who had them before or tolerates it.
+OUT_OF_USE = (DeviceState.TAINTED, DeviceState.UNHEALTHY, DeviceState.UNPUBLISHED)
+
+
+def by_use(counts: Mapping[str, int], held_out_of_use: Mapping[str, int]) -> dict[str, int]:
+    """Counts by state, in which what is held counts as held, whatever else is wrong with it."""
+    found = dict(counts)
+    for state, number in held_out_of_use.items():
+        found[state] = found.get(state, 0) - number
+        found[DeviceState.RESERVED] = found.get(DeviceState.RESERVED, 0) + number
+    return {state: number for state, number in found.items() if number}

@@ -20,9 +20,16 @@ STEP = timedelta(minutes=10)
 BAR, MARK = timedelta(hours=1), timedelta(hours=4)
 #: States that count as held, as free, and as out of use; from the bottom of the drawing to its top.
 HELD = ("reserved", "alloc", "prep", "part")
-FREE = ("free", "blocked")
+FREE = ("free",)
 OUT_OF_USE = ("taint", "bad", "gone")
-LAYERS = (("held", HELD), ("free", FREE), ("taint", ("taint",)), ("bad", ("bad",)), ("gone", ("gone",)))
+LAYERS = (
+    ("held", HELD),
+    ("blocked", ("blocked",)),
+    ("free", FREE),
+    ("taint", ("taint",)),
+    ("bad", ("bad",)),
+    ("gone", ("gone",)),
+)
 #: Lines across the drawing, at most.
 LINES = 4
 THOUSAND = 1000

@@ -1,4 +1,4 @@
-"""What the templates of the device pages use: names of states, numbers, values as JSON for the page's script."""
+"""What the templates of the device pages use: names of states, values as JSON for the page's script."""
 
 from __future__ import annotations
 
@@ -16,12 +16,6 @@ register = template.Library()
 def state_name(state: str) -> str:
     """What the legend calls it."""
     return STATES[state]
-
-
-@register.filter
-def number(value: int) -> str:
-    """With thousands apart: 5,000."""
-    return f"{value:,}"
 
 
 @register.filter

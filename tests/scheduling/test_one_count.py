@@ -5,7 +5,7 @@ For every class of the demo's laboratory, and for classes of random clusters.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from claims.devices.cache import read_devices
+from claims.devices.cards import Unit
 from claims.devices.holdings import Holdings, holding_of
 from claims.devices.nodes import Nodes
 from claims.devices.pools import DeviceSnapshot, PoolState
@@ -46,6 +47,8 @@ from scheduling.capacity import expressions_of
 from scheduling.capture import ClusterState
 from scheduling.explanations.current import Apart
 from scheduling.fitting import Count, count
+from scheduling.judging import judge
+from scheduling.pages.charts import HELD
 from scheduling.pages.devices.words import how_many
 from scheduling.plans import Placement
 from scheduling.resources import CLAIMS, SLICES
@@ -113,7 +116,10 @@ def test_every_page_tells_the_same_of_every_class_of_the_laboratory() -> None:
         assert answer.status_code == HTTPStatus.OK
         return answer.context
 
-    overview = {row.name: (row.total, row.fits) for row in context("/overview")["classes"]}
+    rows = context("/overview")["classes"]
+    overview = {row.name: (row.total, row.fits) for row in rows}
+    assert {row.name: row.free for row in rows} == {name: one.free for name, one in found.items()}
+    assert all(row.total == row.free + row.blocked + row.held + row.out_of_use for row in rows)
     listed = {row.name: (row.verdicts.matched, row.fits) for row in context("/classes")["table"].rows}
     benches = {name: context(f"/classes/c/{name}")["bench"] for name in found}
     filtered = {name: context(f"/devices?class={name}")["class_counts"] for name in found}
@@ -124,6 +130,64 @@ def test_every_page_tells_the_same_of_every_class_of_the_laboratory() -> None:
     assert {name: bench.count.free for name, bench in benches.items()} == {
         name: one.free for name, one in found.items()
     }
+
+
+def test_every_page_counts_what_is_free_held_out_of_use_and_waited_for_alike() -> None:
+    furnish()
+    client = signed_in("ada", staff=True)
+
+    def context(path: str) -> Any:
+        return client.get(path).context
+
+    snapshot, overview, grid, nodes = read_devices(), context("/overview"), context("/devices"), context("/nodes")
+    counts = {state: number for state, number in snapshot.counts.items() if number}
+    assert {one.state: one.count for one in overview["figures"] if one.count} == counts
+    assert {entry[0]: entry[3] for entry in grid["legend"] if entry[3]} == counts
+    drivers = Counter[str]()
+    for row in context("/drivers")["table"].rows:
+        drivers.update(dict(row.counts))
+    assert drivers == counts
+    beside = [group.interfaces for group in grid["groups"]]
+    assert sum(group.free for group in grid["groups"]) + sum(free for free, _ in beside) == counts["free"]
+    assert sum(group.total for group in grid["groups"]) + sum(number for _, number in beside) == sum(counts.values())
+    rows = nodes["table"].rows
+    assert (sum(row.free for row in rows), sum(row.total for row in rows)) == (counts["free"], sum(counts.values()))
+
+    # Tainted: so many nodes have such devices, whoever says it.
+    tabs = {tab.label: tab.count for tab in nodes["table"].tabs}
+    (tainted,) = [one.aside for one in overview["figures"] if one.state == "taint"]
+    assert tainted == f"on {tabs['Devices tainted']} nodes"
+    assert tabs["Node tainted"] == 0
+    listed = context("/nodes?state=tainted-devices")["table"].rows
+    assert len(listed) == sum(any(state == "taint" for state, _ in row.devices) for row in rows) == 2
+
+    # Held: what claims hold counts as held, though it be tainted.
+    held = {device for pool in snapshot.pools.values() for device in pool.holders}
+    shares = sum(len(holders) for pool in snapshot.pools.values() for holders in pool.holders.values())
+    namespaces = context("/namespaces")["table"].rows
+    assert sum(row.device_count for row in namespaces) == shares
+    by_class = Counter[str]()
+    for row in namespaces:
+        by_class.update(row.devices)
+    for row in overview["classes"]:
+        accepted = {one.key for one in judge(classes()[row.name], snapshot.published).matching}
+        assert row.held == len(accepted & held), row.name
+    assert overview["use"].held == sum(bool(one.holders) for pool in snapshot.pools.values() for one in pool.units)
+    assert overview["use"].held > sum(counts.get(state, 0) for state in HELD)  # four are held and tainted
+    facets = {choice.title: choice.count for facet in grid["facets"] for choice in facet.choices}
+    for row in namespaces:
+        cards = sum(any(one.namespace == row.name for one in unit.holders) for unit in all_units(snapshot))
+        assert facets.get(row.name, 0) == cards
+
+    # Waiting.
+    waiting = overview["waiting"]
+    assert waiting == sum(row.waiting for row in namespaces) == len(context("/pods?state=Waiting")["table"].rows)
+    listed = {row.name: row.waiting for row in context("/classes")["table"].rows}
+    assert {row.name: row.waiting for row in overview["classes"]} == listed
+
+
+def all_units(snapshot: DeviceSnapshot) -> Iterator[Unit]:
+    return (unit for pool in snapshot.pools.values() for unit in pool.units)
 
 
 # Random clusters -----------------------------------------------------------------------------------------------------

@@ -440,7 +440,7 @@ def _samples(now: datetime) -> Iterator[UsageSample]:
     begin = now - timedelta(minutes=MINUTES)
     stays = list(_stays(begin, now))
     waiting = _at_each_minute([(since, now) for since in _waiting_since()], begin)
-    everything = ClassCount(name=ALL, counts=census.totals, waiting=census.waiting)
+    everything = ClassCount(name=ALL, counts=census.totals, by_use=census.snapshot.by_use, waiting=census.waiting)
     # In all, a card that is cut counts once, and not what it is cut into.
     cut = {one.key for pool in census.snapshot.pools.values() for unit in pool.units for one in unit.candidates[1:]}
     for one in (everything, *census.classes):

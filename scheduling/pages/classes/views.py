@@ -31,8 +31,10 @@ from manciple.store.tail import latest_revision
 from manciple.wire import codec
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import Identity
+from scheduling.capacity import waiting_by_class
 from scheduling.fitting import NOTHING, Count, count
 from scheduling.judging import judged_devices
+from scheduling.models import QueuedPod
 from scheduling.pages.classes import users as class_claims
 from scheduling.pages.classes.attributes import examples
 from scheduling.pages.classes.form import ClassForm, SelectorRow, complain, from_class, guarded, to_class
@@ -62,7 +64,7 @@ NAMED = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassRow:
-    """One class in the list."""
+    """One class in the list. waiting: pods that ask for it; pending: claims that have no devices."""
 
     name: str
     extended: str
@@ -70,6 +72,7 @@ class ClassRow:
     verdicts: ClassVerdicts
     count: Count
     waiting: int = 0
+    pending: int = 0
     holding: int = 0
     templates: int = 0
 
@@ -93,9 +96,10 @@ COLUMNS = (
     ListColumn[ClassRow](title="Selectors"),
     ListColumn[ClassRow](title="Devices that match"),
     ListColumn[ClassRow](title="Match", css="num", sort="match", key=lambda row: row.verdicts.matched),
+    ListColumn[ClassRow](title="Free", css="num", sort="free", key=lambda row: row.count.free),
     ListColumn[ClassRow](title="Fits", css="num", sort="fits", key=lambda row: row.count.fits),
     ListColumn[ClassRow](title="Waiting", css="num", sort="waiting", key=lambda row: row.waiting),
-    ListColumn[ClassRow](title="Used by", sort="used", key=lambda row: -row.holding - row.templates),
+    ListColumn[ClassRow](title="Used by", sort="used", key=lambda row: -row.holding - row.pending - row.templates),
 )
 
 
@@ -108,11 +112,12 @@ def list_classes(request: HttpRequest) -> HttpResponse:
     snapshot = read_devices()
     uses = class_claims.counts(person)
     classes = [codec.decode_text(DeviceClass, stored.text) for stored in objects.list(class_kind()).items]
-    rows = [_row(one, snapshot, uses.get(one.metadata.name, (0, 0, 0))) for one in classes]
+    waiting = waiting_by_class(person.seen(QueuedPod.objects.all()))
+    rows = [_row(one, snapshot, uses.get(one.metadata.name, (0, 0, 0)), waiting[one.metadata.name]) for one in classes]
     query = ListQuery.read(request)
     table = Table(
         id="classes",
-        topics="classes slices pool: claims: template: nodes",
+        topics="classes slices pool: claims: template: nodes pods:",
         title="Device classes",
         css="stack class-list",
         query=query,
@@ -130,10 +135,10 @@ def list_classes(request: HttpRequest) -> HttpResponse:
     return render(request, "classes/list.html", context)
 
 
-def _row(device_class: DeviceClass, snapshot: DeviceSnapshot, uses: tuple[int, int, int]) -> ClassRow:
+def _row(device_class: DeviceClass, snapshot: DeviceSnapshot, uses: tuple[int, int, int], waiting: int) -> ClassRow:
     expressions = expressions_of(device_class)
     verdicts = judge(expressions, judged_devices(snapshot.published), reasons=False)
-    waiting, holding, templates = uses
+    pending, holding, templates = uses
     return ClassRow(
         name=device_class.metadata.name,
         extended=device_class.spec.extended_resource_name or "",
@@ -141,6 +146,7 @@ def _row(device_class: DeviceClass, snapshot: DeviceSnapshot, uses: tuple[int, i
         verdicts=verdicts,
         count=count(snapshot, expressions) if verdicts.compiles else NOTHING,
         waiting=waiting,
+        pending=pending,
         holding=holding,
         templates=templates,
     )

@@ -10,6 +10,7 @@ from functools import cached_property
 from django.utils.text import slugify
 
 from claims.devices.published import CandidateDevice
+from claims.devices.states import DeviceState
 from manciple.wire.validation import natural
 from scheduling.pages.devices.lines import COLUMN_GAUGES, GridLine
 from scheduling.pages.devices.words import STATES
@@ -42,7 +43,7 @@ class LineGroup:
     @property
     def said(self) -> str:
         """The counts in words."""
-        return ", ".join(f"{count} {STATES[state].lower()}" for state, count in self.counts.items())
+        return ", ".join(f"{count:,} {STATES[state].lower()}" for state, count in self.counts.items())
 
     @property
     def free(self) -> int:
@@ -51,6 +52,12 @@ class LineGroup:
     @property
     def total(self) -> int:
         return sum(self.counts.values())
+
+    @cached_property
+    def interfaces(self) -> tuple[int, int]:
+        """Of the network interfaces, where they stand beside others: free, all."""
+        beside = [tile for line in self.lines if len(line.main) < len(line.tiles) for tile in line.tiles if tile.gauge]
+        return sum(tile.state == DeviceState.FREE for tile in beside), len(beside)
 
     @property
     def gauges(self) -> int:

@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from claims.devices.cards import WHOLE, Part, Unit
 from claims.devices.holdings import Holder
+from claims.devices.states import DeviceState
 from manciple.pages.links import node_url
 from scheduling.pages.devices.lines import GridLine
 from scheduling.pages.devices.words import STATES
@@ -83,7 +84,10 @@ def _line_name(line: GridLine) -> str:
     name = escape(line.name)
     said = [CORDONED] if line.cordoned else []
     said += [line.trouble] if line.trouble else []
-    title = f"{name}, {line.free} of {len(line.main)} free" + "".join(f". {escape(one)}" for one in said)
+    free = f"{line.free} of {len(line.main)} free"
+    if beside := len(line.tiles) - len(line.main):
+        free += f", and {line.counts[DeviceState.FREE] - line.free} of {beside} network interfaces"
+    title = f"{name}, {free}" + "".join(f". {escape(one)}" for one in said)
     inside = _kept_end(line.name) + "".join(f'<span class="sr">, {escape(one)}</span>' for one in said)
     if line.node:
         whole = escape(", ".join((line.name, *said)))

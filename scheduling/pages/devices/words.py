@@ -54,7 +54,7 @@ def bar_of(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 def in_words(counts: Mapping[str, int]) -> str:
     """The bar for those who do not see it."""
-    return ", ".join(f"{count} {STATES[state].lower()}" for state, count in bar_of(counts)) or "no device"
+    return ", ".join(f"{count:,} {STATES[state].lower()}" for state, count in bar_of(counts)) or "no device"
 
 
 def how_many(fits: int) -> str:

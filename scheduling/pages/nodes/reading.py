@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DevicePool
+from claims.devices.states import DeviceState
 from claims.kinds.pod_preparation import node_requests_of
 from claims.kinds.pods import Pod
 from claims.models import Pod as PodRow
@@ -25,6 +26,7 @@ from manciple.wire.selectors import ParsedLabelSelector
 from manciple.wire.validation import natural
 from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE, OURS, SignsOfLife, is_silent, ready_condition
 from scheduling.pages.devices.lines import line_named
+from scheduling.pages.devices.lines import lines_of as all_lines
 from scheduling.pages.devices.words import bar_of
 from scheduling.resources import LEASES, NODES, PODS, kind
 
@@ -42,7 +44,9 @@ TABS = {
     "not-ready": "Not ready",
     "silent": "Silent",
     "cordoned": "Cordoned",
-    "tainted": "Tainted",
+    "tainted": "Node tainted",
+    "tainted-devices": "Devices tainted",
+    "unhealthy-devices": "Devices unhealthy",
     "incomplete": "Pool incomplete",
 }
 
@@ -132,14 +136,34 @@ def state_of(node: Node, renewed_at: datetime | None, now: datetime) -> str:
 # Filters -------------------------------------------------------------------------------------------------------------
 
 
-def has_tab(known: Known, tab: str, broken: Collection[str]) -> bool:
-    """Whether the node belongs under that tab. broken: the names of nodes with an incomplete pool."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marked:
+    """Names of nodes: with an incomplete pool, with a tainted device, with an unhealthy one."""
+
+    incomplete: Collection[str]
+    tainted: Collection[str]
+    unhealthy: Collection[str]
+
+
+def marked(snapshot: DeviceSnapshot) -> Marked:
+    lines = [line for line in all_lines(snapshot) if line.node]
+    return Marked(
+        incomplete={name for name, pools in pools_on(snapshot).items() if not all(pool.complete for pool in pools)},
+        tainted={line.node for line in lines if line.counts[DeviceState.TAINTED]},
+        unhealthy={line.node for line in lines if line.counts[DeviceState.UNHEALTHY]},
+    )
+
+
+def has_tab(known: Known, tab: str, there: Marked) -> bool:
+    """Whether the node belongs under that tab."""
     return {
         "not-ready": known.state in ("Not ready", "Silent", "Starting"),
         "silent": known.state == "Silent",
         "cordoned": known.cordoned,
         "tainted": bool(known.taints),
-        "incomplete": known.name in broken,
+        "tainted-devices": known.name in there.tainted,
+        "unhealthy-devices": known.name in there.unhealthy,
+        "incomplete": known.name in there.incomplete,
     }.get(tab, True)
 
 

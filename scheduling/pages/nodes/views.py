@@ -7,7 +7,7 @@ do, and these change the Node.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.decorators import login_required
@@ -22,7 +22,7 @@ from manciple.store.tail import latest_revision
 from manciple.wire.selectors import ParsedLabelSelector, parse_label_selector
 from manciple.wire.validation import natural
 from scheduling.pages.devices.words import MEANINGS, STATES
-from scheduling.pages.nodes.reading import TABS, Known, NodeRow, has_tab, is_meant, lines_of, pools_on, read_nodes
+from scheduling.pages.nodes.reading import TABS, Known, Marked, NodeRow, has_tab, is_meant, lines_of, marked, read_nodes
 
 #: Nodes on a page.
 SHOWN = 50
@@ -80,10 +80,10 @@ def list_nodes(request: HttpRequest) -> HttpResponse:
 
 
 def _table(query: NodeQuery, nodes: Sequence[Known], snapshot: DeviceSnapshot) -> Table[NodeRow]:
-    broken = {name for name, pools in pools_on(snapshot).items() if not all(pool.complete for pool in pools)}
+    there = marked(snapshot)
     selector, complaint = query.selector
     meant = [known for known in nodes if is_meant(known, query.text, selector)]
-    chosen = sorted_by(COLUMNS, query.sort, [known for known in meant if has_tab(known, query.state, broken)])
+    chosen = sorted_by(COLUMNS, query.sort, [known for known in meant if has_tab(known, query.state, there)])
     page = PageOfRows(len(chosen), SHOWN, query.page)
     return Table(
         id="nodes",
@@ -98,10 +98,10 @@ def _table(query: NodeQuery, nodes: Sequence[Known], snapshot: DeviceSnapshot) -
             Filter("q", "Name, address, version or label", query.text, hint="Name, address, label"),
             Filter("l", "Label selector", query.labels, hint="rack in (r1, r2), !gpu", complaint=complaint),
         ),
-        tabs=[_tab(query, word, meant, broken) for word in TABS],
+        tabs=[_tab(query, word, meant, there) for word in TABS],
     )
 
 
-def _tab(query: NodeQuery, word: str, meant: Sequence[Known], broken: Collection[str]) -> Tab:
-    count = sum(has_tab(known, word, broken) for known in meant)
+def _tab(query: NodeQuery, word: str, meant: Sequence[Known], there: Marked) -> Tab:
+    count = sum(has_tab(known, word, there) for known in meant)
     return Tab(TABS[word], count, query.url(state=word), current=word == query.state)

@@ -57,6 +57,8 @@ class CapacityRow:
     name: str
     parts: list[tuple[str, int]]  # (state, devices), as the bar shows them
     said: str  # the bar in words
+    free: int
+    blocked: int  # held by others in part
     fits: str  # how many more claims
     held: int
     out_of_use: int
@@ -115,11 +117,11 @@ _RARE = {"alloc", "blocked", "bad", "gone"}
 
 def _asides(totals: Mapping[str, int], snapshot: DeviceSnapshot, total: int) -> dict[str, str]:
     """What stands beside a number."""
-    fenced = {line.key for line in lines_of(snapshot) if line.counts[DeviceState.TAINTED]}
+    fenced = {line.node for line in lines_of(snapshot) if line.node and line.counts[DeviceState.TAINTED]}
     short = sum(not pool.complete for pool in snapshot.published_pools)
     percent = round(100 * totals.get("reserved", 0) / total) if total else 0
     return {
-        "free": f"of {total}",
+        "free": f"of {total:,}",
         "reserved": f"{percent}%",
         "alloc": "no pod uses it" if totals.get("alloc") == 1 else "no pod uses them",
         "part": "room left in it" if totals.get("part") == 1 else "room left in all" if totals.get("part") else "",
@@ -129,15 +131,13 @@ def _asides(totals: Mapping[str, int], snapshot: DeviceSnapshot, total: int) -> 
 
 
 def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _counted(nodes: int, census: Census) -> str:
     """`40 nodes, 395 devices, 3 drivers`."""
     drivers = len({pool.key[0] for pool in census.snapshot.published_pools})
-    return ", ".join(
-        (_count(nodes, "node"), f"{census.total:,} device{'' if census.total == 1 else 's'}", _count(drivers, "driver"))
-    )
+    return ", ".join((_count(nodes, "node"), _count(census.total, "device"), _count(drivers, "driver")))
 
 
 def capacity_row(one: ClassCount) -> CapacityRow:
@@ -147,8 +147,10 @@ def capacity_row(one: ClassCount) -> CapacityRow:
         parts=bar_of(counts),
         said=in_words(counts),
         fits=how_many(one.fits),
-        held=charts.held_of(counts),
-        out_of_use=charts.total_of(counts, charts.OUT_OF_USE),
+        free=counts.get("free", 0),
+        blocked=counts.get("blocked", 0),
+        held=charts.held_of(one.by_use),
+        out_of_use=charts.total_of(one.by_use, charts.OUT_OF_USE),
         total=sum(counts.values()),
         waiting=one.waiting,
         complaint=one.complaint,
@@ -173,11 +175,11 @@ class UseOfDay:
 def _use(request: HttpRequest, census: Census, now: datetime) -> UseOfDay:
     """Of the class that the address names, if it exists."""
     asked = request.GET.get("class", ALL)
-    counts: Mapping[str, int] = census.totals
+    counts: Mapping[str, int] = census.snapshot.by_use
     waiting = census.waiting
     found = next((one for one in census.classes if one.name == asked), None)
     if found is not None:
-        counts, waiting = found.counts, found.waiting
+        counts, waiting = found.by_use, found.waiting
     name = found.name if found else ALL
     # This minute is not over: it is drawn as it is now.
     current = UsageOfMoment(at=minute_of(now), counts=nonzero(counts), waiting=waiting)

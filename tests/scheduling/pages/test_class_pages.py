@@ -110,7 +110,7 @@ def test_an_empty_list_says_what_to_do(admin: Client, viewer: Client) -> None:
 def test_the_list_counts_devices_by_state_and_who_uses_them(admin: Client, shelf: Cluster) -> None:
     shelf.create(make_claim("waits", requests=[make_request(count=9)]))
     page = admin.get("/classes")
-    assert "4 of 4 4 1 nobody" in _words(page)
+    assert "4 of 4 4 4 0 1 pending claim" in _words(page)  # match, free, fit, pods that wait, used by
     assert 'aria-label="4 free"' in page.content.decode()
 
 
