@@ -29,6 +29,7 @@ from claims.kinds.resource_claims import (
     AllocationResult,
     ResourceClaim,
     ResourceClaimStatus,
+    names_controller,
 )
 from inventory.kinds import gates
 from manciple.access import authorization
@@ -64,7 +65,7 @@ def _binding(write: Write) -> Iterator[FieldError]:
     new, old = write.new.status, write.old.status
     if (new.allocation, new.reserved_for) == (old.allocation, old.reserved_for):
         return
-    if write.old.spec.resource_class_name or write.old.spec.controller_name:
+    if names_controller(write.old):
         return
     if why := _why_not(write.identity, [_attributes(write.verb, "binding")]):
         part = "changing status.allocation or status.reservedFor"

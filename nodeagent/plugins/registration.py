@@ -115,7 +115,9 @@ def register(socket: Path, admit: Callable[[RegisteredPlugin], Admission]) -> Ad
 def accept(info: PluginInfo, socket: Path) -> RegisteredPlugin:
     """Raises: Refused saying what the plugin has to change."""
     if info.type not in (DRA_PLUGIN, CDI_PLUGIN):
-        raise RegistrationRefused(f"plugins of type {info.type!r} are not handled here, only {DRA_PLUGIN}")
+        raise RegistrationRefused(
+            f"plugins of type {info.type!r} are not handled here, only {DRA_PLUGIN} and {CDI_PLUGIN}"
+        )
     if problems := _name_problems(info.name):
         raise RegistrationRefused(f"driver name {info.name!r}: {'; '.join(problems)}")
     services = [service for service in DRA_SERVICES if not set(service.names).isdisjoint(info.supported_versions)]

@@ -312,7 +312,7 @@ def _without_names(containers: tuple[Container, ...]) -> tuple[Container, ...]:
 def validate_pod_resources(pod: Pod) -> Errors:
     """Of a new pod: its list, the names of the claims that are made of it, and what containers say of it."""
     spec = pod.spec
-    entries = spec.resources if isinstance(spec.resources, tuple) else ()
+    entries = listed_resources(pod)
     found = validate_set(
         entries,
         RESOURCES,
