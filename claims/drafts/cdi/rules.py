@@ -36,6 +36,7 @@ from claims.kinds.claim_rules import validate_template_meta
 from claims.kinds.containers import Container
 from claims.kinds.pods import Pod, PodSpec
 from inventory.kinds import gates
+from inventory.kinds.device_rules import validate_driver_name
 from inventory.kinds.node_rules import validate_node_selector
 from manciple.wire.base import OwnerReference, Raw, status_metadata
 from manciple.wire.errors import (
@@ -56,7 +57,6 @@ from manciple.wire.validation import (
     Path,
     check_dns_label,
     check_dns_subdomain,
-    check_driver_name,
     each,
     required_or,
     validate_immutable,
@@ -71,8 +71,6 @@ ALLOCATION_MODES = (DELAYED, IMMEDIATE)
 MOVES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"": (PENDING,), PENDING: (ALLOCATED,), ALLOCATED: (REALLOCATE,), REALLOCATE: (PENDING,)}
 )
-#: A driver's name has at most as many bytes.
-NAME_MAX = 63
 
 Errors = list[FieldError]
 
@@ -84,7 +82,7 @@ def validate_plugin(plugin: ResourcePlugin) -> Errors:
     """The name of the object is the plugin's."""
     found = validate_object_meta(plugin.metadata, namespaced=False)
     if plugin.metadata.name:
-        found += _validate_plugin_name(plugin.metadata.name, METADATA.child("name"))
+        found += validate_driver_name(plugin.metadata.name, METADATA.child("name"))
     return found + _validate_features(plugin)
 
 
@@ -107,20 +105,14 @@ def _validate_features(plugin: ResourcePlugin) -> Errors:
 
 def validate_class(new: ResourceClass) -> Errors:
     found = validate_object_meta(new.metadata, namespaced=False)
-    found += _validate_plugin_name(new.plugin_name, Path("pluginName"))
+    found += validate_driver_name(new.plugin_name, Path("pluginName"))
     return found + _validate_parameters(new.parameters, Path("parameters"))
 
 
 def validate_class_update(new: ResourceClass, old: ResourceClass) -> Errors:
     found = validate_object_meta_update(new.metadata, old.metadata)
-    found += _validate_plugin_name(new.plugin_name, Path("pluginName"))
+    found += validate_driver_name(new.plugin_name, Path("pluginName"))
     return found + _validate_parameters(new.parameters, Path("parameters"))
-
-
-def _validate_plugin_name(name: str, path: Path) -> Errors:
-    if len(name) > NAME_MAX:
-        return [invalid(path, name, f"must be no more than {NAME_MAX} bytes")]
-    return required_or(check_driver_name, name, path)
 
 
 def _validate_parameters(parameters: Raw, path: Path) -> Errors:
@@ -253,7 +245,7 @@ def _validate_plugin(new: ResourceClaimStatus, old: ResourceClaimStatus) -> Erro
         return []
     if old.phase in (ALLOCATED, REALLOCATE):
         return [forbidden(path, "the plugin that allocated the claim must stay")]
-    return _validate_plugin_name(new.plugin_name, path)
+    return validate_driver_name(new.plugin_name, path)
 
 
 def can_be_used(claim: ResourceClaim) -> bool:
