@@ -64,7 +64,7 @@ _OK = range(200, 300)
 _ERRORS = range(400, 600)
 
 
-class CallFailed(Exception):
+class WebhookCallFailed(Exception):
     """A webhook could not be asked, or gave no answer; `why` is for a person."""
 
     def __init__(self, why: str) -> None:
@@ -179,10 +179,10 @@ def _conditions_hold(webhook: CompiledWebhook, request: AdmissionRequest, versio
         ) from None
 
 
-def _refusal(call: _Call, answer: Mapping[str, Any] | CallFailed, position: int) -> ApiError | None:
+def _refusal(call: _Call, answer: Mapping[str, Any] | WebhookCallFailed, position: int) -> ApiError | None:
     """What the answer means; its warnings and annotations are passed on."""
     webhook = call.webhook
-    if isinstance(answer, CallFailed):
+    if isinstance(answer, WebhookCallFailed):
         if not webhook.ignores_errors:
             return WebhookFailed.of(webhook.name, answer.why)
         log.warning("webhook %s of %s is left out: %s", webhook.name, webhook.configuration, answer.why)
@@ -208,11 +208,11 @@ def _loop(_process: int) -> asyncio.AbstractEventLoop:
     return loop
 
 
-async def _call_all(calls: Sequence[_Call]) -> list[Mapping[str, Any] | CallFailed]:
+async def _call_all(calls: Sequence[_Call]) -> list[Mapping[str, Any] | WebhookCallFailed]:
     return list(await asyncio.gather(*map(_call, calls)))
 
 
-async def _call(call: _Call) -> Mapping[str, Any] | CallFailed:
+async def _call(call: _Call) -> Mapping[str, Any] | WebhookCallFailed:
     """The response of the AdmissionReview that the webhook answers."""
     import httpx  # noqa: PLC0415 - takes 8 MiB; few processes need it
 
@@ -222,17 +222,17 @@ async def _call(call: _Call) -> Mapping[str, Any] | CallFailed:
         async with asyncio.timeout(seconds):
             content = await _posted(call.webhook, url, call.body)
     except TimeoutError:
-        return CallFailed(f'failed to call webhook: Post "{url}": context deadline exceeded')
-    except (httpx.HTTPError, ssl.SSLError, OSError, AddressRefused, CallFailed) as error:
-        return CallFailed(f'failed to call webhook: Post "{url}": {error or type(error).__name__}')
+        return WebhookCallFailed(f'failed to call webhook: Post "{url}": context deadline exceeded')
+    except (httpx.HTTPError, ssl.SSLError, OSError, AddressRefused, WebhookCallFailed) as error:
+        return WebhookCallFailed(f'failed to call webhook: Post "{url}": {error or type(error).__name__}')
     try:
         return _response(content, call.uid)
-    except CallFailed as error:
-        return CallFailed(f"received invalid webhook response: {error.why}")
+    except WebhookCallFailed as error:
+        return WebhookCallFailed(f"received invalid webhook response: {error.why}")
 
 
 async def _posted(webhook: CompiledWebhook, url: str, body: bytes) -> bytes:
-    """The body of the answer. Raises: CallFailed and what the network raises."""
+    """The body of the answer. Raises: WebhookCallFailed and what the network raises."""
     import httpx  # noqa: PLC0415 - takes 8 MiB; few processes need it
 
     parts = urlsplit(url)
@@ -251,7 +251,7 @@ async def _posted(webhook: CompiledWebhook, url: str, body: bytes) -> bytes:
                     return await _read(answer)
             except httpx.ConnectError as error:
                 failure = error
-    raise failure or CallFailed("no address")
+    raise failure or WebhookCallFailed("no address")
 
 
 async def _read(answer: httpx.Response) -> bytes:
@@ -259,45 +259,45 @@ async def _read(answer: httpx.Response) -> bytes:
     async for piece in answer.aiter_raw():
         content += piece
         if len(content) > ANSWER_MAX:
-            raise CallFailed(f"the answer is longer than {ANSWER_MAX} bytes")
+            raise WebhookCallFailed(f"the answer is longer than {ANSWER_MAX} bytes")
     if answer.status_code not in _OK:
         # Not its text: who may write configurations may not read what other servers say.
-        raise CallFailed(f"the webhook answered with status {answer.status_code}")
+        raise WebhookCallFailed(f"the webhook answered with status {answer.status_code}")
     return bytes(content)
 
 
 @lru_cache(maxsize=64)
 def _trusted(ca_bundle: str) -> ssl.SSLContext:
-    """Who may vouch for it: the bundle (base64 of PEM), or the system where it is empty. Raises: CallFailed."""
+    """Who may vouch for it: the bundle (base64 of PEM), or the system where it is empty. Raises: WebhookCallFailed."""
     if not ca_bundle:
         return ssl.create_default_context()
     try:
         return ssl.create_default_context(cadata=base64.b64decode(ca_bundle).decode())
     except (binascii.Error, ValueError, ssl.SSLError) as error:
-        raise CallFailed(f"clientConfig.caBundle holds no certificates in PEM: {error}") from None
+        raise WebhookCallFailed(f"clientConfig.caBundle holds no certificates in PEM: {error}") from None
 
 
 def _response(content: bytes, uid: str) -> Mapping[str, Any]:
-    """Raises: CallFailed, in upstream's words."""
+    """Raises: WebhookCallFailed, in upstream's words."""
     try:
         review = orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        raise CallFailed(f"no JSON: {error}") from None
+        raise WebhookCallFailed(f"no JSON: {error}") from None
     response = review.get("response") if isinstance(review, dict) else None
     if not isinstance(response, dict):
-        raise CallFailed("webhook response was absent")
+        raise WebhookCallFailed("webhook response was absent")
     if response.get("uid") != uid:
-        raise CallFailed(f'expected response.uid="{uid}", got "{_shown(response.get("uid", ""))}"')
+        raise WebhookCallFailed(f'expected response.uid="{uid}", got "{_shown(response.get("uid", ""))}"')
     group, _, version = str(review.get("apiVersion", "")).rpartition("/")
     if (group, version, review.get("kind")) != ("admission.k8s.io", "v1", KIND):
         found = _shown(f"{group}/{version}, Kind={review.get('kind', '')}")
-        raise CallFailed(f"expected webhook response of admission.k8s.io/v1, Kind={KIND}, got {found}")
+        raise WebhookCallFailed(f"expected webhook response of admission.k8s.io/v1, Kind={KIND}, got {found}")
     if response.get("patch"):
-        raise CallFailed("validating webhook may not return response.patch")
+        raise WebhookCallFailed("validating webhook may not return response.patch")
     if response.get("patchType") is not None:
-        raise CallFailed("validating webhook may not return response.patchType")
+        raise WebhookCallFailed("validating webhook may not return response.patchType")
     if wrong := [name for name, holds in _SHAPES.items() if not holds(response.get(name))]:
-        raise CallFailed(f"response.{wrong[0]} is of another type than admission.k8s.io/v1 has it")
+        raise WebhookCallFailed(f"response.{wrong[0]} is of another type than admission.k8s.io/v1 has it")
     return response
 
 

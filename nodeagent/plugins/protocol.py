@@ -150,7 +150,7 @@ class DraftDevices(Value):
     devices: Annotated[tuple[CDIDevice, ...], pb(1)] = ()
 
 
-class Nothing(Value):
+class Empty(Value):
     """A message without content, such as NodeUnprepareResourceResponse of v1alpha2: that it came is the answer."""
 
 
@@ -166,7 +166,7 @@ class ResourcesResponse(Value):
     resources: Annotated[tuple[ResourceModel, ...], pb(1)] = ()
 
 
-class WatchRequest(Value):
+class HealthRequest(Value):
     """NodeWatchResourcesRequest: nothing yet."""
 
 
@@ -213,12 +213,12 @@ class HealthService:
     """One version of the DRAResourceHealth service; `watch` answers with a stream. name: as plugins list it."""
 
     name: str
-    watch: Call[WatchRequest, HealthReport]
+    watch: Call[HealthRequest, HealthReport]
 
 
 def _health(version: str) -> HealthService:
     name = f"{version}.DRAResourceHealth"
-    return HealthService(name, Call(f"/{name}/NodeWatchResources", WatchRequest, HealthReport))
+    return HealthService(name, Call(f"/{name}/NodeWatchResources", HealthRequest, HealthReport))
 
 
 GET_INFO: Final = Call("/pluginregistration.Registration/GetInfo", InfoRequest, PluginInfo)
@@ -227,7 +227,7 @@ NOTIFY: Final = Call(
 )
 
 #: Of Kubernetes 1.30 alone.
-LIST_RESOURCES: Final = Call("/v1alpha3.Node/NodeListAndWatchResources", Nothing, ResourcesResponse)
+LIST_RESOURCES: Final = Call("/v1alpha3.Node/NodeListAndWatchResources", Empty, ResourcesResponse)
 
 #: Newest first.
 HEALTH_SERVICES: Final = (_health("v1"), _health("v1beta1"), _health("v1alpha1"))
@@ -236,8 +236,8 @@ HEALTH_SERVICES: Final = (_health("v1"), _health("v1beta1"), _health("v1alpha1")
 for _type in (
     *(InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse),
     *(Claim, ClaimsRequest, Device, PreparedClaim, PrepareResponse, UnpreparedClaim, UnprepareResponse),
-    *(HandledClaim, HandledResponse, Nothing, ResourceModel, ResourcesResponse),
-    *(WatchRequest, DeviceIdentifier, DeviceReport, HealthReport),
+    *(HandledClaim, HandledResponse, Empty, ResourceModel, ResourcesResponse),
+    *(HealthRequest, DeviceIdentifier, DeviceReport, HealthReport),
 ):
     protobuf.decode(_type, b"")
 

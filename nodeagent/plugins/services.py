@@ -23,9 +23,9 @@ from nodeagent.plugins.protocol import (
     Device,
     DraftDevices,
     DraftResource,
+    Empty,
     HandledClaim,
     HandledResponse,
-    Nothing,
     PreparedClaim,
     PrepareResponse,
     Question,
@@ -107,7 +107,7 @@ class NodeV1Alpha2:
 
     names: tuple[str, ...]
     prepare: Call[Claim, HandledClaim]
-    unprepare: Call[Claim, Nothing]
+    unprepare: Call[Claim, Empty]
     older: DraService | None = None
     has_handles: bool = True
 
@@ -141,7 +141,7 @@ class DraftNode:
 
     names: tuple[str, ...]
     prepare: Call[DraftResource, DraftDevices]
-    unprepare: Call[DraftResource, Nothing]
+    unprepare: Call[DraftResource, Empty]
     older: DraService | None = None
     has_handles: bool = True
 
@@ -217,7 +217,7 @@ PLUGIN_SERVICES: Final = (_plugin("v1"), _plugin("v1beta1"))
 NODE_V1ALPHA2: Final = NodeV1Alpha2(
     names=("v1alpha2.Node",),
     prepare=Call("/v1alpha2.Node/NodePrepareResource", Claim, HandledClaim),
-    unprepare=Call("/v1alpha2.Node/NodeUnprepareResource", Claim, Nothing),
+    unprepare=Call("/v1alpha2.Node/NodeUnprepareResource", Claim, Empty),
 )
 NODE_V1ALPHA3: Final = NodeV1Alpha3(
     # Drivers on Kubernetes' library of 1.26 to 1.31 list "1.0.0" alone.
@@ -230,7 +230,7 @@ NODE_V1ALPHA3: Final = NodeV1Alpha3(
 CDI_NODE: Final = DraftNode(
     names=("cdi.v1alpha1.ResourceNodePlugin",),
     prepare=Call("/cdi.v1alpha1.ResourceNodePlugin/NodePrepareResource", DraftResource, DraftDevices),
-    unprepare=Call("/cdi.v1alpha1.ResourceNodePlugin/NodeUnprepareResource", DraftResource, Nothing),
+    unprepare=Call("/cdi.v1alpha1.ResourceNodePlugin/NodeUnprepareResource", DraftResource, Empty),
 )
 
 #: Newest first.

@@ -21,9 +21,9 @@ from nodeagent.plugins.protocol import (
     CallFailed,
     Channel,
     DeviceReport,
+    Empty,
+    HealthRequest,
     HealthService,
-    Nothing,
-    WatchRequest,
 )
 
 log = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ class HealthWatch(Following):
 
     def _follow(self, channel: Channel) -> bool:
         came = False
-        for report in channel.stream(self._services[0].watch, WatchRequest()):
+        for report in channel.stream(self._services[0].watch, HealthRequest()):
             came = True
             if self._cache.report(report.devices):
                 self._changed()
@@ -185,7 +185,7 @@ class ResourceWatch(Following):
 
     def _follow(self, channel: Channel) -> bool:
         came = False
-        for answer in channel.stream(LIST_RESOURCES, Nothing()):
+        for answer in channel.stream(LIST_RESOURCES, Empty()):
             came = True
             self._has(tuple(one.named_resources for one in answer.resources if one.named_resources is not None))
         return came

@@ -30,9 +30,9 @@ from nodeagent.plugins.protocol import (
     Claim,
     ClaimsRequest,
     Device,
+    Empty,
     HandledClaim,
     HandledResponse,
-    Nothing,
     PreparedClaim,
     PrepareResponse,
     UnpreparedClaim,
@@ -142,12 +142,12 @@ class NodeService:
             raise CallRefused(answer.error)
         return answer
 
-    def unprepare_one(self, claim: Claim) -> Nothing:
+    def unprepare_one(self, claim: Claim) -> Empty:
         """Raises: CallRefused."""
         (answer,) = self.unprepare(ClaimsRequest(claims=(claim,))).claims.values()
         if answer.error:
             raise CallRefused(answer.error)
-        return Nothing()
+        return Empty()
 
     def _claim(self, asked: Claim) -> ResourceClaim:
         """Raises: AgentError in the words of the kubelet's library."""

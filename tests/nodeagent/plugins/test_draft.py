@@ -12,7 +12,7 @@ import pytest
 
 from manciple.wire import protobuf
 from manciple.wire.base import Value
-from nodeagent.plugins.protocol import CDIDevice, DraftDevices, DraftResource, Nothing
+from nodeagent.plugins.protocol import CDIDevice, DraftDevices, DraftResource, Empty
 from tests.nodeagent.objects import NODE, pod
 from tests.nodeagent.plugins.conftest import PluginNode, until
 from tests.nodeagent.plugins.plugin import Methods, Plugin
@@ -56,7 +56,7 @@ class DraftPlugin(Plugin):
     def _unprepare(self, request: bytes, context: grpc.ServicerContext) -> Value:
         uid = self._uid("unprepare", request, context)
         (self._cdi_dir / f"acme-{uid}.json").unlink(missing_ok=True)
-        return Nothing()
+        return Empty()
 
     def _uid(self, call: str, request: bytes, context: grpc.ServicerContext) -> str:
         uid = protobuf.decode(DraftResource, request).resource_uid
