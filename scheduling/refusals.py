@@ -122,9 +122,9 @@ def refused_before_nodes(state: ClusterState, pod: Pod, hold: Hold) -> PodRefusa
     if not state.negotiators or not isinstance(hold.cause, ClaimInUse):
         return refusal
     needed = [(one, claim) for one in references(pod) if (claim := _claim_of(state, pod, one))]
-    ahead = {uid for uid, other in state.pending.items() if _turn(other) < _turn(pod)}
-    taken = {user.uid for _, claim in needed if not can_be_reserved(claim) for user in claim.status.reserved_for}
-    if not taken & ahead:
+    users = (user.uid for _, claim in needed if not can_be_reserved(claim) for user in claim.status.reserved_for)
+    waiting = (other for uid in users if (other := state.pending.get(uid)) is not None)
+    if not any(_turn(other) < _turn(pod) for other in waiting):
         return refusal
     given_up = [
         claim
