@@ -27,7 +27,7 @@ from claims.kinds.resource_claims import ResourceClaim as DeviceClaim
 from scheduling.allocator import NodeView
 from scheduling.causes import AwaitingDrivers, Hold, Reason
 from scheduling.hints import draft_claim_key, draft_class_key
-from scheduling.negotiation import Hearing, NegotiationWrite, Word
+from scheduling.negotiation import Hearing, NegotiationWrite, NegotiationWrites, StillNegotiating
 from scheduling.nodes import NOT_HERE, FilterResult, NodeTable
 
 #: (namespace, name)
@@ -55,13 +55,13 @@ class DraftNegotiation:
         """All: claims of cdi.k8s.io are not among them."""
         return tuple(wanting)
 
-    def restricted(self, found: FilterResult, nodes: NodeTable) -> FilterResult | Word:
+    def restricted(self, found: FilterResult, nodes: NodeTable) -> FilterResult | StillNegotiating:
         if not found.fitting:
             return found
         able = [node for node in found.fitting if node.labels.get(NODE_LABEL) == NODE_LABEL_VALUE]
         if not able:
             text = f"no node that would do has the label {NODE_LABEL}={NODE_LABEL_VALUE}"
-            return Word(hold=Hold(reasons=Reason.NODE, cause=AwaitingDrivers(text)))
+            return StillNegotiating(hold=Hold(reasons=Reason.NODE, cause=AwaitingDrivers(text)))
         labels = {node.name: node.labels for node in able}
         claims = tuple(self.claims.values())
         step = next_step(self.pod, claims, labels, exists=nodes.__contains__, plugins=self.plugins)
@@ -69,7 +69,7 @@ class DraftNegotiation:
             hold = _waits(self.pod, step.waits)
             if step.is_stuck:
                 hold = replace(hold, reasons=hold.reasons | Reason.NODE)
-            return Word(hold=hold, writes=self._writes(step.writes))
+            return StillNegotiating(hold=hold, writes=self._writes(step.writes))
         fitting = tuple(node for node in able if node.name in step.nodes)
         elsewhere = dict.fromkeys({node.name for node in found.fitting} - step.nodes, (NOT_HERE,))
         return replace(found, fitting=fitting, refused={**found.refused, **elsewhere})
@@ -77,14 +77,14 @@ class DraftNegotiation:
     def preferred(self, fitting: tuple[NodeView, ...]) -> tuple[NodeView, ...]:
         return fitting
 
-    def next(self, _node: str, _possible: object) -> Word:
+    def next(self, _node: str, _possible: object) -> NegotiationWrites:
         """The pod is entered among the users."""
-        return Word(writes=self._writes(used_by(claim, self.pod) for claim in self.claims.values()))
+        return self._writes(used_by(claim, self.pod) for claim in self.claims.values())
 
-    def giving_back(self, _claims: object) -> tuple[NegotiationWrite, ...]:
+    def giving_back(self, _claims: object) -> NegotiationWrites:
         return ()
 
-    def _writes(self, wanted: Iterable[ResourceClaim]) -> tuple[NegotiationWrite, ...]:
+    def _writes(self, wanted: Iterable[ResourceClaim]) -> NegotiationWrites:
         pairs = ((self.claims[claim.metadata.name], claim) for claim in wanted)
         return tuple(
             NegotiationWrite(resource=CLAIMS, known=before, wanted=after, subresource="status")

@@ -3,8 +3,8 @@
     a `Negotiator`     one form of negotiating, as far as the cluster's objects tell: registered, by its gate, in
                        `ClusterState.forms`, and followed only while that is on
     a `Negotiation`    how it stands for one pod
-    a `Word`           what is said next: the pod waits (`hold`), or may be bound; `writes` go with either, into the
-                       transaction of the decision
+    `StillNegotiating` the pod waits (`hold`)
+    `writes`           what is said with that, or with the binding: in the transaction of the decision
 
 For a pod that has such claims (`scheduling.pod_claims.may_be_negotiated`) the cycle asks, in this order: what the
 scheduler allocates itself (`left`); which nodes are left, or that none need be searched yet (`restricted`); which of
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self, cast
+from typing import Any, ClassVar, Protocol, Self
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
@@ -47,12 +47,15 @@ class NegotiationWrite:
     subresource: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
-    """hold: why the pod waits; None where it may be bound."""
+NegotiationWrites = tuple[NegotiationWrite, ...]
 
-    hold: Hold | None = None
-    writes: tuple[NegotiationWrite, ...] = ()
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StillNegotiating:
+    """hold: why the pod waits. writes: what is said to those for whom it does."""
+
+    hold: Hold
+    writes: NegotiationWrites = ()
 
 
 class Negotiation(Protocol):
@@ -67,19 +70,22 @@ class Negotiation(Protocol):
         """Those of the claims that the scheduler allocates itself."""
         ...
 
-    def restricted(self, found: FilterResult, nodes: NodeTable) -> FilterResult | Word:
-        """`found` without the nodes that are refused here; or what is to be said before a node is chosen."""
+    def restricted(self, found: FilterResult, nodes: NodeTable) -> FilterResult | StillNegotiating:
+        """`found` without the nodes that are refused here; or why no node is to be chosen yet."""
         ...
 
     def preferred(self, fitting: tuple[NodeView, ...]) -> tuple[NodeView, ...]:
         """Those that are tried first; all of them where it is all the same."""
         ...
 
-    def next(self, node: str, possible: Callable[[], Sequence[str]], /) -> Word:
-        """node: the scheduler's choice. possible: all that would take the pod."""
+    def next(self, node: str, possible: Callable[[], Sequence[str]], /) -> StillNegotiating | NegotiationWrites:
+        """Why the pod waits, or what is written with its binding.
+
+        node: the scheduler's choice. possible: all that would take the pod.
+        """
         ...
 
-    def giving_back(self, claims: Iterable[ResourceClaim], /) -> tuple[NegotiationWrite, ...]:
+    def giving_back(self, claims: Iterable[ResourceClaim], /) -> NegotiationWrites:
         """What is said with it where idle allocations of the pod are given back."""
         ...
 
@@ -151,8 +157,8 @@ class NegotiatedState:
             return talks
         for one in talks:
             left = one.restricted(found, self.nodes)
-            if isinstance(left, Word):
-                return cast("Hold", left.hold)
+            if isinstance(left, StillNegotiating):
+                return left.hold
             found = left
         return found
 
@@ -176,14 +182,16 @@ def _holds(found: Iterable[Negotiation | Hold | None]) -> Iterator[Hold]:
     return (one for one in found if isinstance(one, Hold))
 
 
-def agreed(talks: Iterable[Negotiation], node: str, possible: Callable[[], Sequence[str]]) -> Word:
-    """Whether all agree about the node that was chosen (`Negotiation.next`): the first that lets the pod wait, or all
+def agreed(
+    talks: Iterable[Negotiation], node: str, possible: Callable[[], Sequence[str]]
+) -> StillNegotiating | NegotiationWrites:
+    """Whether all agree about the node that was chosen (`Negotiation.next`): the first for which the pod waits, or all
     that is to be written with its binding.
     """
-    writes = tuple[NegotiationWrite, ...]()
+    writes: NegotiationWrites = ()
     for one in talks:
-        word = one.next(node, possible)
-        if word.hold is not None:
-            return word
-        writes += word.writes
-    return Word(writes=writes)
+        found = one.next(node, possible)
+        if isinstance(found, StillNegotiating):
+            return found
+        writes += found
+    return writes

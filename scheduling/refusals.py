@@ -32,7 +32,7 @@ from scheduling.causes import (
     counted,
 )
 from scheduling.hints import claim_key, resource_key
-from scheduling.negotiation import Negotiation, Word
+from scheduling.negotiation import Negotiation, StillNegotiating
 from scheduling.nodes import FilterResult
 from scheduling.plans import SCHEDULING_GATED, UNSCHEDULABLE, Placement, PodRefusal, Postponed
 from scheduling.pod_claims import ClaimReference, can_be_reserved, is_reserved_for, references
@@ -146,10 +146,10 @@ def _turn(pod: Pod) -> tuple[int, str, str]:
     return -(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", pod.metadata.uid
 
 
-def told_to_wait(state: ClusterState, pod: Pod, word: Word) -> PodRefusal:
+def told_to_wait(state: ClusterState, pod: Pod, found: StillNegotiating) -> PodRefusal:
     """No node is to be chosen yet; the next pod finds what is said."""
-    state.assume_said(word.writes)
-    return replace(refused_outright(state, pod, cast("Hold", word.hold)), writes=word.writes)
+    state.assume_said(found.writes)
+    return replace(refused_outright(state, pod, found.hold), writes=found.writes)
 
 
 def during_negotiations(decided: _Decided, talks: Sequence[Negotiation]) -> _Decided | PodRefusal:

@@ -41,7 +41,7 @@ from manciple.wire.selectors import node_selector_matches
 from scheduling.allocator import NodeView
 from scheduling.causes import AwaitingDrivers, Hold, NodeRefusal, Reason
 from scheduling.hints import claim_key, class_key, context_key, resource_class_key
-from scheduling.negotiation import Hearing, NegotiationWrite, Word
+from scheduling.negotiation import Hearing, NegotiationWrite, NegotiationWrites, StillNegotiating
 from scheduling.nodes import FilterResult, NodeTable
 from scheduling.pod_claims import controlled_by, references, requested_classes
 from scheduling.pod_claims import controller_of as owning_pod
@@ -162,16 +162,16 @@ class ContextNegotiation:
     def hold(self, *, proposing: bool) -> Hold:
         return Hold(reasons=Reason.NEGOTIATION, awaited=self.awaited, cause=self.cause(proposing=proposing))
 
-    def next(self, node: str, possible: Callable[[], Sequence[str]]) -> Word:
+    def next(self, node: str, possible: Callable[[], Sequence[str]]) -> StillNegotiating | NegotiationWrites:
         """What the drivers are told, if there is anything to tell, while the pod waits for them."""
         if not self.pending:
-            return Word(writes=() if self.context is None else (_closing(self.context),))
+            return () if self.context is None else (_closing(self.context),)
         known = PodSchedulingContextSpec() if self.context is None else self.context.spec
         spec = self.next_spec(node, possible())
         changed = self.context is None or spec != known
-        return Word(hold=self.hold(proposing=changed), writes=(self._saying(spec),) if changed else ())
+        return StillNegotiating(hold=self.hold(proposing=changed), writes=(self._saying(spec),) if changed else ())
 
-    def giving_back(self, claims: Iterable[ResourceClaim]) -> tuple[NegotiationWrite, ...]:
+    def giving_back(self, claims: Iterable[ResourceClaim]) -> NegotiationWrites:
         """Before a driver is asked to deallocate one: it must not allocate for the same node at once."""
         if self.context is None or not self.selected or not any(map(is_allocated_by_controller, claims)):
             return ()

@@ -64,7 +64,7 @@ from scheduling.controllers.declaration import ADDED, DELETING, FINISHED, Contro
 from scheduling.coordination import utc_now
 from scheduling.fair_share import FairShare
 from scheduling.gangs import decide_with_group
-from scheduling.negotiation import Negotiation, Word, agreed
+from scheduling.negotiation import Negotiation, StillNegotiating, agreed
 from scheduling.nodes import FilterResult
 from scheduling.plans import (
     SCHEDULER_ERROR,
@@ -293,7 +293,7 @@ def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> P
 def _decided(
     state: ClusterState, asking: Asking, remedies: Remedies | None, talks: Sequence[Negotiation] = ()
 ) -> Placement | PodRefusal | Postponed:
-    """talks: those that others have a word in."""
+    """talks: the negotiations about claims of the pod."""
     pod = asking.pod
     if state.charges is not None and (hold := state.charges.unshareable(pod, asking.held)) is not None:
         return refused_outright(state, pod, hold)
@@ -304,7 +304,7 @@ def _decided(
         filtered = extended_placing.filtered(state, asking.extended, filtered)
     for one in talks:
         restricted = one.restricted(filtered, state.nodes)
-        if isinstance(restricted, Word):
+        if isinstance(restricted, StillNegotiating):
             return told_to_wait(state, pod, restricted)
         filtered = restricted
     if not filtered.fitting:
@@ -320,10 +320,10 @@ def _decided(
     if not isinstance(found, Placement):
         return _refused(state, asking, filtered, found, remedies)
     if talks:
-        word = agreed(talks, found.node, partial(_possible, state, asking, filtered.fitting))
-        if word.hold is not None:
-            return PodRefusal(pod=pod, hold=word.hold, writes=word.writes)
-        found = replace(found, writes=word.writes)
+        outcome = agreed(talks, found.node, partial(_possible, state, asking, filtered.fitting))
+        if isinstance(outcome, StillNegotiating):
+            return PodRefusal(pod=pod, hold=outcome.hold, writes=outcome.writes)
+        found = replace(found, writes=outcome)
     return _within_quotas(state, found) if found.allocations else _reserve(state, found)
 
 

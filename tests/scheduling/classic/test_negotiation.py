@@ -19,6 +19,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from scheduling.causes import Hold
 from scheduling.classic.negotiation import AwaitedClaim, ContextNegotiation, ContextNegotiator
 from scheduling.messages import clause, message
+from scheduling.negotiation import StillNegotiating
 from tests.builders import make_meta, make_pod
 from tests.scheduling.classic.world import classic_spec
 
@@ -127,11 +128,12 @@ def test_no_more_than_128_nodes_are_offered_and_the_selected_one_is_among_them(o
 
 
 def test_the_simulation_says_that_the_driver_decides() -> None:
-    hold = talks(2).next("a", lambda: ["a", "b"]).hold
-    assert hold is not None
-    assert hold.cause is not None
-    assert message(hold.cause) == "waiting for resource driver"
-    assert clause(hold.cause) == (
+    found = talks(2).next("a", lambda: ["a", "b"])
+    assert isinstance(found, StillNegotiating)
+    cause = found.hold.cause
+    assert cause is not None
+    assert message(cause) == "waiting for resource driver"
+    assert clause(cause) == (
         "waiting for resource driver: where it fits cannot be known, drivers `driver-0` and `driver-1` decide"
     )
 
