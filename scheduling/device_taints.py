@@ -210,8 +210,11 @@ class Survey:
 
     def would_evict(self, rule: DeviceTaintRule, now: datetime) -> list[ThreatenedPod]:
         """The pods that `rule` would evict if its effect were NoExecute."""
-        taint = structs.replace(rule.spec.taint, effect=NO_EXECUTE)
-        harsh = TaintRules([structs.replace(rule, spec=structs.replace(rule.spec, taint=taint))])
+        return self.evicted_by([rule], now, as_if=NO_EXECUTE)
+
+    def evicted_by(self, rules: Iterable[DeviceTaintRule], now: datetime, *, as_if: str = "") -> list[ThreatenedPod]:
+        """The pods that these rules would evict, whatever else threatens them. as_if: as if that were their effect."""
+        harsh = TaintRules(_with_effect(rule, as_if) if as_if else rule for rule in rules)
         uses = {use._replace(taints=None) for use in uses_selected(harsh)}
         return self._threatened(uses, harsh, now)
 
@@ -240,6 +243,11 @@ class Survey:
             for result in allocation.devices.results if allocation is not None else ():
                 if (result.driver, result.pool, result.device) == use.key:
                     self._tolerations[use.hold] = result.tolerations
+
+
+def _with_effect(rule: DeviceTaintRule, effect: str) -> DeviceTaintRule:
+    taint = structs.replace(rule.spec.taint, effect=effect)
+    return structs.replace(rule, spec=structs.replace(rule.spec, taint=taint))
 
 
 def _threat_to(

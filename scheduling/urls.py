@@ -9,6 +9,7 @@ from scheduling.pages.claim_templates import views as templates_pages
 from scheduling.pages.claims import views as claims
 from scheduling.pages.classes import document as class_yaml
 from scheduling.pages.classes import views as classes
+from scheduling.pages.devices import acts as device_acts
 from scheduling.pages.devices import panel as device_panel
 from scheduling.pages.devices import views as devices
 from scheduling.pages.drivers import views as drivers
@@ -27,7 +28,9 @@ from scheduling.pages.pods import page as pod_page
 from scheduling.pages.pods import views as pods
 from scheduling.pages.quotas import views as quotas
 from scheduling.pages.roles import views as roles
+from scheduling.pages.taint_rules import views as taint_rules
 from scheduling.pages.timeline import views as timeline
+from scheduling.pages.undoing import undo_act
 from scheduling.pages.whatif import views as whatif
 
 urlpatterns = [
@@ -41,6 +44,14 @@ urlpatterns = [
     path("devices/matches", devices.show_matches, name="device-matches"),
     path("devices/panel", device_panel.show_panel, name="device-panel"),
     path("devices/d/<str:driver>/<path:pool>/<str:device>", device_panel.show_device, name="device"),
+    path("devices/act/<str:act>", device_acts.act_on_devices, name="devices-act"),
+    path("devices.csv", device_acts.export_devices, name="devices-csv"),
+    path("undo", undo_act, name="undo"),
+    path("taint-rules", taint_rules.list_rules, name="taint-rules"),
+    path("taint-rules/new", taint_rules.new_rule, name="taint-rule-new"),
+    path("taint-rules/<str:name>", taint_rules.show_rule, name="taint-rule"),
+    path("taint-rules/<str:name>/change", taint_rules.change_rule, name="taint-rule-change"),
+    path("taint-rules/<str:name>/delete", taint_rules.delete_rule, name="taint-rule-delete"),
     path("claims", claims.list_claims, name="claims"),
     path("claims/<str:namespace>/<str:name>", claims.show_claim, name="claim"),
     path("claims/<str:namespace>/<str:name>/delete", claims.delete_claim, name="claim-delete"),

@@ -8,6 +8,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from manciple.access.membership import administrators
+from manciple.pages import undo
 from manciple.pages.auditors import may_audit
 from manciple.pages.people import person_of
 
@@ -27,7 +28,7 @@ PLACES = (
 
 def person(request: HttpRequest) -> dict[str, Any]:
     """`person`: who is signed in; `places`: where they may go; `audits`: whether they read the audit trail;
-    `administrators`: whom to ask.
+    `administrators`: whom to ask; `undo`: what they may take back.
 
     Nothing where nobody is signed in.
     """
@@ -39,4 +40,5 @@ def person(request: HttpRequest) -> dict[str, Any]:
         "places": PLACES,
         "audits": partial(may_audit, request),
         "administrators": administrators,
+        "undo": partial(undo.offered, request),
     }

@@ -54,6 +54,10 @@ def quota_url(namespace: str, name: str) -> str:
     return f"/quotas/{_part(namespace)}/{_part(name)}"
 
 
+def taint_rule_url(name: str) -> str:
+    return f"/taint-rules/{_part(name)}"
+
+
 def role_url(name: str, namespace: str = "") -> str:
     """Without a namespace a ClusterRole's."""
     return f"/roles/{_part(name)}" + (f"?{urlencode({'ns': namespace})}" if namespace else "")

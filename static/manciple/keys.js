@@ -21,6 +21,19 @@
     if (said) said.textContent = "Copied.";
   };
 
+  // A form that only asks is sent as an address, so that what it shows has one; what is too long for that is posted.
+  const LONGEST = 2000; // characters
+  document.addEventListener("submit", ({ target }) => {
+    if (!target.matches("[data-asks]")) return;
+    const long = new URLSearchParams([...new FormData(target)]).toString().length > LONGEST;
+    target.method = long ? "post" : "get";
+    target.querySelector("[name=csrfmiddlewaretoken]")?.remove();
+    if (!long) return;
+    const token = Object.assign(document.createElement("input"), { type: "hidden", name: "csrfmiddlewaretoken" });
+    token.value = JSON.parse(document.body.getAttribute("hx-headers"))["X-CSRFToken"];
+    target.append(token);
+  });
+
   const preview = async (link) => {
     const answer = await fetch(link.href);
     const found = answer.ok && new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("preview");

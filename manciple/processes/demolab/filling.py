@@ -237,6 +237,7 @@ class Filling:
             with objects.writing(identity=SYSTEM, sources=self._sources) as writer:
                 step(writer)
         self._quotas()
+        self._write([hardware.taint_rule()], at=self._lab.now - timedelta(hours=3))
         self._moment = self._lab.now
         SchedulingWorker(utc_now).run()
 

@@ -348,3 +348,16 @@ def renew() -> None:
     with objects.writing(identity=SYSTEM) as writer:
         for lease in cast("tuple[Lease, ...]", writer.list(kind, namespace=LEASE_NAMESPACE)):
             writer.update(kind, structs.replace(lease, spec=structs.replace(lease.spec, renew_time=now)))
+
+
+def taint_rule() -> Document:
+    """A dry run that somebody left: what would a firmware update of one node evict?"""
+    return {
+        "apiVersion": "resource.k8s.io/v1beta2",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "firmware-gpu-a17"},
+        "spec": {
+            "deviceSelector": {"driver": NVIDIA, "pool": "gpu-a17"},
+            "taint": {"key": "lab.example.org/firmware", "value": "570.133", "effect": "None"},
+        },
+    }

@@ -42,6 +42,8 @@ class PageExample:
     query: str = ""
 
 
+#: Devices of one node that are held.
+_CHOSEN = "at=gpu.nvidia.com/gpu-a17/gpu-0&at=gpu.nvidia.com/gpu-a17/gpu-1&at=gpu.nvidia.com/gpu-a17/gpu-2"
 #: URL name -> addresses worth looking at; a route without parameters has a plain one besides.
 EXAMPLES: dict[str, tuple[PageExample, ...]] = {
     "device": (PageExample(parameters=_GPU), PageExample(label="partition", parameters=_PARTITION)),
@@ -70,8 +72,23 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
         PageExample(parameters={"name": "gpu-h200"}),
         PageExample(label="history", parameters={"name": "gpu-h200"}, query="tab=history"),
     ),
+    "devices-act": (
+        PageExample(parameters={"act": "drain"}, query=_CHOSEN),
+        PageExample(label="taint", parameters={"act": "taint"}, query=_CHOSEN),
+        PageExample(label="untaint", parameters={"act": "untaint"}, query="at=gpu.nvidia.com/gpu-a17/gpu-0"),
+        PageExample(label="selector", parameters={"act": "selector"}, query=_CHOSEN),
+        PageExample(label="list", parameters={"act": "list"}, query="matching=state%3Dfree"),
+    ),
+    "taint-rule": (
+        PageExample(parameters={"name": "firmware-gpu-a17"}),
+        PageExample(label="history", parameters={"name": "firmware-gpu-a17"}, query="tab=history"),
+    ),
+    "taint-rule-new": (
+        PageExample(label="preview", query="name=firmware&pool=gpu-a17&key=lab.example.org/firmware&effect=NoExecute"),
+    ),
     "node": (
         PageExample(parameters={"name": "gpu-b04"}),
+        PageExample(label="drain", parameters={"name": "gpu-a17"}, query="change=drain"),
         PageExample(label="cordoned", parameters={"name": "gpu-a12"}),
         PageExample(label="history", parameters={"name": "gpu-a12"}, query="tab=history"),
     ),

@@ -23,6 +23,7 @@ from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, Key
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from inventory.kinds.devices import DeviceTaint, is_unhealthy
+from inventory.kinds.taint_rules import TaintRules
 from inventory.live import pool_topic
 from manciple.pages.durations import clock
 from manciple.pages.links import device_url
@@ -30,11 +31,12 @@ from manciple.pages.people import Person, person_of
 from manciple.store import objects
 from manciple.wire.quantity import Format, Quantity
 from manciple.wire.registry import registry
+from scheduling.device_taints import following
 from scheduling.pages.devices.filters import fact_counts
 from scheduling.pages.devices.history import History, read_history
 from scheduling.pages.devices.lines import GridLine, lines_of
 from scheduling.pages.devices.selector_text import selector_of
-from scheduling.pages.devices.sight import holders_for, line_for
+from scheduling.pages.devices.sight import holders_for, line_for, may_act
 from scheduling.pages.devices.tiles import label
 from scheduling.pages.devices.words import MEANINGS, STATES
 
@@ -57,11 +59,12 @@ def show_panel(request: HttpRequest) -> HttpResponse:
 @require_safe
 def show_device(request: HttpRequest, driver: str, pool: str, device: str) -> HttpResponse:
     """The page. Raises: Http404."""
-    snapshot = read_devices()
-    panel = read_device(person_of(request), snapshot, (driver, pool, device))
+    snapshot, person = read_devices(), person_of(request)
+    panel = read_device(person, snapshot, (driver, pool, device))
     if panel is None:
         raise Http404(f"Device {driver}/{pool}/{device} does not exist.")
-    return render(request, "devices/device.html", {"place": "devices", "revision": snapshot.revision, "panel": panel})
+    context = {"place": "devices", "revision": snapshot.revision, "panel": panel, **may_act(person)}
+    return render(request, "devices/device.html", context)
 
 
 def key_of(address: str) -> DeviceKey | None:
@@ -140,6 +143,8 @@ class DevicePanel(Keyed):
     attributes: Sequence[tuple[str, list[tuple[str, str]]]] = ()
     #: an expression that chooses such devices
     selector: str = ""
+    #: names of the rules that taint it
+    rules: tuple[str, ...] = ()
 
     @property
     def topic(self) -> str:
@@ -158,8 +163,11 @@ class DevicePanel(Keyed):
         return MEANINGS[self.state]
 
     @property
-    def taints(self) -> Sequence[DeviceTaint]:
-        return self.candidate.device.taints if self.candidate else ()
+    def taints(self) -> list[tuple[DeviceTaint, str]]:
+        """(taint, the DeviceTaintRule that it is of); "" for those that the driver publishes, which stand first."""
+        taints = self.candidate.device.taints if self.candidate else ()
+        own = len(taints) - len(self.rules)
+        return [*((taint, "") for taint in taints[:own]), *zip(taints[own:], self.rules, strict=True)]
 
 
 def read_panel(person: Person, snapshot: DeviceSnapshot, address: str) -> DevicePanel | None:
@@ -199,7 +207,18 @@ def read_device(person: Person, snapshot: DeviceSnapshot, key: DeviceKey) -> Dev
         counters=tuple(_counters(snapshot, candidate)),
         attributes=_attributes(candidate),
         selector=selector_of(candidate, fact_counts(snapshot.candidates)),
+        rules=_rules(key, candidate),
     )
+
+
+def _rules(key: DeviceKey, candidate: CandidateDevice) -> tuple[str, ...]:
+    """The rules whose taints the snapshot has of it; none where they have changed since it was taken."""
+    if not candidate.device.taints:
+        return ()
+    with following.view() as view:
+        known = TaintRules(view.now().all).of(*key)
+    behind = candidate.device.taints[-len(known) :] if known else ()
+    return tuple(rule.metadata.name for rule in known) if behind == tuple(rule.spec.taint for rule in known) else ()
 
 
 def _line_of(snapshot: DeviceSnapshot, key: DeviceKey) -> GridLine | None:

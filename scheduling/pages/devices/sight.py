@@ -11,11 +11,17 @@ from claims.devices.cards import Part, Unit
 from claims.devices.holdings import Holder
 from manciple.pages.people import Person
 from scheduling.pages.devices.lines import GridLine
+from scheduling.resources import TAINT_RULES
 
 #: What stands for the namespace of a holder that is not to be named.
 ELSEWHERE = "another namespace"
 
 Sees = Callable[[str], bool]
+
+
+def may_act(person: Person) -> dict[str, bool]:
+    """What templates need to know to offer acts on devices."""
+    return {"may_taint": person.may("create", TAINT_RULES), "may_untaint": person.may("delete", TAINT_RULES)}
 
 
 def lines_for(person: Person, lines: Sequence[GridLine]) -> Sequence[GridLine]:

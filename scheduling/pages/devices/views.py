@@ -33,7 +33,7 @@ from scheduling.pages.devices.filters import DeviceFilters, Facet, TileFilter, f
 from scheduling.pages.devices.groups import GROUPINGS, LineGroup, group_lines
 from scheduling.pages.devices.lines import GridLine, lines_of
 from scheduling.pages.devices.panel import read_panel
-from scheduling.pages.devices.sight import lines_for
+from scheduling.pages.devices.sight import lines_for, may_act
 from scheduling.pages.devices.tiles import draw_lines
 from scheduling.pages.devices.words import MEANINGS, STATES, how_many
 
@@ -168,6 +168,9 @@ class Shown:
             "density": self._size(total),
             "sizes": [(key, title, self._link(size=key)) for key, title in SIZE_NAMES.items()],
             "unfiltered": self._link(*FILTERS),
+            "filters": self._filters,
+            "filters_url": f"/devices{self._link()}",
+            **may_act(self.person),
         }
 
     def _class_counts(self) -> Iterator[tuple[str, int, int, str]]:
@@ -195,6 +198,14 @@ class Shown:
         for name, value in changes.items():
             query[name] = value
         return f"?{query.urlencode()}"
+
+    @property
+    def _filters(self) -> str:
+        """What the filters say, as a query."""
+        query = self.query.copy()
+        for name in self.query.keys() - set(FILTERS):
+            query.pop(name)
+        return query.urlencode()
 
     def _toggled(self, state: str) -> str:
         """The URL that asks for a state, or no longer."""

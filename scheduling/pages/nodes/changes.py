@@ -1,4 +1,6 @@
-"""Changing a node by hand: cordon, taint and back, each rehearsed before it is done.
+"""Changing a node by hand: cordon, drain, taint and back, each rehearsed before it is done.
+
+A drain is `kubectl drain --ignore-daemonsets`: the node is cordoned and its pods are evicted, those of DaemonSets stay.
 
 What a change would do to pods is reckoned with the scheduler's own rules (`scheduling.policy`) and the eviction's
 (`controllers.node_lifecycle`), on values; writing goes through the API with the person's identity.
@@ -11,6 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+import orjson
 from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS
 from msgspec import structs
@@ -19,20 +22,23 @@ from claims.kinds.pods import Pod
 from claims.models import Pod as PodRow
 from inventory.kinds.node_rules import TAINT_EFFECTS
 from inventory.kinds.nodes import Node, Taint
-from manciple.api import verbs
+from manciple.api import subresources, verbs
+from manciple.api.requests import ResourcePath, WriteOptions
 from manciple.pages.forms import PageForm, code_input
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.base import timestamp
-from manciple.wire.errors import ApiError
+from manciple.wire.errors import ApiError, NotFound
 from manciple.wire.identity import Identity
 from scheduling.controllers.node_lifecycle import OURS, eviction_time
+from scheduling.pages.evictions import Leaving
 from scheduling.pages.nodes.reading import PodsThere
 from scheduling.policy import check, needs_of
 from scheduling.resources import NODES, PODS, kind
+from scheduling.simulation_changes import Aftermath, Imagined, what_if_changed
 
-What = Literal["cordon", "uncordon", "taint", "untaint"]
-WHATS: tuple[What, ...] = ("cordon", "uncordon", "taint", "untaint")
+What = Literal["cordon", "uncordon", "drain", "taint", "untaint"]
+WHATS: tuple[What, ...] = ("cordon", "uncordon", "drain", "taint", "untaint")
 #: What each effect means for pods without a toleration.
 EFFECT_MEANINGS = {
     "NoSchedule": "new pods without a toleration stay away",
@@ -58,19 +64,11 @@ class NodeChange:
         return f"{self.key}{f'={self.value}' if self.value else ''}:{self.effect}"
 
 
-@dataclass(frozen=True, slots=True)
-class EvictedPod:
-    """A pod that would be evicted. seconds: until then."""
-
-    pod: Pod
-    seconds: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
     """What a change would do now. asked: how many waiting pods were asked."""
 
-    leaving: tuple[EvictedPod, ...]
+    leaving: tuple[Leaving, ...]
     staying: int
     ending: int  # those that are being deleted, whatever is done
     kept_off: tuple[Pod, ...]
@@ -95,8 +93,8 @@ def read_change(data: Mapping[str, str]) -> NodeChange | None:
 def changed(node: Node, change: NodeChange, now: datetime) -> Node:
     """`node` as the change leaves it. A taint replaces that of its key and effect, as --overwrite does."""
     spec = node.spec
-    if change.what in ("cordon", "uncordon"):
-        return structs.replace(node, spec=structs.replace(spec, unschedulable=change.what == "cordon"))
+    if change.what in ("cordon", "uncordon", "drain"):
+        return structs.replace(node, spec=structs.replace(spec, unschedulable=change.what != "uncordon"))
     others = tuple(taint for taint in spec.taints if (taint.key, taint.effect) != (change.key, change.effect))
     if change.what == "untaint":
         return structs.replace(node, spec=structs.replace(spec, taints=others))
@@ -134,11 +132,12 @@ class NodeChangeForm(PageForm):
         else:
             self.write(dry_run=True)
 
-    def write(self, *, dry_run: bool = False) -> None:
-        """Make the change through the API; what it says against it stands at the field that it is about."""
+    def write(self, *, dry_run: bool = False) -> Node | None:
+        """Make the change through the API; what it says against it stands at the field that it is about, and there is
+        no node then."""
         now = datetime.now(UTC)
         try:
-            verbs.modify(
+            answer = verbs.modify(
                 kind(NODES),
                 lambda node: changed(node, self.change, now),
                 name=self.name,
@@ -151,6 +150,9 @@ class NodeChangeForm(PageForm):
                 field = end if end in self.fields else NON_FIELD_ERRORS
                 if not self.has_error(field):
                     self.add_error(field, str(cause.get("message", "")))
+            return None
+        node: Node = answer.object
+        return node
 
 
 # The rehearsal -------------------------------------------------------------------------------------------------------
@@ -158,12 +160,17 @@ class NodeChangeForm(PageForm):
 
 def rehearse(node: Node, change: NodeChange, there: PodsThere, *, now: datetime) -> Effects:
     """What the change would do to the pods on the node, and to those that wait."""
-    return effects(node, changed(node, change, now), there, read_waiting(), now=now)
+    drains = change.what == "drain"
+    return effects(node, changed(node, change, now), there, read_waiting(), now=now, drains=drains)
 
 
-def effects(before: Node, after: Node, there: PodsThere, waiting: Iterable[Pod], *, now: datetime) -> Effects:
-    """PURE. A waiting pod is asked about everything but new devices."""
+def effects(
+    before: Node, after: Node, there: PodsThere, waiting: Iterable[Pod], *, now: datetime, drains: bool = False
+) -> Effects:
+    """PURE. A waiting pod is asked about everything but new devices. drains: pods go, whatever they tolerate."""
     leaving = [one for pod in there.pods if (one := _leaves(pod, before, after, now))]
+    if drains:
+        leaving = [Leaving(pod=pod) for pod in there.pods if is_drained(pod)]
     ending = sum(pod.metadata.deletion_timestamp is not None for pod in there.pods)
     asked = list(waiting)
     could = [pod for pod in asked if _fits(pod, before, there)]
@@ -176,18 +183,55 @@ def effects(before: Node, after: Node, there: PodsThere, waiting: Iterable[Pod],
         kept_off=tuple(pod for pod in could if pod.metadata.uid not in then_in),
         let_in=tuple(pod for pod in can if pod.metadata.uid not in now_in),
         asked=len(asked),
-        nothing=before == after,
+        nothing=before == after and not leaving,
     )
 
 
-def _leaves(pod: Pod, before: Node, after: Node, now: datetime) -> EvictedPod | None:
+def _leaves(pod: Pod, before: Node, after: Node, now: datetime) -> Leaving | None:
     """None for a pod that stays, leaves anyway no later, or is going already."""
     if pod.metadata.deletion_timestamp is not None:
         return None
     then, already = eviction_time(pod, after), eviction_time(pod, before)
     if then is None or (already is not None and already <= then):
         return None
-    return EvictedPod(pod, max(0.0, (then - now).total_seconds()))
+    return Leaving(pod=pod, seconds=max(0.0, (then - now).total_seconds()))
+
+
+def is_drained(pod: Pod) -> bool:
+    """Whether a drain evicts it. Upstream: k8s.io/kubectl/pkg/drain/filters.go, with --ignore-daemonsets."""
+    of_set = any(owner.controller and owner.kind == "DaemonSet" for owner in pod.metadata.owner_references)
+    mirrored = "kubernetes.io/config.mirror" in pod.metadata.annotations
+    return not of_set and not mirrored and pod.metadata.deletion_timestamp is None
+
+
+def aftermath(node: Node, change: NodeChange, found: Effects, *, now: datetime) -> Aftermath:
+    """Where the pods that leave would find a place if they were created again, and who starts on what they leave."""
+    imagined = [Imagined(resource=NODES, before=node, after=changed(node, change, now))]
+    return what_if_changed(imagined, [one.pod for one in found.leaving])
+
+
+def evict(pod: Pod, identity: Identity) -> str:
+    """Evict one pod through the API; returns what it says against it, "" for nothing."""
+    meta = pod.metadata
+    where = ResourcePath(
+        group="", version="v1", plural="pods", namespace=meta.namespace, name=meta.name, subresource="eviction"
+    )
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": meta.name, "namespace": meta.namespace},
+        "deleteOptions": {"preconditions": {"uid": meta.uid}},
+    }
+    body, content_type = orjson.dumps(eviction), "application/json"
+    try:
+        subresources.evict(
+            kind(PODS), where, body, content_type=content_type, identity=identity, options=WriteOptions()
+        )
+    except NotFound:
+        return ""
+    except ApiError as refusal:
+        return refusal.message
+    return ""
 
 
 def _fits(pod: Pod, node: Node, there: PodsThere) -> bool:
@@ -205,6 +249,7 @@ def read_waiting() -> list[Pod]:
 #: what was done -> how that is told
 DONE: dict[What, Callable[[str, NodeChange], str]] = {
     "cordon": lambda name, _change: f"{name} is cordoned: no new pod comes here.",
+    "drain": lambda name, _change: f"{name} is cordoned, and its pods are evicted.",
     "uncordon": lambda name, _change: f"{name} takes new pods again.",
     "taint": lambda name, change: f"{name} is tainted {change.taint}.",
     "untaint": lambda name, change: f"{name} no longer has the taint {change.taint}.",

@@ -25,8 +25,8 @@ from claims.devices.holdings import Holder
 from claims.devices.published import DeviceKey, DevicePool
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
-from inventory.kinds.nodes import Taint
-from manciple.pages import links
+from inventory.kinds.nodes import Node, Taint
+from manciple.pages import links, undo
 from manciple.pages.people import Person, demand, person_of
 from manciple.pages.posting import posted_from
 from manciple.store import history, objects
@@ -41,8 +41,19 @@ from scheduling.pages.devices.lines import GridLine, line_named
 from scheduling.pages.devices.sight import line_for
 from scheduling.pages.devices.tiles import TilePlace, label, places
 from scheduling.pages.devices.words import in_words
+from scheduling.pages.evictions import told_of
 from scheduling.pages.history.views import HistoryPage, asked, show_history
-from scheduling.pages.nodes.changes import DONE, EFFECT_MEANINGS, Effects, NodeChangeForm, read_change, rehearse
+from scheduling.pages.nodes.changes import (
+    DONE,
+    EFFECT_MEANINGS,
+    Effects,
+    NodeChangeForm,
+    aftermath,
+    evict,
+    is_drained,
+    read_change,
+    rehearse,
+)
 from scheduling.pages.nodes.reading import AskedAmount, Known, PodsThere, allocated, pods_on, pools_on, read_node
 from scheduling.resources import EVENTS, NODES, SLICES, kind
 
@@ -130,16 +141,32 @@ def _show_history(request: HttpRequest, name: str) -> HttpResponse:
 def change_node(request: HttpRequest, name: str) -> HttpResponse:
     """Do what was rehearsed."""
     person = demand(request, "change nodes", "update", NODES)
-    change = read_change(request.POST)
-    if change is None or objects.get(kind(NODES), "", name) is None:
+    change, stored = read_change(request.POST), objects.get(kind(NODES), "", name)
+    if change is None or stored is None:
         raise Http404(f"Node {name} does not exist.")
     form = NodeChangeForm(name, change, identity=person.identity)
-    if form.is_valid():
-        form.write()
-    if form.errors:
+    after = form.write() if form.is_valid() else None
+    if after is None:
         return _draw(request, name, form)
-    messages.success(request, DONE[change.what](name, change))
+    before, said = decoded(stored, Node), DONE[change.what](name, change)
+    if change.what == "drain":
+        said = _evict(request, name, person)
+    if before.spec == after.spec:
+        messages.success(request, said)
+    else:
+        undo.offer(request, said, [undo.UndoStep.of(kind(NODES), before, after)])
     return redirect(links.node_url(name))
+
+
+def _evict(request: HttpRequest, name: str, person: Person) -> str:
+    """Evict whom a drain evicts; says what was done. Who could not be evicted is told on its own."""
+    pods = [pod for pod in pods_on([name])[name].pods if is_drained(pod)]
+    refused = [(pod, why) for pod in pods if (why := evict(pod, person.identity))]
+    for pod, why in refused[:NAMED]:
+        messages.error(request, f"Pod {pod.metadata.namespace}/{pod.metadata.name} was not evicted: {why}")
+    count = len(pods) - len(refused)
+    evicted = f"{count} pod{'' if count == 1 else 's'} {'is' if count == 1 else 'are'} evicted"
+    return f"{name} is cordoned and {evicted}; undoing takes back the cordon alone."
 
 
 def _draw(request: HttpRequest, name: str, form: NodeChangeForm | None = None) -> HttpResponse:
@@ -159,6 +186,9 @@ def _draw(request: HttpRequest, name: str, form: NodeChangeForm | None = None) -
     }
     if form is not None:
         effects = rehearse(known.node, form.change, there, now=now) if form.ready else None
+        if effects is not None and effects.leaving:
+            found = aftermath(known.node, form.change, effects, now=now)
+            context["told"] = [one for one in told_of(effects.leaving, found, person) if one.term != "Evicted"]
         context |= {
             "form": form,
             "change": form.change,

@@ -7,9 +7,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -25,6 +23,7 @@ from claims.models import Claim
 from inventory.models import Device, Node, Pool
 from manciple.pages.lists import PageOfRows
 from manciple.pages.people import Person, person_of
+from manciple.pages.spreadsheets import CONTENT_TYPE, lines, safe
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.validation import natural
@@ -84,7 +83,7 @@ def export_timeline(request: HttpRequest) -> HttpResponseBase:
     timeline = Timeline(person, query, window)
     impaired = (impaired_cells(*row, nodes, window.now) for row in timeline.rows_impaired())
     pieces = chain(parts(timeline, lambda row: cells(row, person, nodes, window.now)), map(line, impaired))
-    answer = StreamingHttpResponse(streamed(pieces), content_type="text/csv; charset=utf-8; header=present")
+    answer = StreamingHttpResponse(streamed(pieces), content_type=CONTENT_TYPE)
     name = f"allocations-{window.begin:%Y%m%dT%H%M}Z-{window.end:%Y%m%dT%H%M}Z.csv"
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer
@@ -173,16 +172,8 @@ HEADER = (
 HELD = "held"
 #: Rows of the past that are read at a time.
 BATCH = 2000
-#: What a spreadsheet would begin a formula with.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 #: Who holds a device whose namespace the person does not see.
 HIDDEN = "another namespace"
-
-
-def safe(cell: Any) -> str:
-    """A cell's text; one that a spreadsheet would calculate gets an apostrophe, which makes it text there."""
-    text = str(cell)
-    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def moment_text(at: datetime | None) -> str:
@@ -218,13 +209,6 @@ def impaired_cells(
 
 def line(row: Sequence[str]) -> str:
     return lines([row])
-
-
-def lines(rows: Iterable[Sequence[str]]) -> str:
-    """Rows as RFC 4180 text, with CRLF."""
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\r\n").writerows(rows)
-    return text.getvalue()
 
 
 def parts(timeline: Timeline, drawn: Callable[[Sequence[Any]], list[str]]) -> Iterator[str]:

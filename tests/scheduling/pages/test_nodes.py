@@ -12,11 +12,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from claims.kinds.pods import Toleration
+from claims.kinds.pods import Pod, Toleration
 from inventory.kinds.nodes import DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, Taint
 from inventory.live import NodeTopics, node_pod_topics
 from manciple.store.tail import read_after
-from manciple.wire.base import ObjectMeta
+from manciple.wire.base import ObjectMeta, OwnerReference
 from manciple.wire.machinery import Lease, LeaseSpec
 from scheduling.controllers import node_lifecycle
 from scheduling.controllers.node_lifecycle import GRACE
@@ -168,7 +168,6 @@ def test_the_page_of_a_node_tells_facts_devices_claims_and_pods(viewer: Client, 
     assert "https://10.0.0.7:10250" in text
     assert "training default gpu-0 web Pending Preparing" in text
     assert "What is prepared is recorded in the agent's checkpoint" in text
-    assert "kubectl drain node-1 --ignore-daemonsets" in text
     assert "kubernetes.io/hostname=node-1" in text
     assert "kind: Node" in text
     assert "1 of 2 free" in text
@@ -219,6 +218,29 @@ def test_cordon_is_rehearsed_then_done_then_taken_back(admin: Client, cluster: C
     assert "node-1 is cordoned: no new pod comes here." in words(admin, "/nodes/node-1")
     assert "1 of 1 could come here then" in words(admin, "/nodes/node-1?change=uncordon")
     admin.post("/nodes/node-1/change", {"change": "uncordon"})
+    assert not cluster.node().spec.unschedulable
+
+
+def test_a_drain_cordons_and_evicts_all_but_daemonsets_and_undoing_uncordons(admin: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", "node-2", each=1)
+    cluster.create(make_claim("training"))
+    cluster.create(make_pod("goes", claims={"gpu": "training"}))
+    owner = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="agent", uid="1", controller=True)
+    cluster.create(make_pod("stays", node="node-1", meta={"owner_references": (owner,)}))
+    cluster.settle()
+    text = words(admin, "/nodes/node-1?change=drain")
+    assert "1 pod leaves : default/goes at once . 1 stays." in text
+    assert "1 pod would start again if created again, on node-2: default/goes" in text
+    assert not cluster.node().spec.unschedulable
+    admin.post("/nodes/node-1/change", {"change": "drain"})
+    assert cluster.node().spec.unschedulable
+    gone = cluster.find(Pod, "goes")
+    assert gone is None or gone.metadata.deletion_timestamp
+    assert not cluster.pod("stays").metadata.deletion_timestamp
+    page = admin.get("/nodes/node-1").content.decode()
+    assert "node-1 is cordoned and 1 pod is evicted; undoing takes back the cordon alone." in page
+    (offer,) = re.findall(r'name="offer" value="([^"]+)"', page)
+    admin.post("/undo", {"offer": offer, "back": "/nodes/node-1"})
     assert not cluster.node().spec.unschedulable
 
 

@@ -16,11 +16,12 @@ from django.test import Client
 
 from claims.models import PastAllocation
 from manciple.pages.people import Person
+from manciple.pages.spreadsheets import safe
 from manciple.store import sql
 from manciple.wire.identity import MASTERS, Identity
 from scheduling.pages.timeline.query import TimelineQuery
 from scheduling.pages.timeline.reading import STEPS, Timeline
-from scheduling.pages.timeline.views import HEADER, safe
+from scheduling.pages.timeline.views import HEADER
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.claim_scene import browser, runs, words
 

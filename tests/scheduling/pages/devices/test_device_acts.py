@@ -1,0 +1,251 @@
+"""Acting on devices, many at once: what an act would do, doing it, taking it back, and who may."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import re
+
+import pytest
+from django.test import Client
+
+from inventory.kinds.devices import DeviceTaintRule
+from manciple.store.models import Event as LogEntry
+from tests.builders import (
+    DRIVER,
+    make_claim,
+    make_class,
+    make_devices,
+    make_node,
+    make_pod,
+    make_slice,
+    make_taint_rule,
+)
+from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages.browsing import admin, said, signed_in, viewer, words
+
+__all__ = ["admin", "viewer"]
+
+
+def at(*places: str) -> str:
+    return "\n".join(f"{DRIVER}/{place}" for place in places)
+
+
+def use(cluster: Cluster, name: str) -> None:
+    cluster.create(make_claim(name))
+    cluster.create(make_pod(name, claims={"gpu": name}))
+    cluster.settle()
+
+
+def rules(cluster: Cluster) -> list[tuple[str | None, str | None, str, str]]:
+    found = [(rule.spec.device_selector, rule.spec.taint) for rule in cluster.all(DeviceTaintRule)]
+    return sorted((one.pool, one.device, taint.key, taint.effect) for one, taint in found if one)
+
+
+def undo(client: Client, path: str = "/devices") -> str:
+    """Press the button that the page offers; returns what the page then says."""
+    page = client.get(path).content.decode()
+    (offer,) = re.findall(r'name="offer" value="([^"]+)"', page)
+    answer = client.post("/undo", {"offer": offer, "back": path}, follow=True)
+    return said(answer.content.decode())
+
+
+# Draining, cordoning, tainting ---------------------------------------------------------------------------------------
+
+
+def test_a_drain_tells_who_is_evicted_and_where_they_would_fit_then_does_it_and_is_undone(
+    admin: Client, cluster: Cluster
+) -> None:
+    cluster.with_gpus("node-1", "node-2", each=1)
+    use(cluster, "first")
+    use(cluster, "second")
+    use(cluster, "late")
+    assert cluster.devices(cluster.claim("second")) == ["node-2/gpu-0"]
+    text = words(admin, f"/devices/act/drain?at={at('node-1/gpu-0')}")
+    assert "Drain 1 device?" in text
+    assert "1 pod is evicted, at once: default/first" in text
+    assert "1 pod would wait if created again, as nothing that is left fits: default/first" in text
+    assert rules(cluster) == []
+    form = {"at": at("node-1/gpu-0"), "sure": "1", "value": "fan", "back": "/nodes/node-1"}
+    assert admin.post("/devices/act/drain", form).headers["Location"] == "/nodes/node-1"
+    assert rules(cluster) == [("node-1", "gpu-0", "manciple.dev/drain", "NoExecute")]
+    assert "1 device is being drained." in words(admin, "/nodes/node-1")
+    assert "Undone (1 change): 1 device is being drained." in undo(admin, "/nodes/node-1")
+    assert rules(cluster) == []
+    assert "Undo" not in words(admin, "/nodes/node-1")
+
+
+def test_an_evicted_pod_that_fits_elsewhere_is_told_to_fit_there(admin: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", "node-2", each=1)
+    use(cluster, "first")
+    text = words(admin, f"/devices/act/drain?at={at('node-1/gpu-0')}")
+    assert "1 pod would start again if created again, on node-2: default/first" in text
+
+
+def test_a_pool_of_which_all_is_chosen_is_one_rule_and_says_so(admin: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", "node-2", each=3)
+    tiles = "&".join(f"tile={DRIVER}/node-1/gpu-{number}" for number in range(3))
+    text = words(admin, f"/devices/act/cordon?{tiles}&tile={DRIVER}/node-2/gpu-1")
+    assert "2 DeviceTaintRules are made" in text
+    assert "what is published later in pool node-1 is tainted as well" in text
+    assert "4 devices are free now and no longer given to claims without a toleration." in text
+    text = at(*(f"node-1/gpu-{number}" for number in range(3)), "node-2/gpu-1")
+    admin.post("/devices/act/cordon", {"at": text, "sure": "1"})
+    assert rules(cluster) == [
+        ("node-1", None, "manciple.dev/cordon", "NoSchedule"),
+        ("node-2", "gpu-1", "manciple.dev/cordon", "NoSchedule"),
+    ] or rules(cluster)[1][:2] == ("node-2", "gpu-1")
+
+
+def test_filters_choose_too(admin: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=3)
+    use(cluster, "first")
+    page = words(admin, "/devices/act/list?matching=state%3Dfree")
+    assert "2 devices" in page
+    assert "node-1 / gpu-0" not in page
+    assert "node-1 / gpu-2" in page
+
+
+WRONG = {
+    "a key that is none": ({"key": "no blanks", "effect": "NoSchedule"}, "t-key-error"),
+    "a value that is none": ({"key": "fine", "value": "no blanks", "effect": "NoSchedule"}, "t-value-error"),
+    "an effect that is none": ({"key": "fine", "effect": "Sometimes"}, "t-effect-error"),
+}
+
+
+@pytest.mark.parametrize("phrase", WRONG)
+def test_what_is_wrong_with_the_taint_stands_at_its_field(admin: Client, cluster: Cluster, phrase: str) -> None:
+    typed, place = WRONG[phrase]
+    cluster.with_gpus()
+    answer = admin.post("/devices/act/taint", {"at": at("node-1/gpu-0"), "sure": "1", **typed})
+    assert answer.status_code == 422
+    assert set(re.findall(r'id="(t-\w+-error)"', answer.content.decode())) == {place}
+    assert rules(cluster) == []
+
+
+def test_without_devices_nothing_is_asked(admin: Client, cluster: Cluster) -> None:
+    cluster.with_gpus()
+    answer = admin.get("/devices/act/drain?at=gpu.example.com/node-1/none", follow=True)
+    assert "No device is chosen." in answer.content.decode()
+    assert admin.get("/devices/act/dance").status_code == 404
+
+
+def test_nobody_is_led_away_by_a_forged_address(admin: Client, cluster: Cluster) -> None:
+    cluster.with_gpus()
+    form = {"at": at("node-1/gpu-0"), "sure": "1", "back": "https://elsewhere.example/"}
+    assert admin.post("/devices/act/cordon", form).headers["Location"] == "/devices"
+
+
+# Who may, and what they may know -------------------------------------------------------------------------------------
+
+
+def test_who_may_not_make_rules_is_refused_and_gets_no_buttons(viewer: Client, cluster: Cluster) -> None:
+    cluster.with_gpus()
+    for act in ("taint", "cordon", "drain", "untaint"):
+        assert viewer.post(f"/devices/act/{act}", {"at": at("node-1/gpu-0"), "sure": "1"}).status_code == 403
+    page = viewer.get("/devices/act/list?matching=").content.decode()
+    assert "/devices/act/drain" not in page
+    assert "/devices/act/selector" in page
+    assert rules(cluster) == []
+
+
+def test_who_is_evicted_in_other_namespaces_is_counted_and_not_named(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    cluster.create(make_claim("hidden", namespace="secret-lab"))
+    cluster.create(make_pod("hidden", namespace="secret-lab", claims={"gpu": "hidden"}))
+    cluster.settle()
+    mia = signed_in("mia", "namespace:mine")
+    page = html.unescape(mia.get("/devices.csv").content.decode())
+    assert "secret-lab" not in page
+    assert "another namespace" in page
+
+
+def test_the_audit_trail_knows_the_person(admin: Client, cluster: Cluster) -> None:
+    cluster.with_gpus()
+    admin.post("/devices/act/cordon", {"at": at("node-1/gpu-0"), "sure": "1"})
+    (entry,) = LogEntry.objects.filter(resource="devicetaintrules.resource.k8s.io")
+    assert "ada" in str(entry.actor)
+
+
+# Untainting ----------------------------------------------------------------------------------------------------------
+
+
+def test_untaint_deletes_the_rules_of_the_chosen_alone_and_tells_what_stays(admin: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    cluster.create(make_taint_rule("narrow", device="gpu-0"))
+    cluster.create(make_taint_rule("wide", driver=DRIVER))
+    use(cluster, "waiting")
+    text = words(admin, f"/devices/act/untaint?at={at('node-1/gpu-0')}")
+    assert "1 rule is deleted: narrow." in text
+    assert "its rule taints 1 other device too. Change it there: wide" in text
+    assert "would start" not in text, "the other rule stays"
+    admin.post("/devices/act/untaint", {"at": at("node-1/gpu-0"), "sure": "1"})
+    assert [rule.metadata.name for rule in cluster.all(DeviceTaintRule)] == ["wide"]
+    text = words(admin, f"/devices/act/untaint?at={at('node-1/gpu-0')}&at={at('node-1/gpu-1')}")
+    assert "1 pod that waits now would start: default/waiting" in text
+    undo(admin)
+    assert {rule.metadata.name for rule in cluster.all(DeviceTaintRule)} == {"narrow", "wide"}
+
+
+def test_a_drivers_own_taint_cannot_be_taken_off(admin: Client, cluster: Cluster) -> None:
+    from tests.builders import make_device_taint
+
+    cluster.create(make_class())
+    cluster.create(make_node())
+    tainted = make_device_taint(key="example.com/hot")
+    cluster.create(make_slice(devices=make_devices(1, taints=(tainted,))))
+    text = words(admin, f"/devices/act/untaint?at={at('node-1/gpu-0')}")
+    assert "published by the driver, which alone takes it back" in text
+    assert "This cannot be done now: no rule taints these devices alone." in text
+
+
+# Taking back ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_somebody_changed_since_is_not_taken_back(admin: Client, cluster: Cluster) -> None:
+    cluster.with_gpus()
+    admin.post("/devices/act/cordon", {"at": at("node-1/gpu-0"), "sure": "1"})
+    page = admin.get("/devices").content.decode()
+    (offer,) = re.findall(r'name="offer" value="([^"]+)"', page)
+    (rule,) = cluster.all(DeviceTaintRule)
+    other = signed_in("olga", staff=True)
+    form = {
+        "driver": DRIVER,
+        "key": "example.com/mine",
+        "effect": "NoSchedule",
+        "version": rule.metadata.resource_version,
+    }
+    assert other.post(f"/taint-rules/{rule.metadata.name}/change", form).status_code == 302
+    answer = admin.post("/undo", {"offer": offer, "back": "/devices"}, follow=True)
+    assert "Nothing was undone: it is too long ago, or something has changed since." in answer.content.decode()
+    assert len(cluster.all(DeviceTaintRule)) == 1
+    assert 'name="offer"' not in admin.get("/devices").content.decode()
+
+
+def test_an_offer_that_is_dismissed_is_gone(admin: Client, cluster: Cluster) -> None:
+    cluster.with_gpus()
+    admin.post("/devices/act/cordon", {"at": at("node-1/gpu-0"), "sure": "1"})
+    admin.post("/undo", {"dismiss": "1", "back": "/devices"})
+    assert 'name="offer"' not in admin.get("/devices").content.decode()
+    assert len(cluster.all(DeviceTaintRule)) == 1
+
+
+# Selector and file ---------------------------------------------------------------------------------------------------
+
+
+def test_the_selector_says_whether_it_is_exact(viewer: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    text = words(viewer, f"/devices/act/selector?at={at('node-1/gpu-0')}")
+    assert 'device.driver == "gpu.example.com"' in text
+    assert "It chooses exactly this device of all that are published now." in text or "It also chooses" in text
+
+
+def test_the_file_has_a_line_for_each_device_and_no_formula(admin: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    use(cluster, "first")
+    rows = list(csv.DictReader(io.StringIO(admin.get("/devices.csv").content.decode())))
+    assert [row["device"] for row in rows] == ["gpu-0", "gpu-1"]
+    assert (rows[0]["claim"], rows[0]["pods"], rows[1]["state"]) == ("first", "first", "Free")
+    (row,) = csv.DictReader(io.StringIO(admin.post("/devices.csv", {"at": at("node-1/gpu-1")}).content.decode()))
+    assert row["device"] == "gpu-1"

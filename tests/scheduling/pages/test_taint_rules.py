@@ -1,0 +1,112 @@
+"""The pages of taint rules: the list, one, making, changing and deleting them."""
+
+from __future__ import annotations
+
+import re
+
+from django.test import Client
+from msgspec import structs
+
+from inventory.kinds.devices import DeviceTaintRule
+from tests.builders import DRIVER, make_claim, make_pod, make_taint_rule
+from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
+
+__all__ = ["admin", "viewer"]
+
+
+def use(cluster: Cluster, name: str) -> None:
+    cluster.create(make_claim(name))
+    cluster.create(make_pod(name, claims={"gpu": name}))
+    cluster.settle()
+
+
+def test_the_list_tells_what_each_rule_taints_and_how_far_it_is(viewer: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    use(cluster, "web")
+    assert "No taint rule" in words(viewer, "/taint-rules")
+    cluster.create(make_taint_rule("repair", pool="node-1"))
+    cluster.create(make_taint_rule("nothing-yet", device="gpu-9", effect="None"))
+    text = words(viewer, "/taint-rules")
+    assert "repair Every device, pool node-1 example.com/broken:NoSchedule 2 1 Not looked at yet" in text
+    assert "nothing-yet Device gpu-9 example.com/broken:None 0 0" in text
+    assert "nothing-yet" not in words(viewer, "/taint-rules?effect=NoSchedule")
+    assert "repair" in words(viewer, "/taint-rules?q=pool+node-1")
+
+
+def test_a_dry_run_says_whom_it_would_evict_and_is_then_made_real_and_taken_back(
+    admin: Client, cluster: Cluster
+) -> None:
+    cluster.with_gpus("node-1", each=1)
+    use(cluster, "web")
+    query = {
+        "name": "repair",
+        "pool": "node-1",
+        "key": "example.com/broken",
+        "effect": "None",
+        "driver": "",
+        "device": "",
+    }
+    text = said_by(admin, "/taint-rules/new", query)
+    assert "Nothing happens: effect None only counts. 1 pod would be evicted with effect NoExecute." in text
+    assert cluster.all(DeviceTaintRule) == []
+    assert admin.post("/taint-rules/new", query).headers["Location"] == "/taint-rules/repair"
+    assert "Taint rule repair is created." in words(admin, "/taint-rules/repair")
+    made = cluster.get(DeviceTaintRule, "repair")
+    change = query | {"effect": "NoExecute", "version": made.metadata.resource_version}
+    assert "1 pod is evicted, at once: default/web" in said_by(admin, "/taint-rules/repair/change", change)
+    admin.post("/taint-rules/repair/change", change)
+    assert cluster.get(DeviceTaintRule, "repair").spec.taint.effect == "NoExecute"
+    page = admin.get("/taint-rules/repair").content.decode()
+    (offer,) = re.findall(r'name="offer" value="([^"]+)"', page)
+    admin.post("/undo", {"offer": offer, "back": "/taint-rules"})
+    assert cluster.get(DeviceTaintRule, "repair").spec.taint.effect == "None"
+
+
+def said_by(client: Client, path: str, query: dict[str, str]) -> str:
+    return words(client, f"{path}?{'&'.join(f'{name}={value}' for name, value in query.items())}")
+
+
+def test_a_rule_that_somebody_changed_meanwhile_is_not_overwritten(admin: Client, cluster: Cluster) -> None:
+    made = cluster.create(make_taint_rule("repair", pool="node-1"))
+    taint = structs.replace(made.spec.taint, value="theirs")
+    cluster.update(structs.replace(made, spec=structs.replace(made.spec, taint=taint)))
+    form = {"pool": "node-1", "key": "example.com/broken", "value": "mine", "effect": "NoSchedule"}
+    answer = admin.post("/taint-rules/repair/change", form | {"version": made.metadata.resource_version})
+    assert answer.status_code == 422
+    assert "Nothing was changed" in answer.content.decode()
+    assert cluster.get(DeviceTaintRule, "repair").spec.taint.value == "theirs"
+
+
+def test_a_rule_is_deleted_after_a_preview_and_comes_back(admin: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    made = cluster.create(make_taint_rule("repair", driver=DRIVER))
+    use(cluster, "web")
+    assert "1 pod that waits now would start: default/web" in words(admin, "/taint-rules/repair/delete")
+    assert admin.post("/taint-rules/repair/delete", {"uid": "another"}).status_code == 409
+    admin.post("/taint-rules/repair/delete", {"uid": made.metadata.uid})
+    assert cluster.all(DeviceTaintRule) == []
+    page = admin.get("/taint-rules").content.decode()
+    (offer,) = re.findall(r'name="offer" value="([^"]+)"', page)
+    admin.post("/undo", {"offer": offer, "back": "/taint-rules"})
+    back = cluster.get(DeviceTaintRule, "repair")
+    assert back.spec.device_selector == made.spec.device_selector
+    assert back.metadata.uid != made.metadata.uid
+
+
+def test_errors_stand_at_their_fields(admin: Client, cluster: Cluster) -> None:
+    form = {"name": "No Name", "key": "no blanks", "effect": "NoSchedule", "device": "UPPER"}
+    page = admin.post("/taint-rules/new", form).content.decode()
+    assert set(re.findall(r'id="(r-\w+-error)"', page)) >= {"r-key-error", "r-name-error"}
+    assert cluster.all(DeviceTaintRule) == []
+
+
+def test_who_may_not_sees_no_button_and_is_refused(viewer: Client, cluster: Cluster) -> None:
+    cluster.create(make_taint_rule("repair"))
+    page = viewer.get("/taint-rules/repair").content.decode()
+    assert "/change" not in page
+    assert "/delete" not in page
+    for path in ("/taint-rules/new", "/taint-rules/repair/change", "/taint-rules/repair/delete"):
+        assert viewer.post(path, {"name": "mine", "key": "a", "effect": "None"}).status_code == 403
+    assert signed_in("mia", "namespace:mine").get("/taint-rules").status_code in (200, 403)
+    assert viewer.get("/taint-rules/none").status_code == 404
