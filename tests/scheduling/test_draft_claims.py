@@ -249,6 +249,34 @@ def test_a_pod_takes_no_rest_once_its_plugin_has_done_its_part_and_is_told_once_
     assert [event.count for event in draft.cluster.events("FailedScheduling")] == [1, 1]
 
 
+def come_to_rest(draft: Draft, *, most: int = 40) -> None:
+    """While not a second passes: who goes round in circles takes a rest at some time."""
+    for _ in range(most):
+        if not draft.cluster.worker.run().taken + draft.plugin_step():
+            return
+    raise AssertionError(f"{most} steps, and nobody rests")
+
+
+def test_pods_that_want_one_claim_on_different_nodes_do_not_take_turns_in_asking_for_it(draft: Draft) -> None:
+    draft.claim_wanted(memory="9Gi")  # which no node has
+    for node in ("node-1", "node-2"):
+        draft.cluster.label(draft.cluster.node(node), "name", node)
+        draft.user(f"of-{node}", nodeSelector={"name": node})
+    come_to_rest(draft)
+    assert set(draft.claim().status.potential_nodes) == {"node-1", "node-2"}
+
+
+def test_a_plugin_that_fails_wherever_it_is_asked_to_allocate_is_not_asked_again_at_once(
+    gate: None, cluster: Cluster
+) -> None:
+    draft = Draft(cluster, AcmePlugin(memory={"node-1": 4, "node-2": 4}, breaks=frozenset({"node-1", "node-2"})))
+    draft.claim_wanted()
+    draft.user("pod")
+    come_to_rest(draft)
+    cluster.later(1)
+    assert cluster.worker.run().taken == 1
+
+
 def test_a_claim_that_the_pod_does_not_own_is_not_used_and_one_that_it_is_made_owner_of_is(draft: Draft) -> None:
     stranger = draft.claim_wanted("device-consumer-gpu", memory="2Gi")
     pod = draft.apply(POD, POD_OF_THE_STORY)

@@ -33,7 +33,8 @@ Nodes = Mapping[str, Mapping[str, str]]
 class NegotiationStep:
     """waits: why the pod waits; "" where it may be bound to one of `nodes`. writes: the claims as they shall be.
 
-    is_stuck: no plugin has anything to do; only another node would help, or a user who leaves.
+    is_stuck: no plugin has anything to do, and only another node would help, or a user who leaves; or all nodes were
+    tried, and are offered once more. Who asks again has a rest first.
     """
 
     waits: str = ""
@@ -62,7 +63,7 @@ def next_step(
         return NegotiationStep(waits=_waiting_for(awaited))
     if selected := _selected(wanted):
         return _keep_selection(wanted, selected, exists)
-    return _offer(wanted, given, left, nodes, plugins)
+    return _offer(wanted, given, left, nodes, exists=exists, plugins=plugins)
 
 
 def _unusable(pod: Pod, claims: Sequence[ResourceClaim]) -> str:
@@ -134,6 +135,8 @@ def _offer(
     given: Sequence[ResourceClaim],
     left: Sequence[str],
     nodes: Nodes,
+    *,
+    exists: Callable[[str], bool],
     plugins: Mapping[str, str],
 ) -> NegotiationStep:
     possible = [name for name in left if all(_suits(claim, name) for claim in wanted)]
@@ -145,12 +148,21 @@ def _offer(
     # Whoever still has a node to try is told of more only where nobody else has to answer: else what it has tried would
     # stand among them again, and be tried for ever.
     without = [claim for claim in wanted if not set(left) & set(_open_nodes(claim))]
-    writes = tuple(_told(claim, left, plugins) for claim in without or wanted if _lacks(claim, left))
+    asked = [claim for claim in without or wanted if not set(left) <= set(claim.status.potential_nodes)]
     if not left:
         return NegotiationStep(waits="no node is left on which the pod could run", is_stuck=True)
     plugin = ", ".join(sorted({plugins[claim.spec.resource_class_name] for claim in wanted}))
     return NegotiationStep(
-        waits=f"waiting for resource plugin {plugin} to provide information about suitable nodes", writes=writes
+        waits=f"waiting for resource plugin {plugin} to provide information about suitable nodes",
+        is_stuck=any(claim.status.suitable_nodes for claim in asked),
+        writes=tuple(
+            with_status(
+                claim,
+                potential_nodes=_offered(claim, left, exists),
+                plugin_name=plugins[claim.spec.resource_class_name],
+            )
+            for claim in asked
+        ),
     )
 
 
@@ -188,12 +200,9 @@ def _give_up(given: Sequence[ResourceClaim]) -> NegotiationStep:
     )
 
 
-def _lacks(claim: ResourceClaim, left: Sequence[str]) -> bool:
-    return not set(left) <= set(claim.status.potential_nodes)
-
-
-def _told(claim: ResourceClaim, left: Sequence[str], plugins: Mapping[str, str]) -> ResourceClaim:
-    return with_status(claim, potential_nodes=tuple(left), plugin_name=plugins[claim.spec.resource_class_name])
+def _offered(claim: ResourceClaim, left: Sequence[str], exists: Callable[[str], bool]) -> tuple[str, ...]:
+    """Those that were offered stay: another pod may wait for the claim there."""
+    return tuple(dict.fromkeys((*filter(exists, claim.status.potential_nodes), *left)))
 
 
 # Step 4 ---------------------------------------------------------------------------------------------------------------
