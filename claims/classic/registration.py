@@ -79,7 +79,7 @@ def _version(
     is_served: Callable[[], bool] = is_on,
 ) -> Conversion:
     made = reshaped(version, to_storage=to_storage, from_storage=from_storage, message=type_)
-    return with_fields(made, shaped=True, is_served=is_served, keeps=keeps, rules=rules, columns=columns)
+    return with_fields(made, is_served=is_served, keeps=keeps, rules=rules, columns=columns)
 
 
 CLAIM_VERSIONS: Mapping[str, Conversion] = {

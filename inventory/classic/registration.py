@@ -118,9 +118,7 @@ KINDS: tuple[Kind, ...] = (
 _LATER_CLASS = reshaped(
     "v1alpha3", to_storage=later.class_to_storage, from_storage=later.class_from_storage, message=later.DeviceClass
 )
-DEVICE_CLASS_VERSIONS: Mapping[str, Conversion] = {
-    "v1alpha3": replace(_LATER_CLASS, shaped=True, is_served=is_on, keeps=())
-}
+DEVICE_CLASS_VERSIONS: Mapping[str, Conversion] = {"v1alpha3": replace(_LATER_CLASS, is_served=is_on, keeps=())}
 SLICE_VERSIONS: Mapping[str, Conversion] = {
     version: replace(conversion, is_served=is_on) for version, conversion in slices.VERSIONS.items()
 }

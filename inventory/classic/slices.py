@@ -81,7 +81,6 @@ VERSIONS: Mapping[str, Conversion] = {
         to_storage=to_storage,
         from_storage=from_storage,
         type=values.ResourceSlice,
-        shaped=True,
         keeps=KEPT,
         rules=VersionRules(
             validate_create=lambda new: rules.validate_slice(_in_1_30(new)),

@@ -93,7 +93,7 @@ def _named(served: Served) -> str:
 def _composition(policy: ValidatingAdmissionPolicy, served: Served, registry: Registry) -> Composition:
     spec = policy.spec
     structs: dict[str, Mapping[str, CelType]] = {}
-    of_object = DYN if served.kind.is_open else _struct(served.message_type, structs)
+    of_object = DYN if served.kind.is_open else _struct(served.shape, structs)
     of_params = _params_type(spec.param_kind, registry, structs)
 
     def typed(environment: Environment) -> Environment:

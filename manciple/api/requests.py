@@ -321,7 +321,7 @@ def decode_object(served: Served, body: bytes, *, content_type: str, strictness:
     if documents.media_type(content_type) == codec.PROTOBUF_MEDIA:
         if served.kind.is_open:
             raise UnsupportedMediaType(f"{served.kind.kind} objects are read as JSON or YAML, not as protobuf")
-        document = codec.read_protobuf(served.message_type, body)
+        document = codec.read_protobuf(served.shape, body)
     else:
         document = codec.read_document(body, content_type=content_type)
     return decode_document(served, document, strictness=strictness)
@@ -335,7 +335,7 @@ def decode_document(served: Served, document: Any, *, strictness: Strictness) ->
             raise BadRequest(
                 f"the API version in the data ({given}) does not match the expected API version ({served.api_version})"
             )
-        if served.conversion.shaped:
+        if served.conversion.type is not None:
             return _decode_shaped(served, {**document, "apiVersion": given}, strictness=strictness)
         document = served.to_storage({**document, "apiVersion": given})
     return codec.decode_document(served.kind, document, strictness=strictness)
@@ -346,7 +346,7 @@ def _decode_shaped(served: Served, document: dict[str, Any], *, strictness: Stri
     if document.get("kind", served.kind.kind) != served.kind.kind:
         return codec.decode_document(served.kind, document | {"apiVersion": served.kind.api_version}, strictness="Warn")
     checked, warnings = codec.checked_document(
-        served.message_type, document, api_version=served.api_version, strictness=strictness
+        served.shape, document, api_version=served.api_version, strictness=strictness
     )
     decoded = codec.decode_document(served.kind, served.to_storage(checked), strictness="Ignore", asides=True)
     return Decoded(decoded.object, warnings)

@@ -101,15 +101,13 @@ class Conversion:
 
     to_storage: Callable[[dict[str, Any]], dict[str, Any]]
     from_storage: Callable[[dict[str, Any]], dict[str, Any]]
-    #: the type whose field numbers protobuf bodies of the version have; None where they are those of the stored version
+    #: the shape of the version: its bodies are checked and OpenAPI is written by it, its field numbers are those of
+    #: protobuf; None where it is that of the stored version
     type: type[ApiObject] | None = None
     #: documents that were stored after this revision are answered as they are; None where none is
     verbatim_after: int | None = None
     #: whether clients find the version
     is_served: Callable[[], bool] = lambda: True
-    #: its documents have the shape of `type`, not that of the stored version: bodies are checked and OpenAPI is written
-    #: by it
-    shaped: bool = False
     #: what of a stored object the version has no place for; None: what is kept aside, all of it
     keeps: tuple[Place, ...] | None = None
     #: None: those of the kind
@@ -226,14 +224,9 @@ class Served:
         return f"{self.kind.group}/{self.version}" if self.kind.group else self.version
 
     @property
-    def message_type(self) -> type[ApiObject]:
-        """The type whose field numbers the version's protobuf bodies have."""
-        return (self.conversion and self.conversion.type) or self.kind.type
-
-    @property
     def shape(self) -> type[ApiObject]:
-        """The type by which OpenAPI describes the version and its patches are merged."""
-        return self.message_type if self.conversion and self.conversion.shaped else self.kind.type
+        """The type of the version's documents."""
+        return (self.conversion and self.conversion.type) or self.kind.type
 
     @property
     def columns(self) -> tuple[Column, ...]:

@@ -21,7 +21,7 @@ SHAPED = [
     (kind, version)
     for kind in (RESOURCE_CLAIM, RESOURCE_CLAIM_TEMPLATE, DEVICE_CLASS, RESOURCE_SLICE)
     for version, conversion in kind.served_versions.items()
-    if conversion.shaped
+    if conversion.type is not None
 ]
 NAMED = [f"{kind.kind} {version}" for kind, version in SHAPED]
 EVERY = [
@@ -45,11 +45,14 @@ def full(kind: Kind) -> Any:
 
 def test_the_versions_are_those_of_the_documents() -> None:
     assert NAMED == [
+        "ResourceClaim v1beta1",
         "ResourceClaim v1alpha3",
         "ResourceClaim v1alpha2",
+        "ResourceClaimTemplate v1beta1",
         "ResourceClaimTemplate v1alpha3",
         "ResourceClaimTemplate v1alpha2",
         "DeviceClass v1alpha3",
+        "ResourceSlice v1beta1",
         "ResourceSlice v1alpha2",
     ]
     assert "podschedulingcontexts" in {kind.plural for kind in CLAIM_KINDS}
@@ -59,9 +62,7 @@ def test_the_versions_are_those_of_the_documents() -> None:
 def test_what_a_version_shows_is_what_its_type_declares(kind: Kind, version: str) -> None:
     served = Served(kind, version, kind.served_versions[version])
     shown = served.document(codec.to_builtins(full(kind)))
-    _, warnings = codec.checked_document(
-        served.message_type, shown, api_version=served.api_version, strictness="Strict"
-    )
+    _, warnings = codec.checked_document(served.shape, shown, api_version=served.api_version, strictness="Strict")
     assert warnings == ()
 
 
@@ -119,11 +120,11 @@ _ENCODED: dict[str, Any] = {"raw": {"any": 1}, "quantity": "1Gi", "time": "2026-
 def test_whatever_is_written_in_a_version_is_read_back_in_it(kind: Kind, version: str, data: st.DataObject) -> None:
     served = Served(kind, version, kind.served_versions[version])
     written = {"apiVersion": served.api_version, "kind": kind.kind, "metadata": {"name": "o"}}
-    written |= data.draw(documents(served.message_type))
-    checked, _ = codec.checked_document(served.message_type, written, api_version=served.api_version, strictness="Warn")
+    written |= data.draw(documents(served.shape))
+    checked, _ = codec.checked_document(served.shape, written, api_version=served.api_version, strictness="Warn")
     stored = codec.decode_value(kind.type, served.to_storage(checked))
     shown = served.document(codec.to_builtins(stored))
-    back, _ = codec.checked_document(served.message_type, shown, api_version=served.api_version, strictness="Strict")
+    back, _ = codec.checked_document(served.shape, shown, api_version=served.api_version, strictness="Strict")
     assert _comparable(back) == _comparable(checked)
 
 

@@ -142,6 +142,17 @@ def test_an_older_version_is_written_by_conversion(api: Api) -> None:
     assert stored["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == "gpu.example.com"
 
 
+def test_an_older_version_knows_its_own_fields_alone(api: Api) -> None:
+    body = claim() | {"apiVersion": "resource.k8s.io/v1beta1"}  # whose requests have what v1 has in `exactly`
+    answer = api.post(f"{CLAIMS.replace('/v1/', '/v1beta1/')}?fieldValidation=Strict", body)
+    assert (answer.code, answer.reason) == (400, "BadRequest")
+    assert 'strict decoding error: unknown field "spec.devices.requests[0].exactly"' in answer.json["message"]
+    schemas = api.get("/openapi/v3/apis/resource.k8s.io/v1beta1").json["components"]["schemas"]
+    fields = schemas["io.k8s.api.resource.v1beta1.DeviceRequest"]["properties"]
+    assert "deviceClassName" in fields
+    assert "exactly" not in fields
+
+
 def test_a_body_of_another_version_than_the_path_is_refused(api: Api) -> None:
     answer = api.post(CLAIMS.replace("/v1/", "/v1beta1/"), claim())
     assert (answer.code, answer.reason) == (400, "BadRequest")

@@ -132,7 +132,7 @@ def _as_protobuf(document: Any, place: Place) -> bytes:
     """A document that is none of ours any more goes as JSON in the envelope, which upstream reads as well."""
     head = Envelope(api_version=place.served.api_version, kind=place.served.kind.kind)
     try:
-        message = protobuf.encode(codec.decode_value(place.served.message_type, document))
+        message = protobuf.encode(codec.decode_value(place.served.shape, document))
     except Exception:  # what cannot be said in protobuf
         return write_envelope(
             Envelope(
