@@ -34,10 +34,10 @@ from scheduling.places import PlannedEviction
 from scheduling.plans import Placement
 from scheduling.preemption import Asking
 from scheduling.remedies import preview
-from scheduling.resources import CLAIMS, NODES, SLICES, kind
+from scheduling.resources import NODES, SLICES, kind
 from scheduling.simulation_departures import Departure, cheapest_departure
 from scheduling.simulation_rehearsal import NewNode, Rehearsal, is_imagined, like
-from scheduling.simulation_workload import Changes, Workload
+from scheduling.simulation_workload import Changes, Workload, known_claim
 
 #: Replicas that may be asked for.
 MOST_REPLICAS = 10_000
@@ -138,7 +138,7 @@ def simulate(
     with apart() as copy:
         deadline = Deadline.after(timeout)
         rehearsal = Rehearsal(copy, workload)
-        rehearsal.share(_known)
+        rehearsal.share(known_claim)
         if question.more_nodes:
             make = shape_of(question.shape)
             for number in range(question.more_nodes):
@@ -284,8 +284,3 @@ def shape_of(node: str, called: str = "") -> Callable[[int], NewNode]:
     keys = [("", name) for name in pools.values_list("name", flat=True)]
     slices = [decoded(one, ResourceSlice) for one in objects.get_many(kind(SLICES), keys)]
     return lambda number: like(model, slices, number, called=called)
-
-
-def _known(claim: ResourceClaim) -> ResourceClaim | None:
-    stored = objects.get(kind(CLAIMS), claim.metadata.namespace, claim.metadata.name)
-    return None if stored is None else decoded(stored, ResourceClaim)

@@ -27,7 +27,7 @@ from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import Apart
 from scheduling.plans import Placement, PodRefusal
 from scheduling.preemption import Asking
-from scheduling.resources import CLAIMS, NODES, SLICES
+from scheduling.resources import CLAIMS, NODES, PODS, SLICES
 from scheduling.scheduler_metrics import imagined
 from scheduling.simulation_workload import IMAGINED, Workload, replica
 
@@ -84,6 +84,7 @@ class Rehearsal(Overlay):
         super().__init__(apart)
         self.workload = workload
         self._tried = 0
+        self._placed: list[tuple[Pod, Sequence[ResourceClaim]]] = []
 
     def share(self, known: Callable[[ResourceClaim], ResourceClaim | None]) -> None:
         """Lay the claims that all replicas share over the state. known: what is really there of each."""
@@ -108,7 +109,18 @@ class Rehearsal(Overlay):
         if not isinstance(decision, Placement):
             self._withdraw(claims)
             self._tried -= 1
+        else:
+            self._placed.append((pod, claims))
         return decision
+
+    def take_back(self) -> None:
+        """Nothing is placed or imagined any more: the next workload may be rehearsed on the same copy."""
+        self.state.drop_assumptions()
+        for pod, claims in self._placed:
+            self.state.imagine(PODS, pod, gone=True)
+            self._withdraw(claims)
+        self._placed.clear()
+        self.undo()
 
     @contextmanager
     def asking(self) -> Iterator[ReplicaAsking]:

@@ -23,6 +23,7 @@ from claims.kinds.resource_claims import (
     DeviceRequest,
     ExactDeviceRequest,
     ResourceClaim,
+    ResourceClaimSpec,
     ResourceClaimStatus,
     ResourceClaimTemplate,
 )
@@ -143,6 +144,24 @@ def _changed(claim: ResourceClaim, entry: str, changes: Changes) -> ResourceClai
     return structs.replace(claim, spec=structs.replace(claim.spec, devices=devices))
 
 
+def written_anew(claim: ResourceClaim, entry: str, changes: Changes) -> ResourceClaimSpec:
+    """What the claim has to ask for, so that it is what was tried: selectors that are left out are not written."""
+    requests = tuple(
+        request
+        if request.exactly is None
+        else structs.replace(request, exactly=structs.replace(request.exactly, selectors=kept))
+        for request in _changed(claim, entry, changes).spec.devices.requests
+        for kept in [
+            tuple(
+                selector
+                for index, selector in enumerate(request.exactly.selectors if request.exactly else ())
+                if (f"{entry}/{request.name}", index) not in changes.without
+            )
+        ]
+    )
+    return structs.replace(claim.spec, devices=structs.replace(claim.spec.devices, requests=requests))
+
+
 def _request(request: DeviceRequest, key: str, changes: Changes) -> DeviceRequest:
     tolerations = (DeviceToleration(operator="Exists"),) if changes.tolerate_devices else ()
     if request.exactly is None:
@@ -256,6 +275,12 @@ def _prioritized(pod: Pod, beside: Iterable[ApiObject]) -> Pod:
 def _priority_classes() -> Iterator[PriorityClass]:
     for stored in objects.list(PRIORITY_CLASS).items:
         yield decoded(stored, PriorityClass)
+
+
+def known_claim(claim: ResourceClaim) -> ResourceClaim | None:
+    """What is really there of a claim."""
+    stored = objects.get(kind(CLAIMS), claim.metadata.namespace, claim.metadata.name)
+    return None if stored is None else decoded(stored, ResourceClaim)
 
 
 def _claim(namespace: str, name: str, beside: Sequence[ApiObject]) -> ResourceClaim:

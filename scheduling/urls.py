@@ -25,6 +25,7 @@ from scheduling.pages.pods import creation as pod_new
 from scheduling.pages.pods import logs as pod_logs
 from scheduling.pages.pods import page as pod_deletion
 from scheduling.pages.pods import page as pod_page
+from scheduling.pages.pods import replacing as pod_replacing
 from scheduling.pages.pods import views as pods
 from scheduling.pages.quotas import views as quotas
 from scheduling.pages.roles import views as roles
@@ -105,6 +106,7 @@ urlpatterns = [
     path("pods/new/made", pod_new.show_made, name="pod-made"),
     path("pods/<str:namespace>/<str:name>", pod_page.show_pod, name="pod"),
     path("pods/<str:namespace>/<str:name>/delete", pod_deletion.delete_pod, name="pod-delete"),
+    path("pods/<str:namespace>/<str:name>/replace", pod_replacing.replace_pod, name="pod-replace"),
     path("pods/<str:namespace>/<str:name>/log", pod_logs.show_log, name="pod-log"),
     path("what-if", whatif.what_if, name="what-if"),
     path("what-if/progress", whatif.show_progress, name="what-if-progress"),

@@ -6,7 +6,7 @@ looked at, so that nobody deletes another one of its name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -15,6 +15,7 @@ from django.shortcuts import render
 
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import DeleteOptions, Preconditions
+from scheduling.pages.history.differences import DiffLine
 
 #: (word, address)
 Link = tuple[str, str]
@@ -38,6 +39,8 @@ class ActionEffect:
     consequences: tuple[Consequence, ...]
     warning: str = ""
     refused: str = ""  # why it cannot be done now
+    #: what would be written, for each object that is written anew: (which, the lines)
+    differences: tuple[tuple[str, Sequence[DiffLine]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,7 @@ class ActionPreview:
     by_force: bool = False
     topics: str = ""  # what touches the effect
     error: str = ""  # why it was not done just now
+    query: str = ""  # what else the address says, with its "?"
 
     @property
     def name(self) -> str:
@@ -67,7 +71,7 @@ class ActionPreview:
 
     @property
     def url(self) -> str:
-        return f"{self.back}/{self.action.lower()}"
+        return f"{self.back}/{self.action.lower()}{self.query}"
 
     @property
     def button(self) -> str:

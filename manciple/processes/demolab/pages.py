@@ -65,6 +65,9 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
         PageExample(label="no-class", parameters={"namespace": "vision", "name": "clip-eval-9"}),
         PageExample(label="history", parameters=_RUNNING, query="tab=history"),
     ),
+    "pod-replace": (
+        PageExample(parameters={"namespace": "vision", "name": "video-caption-long"}, query="without=gpus/gpu:1"),
+    ),
     "pod-log": (PageExample(parameters=_RUNNING),),
     "pod-new": (PageExample(label="form", query="from=form"),),
     "class-diagnostics": (PageExample(parameters={"what": "yaml"}),),

@@ -174,6 +174,11 @@ def _of_claim(trouble: ForgottenClaim, sees: Callable[[str], bool]) -> tuple[str
     return f"Claim `{trouble.namespace}/{trouble.claim}` {held}", "See why on its page, and release it there.", url
 
 
+def begun(title: str) -> str:
+    """A title within a sentence."""
+    return f"{title[:1].lower()}{title[1:]}"
+
+
 def _number(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 

@@ -110,7 +110,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     if tab in ("why", "claims"):
         context["conversation"] = read_conversation(pod, claims) or read_draft_conversation(pod)
     if tab == "why":
-        context["why"] = read_why(explained, claims, person, changes)
+        context["why"] = read_why(explained, person, changes)
     elif tab == "logs":
         context["log"] = read_log(pod, request.GET)
     elif tab == "yaml":

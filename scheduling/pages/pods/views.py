@@ -26,7 +26,7 @@ from scheduling.causes import decode
 from scheduling.mendings import UNKNOWN, Mended, read_mendings
 from scheduling.messages import brief
 from scheduling.models import QueuedPod
-from scheduling.pages.overview.waiting import REASONS, asking_for, title_of, waiting_for
+from scheduling.pages.overview.waiting import REASONS, asking_for, begun, title_of, waiting_for
 
 #: Pods on one page.
 PAGE = 100
@@ -154,11 +154,6 @@ def _table(
         ),
         tabs=state_tabs(query, {}, [one for one in STATES if counts.get(one) or one == query.state], counts),
     )
-
-
-def begun(title: str) -> str:
-    """A title within a sentence."""
-    return f"{title[:1].lower()}{title[1:]}"
 
 
 def may_create(person: Person) -> bool:

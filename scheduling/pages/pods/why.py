@@ -1,8 +1,8 @@
 """Why a pod waits, as its page tells it: the sentence, the funnels, the nodes, who holds the devices; and a rehearsal.
 Why one that is being deleted is there still.
 
-With `?without=ENTRY/REQUEST:N` in the address the pod is rehearsed without that selector, and the same parts show what
-the scheduler would find then. Nothing is written.
+Each offer was rehearsed and starts it (`scheduling.offers`). With `?without=ENTRY/REQUEST:N` and the like in the
+address the pod is rehearsed so, and the same parts show what the scheduler would find then; nothing is written.
 """
 
 from __future__ import annotations
@@ -14,13 +14,18 @@ from urllib.parse import urlencode
 from claims.kinds.pods import Pod
 from manciple.pages.people import Person
 from manciple.wire.errors import NotFound
+from scheduling.causes import ClassMissing, NoNodeFits
 from scheduling.explanations.documents import Explanation
 from scheduling.explanations.report import Report
+from scheduling.mendings import read_mendings
 from scheduling.messages import clause, preemption_clause, sentence
 from scheduling.next_steps import next_step
+from scheduling.offers import COUNTED, Offer, offers
 from scheduling.pages.funnels import FunnelNodes, FunnelSection, LeftOut, held_devices, node_table, sections
+from scheduling.pages.overview.waiting import begun, said_of
 from scheduling.pages.pods.holders import NOBODY, HeldDevices, read_held
-from scheduling.pages.pods.reading import ClaimLine, Moment
+from scheduling.pages.pods.reading import Moment
+from scheduling.pages.pods.replacing import replace_url, why_not
 from scheduling.pages.whatif.query import as_query, in_words, joined, meant
 from scheduling.places import PlannedEviction
 from scheduling.remedies import told_of
@@ -33,7 +38,10 @@ NOT_GIVEN_BACK = "FailedUnprepareDynamicResources"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodVerdict:
-    """The sentence at the top. `try_url`, `try_word`: the rehearsal that is offered, or the way back from one."""
+    """The sentence at the top. `try_url`, `try_word`: the way back from a rehearsal; do_url: where that is done.
+
+    do_url is "" for who may not. offers: what would start it.
+    """
 
     good: bool
     title: str
@@ -41,7 +49,19 @@ class PodVerdict:
     next_step: str
     try_word: str = ""
     try_url: str = ""
+    do_url: str = ""
     rehearsed: bool = False
+    offers: tuple[OfferLine, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferLine:
+    """What could be asked for instead, and what follows. do_url: where it is done, "" for who may not."""
+
+    word: str
+    follows: str
+    try_url: str
+    do_url: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,18 +93,18 @@ def read_stay(pod: Pod, moments: Sequence[Moment]) -> PodVerdict | None:
     )
 
 
-def read_why(explained: Explanation, claims: tuple[ClaimLine, ...], person: Person, changes: Changes) -> Why:
+def read_why(explained: Explanation, person: Person, changes: Changes) -> Why:
     """explained: a pod that waits. changes: what is tried instead, if anything."""
     pod = explained.about
     assert isinstance(pod, Pod)  # noqa: S101 - only pods are asked about
     if changes.any and (tried := _rehearsed(pod, changes)) is not None:
         workload, answer, changed = tried
         report = answer.first
-        verdict = _rehearsal_verdict(pod, workload, answer, changed)
+        verdict = _rehearsal_verdict(pod, workload, answer, changed, may_replace=_may_replace(pod, person))
         left_out = left_out_of(workload, changed, report)
     else:
         report, left_out = explained.report, {}
-        verdict = _verdict(explained, claims, person)
+        verdict = _verdict(explained, pod, person)
     return Why(
         verdict=verdict,
         sections=sections(report, left_out) if report else (),
@@ -108,30 +128,74 @@ def _evictions(explained: Explanation, person: Person) -> Iterator[str]:
         yield f"{sentence(preemption_clause(found))}."
 
 
-def _verdict(explained: Explanation, claims: tuple[ClaimLine, ...], person: Person) -> PodVerdict:
+def _verdict(explained: Explanation, pod: Pod, person: Person) -> PodVerdict:
     if explained.state == "Schedulable":
         return PodVerdict(good=True, title="A node fits; the pod is being scheduled.", text="", next_step="")
-    hints = explained.report.hints if explained.report else ()
-    word, url = _rehearsal(explained.report, claims)
+    notes = explained.report.notes if explained.report else ()
+    offered = tuple(_offered(explained, pod, person))
     return PodVerdict(
         good=False,
         title=f"It waits because {explained.reason}.",
-        text=" ".join((*hints, *_evictions(explained, person))),
+        text=" ".join((*notes, *_mending(pod, person), *_evictions(explained, person))),
         next_step=explained.next_step,
-        try_word=word,
-        try_url=url,
+        offers=offered,
     )
 
 
-def _rehearsal(report: Report | None, claims: tuple[ClaimLine, ...]) -> tuple[str, str]:
-    """(word, address) of the rehearsal that would succeed, where the explanation found one."""
-    entries = {claim.name: claim.entry for claim in claims}
-    for one in report.loosenings if report else ():
-        if entry := entries.get(one.claim.partition("/")[2]):
-            which = f"selector {one.index + 1}" if one.of > 1 else "its selector"
-            query = urlencode([("without", f"{entry}/{one.request}:{one.index + 1}")], safe="/:")
-            return f"Try without {which}", f"?{query}"
-    return "", ""
+def _mending(pod: Pod, person: Person) -> Iterator[str]:
+    """Told where something could be mended that this very pod would start by."""
+    mending = read_mendings().of(pod.metadata.uid)
+    if mending is not None:
+        title, step, _ = said_of(mending.trouble, person.sees)
+        yield f"It would start if this was mended: {begun(title)}. {step}"
+
+
+# What would start it -------------------------------------------------------------------------------------------------
+
+
+#: Offers that are shown.
+OFFERED = 5
+
+
+def _offered(explained: Explanation, pod: Pod, person: Person) -> Iterator[OfferLine]:
+    cause = explained.cause.because if isinstance(explained.cause, NoNodeFits) else explained.cause
+    if explained.report is None and not isinstance(cause, ClassMissing):
+        return  # what it asks for does not matter yet
+    try:
+        workload = of_pod(pod)
+    except NotFound:
+        return
+    requests = _requests(workload)
+    may_replace = _may_replace(pod, person)
+    for one in offers(workload, explained.report, explained.cause)[:OFFERED]:
+        yield OfferLine(
+            word=offer_words(one, requests=requests),
+            follows=f"starts on `{one.node}`" + (f", {_counted(one)} like it fit" if one.fits > 1 else ""),
+            try_url=f"?{urlencode(as_query(one.changes), safe='/:')}",
+            do_url=replace_url(pod, one.changes) if may_replace else "",
+        )
+
+
+def _counted(offer: Offer) -> str:
+    return f"{offer.fits} or more" if offer.fits >= COUNTED else str(offer.fits)
+
+
+def offer_words(offer: Offer, *, requests: int) -> str:
+    """`Ask for 2 devices`, `Use class gpu-hopper`, `Without selector 1`."""
+    words = in_words(offer.changes, requests=requests)
+    if offer.changes.counts:
+        return f"Ask for {words.removeprefix('with ')}"
+    if offer.changes.classes:
+        return f"Use {words.removeprefix('with ')}"
+    return f"{words[:1].upper()}{words[1:]}"
+
+
+def _requests(workload: Workload) -> int:
+    return sum(len(one.spec.devices.requests) for one in workload.claims.values())
+
+
+def _may_replace(pod: Pod, person: Person) -> bool:
+    return person.may_edit(pod.metadata.namespace) and not why_not(pod)
 
 
 # A rehearsal ---------------------------------------------------------------------------------------------------------
@@ -149,8 +213,10 @@ def _rehearsed(pod: Pod, changes: Changes) -> tuple[Workload, SimulationAnswer, 
     return workload, simulate(Question(workload=workload, changes=changed, with_first=True)), changed
 
 
-def _rehearsal_verdict(pod: Pod, workload: Workload, answer: SimulationAnswer, changes: Changes) -> PodVerdict:
-    words = in_words(changes, requests=sum(len(one.spec.devices.requests) for one in workload.claims.values()))
+def _rehearsal_verdict(
+    pod: Pod, workload: Workload, answer: SimulationAnswer, changes: Changes, *, may_replace: bool
+) -> PodVerdict:
+    words = in_words(changes, requests=_requests(workload))
     tried = f"{words[:1].upper()}{words[1:]}"
     back = {"try_word": "Back to as written", "try_url": "?tab=why", "rehearsed": True}
     if answer.placed:
@@ -160,7 +226,8 @@ def _rehearsal_verdict(pod: Pod, workload: Workload, answer: SimulationAnswer, c
             good=True,
             title=f"{tried} it would start now on `{placed.node}`{f', with {devices}' if devices else ''}.",
             text="A rehearsal: nothing has changed in the cluster.",
-            next_step=_how(pod, changes, words),
+            next_step="" if may_replace else _how(pod, changes, words),
+            do_url=replace_url(pod, changes) if may_replace else "",
             **back,  # type: ignore[arg-type]  # words and a flag
         )
     cause = answer.cause

@@ -88,7 +88,7 @@ def test_the_decisive_step_is_marked_and_selectors_are_shown_as_written(pages: C
     assert "1 has 80Gi" in decisive
     text = _text(pages, "/pods/default/web")
     assert f"1 · keeps 0 of 1 {expression}" in text
-    assert "Without its selector, node-1 has what request gpu wants, free now." in text
+    assert "Without selector 1 starts on node-1" in text
 
 
 def test_a_bound_pod_shows_its_devices(pages: Client, cluster: Cluster) -> None:

@@ -1,0 +1,104 @@
+"""What is offered to a pod that waits starts it; what would not is not offered."""
+
+from __future__ import annotations
+
+import pytest
+
+from claims.kinds.pods import Pod
+from scheduling.explanations.current import cluster as warm
+from scheduling.explanations.current import explain_pod
+from scheduling.offers import Offer, offers
+from scheduling.simulation_workload import Changes, stored_pod, written_anew
+from tests.builders import (
+    DRIVER,
+    make_claim,
+    make_class,
+    make_device_taint,
+    make_devices,
+    make_node,
+    make_pod,
+    make_request,
+    make_slice,
+    make_template,
+)
+from tests.scheduling.cluster import Cluster
+
+FIRST = f'device.attributes["{DRIVER}"].index == 0'
+
+
+def _offers(cluster: Cluster, **request: object) -> tuple[Offer, ...]:
+    cluster.create(make_template("wants", requests=[make_request(**request)]))  # type: ignore[arg-type]
+    cluster.create(make_pod("web", templates={"gpu": "wants"}))
+    cluster.settle()
+    explained = explain_pod("default", "web")
+    return offers(stored_pod("default", "web"), explained.report, explained.cause)
+
+
+def test_as_many_as_one_node_has_free(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", "node-2", each=3)
+    cluster.create(make_claim("held"))
+    cluster.create(make_pod("holds", claims={"gpu": "held"}))
+    cluster.settle()
+    (offer,) = _offers(cluster, count=4)
+    assert dict(offer.changes.counts) == {"gpu/gpu": 3}
+    assert offer.fits == 1
+    taken = cluster.pod("holds").spec.node_name
+    assert offer.node == ({"node-1", "node-2"} - {taken}).pop()
+
+
+def test_without_the_selector_that_stands_in_the_way(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=3)
+    found = _offers(cluster, count=2, expressions=[f'device.driver == "{DRIVER}"', FIRST])
+    changes = [one.changes for one in found]
+    assert Changes(counts={"gpu/gpu": 1}) in changes
+    assert Changes(without=frozenset({("gpu/gpu", 1)})) in changes
+    assert Changes(without=frozenset({("gpu/gpu", 0)})) not in changes
+
+
+def test_another_class_of_the_same_kind_and_how_many_it_fits(cluster: Cluster) -> None:
+    cluster.create(make_class("small", expressions=[f'device.attributes["{DRIVER}"].index < 1']))
+    cluster.create(make_class("large", expressions=[f'device.attributes["{DRIVER}"].index >= 1']))
+    cluster.create(make_class("network", expressions=['device.driver == "nic.example.com"']))
+    cluster.create(make_node("node-1"))
+    cluster.create(make_slice(node="node-1", devices=make_devices(6)))
+    cluster.create(make_claim("held", requests=[make_request(device_class="small")]))
+    cluster.create(make_pod("holds", claims={"gpu": "held"}))
+    cluster.settle()
+    (offer,) = _offers(cluster, device_class="small")
+    assert (dict(offer.changes.classes), offer.fits, offer.node) == ({"gpu/gpu": "large"}, 5, "node-1")
+
+
+def test_of_a_class_that_does_not_exist_one_with_a_similar_name(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    (offer,) = _offers(cluster, device_class="gpu.exmaple.com")
+    assert dict(offer.changes.classes) == {"gpu/gpu": "gpu.example.com"}
+
+
+def test_taints_are_tolerated_only_where_they_keep_it_away(cluster: Cluster) -> None:
+    cluster.create(make_class())
+    cluster.create(make_node("node-1"))
+    cluster.create(make_slice(devices=make_devices(2, taints=[make_device_taint("example.com/maintenance")])))
+    (offer,) = _offers(cluster)
+    assert offer.changes == Changes(tolerate_devices=True)
+    assert offer.fits == 2
+
+
+@pytest.mark.parametrize("wanted", [{"count": 9}, {"expressions": ["false"]}], ids=["too many", "none"])
+def test_what_is_offered_then_happens_and_nothing_of_the_rehearsal_stays(
+    cluster: Cluster, wanted: dict[str, object]
+) -> None:
+    cluster.with_gpus("node-1", "node-2", each=4)
+    first, *_ = _offers(cluster, **wanted)
+    with warm() as state:
+        assert [pod.metadata.name for pod in state.pending.values()] == ["web"]
+    workload = stored_pod("default", "web")
+    spec = written_anew(workload.claims["gpu"], "gpu", first.changes)
+    assert "true" not in str(spec.devices.requests)
+    for number in range(first.fits + 1):
+        name = f"like-{number}"
+        cluster.create(make_claim(name, requests=spec.devices.requests))
+        cluster.create(make_pod(name, claims={"gpu": name}))
+    cluster.settle()
+    bound = [one for one in cluster.all(Pod) if one.spec.node_name]
+    assert len(bound) == first.fits
+    assert first.node in {one.spec.node_name for one in bound}
