@@ -18,6 +18,8 @@ from scheduling.simulation_rehearsal import is_imagined, spoken
 CLOSEST = 6
 #: Pools that a step of the funnel names; of more, the others are counted.
 NAMED_POOLS = 3
+#: Operands of a selector of which it is told whom they refuse.
+NAMED_DROPS = 2
 #: Columns of the table of nodes, at most.
 COLUMNS = 6
 
@@ -206,10 +208,15 @@ def _listed(pools: Sequence[str], trouble: str) -> str:
 
 
 def _refused(found: Sequence[Drop], count: int) -> str:
-    """What the devices that a selector refused have: `112 have 80Gi`."""
+    """What the devices that a selector refused have: `112 have 80Gi`; the others are counted beside it."""
     if not found:
         return f"{count} refused"
-    first = found[0]
+    told = found[:NAMED_DROPS]
+    rest = count - sum(one.count for one in told)
+    return "; ".join([*map(_of_drop, told), *([f"{rest} more refused"] if rest > 0 else [])])
+
+
+def _of_drop(first: Drop) -> str:
     have = "has" if first.count == 1 else "have"
     if len(first.values) == 1 and not first.more_values:
         return f"{first.count} {have} {first.values[0][0]}"

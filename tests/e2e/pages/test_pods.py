@@ -100,12 +100,18 @@ def test_a_pod_leads_to_its_device_and_back(crowd: Hands, page: Page, up: Up) ->
 def test_a_rehearsal_without_a_selector_replays_the_funnel(page: Page, up: Up, hands: Hands) -> None:
     _apply(hands, "picky", selectors=(MEMORY,))
     page.goto(f"{up.web}/pods/demo/picky")
-    page.get_by_role("link", name="Try without its selector").click()
+    page.get_by_role("link", name="Rehearse: Without selector 1").click()
     expect(page.locator("#h-why")).to_contain_text("Without selector 1 it would start now on node-")
     expect(page.locator(".funnel li.skipped")).to_contain_text("left out of this rehearsal")
     page.get_by_role("link", name="Back to as written").click()
     expect(page.locator("#h-why")).to_contain_text("It waits because")
     expect(page.locator(".funnel li.skipped")).to_have_count(0)
+    page.get_by_role("link", name="Replace pod: Without selector 1").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator(".diff .del").first).to_contain_text("selectors")
+    dialog.get_by_role("button", name="Replace pod").click()
+    expect(page.locator(".says")).to_contain_text("Replaced pod picky.")
+    hands.wait_pods("PodScheduled", "demo", "picky")
     hands.forget(*_manifest("picky")["items"])
 
 

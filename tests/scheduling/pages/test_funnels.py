@@ -9,7 +9,7 @@ import pytest
 from scheduling.allocator.published import PoolKey
 from scheduling.allocator.stages import PoolTrouble
 from scheduling.pages.funnels import troubled_pools
-from tests.builders import make_claim, make_class, make_node, make_pod, make_request, make_slice
+from tests.builders import DRIVER, make_claim, make_class, make_node, make_pod, make_request, make_slice
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.claim_scene import browser, words
 
@@ -77,3 +77,10 @@ def test_a_pod_whose_class_does_not_exist_says_that_nothing_was_counted(cluster:
 def test_a_pod_that_runs_is_not_said_to_wait_for_anything(cluster: Cluster) -> None:
     cluster.with_gpus("node-1")
     assert "No device was considered" not in page_of_pod(cluster)
+
+
+def test_what_a_selector_loses_is_told_in_whole_not_for_a_part(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=6)
+    index = f'device.attributes["{DRIVER}"].index'
+    shown = page_of_pod(cluster, expressions=[f"{index} != 0 && {index} > 9"])
+    assert "5 have 5 or less; 1 has 0" in shown
