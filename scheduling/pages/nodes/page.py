@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import yaml
 from django.contrib import messages
@@ -55,6 +54,7 @@ from scheduling.pages.nodes.changes import (
     rehearse,
 )
 from scheduling.pages.nodes.reading import AskedAmount, Known, PodsThere, allocated, pods_on, pools_on, read_node
+from scheduling.pages.previews import Consequence
 from scheduling.resources import EVENTS, NODES, SLICES, kind
 
 #: Of the agent: the SHA-256 of the certificate that it serves logs with.
@@ -176,28 +176,45 @@ def _draw(request: HttpRequest, name: str, form: NodeChangeForm | None = None) -
         raise Http404(f"Node {name} does not exist.")
     there = pods_on([name])[name]
     sheet = _sheet(known, there, person)
-    context: dict[str, Any] = {
+    context = {
         "place": "nodes",
         "revision": revision,
         "name": name,
         "known": known,
         "sheet": sheet,
         "may_edit": person.may("update", NODES),
+        "asked": None if form is None else _shown(form, known.node, there, sheet=sheet, person=person, now=now),
     }
-    if form is not None:
-        effects = rehearse(known.node, form.change, there, now=now) if form.ready else None
-        if effects is not None and effects.leaving:
-            found = aftermath(known.node, form.change, effects, now=now)
-            context["told"] = [one for one in told_of(effects.leaving, found, person) if one.term != "Evicted"]
-        context |= {
-            "form": form,
-            "change": form.change,
-            "effects": effects,
-            "frees": _frees(effects, sheet.claims),
-            "named": NAMED,
-            "effect_meanings": EFFECT_MEANINGS,
-        }
     return render(request, "nodes/page.html", context, status=422 if request.method == "POST" else 200)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownChange:
+    """A change that is asked about. effects: None as long as it is not said whole; frees: devices of the node."""
+
+    form: NodeChangeForm
+    effects: Effects | None
+    frees: int
+    told: list[Consequence]
+
+    @property
+    def named(self) -> int:
+        return NAMED
+
+    @property
+    def effect_meanings(self) -> dict[str, str]:
+        return EFFECT_MEANINGS
+
+
+def _shown(
+    form: NodeChangeForm, node: Node, there: PodsThere, *, sheet: NodeSheet, person: Person, now: datetime
+) -> ShownChange:
+    effects = rehearse(node, form.change, there, now=now) if form.ready else None
+    told: list[Consequence] = []
+    if effects is not None and effects.leaving:
+        found = told_of(effects.leaving, aftermath(node, form.change, effects, now=now), person)
+        told = [one for one in found if one.term != "Evicted"]
+    return ShownChange(form=form, effects=effects, frees=_frees(effects, sheet.claims), told=told)
 
 
 def _frees(effects: Effects | None, claims: Iterable[HeldClaim]) -> int:
