@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from inventory.classic import later, rules, slices
@@ -52,13 +53,12 @@ def _update(new: ParametersT, old: ParametersT) -> ParametersT:
     return without_disabled(new, old, OF_PARAMETERS)
 
 
-RESOURCE_CLASS = Kind(
-    group=GROUP,
-    version=VERSION,
+_kind = partial(Kind, group=GROUP, version=VERSION, is_served=is_named_on)
+
+RESOURCE_CLASS = _kind(
     plural="resourceclasses",
     namespaced=False,
     type=ResourceClass,
-    is_served=is_named_on,
     validate_create=rules.validate_class,
     validate_update=judged_as_new(rules.validate_class),
     columns=(
@@ -83,12 +83,9 @@ _PARAMETERS_COLUMNS = (
 
 
 def _parameters(type_: type[ApiObject], rule: ValidateCreate, description: str) -> Kind:
-    return Kind(
-        group=GROUP,
-        version=VERSION,
+    return _kind(
         plural=type_.__name__.lower(),
         type=type_,
-        is_served=is_named_on,
         prepare_create=_create,
         prepare_update=_update,
         validate_create=rule,

@@ -102,17 +102,23 @@ def _elsewhere(given: Sequence[ResourceClaim], nodes: Nodes) -> NegotiationStep:
     blocking = [
         claim for claim in given if nodes and not all(_available(claim, name, labels) for name, labels in nodes.items())
     ]
-    idle = [claim for claim in blocking if not claim.status.used_by and claim.spec.allocation_mode == DELAYED]
-    names = ", ".join(sorted(claim.metadata.name for claim in blocking or given))
+    nowhere = "is available on none of the nodes on which the pod could run"
+    return _give_up(blocking, otherwise=f"what is allocated for {_names(blocking or given)} {nowhere}")
+
+
+def _give_up(given: Sequence[ResourceClaim], *, otherwise: str) -> NegotiationStep:
+    """What nobody uses of it. otherwise: why the pod waits where all of it is used."""
+    idle = [claim for claim in given if not claim.status.used_by and claim.spec.allocation_mode == DELAYED]
     if not idle:
-        return NegotiationStep(
-            waits=f"what is allocated for {names} is available on none of the nodes on which the pod could run",
-            is_stuck=True,
-        )
-    writes = tuple(with_status(claim, phase=REALLOCATE) for claim in idle)
+        return NegotiationStep(waits=otherwise, is_stuck=True)
     return NegotiationStep(
-        waits=f"what is allocated for {names} is given up, to be allocated for another node", writes=writes
+        waits=f"what is allocated for {_names(idle)} is given up, to be allocated for another node",
+        writes=tuple(with_status(claim, phase=REALLOCATE) for claim in idle),
     )
+
+
+def _names(claims: Sequence[ResourceClaim]) -> str:
+    return ", ".join(sorted(claim.metadata.name for claim in claims))
 
 
 # Step 2 ---------------------------------------------------------------------------------------------------------------
@@ -144,7 +150,7 @@ def _offer(
         return _select(wanted, possible[0])
     stuck = [claim for claim in wanted if claim.status.suitable_nodes and not set(left) & set(_open_nodes(claim))]
     if given and stuck and (not left or any(set(_open_nodes(claim)) & nodes.keys() for claim in stuck)):
-        return _give_up(given)
+        return _give_up(given, otherwise=f"the other claims of the pod cannot be allocated where {_names(given)} is")
     # Whoever still has a node to try is told of more only where nobody else has to answer: else what it has tried would
     # stand among them again, and be tried for ever.
     without = [claim for claim in wanted if not set(left) & set(_open_nodes(claim))]
@@ -185,19 +191,6 @@ def _select(wanted: Sequence[ResourceClaim], node: str) -> NegotiationStep:
         for claim in wanted
     )
     return NegotiationStep(waits=_waiting_for(wanted), writes=writes)
-
-
-def _give_up(given: Sequence[ResourceClaim]) -> NegotiationStep:
-    """The other claims of the pod cannot be had where these are."""
-    idle = [claim for claim in given if not claim.status.used_by and claim.spec.allocation_mode == DELAYED]
-    names = ", ".join(sorted(claim.metadata.name for claim in given))
-    if not idle:
-        waits = f"the other claims of the pod cannot be allocated where {names} is"
-        return NegotiationStep(waits=waits, is_stuck=True)
-    writes = tuple(with_status(claim, phase=REALLOCATE) for claim in idle)
-    return NegotiationStep(
-        waits=f"what is allocated for {names} is given up, to be allocated for another node", writes=writes
-    )
 
 
 def _offered(claim: ResourceClaim, left: Sequence[str], exists: Callable[[str], bool]) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from claims.drafts.cdi import rules
 from claims.drafts.cdi.values import ResourceClaim, ResourceClass, ResourcePlugin
 from inventory.kinds import gates
@@ -12,8 +14,7 @@ GROUP, VERSION = "cdi.k8s.io", "v1alpha1"
 PLUGINS, CLASSES, CLAIMS = (f"{plural}.{GROUP}" for plural in ("resourceplugins", "resourceclasses", "resourceclaims"))
 
 
-def is_served() -> bool:
-    return gates.enabled(rules.GATE)
+_kind = partial(Kind, group=GROUP, version=VERSION, is_served=lambda: gates.enabled(rules.GATE))
 
 
 def _users(claim: ResourceClaim, _now: float = 0) -> str:
@@ -21,22 +22,17 @@ def _users(claim: ResourceClaim, _now: float = 0) -> str:
     return f"{len(claim.status.used_by)}/{'any' if limit < 0 else limit}"
 
 
-PLUGIN = Kind(
-    group=GROUP,
-    version=VERSION,
+PLUGIN = _kind(
     plural="resourceplugins",
     namespaced=False,
     type=ResourcePlugin,
     validate_create=rules.validate_plugin,
     validate_update=rules.validate_plugin_update,
     columns=(NAME_COLUMN, AGE_COLUMN),
-    is_served=is_served,
     description="A resource plugin and what it can do (KEP-3063, first draft).",
 )
 
-CLASS = Kind(
-    group=GROUP,
-    version=VERSION,
+CLASS = _kind(
     plural="resourceclasses",
     namespaced=False,
     type=ResourceClass,
@@ -47,13 +43,10 @@ CLASS = Kind(
         Column(name="Plugin", description="Who allocates the claims of the class", cell=lambda one, _: one.plugin_name),
         AGE_COLUMN,
     ),
-    is_served=is_served,
     description="A kind of resources that one plugin provides (KEP-3063, first draft).",
 )
 
-CLAIM = Kind(
-    group=GROUP,
-    version=VERSION,
+CLAIM = _kind(
     plural="resourceclaims",
     type=ResourceClaim,
     prepare_create=rules.create_claim,
@@ -73,7 +66,6 @@ CLAIM = Kind(
         Column(name="Node", priority=1, cell=lambda one, _: one.status.selected_node or "<none>"),
         AGE_COLUMN,
     ),
-    is_served=is_served,
     description="A resource that a plugin allocates (KEP-3063, first draft).",
 )
 
