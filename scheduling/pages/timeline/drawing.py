@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from types import MappingProxyType
 
 from manciple.pages import links
 from manciple.pages.durations import clock, duration
@@ -77,6 +79,8 @@ class Lane:
     now: int = 0
     most: int = 0
     mean: float = 0.0
+    hours: float = 0.0  # device-hours
+    levels: str = ""  # of each step, for the readout: "12x30 13x5" is 30 steps with 12, then 5 with 13
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +189,7 @@ def group_lanes(
     *,
     by: str,
     living: Collection[str],
+    hours: Mapping[str, float] = MappingProxyType({}),
 ) -> list[Lane]:
     """A lane for each class or namespace: how many devices were held, and the holdings under it."""
     found: dict[str | DeviceKey, list[HeldSpan]] = defaultdict(list)
@@ -202,6 +207,7 @@ def group_lanes(
                 name=name or ("No class" if by == "class" else "Other namespaces"),
                 note="", url=page_of(name) if name else "", bars=packed, rows=rows, hidden=hidden,
                 area=area(level), now=level[-1], most=max(level), mean=sum(level) / len(level),
+                hours=hours.get(name, 0.0), levels=" ".join(f"{held}x{len(list(run))}" for held, run in groupby(level)),
             )
         )  # fmt: skip
     return lanes

@@ -13,8 +13,19 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from django.db.models import Count, F, Func, IntegerField, QuerySet
-from django.db.models.functions import Coalesce
+from django.db.models import (
+    Count,
+    DateTimeField,
+    DurationField,
+    ExpressionWrapper,
+    F,
+    Func,
+    IntegerField,
+    QuerySet,
+    Sum,
+    Value,
+)
+from django.db.models.functions import Coalesce, Greatest, Least
 
 from claims.models import AllocatedDevice, PastAllocation, Reservation
 from inventory.models import Device, Pool
@@ -198,6 +209,19 @@ class Timeline:
             for name, number_of_step, number in counted:
                 changes[self._group_of(name)][max(number_of_step, 0)] += sign * number
         return {name: list(_running(changes[name])) for name in names}
+
+    def hours(self) -> dict[str, float]:
+        """For each group how many device-hours were held in the window."""
+        begin, end = self._window.begin, self._window.end
+        lasted = ExpressionWrapper(
+            Least("until", Value(end)) - Greatest("began_at", Value(begin)), output_field=DurationField()
+        )
+        found: Counter[str] = Counter()
+        for rows, until in ((self._past, F("ended_at")), (self._now, Value(end))):
+            summed = rows.annotate(until=ExpressionWrapper(until, output_field=DateTimeField()), lasted=lasted)
+            for name, held in summed.values_list(self._column).annotate(held=Sum("lasted")).order_by():
+                found[self._group_of(name)] += held.total_seconds() / 3600
+        return dict(found)
 
     # One row -------------------------------------------------------------------------------------------------------
 

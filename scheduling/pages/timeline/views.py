@@ -62,6 +62,7 @@ def show_timeline(request: HttpRequest) -> HttpResponse:
         "csv_url": query.url("/timeline.csv", page=1, view=""),
         "table_url": query.url(view="table"),
         "chart_url": query.url(view=""),
+        "wider_url": query.url(**wider(window)) if not query.range else "",
         "count": timeline.count(),
         "impaired": len(timeline.impaired) if query.by == "device" else 0,
         "choices": _choices(person),
@@ -71,6 +72,13 @@ def show_timeline(request: HttpRequest) -> HttpResponse:
         "next_url": query.url(page=drawn.page.number + 1) if drawn.page.last < drawn.page.total else "",
     }
     return render(request, "timeline/page.html", context)
+
+
+def wider(window: Window) -> dict[str, str]:
+    """The parameters of a window that reaches as far again on both sides."""
+    length = window.end - window.begin
+    begin, end = window.begin - length, min(window.end + length, window.now)
+    return {"range": "", "from": f"{begin:%Y-%m-%dT%H:%M}", "to": f"{end:%Y-%m-%dT%H:%M}"}
 
 
 @login_required
@@ -120,7 +128,13 @@ def _by_group(timeline: Timeline, query: TimelineQuery, window: Window) -> Drawn
     shown = names[page.rows]
     holdings = _latest(timeline.of_groups(shown)) if shown else []
     lanes = drawing.group_lanes(
-        shown, holdings, timeline.levels(shown) if shown else {}, window, by=query.by, living=_living(holdings)
+        shown,
+        holdings,
+        timeline.levels(shown) if shown else {},
+        window,
+        by=query.by,
+        living=_living(holdings),
+        hours=timeline.hours(),
     )
     return DrawnTimeline(page=page, lanes=lanes, capped=len(holdings) > BARS)
 

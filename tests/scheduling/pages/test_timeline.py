@@ -99,7 +99,7 @@ def test_filters_narrow_page_and_export_alike(pages: Client, query: str) -> None
 def test_classes_and_namespaces_show_how_many_were_held(pages: Client, by: str, name: str) -> None:
     keep(past("gpu-0", hours=(12, 6)), past("gpu-1", hours=(12, 3)), past("gpu-2", hours=(48, 47)))
     text = words(pages, f"/timeline?by={by}")
-    assert f"{name} 0 now, 2 at most, 0.6 on average" in text
+    assert f"{name} 0 now, 2 at most, 0.6 on average, 15.0 device-hours" in text
     assert "2 allocations" in text
     shown = pages.get(f"/timeline?by={by}").content.decode()
     assert shown.count('<path d="M0 40') == 1
@@ -229,3 +229,19 @@ def test_more_rows_than_are_drawn_are_read_in_good_time(pages: Client) -> None:
 
 def _values(columns: list[str], row: dict[str, Any], **fields: Any) -> list[Any]:
     return [fields[column] if column in fields else row[column] for column in columns]
+
+
+def test_device_hours_count_what_is_held_within_the_window_alone(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    runs(cluster, "web")
+    keep(past("gpu-1", hours=(30, 20)), past("gpu-2", hours=(2.5, 1)))
+    assert "5.5 device-hours" in words(pages, "/timeline?by=namespace&range=24h")
+    assert "gpu 0 now, 1 at most, 0.2 on average, 5.5 device-hours" in words(pages, "/timeline?by=class&range=24h")
+
+
+def test_more_time_around_what_is_shown_is_a_link_away(pages: Client) -> None:
+    begin, end = (f"{NOW - timedelta(hours=hours):%Y-%m-%dT%H:%M}" for hours in (8, 6))
+    page = pages.get(f"/timeline?from={begin}&to={end}").content.decode()
+    wider = [f"{NOW - timedelta(hours=hours):%Y-%m-%dT%H}%3A" for hours in (10, 4)]
+    assert re.search(f"from={wider[0]}.*to={wider[1]}.*Show more time", page)
+    assert "Show more time" not in pages.get("/timeline").content.decode()

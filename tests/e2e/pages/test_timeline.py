@@ -1,0 +1,52 @@
+"""The timeline in Chromium: read along its axis, and zoomed into, with a mouse and without one."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.pages.demo import Demo
+
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+
+def test_a_stretch_of_time_is_read_and_zoomed_into_and_stands_in_the_link(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/timeline?by=namespace&range=24h")
+    moment = admin.get_by_role("slider", name="Moment")
+    moment.focus()
+    for _ in range(3):
+        admin.keyboard.press("ArrowLeft")
+    expect(moment).to_have_attribute("aria-valuenow", "236")
+    expect(moment).to_have_attribute("aria-valuetext", re.compile(r"^\d\d:\d\d: .*nlp-lab \d+"))
+    expect(admin.locator(".level").first).to_have_text(re.compile(r"^\d+ held$"))
+    admin.keyboard.press("Enter")
+    for _ in range(4):
+        admin.keyboard.press("PageDown")
+    admin.keyboard.press("Enter")
+    expect(admin).to_have_url(re.compile(r"from=.*to="))
+    assert 9 * 60 < shown_minutes(admin) < 11 * 60, "96 of 240 steps of a day"
+    expect(admin.locator("#h-chart")).to_contain_text("allocations in 9 h")
+
+    box = admin.get_by_role("slider", name="Moment").bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    admin.mouse.move(box["x"] + box["width"] / 4, middle)
+    admin.mouse.down()
+    admin.mouse.move(box["x"] + box["width"] / 2, middle, steps=4)
+    with admin.expect_navigation():
+        admin.mouse.up()
+    assert 2 * 60 < shown_minutes(admin) < 3 * 60
+    admin.get_by_role("link", name="Show more time").click()
+    admin.wait_for_load_state()
+    assert 6 * 60 < shown_minutes(admin) < 9 * 60
+
+
+def shown_minutes(page: Page) -> float:
+    """By the address."""
+    query = parse_qs(urlsplit(page.url).query)
+    begin, end = (datetime.fromisoformat(query[name][0]) for name in ("from", "to"))
+    return (end - begin).total_seconds() / 60
