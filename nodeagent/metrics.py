@@ -78,12 +78,7 @@ class AgentMetrics:
             registry=self.registry,
             buckets=BUCKETS,
         )
-        self._requests = Counter(
-            "rest_client_requests",
-            "Requests to the API server, by method and code; <error> is none that was answered.",
-            ("method", "code", "host"),
-            registry=self.registry,
-        )
+        self._requests = count_requests(self.registry)
         self._started = Counter(
             "kubelet_started_containers",
             "Containers that were to be started, by what they are.",
@@ -161,12 +156,23 @@ class AgentState(Collector):
         yield from _claim_metrics(self.claims())
         yield _gauge("manciple_pods", "Pods bound to the node, by phase.", "phase", _phases(self.pods()))
         yield _gauge("manciple_resource_slices", "ResourceSlices of the node.", "driver_name", self.slices())
-        waiting, retries = self.queue()
-        yield _gauge("workqueue_depth", "Pieces of work that wait for a worker.", "name", {"agent": waiting})
-        yield _count("workqueue_retries", "Pieces of work that failed and are tried again.", "name", {"agent": retries})
+        yield from queue_metrics("agent", self.queue())
         quarantined = {"checkpoint": self.quarantined()}
         told = "Records that could not be read and were moved aside."
         yield _count("manciple_quarantined", told, "what", quarantined)
+
+
+def count_requests(registry: CollectorRegistry) -> Counter:
+    """Of whoever asks the API server, by method, code and host."""
+    told = "Requests to the API server, by method and code; <error> is none that was answered."
+    return Counter("rest_client_requests", told, ("method", "code", "host"), registry=registry)
+
+
+def queue_metrics(name: str, counts: tuple[int, int]) -> Iterator[Metric]:
+    """Of the work queue `name`: (waiting, retries so far)."""
+    waiting, retries = counts
+    yield _gauge("workqueue_depth", "Pieces of work that wait for a worker.", "name", {name: waiting})
+    yield _count("workqueue_retries", "Pieces of work that failed and are tried again.", "name", {name: retries})
 
 
 def _claim_metrics(records: Sequence[ClaimRecord]) -> Iterator[Metric]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from manciple.telemetry import metrics
+from nodeagent.metrics import count_requests, queue_metrics
 
 #: From a driver that looks into its memory to one that attaches hardware (seconds).
 BUCKETS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)
@@ -58,12 +59,7 @@ class ControllerMetrics:
             ("name",),
             registry=self.registry,
         ).labels(driver)
-        self._requests = Counter(
-            "rest_client_requests",
-            "Requests to the API server, by method and code; <error> is none that was answered.",
-            ("method", "code", "host"),
-            registry=self.registry,
-        )
+        self._requests = count_requests(self.registry)
         self._queue = _Queue(self.queue_name)
         self.registry.register(self._queue)
 
@@ -108,11 +104,4 @@ class _Queue(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        waiting, retries = self.counts()
-        depth = GaugeMetricFamily("workqueue_depth", "Pieces of work that wait for a worker.", labels=("name",))
-        again = CounterMetricFamily(
-            "workqueue_retries", "Pieces of work that failed and are tried again.", labels=("name",)
-        )
-        depth.add_metric((self._name,), waiting)
-        again.add_metric((self._name,), retries)
-        yield from (depth, again)
+        yield from queue_metrics(self._name, self.counts())

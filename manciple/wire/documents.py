@@ -107,7 +107,7 @@ def _reason(error: Exception) -> str:
 
 
 #: From here on Go writes whole numbers with an exponent.
-WRITTEN_OUT = 1e21
+_WRITTEN_OUT = 1e21
 #: The tags of plain values that Kubernetes reads otherwise than YAML 1.1 has them.
 _OURS = ("timestamp", "int", "float")
 
@@ -148,9 +148,12 @@ def _construct_int(_loader: _Loader, node: yaml.ScalarNode) -> int:
 
 
 def _construct_float(loader: _Loader, node: yaml.ScalarNode) -> float | int:
+    return as_go_writes(loader.construct_yaml_float(node))
+
+
+def as_go_writes(value: float) -> float | int:
     """Whole numbers are written without a fraction in JSON, as Go writes them, and so fit fields for integers."""
-    value: float = loader.construct_yaml_float(node)
-    return int(value) if value.is_integer() and abs(value) < WRITTEN_OUT else value
+    return int(value) if value.is_integer() and abs(value) < _WRITTEN_OUT else value
 
 
 _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_object_of)

@@ -21,8 +21,6 @@ from manciple.wire.wireformat import Payload, fields, malformed, signed, text
 
 _NOTHING = memoryview(b"")
 _DOUBLE_BYTES = 8
-#: Whole numbers below it are written without an exponent.
-_WRITTEN_OUT = 1e21
 
 
 @dataclass(slots=True)
@@ -129,7 +127,7 @@ def _double(_reading: _Reading, payload: Payload) -> float | int:
     (value,) = struct.unpack("<d", data)
     if value - value != 0:
         raise malformed("JSON has no such number")
-    return int(value) if value.is_integer() and abs(value) < _WRITTEN_OUT else value
+    return documents.as_go_writes(value)
 
 
 def _base64(_reading: _Reading, payload: Payload) -> str:
