@@ -105,12 +105,12 @@ class Server:
         """What it has written so far."""
         return self._log.read_text(errors="replace")
 
-    def stop(self) -> None:
+    def stop(self, how: signal.Signals | None = None) -> None:
         """Ask it to end, and kill it if that does not help. Nothing when it is not running."""
         process, self._process = self._process, None
         if process is None:
             return
-        process.send_signal(self._stop_signal)
+        process.send_signal(how or self._stop_signal)
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:
@@ -171,8 +171,11 @@ def postgresql(**more: str) -> Iterator[Server]:
             stop_signal=signal.SIGINT,  # a fast shutdown: it does not wait for clients
             user=user,
         )
-        with _started(server):
+        try:
+            server.start()
             yield server
+        finally:
+            server.stop(signal.SIGQUIT)  # at once: what it has not written goes with its files
 
 
 #: For tests, which have little data for a short time: nothing is swept up behind them or compiled for them.
@@ -227,7 +230,9 @@ def _redis_answers(url: str) -> bool:
 
 def assert_pass_on_postgresql(server: Server, tests: Sequence[str]) -> None:
     """Run `tests` (paths below the project) once more, on PostgreSQL: same tests, other engine, none skipped."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not postgres", "-p", "no:cacheprovider", *tests]
+    options = ["-q", "-m", "not postgres", "-p", "no:cacheprovider", "--reuse-db"]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
+    # --reuse-db: the database, made anew, goes with its server and is not dropped, which takes seconds.
     # This is a test run of its own: what pytest told this process does not concern it.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment["MANCIPLE_DATABASE_URL"] = server.url
