@@ -47,10 +47,18 @@ def test_names_of_the_api_are(name: str) -> None:
     assert is_file_name(name)
 
 
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """In the middle of folders of its own, where names may lead without meeting what other tests made."""
+    node = Machine(tmp_path / "around" / "node")
+    node.start()
+    return node
+
+
 def files_of(machine: Machine) -> set[Path]:
     """Every file there is around the machine's own directories, but what each agent keeps."""
     kept = {"claims", "containers", "plugins", "serving"}
-    return {path for path in machine.folder.parent.rglob("*") if path.is_file() and not kept & set(path.parts)}
+    return {path for path in machine.folder.parent.parent.rglob("*") if path.is_file() and not kept & set(path.parts)}
 
 
 @pytest.mark.parametrize("where", ["uid", "container", "volume"])

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from django.test import override_settings
 from msgspec import structs
-from prometheus_client.parser import text_string_to_metric_families
 
 from claims.kinds.resource_claims import (
     AllocatedDeviceStatus,
@@ -61,6 +60,7 @@ from tests.builders import (
     make_slice,
     make_taint_rule,
 )
+from tests.exposition import samples
 from tests.scheduling.cluster import Cluster, kind_of
 
 
@@ -452,9 +452,7 @@ def test_gates_are_told_as_metrics() -> None:
         text = metrics.text(metrics.REGISTRY).decode()
     told: dict[Any, float] = {
         (sample.labels["name"], sample.labels["stage"]): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == "kubernetes_feature_enabled"
+        for sample in samples(text, "kubernetes_feature_enabled")
     }
     assert told.keys() == {(name, "" if gate.stage == "GA" else gate.stage) for name, gate in gates.KNOWN.items()}
     assert (

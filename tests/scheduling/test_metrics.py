@@ -11,7 +11,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
-from prometheus_client.parser import text_string_to_metric_families
 
 from claims.kinds.pods import PodSchedulingGate
 from manciple.api import request_metrics
@@ -25,6 +24,7 @@ from scheduling.causes import Reason
 from scheduling.models import QueuedPod
 from tests import conformance
 from tests.builders import CLASS, make_container, make_devices, make_node, make_pod, make_slice, make_template
+from tests.exposition import samples
 from tests.scheduling.cluster import Cluster, with_spec
 
 assert request_metrics  # imported: what it tells is registered with its import
@@ -92,12 +92,7 @@ def busy(cluster: Cluster) -> Cluster:
 def value(name: str, **labels: str) -> float:
     """The sum of the samples of this name that have these labels, as Prometheus reads them."""
     text = metrics.text(metrics.Together(metrics.REGISTRY, metrics.ClusterMetrics())).decode()
-    return sum(
-        found.value
-        for family in text_string_to_metric_families(text)
-        for found in family.samples
-        if found.name == name and labels.items() <= found.labels.items()
-    )
+    return sum(found.value for found in samples(text, name) if labels.items() <= found.labels.items())
 
 
 def test_what_the_reference_and_the_keps_name_is_told_with_its_labels(busy: Cluster) -> None:
@@ -216,12 +211,7 @@ def test_the_kep_s_alert_on_prepared_claims_matches_what_an_agent_tells() -> Non
         "nic.example.com", "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources", "Unavailable", 1
     )
     agent.driver_called("nic.example.com", "PrepareResources", 1, failed=True)
-    found = [
-        sample.labels
-        for family in text_string_to_metric_families(agent.text().decode())
-        for sample in family.samples
-        if sample.name == "dra_operations_seconds_count"
-    ]
+    found = [sample.labels for sample in samples(agent.text().decode(), "dra_operations_seconds_count")]
     assert found == [
         {"driver_name": "gpu.example.com", "method_name": "NodePrepareResources", "grpc_status_code": "Unknown"},
         {"driver_name": "nic.example.com", "method_name": "NodePrepareResources", "grpc_status_code": "Unavailable"},

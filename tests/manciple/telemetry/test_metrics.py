@@ -11,11 +11,11 @@ import pytest
 import redis
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import Metric
-from prometheus_client.parser import text_string_to_metric_families
 
 from manciple.telemetry import metrics, processes
 from manciple.telemetry.metrics import Children
 from manciple.telemetry.processes import AllProcesses, MetricsPublisher
+from tests.exposition import samples
 from tests.services import Server, free_port
 
 
@@ -78,9 +78,7 @@ def told(collector: AllProcesses, name: str) -> dict[tuple[str, str], float]:
     text = metrics.text(collector).decode()
     return {
         (sample.labels.get("role", ""), sample.labels.get("process", "")): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == name
+        for sample in samples(text, name)
     }
 
 

@@ -101,10 +101,9 @@ def test_a_name_with_and_without_its_domain_is_not_told_apart_simply() -> None:
 
 def test_an_inventory_keeps_within_its_memory() -> None:
     """Every device has ten attributes, two of them its own, as decoded from documents of their own."""
-    nodes = tuple(NodeView(f"node-{number}") for number in range(150))
+    nodes = tuple(NodeView(f"node-{number}") for number in range(50))
     texts = [_document(node.name) for node in nodes]
     claim = make_claim(request(where=EXPRESSIONS[0]), match=f"{GPU}/numa")
-    gc.collect()
     tracemalloc.start()
     try:
         inventory = _published(texts)
