@@ -71,9 +71,10 @@ class ClassMissing(Cause, frozen=True):
     name: str
 
 
-class ParametersMissing(ClaimNotFound, frozen=True):
-    """What the claim asks for cannot be told. detail: what is missing, in words."""
+class ParametersMissing(Cause, frozen=True):
+    """What the claim `name` asks for cannot be told. detail: what is missing, in words."""
 
+    name: str
     detail: str
 
 
@@ -83,8 +84,10 @@ class VolumeClaimMissing(Cause, frozen=True):
     name: str
 
 
-class VolumeClaimNotCreated(VolumeClaimMissing, frozen=True):
+class VolumeClaimNotCreated(Cause, frozen=True):
     """A volume of the pod is one of a PersistentVolumeClaim to be made for it, and none is served here."""
+
+    name: str
 
 
 class QuotaUsedUp(Cause, frozen=True, kw_only=True):
@@ -146,15 +149,6 @@ class AwaitingDrivers(Cause, frozen=True):
 
     told: str
     drivers: tuple[str, ...] = ()
-
-    @property
-    def unknown(self) -> str:
-        if not self.drivers:
-            return ""
-        who = f"driver `{self.drivers[0]}` decides"
-        if len(self.drivers) > 1:
-            who = f"drivers `{'`, `'.join(self.drivers[:-1])}` and `{self.drivers[-1]}` decide"
-        return f": where it fits cannot be known, {who}"
 
 
 class Interrupted(Cause, frozen=True):

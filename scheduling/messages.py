@@ -201,7 +201,6 @@ def _gist(cause: AnyCause, *, names_claim: bool) -> str:
 
 #: Causes that are told in plainer words than Kubernetes'.
 _PLAINER: Mapping[type[causes.Cause], str] = {
-    causes.AwaitingDrivers: "{0.told}{0.unknown}",
     causes.Gated: "its scheduling gates are not removed yet",
     causes.SearchStopped: "the search for devices was stopped after {0.trials} tries without an answer",
     causes.GroupMissing: "its group, PodGroup `{0.name}`, does not exist",
@@ -221,6 +220,9 @@ def clause(cause: AnyCause, *, names_claim: bool = False) -> str:
             return _nodes(cause) if because is None else clause(because, names_claim=names_claim)
         case causes.QuotaUsedUp(entry=entry) if entry:
             return f"its claim for `{entry}` is not made: {_PLAINER[causes.QuotaUsedUp].format(cause)}"
+        case causes.AwaitingDrivers(told=told, drivers=[*others, last]):
+            who = f"drivers `{'`, `'.join(others)}` and `{last}` decide" if others else f"driver `{last}` decides"
+            return f"{told}: where it fits cannot be known, {who}"
         case causes.Misconfigured(error=error):
             return f"there is an error to fix: {' '.join(error.split())}"
     plainer = _PLAINER.get(type(cause))
