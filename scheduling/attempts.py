@@ -10,7 +10,7 @@ from typing import Literal
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.telemetry import traces
 from scheduling import scheduler_metrics as told
-from scheduling.causes import Reason
+from scheduling.holds import Reason
 from scheduling.plans import AnyDecision, singles
 from scheduling.queue import Done, NotTried, Outcome, Parked, ReadyPod, Retry
 

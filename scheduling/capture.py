@@ -34,13 +34,13 @@ from manciple.wire.machinery import Namespace
 from scheduling import hints, pod_claims, structured_claims
 from scheduling.allocator import Features, Inventory, Snapshot
 from scheduling.assumptions import AssumedState
-from scheduling.causes import Hold
 from scheduling.classic.negotiation import ContextNegotiator
 from scheduling.draft_claims import DraftNegotiator
 from scheduling.extended_resources import Extended, KnownClaims
 from scheduling.fair_share import FairShare
 from scheduling.groups import WaitingGroups
 from scheduling.hints import About, News
+from scheduling.holds import Hold
 from scheduling.negotiation import Hearing
 from scheduling.node_charges import NodeCharges
 from scheduling.nodes import NodeTable

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import IntFlag, StrEnum
+from enum import StrEnum
 
 import msgspec
 from msgspec import Struct
@@ -184,6 +183,9 @@ class SearchStopped(Cause, frozen=True):
     timed_out: bool = False
 
 
+# One node -------------------------------------------------------------------------------------------------------------
+
+
 class NodeRefusal(Cause, frozen=True):
     """Why a node is not for a pod. plugin: of kube-scheduler's Filter.
 
@@ -199,6 +201,9 @@ class NodeRefusal(Cause, frozen=True):
 
 class CannotAllocate(Cause, frozen=True):
     """The node does not have the devices."""
+
+
+# Too few devices for one request --------------------------------------------------------------------------------------
 
 
 class TroubledPool(Struct, frozen=True, rename="camel"):
@@ -298,6 +303,9 @@ class DevicesInUse(TooFew, frozen=True, kw_only=True):
     shared: bool = False
 
 
+# Requests that could each be met --------------------------------------------------------------------------------------
+
+
 class NotTogether(Cause, frozen=True):
     """Each request has enough devices for itself, but not all of them together."""
 
@@ -353,6 +361,9 @@ OfDevices = (
     | NotTogether | NoCommonValue | TooFewValues | CountersExhausted | RequestsCompete | ConstraintsUnmet
 )  # fmt: skip
 OfNode = NodeRefusal | CannotAllocate | Misconfigured | SearchStopped
+
+
+# Preemption -----------------------------------------------------------------------------------------------------------
 
 
 class PreemptionNotHelpful(Cause, frozen=True):
@@ -447,46 +458,3 @@ def claim_of(cause: AnyCause | None) -> str:
 def counted(refused: Iterable[Iterable[OfNode]]) -> tuple[tuple[OfNode, int], ...]:
     """For each refused node what speaks against it -> each of these with its number of nodes, most first."""
     return tuple(Counter(one for found in refused for one in found).most_common())
-
-
-# What keeps a pod in the queue ---------------------------------------------------------------------------------------
-
-
-class Reason(IntFlag):
-    """One bit each, so that the database can select the pods that an event could help."""
-
-    GATED = 1  #: spec.schedulingGates is not empty
-    CLAIM_MISSING = 2  #: a claim does not exist yet, or its name is not yet in the pod's status
-    CLAIM_BUSY = 4  #: a claim is being deleted, belongs to another pod, or has all its reservations taken
-    CLAIM_ELSEWHERE = 8  #: an allocated claim is not available on any node that would fit
-    CLASS_MISSING = 16  #: a request names a DeviceClass that does not exist
-    DEVICES = 32  #: no node has the devices
-    NODE = 64  #: no node passes name, selector, affinity, taints, unschedulable
-    RESOURCES = 128  #: no node has the cpu, memory, pods or extended resources
-    ERROR = 256  #: a selector failed, or the search was undecided: the claim, its class or a slice has to change
-    NEIGHBOURS = 512  #: other pods are in the way: affinity, anti-affinity, topology spread, host ports
-    BINDING = 1024  #: its devices are given, and not attached yet
-    VOLUME = 2048  #: a volume names a PersistentVolumeClaim
-    QUOTA = 4096  #: a quota of its namespace leaves too little of what its claims would hold
-    GROUP = 8192  #: its PodGroup does not exist, or has too few pods
-    GANG = 16384  #: it is placed together with others of its group, or not at all
-    NEGOTIATION = 32768  #: others decide about its claims (`scheduling.negotiation`)
-
-
-#: Names in the order of the bits, for pages and logs.
-NAMES = {reason: str(reason.name).lower().replace("_", "-") for reason in Reason}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
-    """What keeps a pod out of the active queue."""
-
-    reasons: Reason
-    #: keys of objects that it waits for; reasons that name no object wait for any event of their kind
-    awaited: frozenset[str] = frozenset()
-    cause: AnyCause | None = None  #: the same for people
-
-
-def names_of(reasons: Reason) -> tuple[str, ...]:
-    """`Reason.NODE | Reason.DEVICES` -> `("devices", "node")`, in the order of the bits."""
-    return tuple(name for reason, name in NAMES.items() if reason in reasons)

@@ -24,8 +24,8 @@ from manciple.store import tail
 from manciple.telemetry import metrics
 from scheduling import queue, usage
 from scheduling.capacity import read_census
-from scheduling.causes import Reason
 from scheduling.coordination import SILENT_AFTER, utc_now
+from scheduling.holds import Reason
 from scheduling.models import Cursor, Heartbeat, QueuedPod, UsageSample
 from scheduling.scheduler_metrics import PROFILE
 

@@ -34,13 +34,14 @@ from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder, messages, pod_claims, queue, special_claims
 from scheduling.attempts import binding_ended
 from scheduling.capture import ClusterState
-from scheduling.causes import AnyCause, Hold, Interrupted
+from scheduling.causes import AnyCause, Interrupted
 from scheduling.controllers.reservations import deallocated
 from scheduling.coordination import looked_after
 from scheduling.event_recorder import EventNote
 from scheduling.evictions import PreemptionEvictions, withdraw_nomination
 from scheduling.extended_resources import IN_MEMORY, generate_name, owner_uid
 from scheduling.gangs import write_together
+from scheduling.holds import Hold
 from scheduling.negotiation import NegotiationWrite
 from scheduling.places import PlannedEviction
 from scheduling.plans import (

@@ -25,8 +25,9 @@ from claims.drafts.cdi.values import (
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim as DeviceClaim
 from scheduling.allocator import NodeView
-from scheduling.causes import AwaitingDrivers, Hold, Reason
+from scheduling.causes import AwaitingDrivers
 from scheduling.hints import draft_claim_key, draft_class_key
+from scheduling.holds import Hold, Reason
 from scheduling.negotiation import Hearing, NegotiationWrite, NegotiationWrites, StillNegotiating
 from scheduling.nodes import NOT_HERE, FilterResult, NodeTable
 

@@ -33,7 +33,8 @@ from scheduling import preemption, scheduler_metrics
 from scheduling.allocator import Deadline
 from scheduling.assumptions import AssumedSoFar
 from scheduling.capture import ClusterState
-from scheduling.causes import GroupDoesNotFit, Hold, Interrupted, Reason
+from scheduling.causes import GroupDoesNotFit, Interrupted
+from scheduling.holds import Hold, Reason
 from scheduling.plans import (
     AnyDecision,
     Decision,

@@ -14,8 +14,9 @@ from collections.abc import Collection
 from claims.kinds.pod_groups import GANG_GATE, PodGroup, group_name, min_count
 from claims.kinds.pods import Pod
 from inventory.kinds import gates
-from scheduling.causes import GroupIncomplete, GroupMissing, Hold, Reason
+from scheduling.causes import GroupIncomplete, GroupMissing
 from scheduling.hints import group_key
+from scheduling.holds import Hold, Reason
 from scheduling.resources import Key
 
 

@@ -19,7 +19,8 @@ import msgspec
 
 from manciple.wire.quantity import Quantity
 from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX
-from scheduling.causes import Hold, QuotaUsedUp, Reason
+from scheduling.causes import QuotaUsedUp
+from scheduling.holds import Hold, Reason
 
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})

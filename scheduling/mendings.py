@@ -39,10 +39,11 @@ from manciple.store import objects
 from manciple.store.objects import decoded
 from scheduling.allocator import Deadline
 from scheduling.capture import ClusterState
-from scheduling.causes import AnyCause, Hold
+from scheduling.causes import AnyCause
 from scheduling.controllers.scheduler import decide
 from scheduling.coordination import utc_now
 from scheduling.explanations.current import Apart, apart, cluster, is_known
+from scheduling.holds import Hold
 from scheduling.plans import Placement
 from scheduling.preemption import Asking
 from scheduling.remedies import gist_of

@@ -13,15 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from scheduling import causes
-from scheduling.causes import (
-    AnyCause,
-    Ineligible,
-    NodeRefusal,
-    NoNodeFits,
-    NotTogether,
-    OfNode,
-    TooFew,
-)
+from scheduling.causes import AnyCause, Ineligible, NodeRefusal, NoNodeFits, NotTogether, OfNode, TooFew
 from scheduling.shortage_clauses import shortage
 
 SCHEDULER_NAME = "default-scheduler"

@@ -29,7 +29,7 @@ class QueuedPod(models.Model):
     state = models.CharField(max_length=16, choices=State.choices, default=State.ACTIVE)
     attempts = models.IntegerField(default=0)
     not_before = models.DateTimeField(null=True)
-    #: `scheduling.causes.Reason` bits; 0 unless unschedulable
+    #: `scheduling.holds.Reason` bits; 0 unless unschedulable
     held_by = models.IntegerField(default=0)
     #: keys of the objects awaited by name
     awaited = models.JSONField(default=list)

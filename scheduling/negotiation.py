@@ -25,7 +25,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
 from manciple.wire.base import ApiObject
 from scheduling.allocator import NodeView
-from scheduling.causes import Hold
+from scheduling.holds import Hold
 from scheduling.nodes import FilterResult, NodeTable
 from scheduling.pod_claims import may_be_negotiated
 

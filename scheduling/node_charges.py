@@ -29,8 +29,9 @@ from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocati
 from inventory.kinds.devices import Device, NodeAllocatableMapping, NodeAllocatableOverhead, ResourceSlice
 from manciple.wire.quantity import NANO, ZERO, Quantity
 from scheduling.allocator import NodePlacement, NodeView, Unallocatable
-from scheduling.causes import ClaimNotShareable, Hold, NodeRefusal, Reason
+from scheduling.causes import ClaimNotShareable, NodeRefusal
 from scheduling.hints import claim_key
+from scheduling.holds import Hold, Reason
 from scheduling.nodes import FilterResult, NodeTable
 from scheduling.plans import Placement
 from scheduling.pod_claims import references

@@ -26,9 +26,10 @@ from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
 from manciple.wire.base import Condition
 from manciple.wire.errors import Conflict
-from scheduling.causes import GroupDoesNotFit, Hold, Reason
+from scheduling.causes import GroupDoesNotFit
 from scheduling.extended_resources import IN_MEMORY, SpecialClaim
 from scheduling.hints import group_key
+from scheduling.holds import Hold, Reason
 from scheduling.messages import message
 from scheduling.negotiation import NegotiationWrite
 from scheduling.places import PlannedEviction

@@ -40,8 +40,9 @@ from inventory.kinds.devices import DeviceClass
 from manciple.wire.base import Condition, ObjectMeta, OwnerReference
 from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX, claim_generate_name
 from scheduling import causes
-from scheduling.causes import AwaitingBinding, BindingFailed, Hold, Reason
+from scheduling.causes import AwaitingBinding, BindingFailed
 from scheduling.hints import FINISHED_PHASES, claim_key, class_key
+from scheduling.holds import Hold, Reason
 from scheduling.messages import SCHEDULER_NAME
 
 #: resourceapi.ResourceClaimReservedForMaxSize

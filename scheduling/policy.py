@@ -19,7 +19,8 @@ from inventory.kinds.devices import HARD_EFFECTS
 from inventory.kinds.nodes import Node, NodeSelector, Taint
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches, node_selector_term_matches
-from scheduling.causes import NodeRefusal, Reason
+from scheduling.causes import NodeRefusal
+from scheduling.holds import Reason
 
 #: What a cordoned node is tainted with; a pod that tolerates it may be placed there.
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")

@@ -37,7 +37,6 @@ from scheduling.allocator import (
 from scheduling.capture import ClusterState
 from scheduling.causes import (
     CannotAllocate,
-    Hold,
     Ineligible,
     NodeRefusal,
     NotEligible,
@@ -47,6 +46,7 @@ from scheduling.causes import (
     Unhelpful,
 )
 from scheduling.extended_resources import Extended, SpecialClaim
+from scheduling.holds import Hold
 from scheduling.node_charges import NodeCharges
 from scheduling.nodes import fewest_of
 from scheduling.places import FREE, Cost, PlacedPod, PlannedEviction, Supply, cost_of, least_cost

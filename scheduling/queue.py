@@ -44,8 +44,9 @@ from manciple.store.follower import since
 from manciple.store.tail import Stretch
 from scheduling import causes, hints
 from scheduling import scheduler_metrics as told
-from scheduling.causes import AnyCause, Hold, Reason
+from scheduling.causes import AnyCause
 from scheduling.hints import News, ParkedPod, Wakes
+from scheduling.holds import Hold, Reason
 from scheduling.models import Cursor, QueuedPod
 
 #: An unschedulable pod is tried again after this long, whatever happened (upstream: flushUnschedulablePodsLeftover).

@@ -31,8 +31,9 @@ from claims.kinds.resource_claims import (
 )
 from manciple.wire.quantity import Quantity
 from scheduling.allocator import Inventory
-from scheduling.causes import Hold, QuotaUsedUp
+from scheduling.causes import QuotaUsedUp
 from scheduling.hints import held_by_quota
+from scheduling.holds import Hold
 from scheduling.pod_claims import is_for_pod
 
 

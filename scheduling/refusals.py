@@ -22,16 +22,15 @@ from scheduling.capture import ClusterState
 from scheduling.causes import (
     CannotAllocate,
     ClaimInUse,
-    Hold,
     NoNodeFits,
     OfNode,
     OfPod,
     PreemptionNotHelpful,
-    Reason,
     Unhelpful,
     counted,
 )
 from scheduling.hints import claim_key, resource_key
+from scheduling.holds import Hold, Reason
 from scheduling.negotiation import Negotiation, StillNegotiating
 from scheduling.nodes import FilterResult
 from scheduling.plans import SCHEDULING_GATED, UNSCHEDULABLE, Placement, PodRefusal, Postponed

@@ -26,7 +26,8 @@ from claims.kinds.pods import Pod
 from scheduling import policy
 from scheduling.allocator import Deadline
 from scheduling.capture import ClusterState
-from scheduling.causes import Evicting, Hold, Ineligible, NamedVictim, NotEligible, OfPreemption, Unhelpful
+from scheduling.causes import Evicting, Ineligible, NamedVictim, NotEligible, OfPreemption, Unhelpful
+from scheduling.holds import Hold
 from scheduling.nodes import verdict_key
 from scheduling.places import PlannedEviction
 from scheduling.preemption import Asking, Refusals, VictimSearch, age_of, ineligible, nobody_to_evict

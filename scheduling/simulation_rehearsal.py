@@ -22,9 +22,10 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
 from manciple.wire.base import ApiObject
-from scheduling.causes import Hold, NodeRefusal
+from scheduling.causes import NodeRefusal
 from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import Apart
+from scheduling.holds import Hold
 from scheduling.plans import Placement, PodRefusal
 from scheduling.preemption import Asking
 from scheduling.resources import CLAIMS, NODES, PODS, SLICES

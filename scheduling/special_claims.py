@@ -30,13 +30,14 @@ from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder
 from scheduling.capture import ClusterState
-from scheduling.causes import ClaimNotMade, Hold, QuotaUsedUp, Reason
+from scheduling.causes import ClaimNotMade, QuotaUsedUp
 from scheduling.controller_metrics import SCHEDULER_CREATES
 from scheduling.controllers.reservations import deallocated
 from scheduling.event_recorder import EventNote
 from scheduling.extended_placing import MOST_TOLD, ServedTwice, served_twice, still_served_twice
 from scheduling.extended_resources import Extended, is_in_memory, to_create
 from scheduling.hints import held_by_quota
+from scheduling.holds import Hold, Reason
 from scheduling.messages import SCHEDULER_NAME
 from scheduling.plans import (
     SCHEDULER_ERROR,

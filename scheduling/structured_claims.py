@@ -20,8 +20,9 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.drafts.structured.publishing import NodeResources, with_instances
 from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
-from scheduling.causes import Hold, ParametersMissing, Reason
+from scheduling.causes import ParametersMissing
 from scheduling.hints import parameters_key, resource_class_key
+from scheduling.holds import Hold, Reason
 from scheduling.negotiation import Hearing
 from scheduling.plans import Placement
 from scheduling.resources import CLAIM_PARAMETERS, CLASS_PARAMETERS, NODE_SLICES, RESOURCE_CLASSES, SLICES, Key

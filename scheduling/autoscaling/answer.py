@@ -26,8 +26,8 @@ from scheduling.autoscaling.nodes import Expansion, Template
 from scheduling.autoscaling.placing import SubjectPlacement, SubjectRefusal, gangs_of, place_all, torn_by
 from scheduling.autoscaling.subjects import SimulatedSubject
 from scheduling.capture import ClusterState
-from scheduling.causes import Hold
 from scheduling.explanations.current import Apart, apart
+from scheduling.holds import Hold
 from scheduling.messages import message
 from scheduling.resources import Key
 from scheduling.simulation import shape_of

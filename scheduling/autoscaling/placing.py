@@ -9,9 +9,9 @@ from typing import NamedTuple
 from scheduling.allocator import Deadline
 from scheduling.autoscaling.subjects import SimulatedSubject, group_of
 from scheduling.capture import ClusterState
-from scheduling.causes import Hold
 from scheduling.controllers.scheduler import decide
 from scheduling.gangs import GangNeed, need_of
+from scheduling.holds import Hold
 from scheduling.plans import Placement, PodRefusal
 from scheduling.resources import CLAIMS, Key
 from scheduling.scheduler_metrics import imagined

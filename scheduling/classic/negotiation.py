@@ -39,8 +39,9 @@ from inventory.kinds.nodes import NodeSelector
 from manciple.wire.base import ObjectMeta
 from manciple.wire.selectors import node_selector_matches
 from scheduling.allocator import NodeView
-from scheduling.causes import AwaitingDrivers, Hold, NodeRefusal, Reason
+from scheduling.causes import AwaitingDrivers, NodeRefusal
 from scheduling.hints import claim_key, class_key, context_key, resource_class_key
+from scheduling.holds import Hold, Reason
 from scheduling.negotiation import Hearing, NegotiationWrite, NegotiationWrites, StillNegotiating
 from scheduling.nodes import FilterResult, NodeTable
 from scheduling.pod_claims import controlled_by, references, requested_classes

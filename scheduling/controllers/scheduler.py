@@ -58,12 +58,13 @@ from scheduling.allocator import (
 )
 from scheduling.attempts import Attempts, binding_ended
 from scheduling.capture import ClusterState
-from scheduling.causes import Hold, Interrupted, Reason
+from scheduling.causes import Interrupted
 from scheduling.commit import commit
 from scheduling.controllers.declaration import ADDED, DELETING, FINISHED, Controller, Queue
 from scheduling.coordination import utc_now
 from scheduling.fair_share import FairShare
 from scheduling.gangs import decide_with_group
+from scheduling.holds import Hold, Reason
 from scheduling.negotiation import Negotiation, StillNegotiating, agreed
 from scheduling.nodes import FilterResult
 from scheduling.plans import (

@@ -28,13 +28,14 @@ from manciple.wire.machinery import Event
 from scheduling import preemption
 from scheduling.allocator import Features
 from scheduling.capture import ClusterState
-from scheduling.causes import AnyCause, ClaimNotCreated, Hold, QuotaUsedUp, Reason, decode
+from scheduling.causes import AnyCause, ClaimNotCreated, QuotaUsedUp, decode
 from scheduling.controllers.claims import refused_by_quota
 from scheduling.coordination import utc_now
 from scheduling.event_recorder import PLACEMENT, EventNote, key_of
 from scheduling.explanations.documents import GROUP, KIND, VERSION, Explanation, document
 from scheduling.explanations.report import Report, refusals_of, report
 from scheduling.extended_resources import ServedRequest, served_requests
+from scheduling.holds import Hold, Reason
 from scheduling.messages import SCHEDULER_NAME, assigned
 from scheduling.models import QueuedPod
 from scheduling.pod_claims import claim_names, is_done

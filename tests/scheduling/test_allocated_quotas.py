@@ -20,9 +20,9 @@ from claims.kinds.resource_claims import CapacityRequirements, DeviceRequest, Re
 from claims.quotas import QuotaExceeded
 from inventory.kinds.devices import Counter, CounterSet, DeviceCounterConsumption
 from manciple.store import hooks
-from scheduling.causes import Reason
 from scheduling.controllers import quotas as controller
 from scheduling.controllers.reservations import FINALIZER
+from scheduling.holds import Reason
 from scheduling.models import QueuedPod
 from tests.builders import (
     CLASS,

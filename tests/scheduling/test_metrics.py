@@ -20,7 +20,7 @@ from manciple.telemetry import metrics
 from nodeagent.metrics import AgentMetrics, AgentState
 from scheduling import cluster_metrics, controller_metrics, queue, tasks, usage
 from scheduling.capture import ClusterState
-from scheduling.causes import Reason
+from scheduling.holds import Reason
 from scheduling.models import QueuedPod
 from tests import conformance
 from tests.builders import CLASS, make_container, make_devices, make_node, make_pod, make_slice, make_template

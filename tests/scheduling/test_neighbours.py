@@ -15,8 +15,9 @@ import pytest
 from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Node
 from manciple.wire.codec import decode_value
-from scheduling.causes import Reason, counted
+from scheduling.causes import counted
 from scheduling.hints import About, Wakes, news_about
+from scheduling.holds import Reason
 from scheduling.messages import message
 from scheduling.nodes import NodeTable
 from tests import conformance

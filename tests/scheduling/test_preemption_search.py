@@ -27,8 +27,9 @@ from inventory.kinds.nodes import Node
 from manciple.wire.base import LabelSelector, timestamp
 from scheduling.allocator import Deadline, Features
 from scheduling.capture import ClusterState
-from scheduling.causes import CannotAllocate, Hold, Ineligible, NotEligible, OfNode, Unhelpful
+from scheduling.causes import CannotAllocate, Ineligible, NotEligible, OfNode, Unhelpful
 from scheduling.controllers.scheduler import decide
+from scheduling.holds import Hold
 from scheduling.nodes import fewest_of
 from scheduling.places import PlacedPod, PlannedEviction, cost_of, least_cost
 from scheduling.plans import Placement, PodRefusal, scheduled

@@ -10,7 +10,8 @@ from claims.kinds.pods import Pod, PodSchedulingGate
 from manciple.store.pruning import prune
 from scheduling import queue
 from scheduling.capture import ClusterState
-from scheduling.causes import Hold, Interrupted, Reason, names_of
+from scheduling.causes import Interrupted
+from scheduling.holds import Hold, Reason, names_of
 from scheduling.models import Cursor, QueuedPod
 from scheduling.queue import Done, Parked, Retry
 from tests.builders import make_claim, make_container, make_node, make_pod, make_priority, make_template

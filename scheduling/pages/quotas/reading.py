@@ -26,10 +26,11 @@ from manciple.wire.machinery import Namespace
 from manciple.wire.quantity import Quantity
 from manciple.wire.registry import registry
 from scheduling import causes
-from scheduling.causes import NoNodeFits, QuotaUsedUp, Reason
+from scheduling.causes import NoNodeFits, QuotaUsedUp
 from scheduling.controllers.claims import wants_attention
 from scheduling.coordination import utc_now
 from scheduling.fair_share import sampled_sizes, weight_of
+from scheduling.holds import Reason
 from scheduling.models import QueuedPod
 from scheduling.pages.events.views import WARNING, EventQuery, ShownEvent, find
 from scheduling.pod_claims import claim_for, references, requested_classes

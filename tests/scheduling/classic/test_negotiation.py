@@ -16,8 +16,8 @@ from claims.classic.kinds import (
 )
 from claims.classic.rules import NODES_MAX
 from claims.kinds.resource_claims import ResourceClaim
-from scheduling.causes import Hold
 from scheduling.classic.negotiation import AwaitedClaim, ContextNegotiation, ContextNegotiator
+from scheduling.holds import Hold
 from scheduling.messages import clause, message
 from scheduling.negotiation import StillNegotiating
 from tests.builders import make_meta, make_pod

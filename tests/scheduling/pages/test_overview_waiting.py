@@ -8,7 +8,15 @@ import pytest
 from msgspec import structs
 
 from scheduling import causes
-from scheduling.causes import AnyCause, CannotAllocate, DevicesInUse, NodeRefusal, NoNodeFits, TroubledPool, decode
+from scheduling.causes import (
+    AnyCause,
+    CannotAllocate,
+    DevicesInUse,
+    NodeRefusal,
+    NoNodeFits,
+    TroubledPool,
+    decode,
+)
 from scheduling.mendings import ForgottenClaim, IncompletePool, Mended, Mending
 from scheduling.messages import brief
 from scheduling.models import QueuedPod
