@@ -16,6 +16,7 @@ from scheduling.pages.drivers import views as drivers
 from scheduling.pages.events import views as events
 from scheduling.pages.finding import views as finding
 from scheduling.pages.incidents import views as incidents
+from scheduling.pages.manifests.views import edit_object
 from scheduling.pages.namespaces import views as namespaces
 from scheduling.pages.nodes import page as nodes_one
 from scheduling.pages.nodes import views as nodes
@@ -48,6 +49,7 @@ urlpatterns = [
     path("devices/act/<str:act>", device_acts.act_on_devices, name="devices-act"),
     path("devices.csv", device_acts.export_devices, name="devices-csv"),
     path("undo", undo_act, name="undo"),
+    path("yaml/<str:resource>/<str:name>", edit_object, name="yaml"),
     path("taint-rules", taint_rules.list_rules, name="taint-rules"),
     path("taint-rules/new", taint_rules.new_rule, name="taint-rule-new"),
     path("taint-rules/<str:name>", taint_rules.show_rule, name="taint-rule"),

@@ -72,5 +72,29 @@ def person_url(name: str) -> str:
     return f"/people?{urlencode({'who': name})}"
 
 
+def yaml_url(resource: str, namespace: str, name: str) -> str:
+    """Any object as YAML. resource: `resourceclaims.resource.k8s.io`."""
+    return f"/yaml/{_part(resource)}/{_part(name)}" + (f"?{urlencode({'ns': namespace})}" if namespace else "")
+
+
+def object_url(resource: str, namespace: str, name: str) -> str:
+    """The page of an object, "" where its kind has none."""
+    in_namespace = {
+        "pods": pod_url,
+        "resourceclaims.resource.k8s.io": claim_url,
+        "resourceclaimtemplates.resource.k8s.io": template_url,
+        "resourcequotas": quota_url,
+    }
+    of_cluster = {
+        "deviceclasses.resource.k8s.io": class_url,
+        "devicetaintrules.resource.k8s.io": taint_rule_url,
+        "nodes": node_url,
+        "namespaces": namespace_url,
+    }
+    if resource in in_namespace:
+        return in_namespace[resource](namespace, name)
+    return of_cluster[resource](name) if resource in of_cluster else ""
+
+
 def _part(text: str) -> str:
     return quote(text, safe="")

@@ -16,7 +16,7 @@ register = template.Library()
 
 for _tag in (
     *(links.pod_url, links.claim_url, links.template_url, links.quota_url),
-    *(links.device_url, links.device_in_grid_url),
+    *(links.device_url, links.device_in_grid_url, links.yaml_url),
 ):
     register.simple_tag(_tag)
 for _filter in (

@@ -89,6 +89,10 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
     "taint-rule-new": (
         PageExample(label="preview", query="name=firmware&pool=gpu-a17&key=lab.example.org/firmware&effect=NoExecute"),
     ),
+    "yaml": (
+        PageExample(parameters={"resource": "nodes", "name": "gpu-a12"}),
+        PageExample(label="quota", parameters={"resource": "resourcequotas", "name": "course"}, query="ns=teaching"),
+    ),
     "node": (
         PageExample(parameters={"name": "gpu-b04"}),
         PageExample(label="drain", parameters={"name": "gpu-a17"}, query="change=drain"),

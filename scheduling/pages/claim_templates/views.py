@@ -170,6 +170,7 @@ def _show_history(request: HttpRequest, namespace: str, name: str) -> HttpRespon
         name=name,
         url=links.template_url(namespace, name),
         topics=f"template:{namespace}/{name}",
+        yaml=links.yaml_url(TEMPLATES, namespace, name),
     )
     return history.show_history(request, page, [_stored(namespace, name).uid], namespace=namespace)
 

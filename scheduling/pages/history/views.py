@@ -20,7 +20,7 @@ TAB = "history"
 class HistoryPage:
     """A page whose history stands by itself. crumbs: (address, words) of what is above it; word: "Node".
 
-    url: of the object's page; topics: what touches the object.
+    url: of the object's page; topics: what touches the object; yaml: its address as YAML, "" for what has none.
     """
 
     place: str
@@ -29,6 +29,7 @@ class HistoryPage:
     name: str
     url: str
     topics: str
+    yaml: str = ""
 
 
 def asked(request: HttpRequest) -> bool:

@@ -136,6 +136,7 @@ def _show_history(request: HttpRequest, name: str) -> HttpResponse:
         name=name,
         url=links.namespace_url(name),
         topics="namespaces",
+        yaml=links.yaml_url("namespaces", "", name),
     )
     return show_history(request, page, [stored.uid], namespace=name)
 

@@ -132,6 +132,7 @@ def _show_history(request: HttpRequest, name: str) -> HttpResponse:
         name=name,
         url=links.node_url(name),
         topics=f"node:{name}",
+        yaml=links.yaml_url(NODES, "", name),
     )
     return show_history(request, page, [stored.uid])
 

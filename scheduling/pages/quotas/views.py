@@ -111,6 +111,7 @@ def _show_history(request: HttpRequest, quota: ResourceQuota) -> HttpResponse:
         name=name,
         url=links.quota_url(namespace, name),
         topics=f"quotas:{namespace}",
+        yaml=links.yaml_url("resourcequotas", namespace, name),
     )
     return show_history(request, page, [quota.metadata.uid], namespace=namespace)
 

@@ -153,6 +153,7 @@ def show_rule(request: HttpRequest, name: str) -> HttpResponse:
             name=name,
             url=links.taint_rule_url(name),
             topics="slices",
+            yaml=links.yaml_url(TAINT_RULES, "", name),
         )
         return show_history(request, page, [rule.metadata.uid])
     keys = [one.key for one in snapshot.candidates if selects(rule, one.key)]
