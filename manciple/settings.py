@@ -124,6 +124,7 @@ MIDDLEWARE = [
     "manciple.api.auditing.audited",
     "django.middleware.security.SecurityMiddleware",
     "manciple.api.views.answer_api_first",
+    "manciple.pages.compression.Compression",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

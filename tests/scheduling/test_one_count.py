@@ -166,6 +166,13 @@ def test_every_page_counts_what_is_free_held_out_of_use_and_waited_for_alike() -
     shares = sum(len(holders) for pool in snapshot.pools.values() for holders in pool.holders.values())
     namespaces = context("/namespaces")["table"].rows
     assert sum(row.device_count for row in namespaces) == shares
+    claims = context("/claims")  # those that look on by admin access hold nothing
+    assert claims["devices"] == shares
+    assert claims["holding"] == len(
+        {one.claim_uid for pool in snapshot.pools.values() for held_by in pool.holders.values() for one in held_by}
+    )
+    templates = context("/templates")["table"].rows
+    assert sum(row.use.devices for row in templates) <= shares
     by_class = Counter[str]()
     for row in namespaces:
         by_class.update(row.devices)

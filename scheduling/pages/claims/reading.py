@@ -64,7 +64,7 @@ class ClaimRow:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What is allocated to one claim."""
+    """What is allocated to one claim. devices: without those that it only looks at, by admin access."""
 
     devices: int = 0
     nodes: frozenset[str] = frozenset()
@@ -148,8 +148,9 @@ def _held(uid: str) -> dict[str, _Held]:
     count: Counter[str] = Counter()
     places: dict[str, set[str]] = defaultdict(set)
     classes: dict[str, set[str]] = defaultdict(set)
-    for claim, driver, pool, device_class in rows.values_list("claim_id", "driver", "pool", "device_class"):
-        count[claim] += 1
+    columns = ("claim_id", "driver", "pool", "device_class", "admin_access")
+    for claim, driver, pool, device_class, looks_on in rows.values_list(*columns):
+        count[claim] += not looks_on
         if node := nodes.get((driver, pool)):
             places[claim].add(node)
         classes[claim].add(device_class)

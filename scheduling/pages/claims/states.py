@@ -3,8 +3,8 @@
 stuck       it should end or change by itself and does not: somebody has to look
 pending     it has no devices yet
 preparing   it has devices, and a pod on its node waits until they are prepared
-allocated   it has devices, and a pod uses them
-unused      it has devices that nobody reserved
+allocated   it has devices, and a pod uses them: "Reserved", as its devices are
+unused      it has devices that nobody reserved: "Allocated", as its devices are
 deleting    it goes when the pods that use it have ended
 releasing   its last pod ended a moment ago; its devices are being taken back
 """
@@ -24,8 +24,8 @@ STATES = {
     "stuck": "Stuck",
     "pending": "Pending",
     "preparing": "Preparing",
-    "allocated": "Allocated",
-    "unused": "Held by nobody",
+    "allocated": "Reserved",
+    "unused": "Allocated",
     "deleting": "Deleting",
     "releasing": "Releasing",
 }

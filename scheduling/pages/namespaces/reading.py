@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import Count, Model, QuerySet
+from django.db.models import Count, Exists, Model, OuterRef, QuerySet
 
 from claims.admission import is_admin_namespace
-from claims.models import AllocatedDevice, Claim, Pod
+from claims.models import AllocatedDevice, Claim, Pod, Reservation
 from manciple.api.namespaces import IMMORTAL_NAMESPACES
 from manciple.pages.people import Person
 from manciple.store import objects, sql
@@ -24,7 +24,7 @@ from scheduling.resources import NAMESPACES, kind
 #: Pods in the order in which they are told.
 POD_STATES = ("Waiting", "Starting", "Running", "Deleting", "Succeeded", "Failed", "Unknown")
 #: Claims likewise.
-CLAIM_STATES = ("Pending", "Allocated", "Deleting")
+CLAIM_STATES = ("Pending", "Reserved", "Allocated", "Deleting")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +143,11 @@ def _pod_state(phase: str, *, deleting: bool, bound: bool) -> str:
 
 def _claims(found: QuerySet[Claim]) -> dict[str, Counter[str]]:
     claims: dict[str, Counter[str]] = defaultdict(Counter)
-    for namespace, allocated, deleting, count in _counted(found, "namespace", "allocated", "deleting"):
-        claims[namespace]["Deleting" if deleting else "Allocated" if allocated else "Pending"] += count
+    reserved = Exists(Reservation.objects.filter(claim_id=OuterRef("pk")))
+    columns = ("namespace", "allocated", "reserved", "deleting")
+    for namespace, allocated, used, deleting, count in _counted(found.annotate(reserved=reserved), *columns):
+        state = "Deleting" if deleting else "Pending" if not allocated else "Reserved" if used else "Allocated"
+        claims[namespace][state] += count
     return claims
 
 

@@ -39,6 +39,7 @@ from scheduling.event_recorder import DEFAULT_NAMESPACE
 from scheduling.pages.devices.lines import GridLine, line_named
 from scheduling.pages.devices.sight import line_for
 from scheduling.pages.devices.tiles import TilePlace, label, places
+from scheduling.pages.devices.words import STATES as DEVICE_STATES
 from scheduling.pages.devices.words import in_words
 from scheduling.pages.evictions import told_of
 from scheduling.pages.history.views import HistoryPage, asked, show_history
@@ -386,7 +387,9 @@ def _claims(tiles: Iterable[Unit], there: PodsThere) -> list[HeldClaim]:
 def _claim(holder: Holder, keys: Iterable[DeviceKey], phases: dict[tuple[str, str], str]) -> HeldClaim:
     pods = tuple((pod, phases.get((holder.namespace, pod), "not here")) for pod in holder.pods)
     devices = {links.device_url(*key): key[2] for key in keys}
-    use = "No pod uses it" if not holder.users else "Preparing" if holder.preparing else "In use"
+    use = DEVICE_STATES[DeviceState.PREPARING if holder.preparing else DeviceState.RESERVED]
+    if not holder.users:
+        use = f"{DEVICE_STATES[DeviceState.ALLOCATED]}, no pod uses it"
     if holder.others:
         use = f"Reserved for {holder.others[0]}" + (f" and {more} more" if (more := len(holder.users) - 1) else "")
     elif pods and all(phase == "not here" for _, phase in pods):

@@ -86,6 +86,7 @@ def show_overview(request: HttpRequest) -> HttpResponse:
         "counted": _counted(len(signs.nodes), census),
         "figures": figures(census.totals, census.snapshot),
         "classes": [capacity_row(one) for one in census.classes],
+        "any_blocked": any(one.counts.get(DeviceState.BLOCKED) for one in census.classes),
         "reasons": waiting[:CAUSES],
         "more_reasons": waiting[CAUSES:],
         "rehearsing": bool(waiting) and not mended.complete,

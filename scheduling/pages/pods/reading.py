@@ -108,7 +108,7 @@ def _claim(pod: Pod, reference: ClaimReference, claim: ResourceClaim | None, tem
         entry=reference.entry,
         name=claim.metadata.name,
         template=template,
-        state="Allocated" if claim.status.allocation else "Pending",
+        state="Pending" if not claim.status.allocation else "Reserved" if claim.status.reserved_for else "Allocated",
         requests=len(claim.spec.devices.requests),
         devices=devices,
         others=tuple(

@@ -52,7 +52,7 @@ def crowd(hands: Hands) -> Iterator[Hands]:
 
 def test_claims_come_and_change_by_themselves_and_lead_to_their_sheet(crowd: Hands, page: Page, up: Up) -> None:
     page.goto(f"{up.web}/claims")
-    expect(page.get_by_role("row", name="train-gpu-")).to_contain_text("Allocated")
+    expect(page.get_by_role("row", name="train-gpu-")).to_contain_text("Reserved")
     page.evaluate("window.untouched = true")  # a reload would lose it
     page.get_by_label("Name, namespace, pod or node").focus()
     _apply(crowd, _pod("large", 20))

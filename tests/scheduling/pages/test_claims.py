@@ -55,7 +55,7 @@ def test_the_list_begins_with_what_is_stuck_then_what_waits(pages: Client, clust
     cluster.delete(cluster.pod("c-lost"))
     text = words(pages, "/claims")
     assert "3 claims hold 4 devices; 1 waits; 1 is stuck ." in text
-    assert "All 4 Stuck 1 Pending 1 Preparing 1 Allocated 1" in text
+    assert "All 4 Stuck 1 Pending 1 Preparing 1 Reserved 1" in text
     rows = [text.index(one) for one in ("c-lost default", "d-waits default", "b-starts default", "a-runs default")]
     assert rows == sorted(rows)
     assert "Pod c-lost no longer exists" in text

@@ -49,7 +49,7 @@ def _fill(cluster: Cluster, name: str = "lab") -> None:
 def test_a_namespace_is_a_row_with_what_it_holds(viewer: Client, cluster: Cluster) -> None:
     _fill(cluster)
     text = words(viewer, "/namespaces")
-    assert "lab 1 gpu.example.com 1 1 allocated 1 waits , 1 starting" in text
+    assert "lab 1 gpu.example.com 1 1 reserved 1 waits , 1 starting" in text
     assert "Why its pods wait" in text
     assert "claim" in text.partition("1 starting")[2]
 

@@ -315,3 +315,15 @@ def test_a_line_of_many_devices_goes_on_below_its_first_row(
     markup = page(browser)
     assert ('<div class="node many"' in markup) is goes_on_below
     assert re.findall(r"--nics:\d+", markup) == ([room] if room else [])
+
+
+def test_pages_and_what_they_load_come_compressed(browser: Client, lab: None) -> None:
+    for path in ("/devices", "/static/manciple/manciple.css"):
+        plain = browser.get(path)
+        packed = browser.get(path, headers={"Accept-Encoding": "gzip"})
+        assert "Content-Encoding" not in plain.headers
+        assert packed.headers["Content-Encoding"] == "gzip"
+        assert "Accept-Encoding" in packed.headers["Vary"]
+        assert len(packed.getvalue()) < len(plain.getvalue()) / 3
+    for path in ("/version", "/timeline.csv"):  # the API's answers, and files that are written as they are read
+        assert "Content-Encoding" not in browser.get(path, headers={"Accept-Encoding": "gzip"}).headers
