@@ -146,6 +146,15 @@ def simulate(
         return _Filling(rehearsal, question, deadline, progress).answer()
 
 
+def try_one(workload: Workload) -> Placed | AnyCause | None:
+    """Where one replica would go now; else why it would wait, None where that is not known."""
+    with apart() as copy:
+        rehearsal = Rehearsal(copy, workload)
+        rehearsal.share(known_claim)
+        decision = rehearsal.place_next()
+    return placed(1, decision, workload) if isinstance(decision, Placement) else decision.hold.cause
+
+
 class _Filling:
     """One rehearsal, from the first replica to what is said of the next."""
 

@@ -1,6 +1,7 @@
 """A new pod: `/pods/new`, from YAML or from a form that makes the same YAML.
 
-`?from=form` shows the form, `?ns=` chooses the namespace, `?example=NAME` fills the text. Checking goes all the way of
+`?from=form` shows the form, `?ns=` chooses the namespace, `?example=NAME` fills the text, and so does
+`?like=NAMESPACE/NAME`, a pod to duplicate. Checking goes all the way of
 creating, in a transaction that is rolled back; creating does that first, so that of several documents all are made or
 none, unless somebody else is faster.
 """
@@ -19,16 +20,29 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaimTemplate
+from claims.models import Pod as PodRow
 from inventory.models import DeviceClass
 from manciple.pages.links import claim_url, pod_url, template_url
 from manciple.pages.people import Person, person_of
+from manciple.store import objects
+from manciple.store.objects import decoded
 from manciple.store.tail import latest_revision
 from manciple.wire.base import ApiObject
+from manciple.wire.errors import ApiError
+from scheduling.messages import clause
+from scheduling.next_steps import next_step
 from scheduling.pages.classes.diagnostics import Finding
+from scheduling.pages.history.differences import dump
 from scheduling.pages.pods import documents as pod_documents
 from scheduling.pages.pods.documents import Reading
 from scheduling.pages.pods.form import PodForm, as_yaml, complain
+from scheduling.pages.pods.manifest import free_name, manifest
 from scheduling.pages.pods.views import may_create
+from scheduling.resources import PODS, TEMPLATES, kind
+from scheduling.simulation import Placed, try_one
+from scheduling.simulation_workload import NotRehearsable, of_documents
+from scheduling.stock import ClassStock, read_stock
 
 
 @login_required
@@ -38,7 +52,7 @@ def new_pod(request: HttpRequest) -> HttpResponse:
     person = _maker(request)
     if request.method != "POST":
         return _show(request, person, text=_first_text(request, person))
-    form = PodForm(request.POST)
+    form = _posted(request)
     from_form = request.POST.get("from") == "form"
     text = as_yaml(form) if from_form else request.POST.get("yaml", "").replace("\r\n", "\n")
     action = request.POST.get("action", "create")
@@ -86,9 +100,62 @@ def show_diagnostics(request: HttpRequest) -> JsonResponse:
 @login_required
 @require_POST
 def show_made(request: HttpRequest) -> HttpResponse:
-    """The YAML that the form makes as it stands."""
-    _maker(request)
-    return render(request, "pods/made.html", {"made": as_yaml(PodForm(request.POST))})
+    """The YAML that the form makes as it stands, and where its pod would start."""
+    person = _maker(request)
+    form = _posted(request)
+    made = as_yaml(form)
+    started = _started_by_form(form, made, person)
+    return render(request, "pods/made.html", {"made": made, "started": started, "reused": form.reuses_template})
+
+
+def _posted(request: HttpRequest) -> PodForm:
+    form = PodForm(request.POST)
+    namespace = form.text("namespace")
+    if form.text("devices") == "class" and namespace in pod_documents.editable_namespaces(person_of(request)):
+        _, templates = objects.listed(TEMPLATES, ResourceClaimTemplate, namespace=namespace)
+        form.settle_template({one.metadata.name: one.spec for one in templates})
+    return form
+
+
+# Where it would start ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartVerdict:
+    """What the scheduler would do with the pod now. good: it would start at once."""
+
+    good: bool
+    title: str
+    next_step: str = ""
+
+
+def _started_by_form(form: PodForm, made: str, person: Person) -> StartVerdict | None:
+    chosen = {"class": "device_class", "template": "template"}.get(form.text("devices"))
+    if chosen and not form.text(chosen):
+        return None
+    return _started(pod_documents.read(made, namespace=form.text("namespace")), person)
+
+
+def _started(reading: Reading, person: Person) -> StartVerdict | None:
+    """None where there is no single pod, or what it names cannot be read: the check says that."""
+    if reading.problems or any(not person.sees(one.metadata.namespace) for one in reading.objects):
+        return None
+    if not any(isinstance(one, Pod) for one in reading.objects):
+        return None
+    try:
+        workload = of_documents([one.kind.prepare_create(one.object) for one in reading.documents])
+        found = try_one(workload)
+    except (NotRehearsable, ApiError):
+        return None
+    if isinstance(found, Placed):
+        devices = ", ".join(f"`{one.device}`" for one in found.devices)
+        return StartVerdict(good=True, title=f"Starts now on `{found.node}`{f', with {devices}' if devices else ''}.")
+    if found is None:
+        return None
+    return StartVerdict(good=False, title=f"It would wait because {clause(found)}.", next_step=next_step(found))
+
+
+# Answers -------------------------------------------------------------------------------------------------------------
 
 
 def _maker(request: HttpRequest) -> Person:
@@ -106,7 +173,21 @@ def _checked(text: str, namespace: str, person: Person) -> Reading:
     return reading
 
 
+def _duplicate(like: str, person: Person) -> str:
+    """A pod like this one, under a name that is free; what it names stays as it is. "" where they do not see it."""
+    namespace, _, name = like.partition("/")
+    stored = objects.get(kind(PODS), namespace, name) if person.sees(namespace) else None
+    if stored is None:
+        return ""
+    document = manifest(decoded(stored, Pod))
+    taken = PodRow.objects.filter(namespace=namespace).values_list("name", flat=True)
+    document["metadata"]["name"] = free_name(name, set(taken))
+    return f"{dump(document)}\n"
+
+
 def _first_text(request: HttpRequest, person: Person) -> str:
+    if like := request.GET.get("like", ""):
+        return _duplicate(like, person)
     example = find(request.GET.get("example", ""))
     if example is None:
         return ""
@@ -131,6 +212,11 @@ class NewPodPage:
     namespace: str
     text: str
     reading: Reading | None
+    started: StartVerdict | None
+
+    @property
+    def stock(self) -> Sequence[ClassStock]:
+        return read_stock()
 
     @property
     def findings(self) -> list[Finding]:
@@ -173,8 +259,19 @@ def _show(
         classes=DeviceClass.objects.order_by("name").values_list("name", flat=True),
         templates=[one for one in pod_documents.templates(person) if person.may_edit(one[0])],
     )
+    started = None
+    if from_form and shown.is_bound:
+        started = _started_by_form(shown, as_yaml(shown), person)
+    elif reading is not None:
+        started = _started(reading, person)
     page = NewPodPage(
-        from_form=from_form, form=shown, namespaces=namespaces, namespace=chosen, text=text, reading=reading
+        from_form=from_form,
+        form=shown,
+        namespaces=namespaces,
+        namespace=chosen,
+        text=text,
+        reading=reading,
+        started=started,
     )
     return render(request, "pods/new.html", {"place": "pods", "revision": revision, "page": page}, status=status)
 

@@ -7,16 +7,20 @@ that the claim comes and goes with the pod.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, cast
 
 from django import forms
 
+from claims.kinds.resource_claims import ResourceClaimTemplate, ResourceClaimTemplateSpec
 from manciple.pages.forms import PageForm, code_input
+from manciple.wire import codec
+from manciple.wire.errors import ApiError
 from manciple.wire.quantity import whole
 from scheduling.pages.history.differences import dump
 from scheduling.pages.pods.documents import DocumentProblem
+from scheduling.resources import TEMPLATES, kind
 
 #: How the pod's entry for its devices, and the request in the claim, are called.
 ENTRY, REQUEST = "devices", "device"
@@ -80,17 +84,33 @@ class PodForm(PageForm):
         if devices == "template" and not self.text("template"):
             self.add_error("template", "Choose a template.")
 
+    #: the template that the pod names, where not the one that is called after it; and whether that exists already
+    named_template: str = ""
+    reuses_template: bool = False
+
+    def settle_template(self, known: Mapping[str, ResourceClaimTemplateSpec]) -> None:
+        """An earlier pod of this name may have left its template. One that says the same is used again; where it says
+        something else, the new one gets another name. known: those of the namespace, by name.
+        """
+        wanted = _spec_of(_template(self))
+        name, number = self.own_template, 1
+        while name in known and known[name] != wanted:
+            number += 1
+            name = f"{self.own_template}-{number}"
+        self.named_template, self.reuses_template = name, name in known
+
     @property
     def own_template(self) -> str:
         """The name of the template that the form makes."""
         name = self.text("name")
-        return f"{name}-{ENTRY}" if name else ENTRY
+        return self.named_template or (f"{name}-{ENTRY}" if name else ENTRY)
 
 
 def documents(form: PodForm) -> list[dict[str, Any]]:
     """What the form describes, in the order in which it is created."""
     pod = _pod(form)
-    return [_template(form), pod] if form.text("devices") == "class" else [pod]
+    makes = form.text("devices") == "class" and not form.reuses_template
+    return [_template(form), pod] if makes else [pod]
 
 
 def as_yaml(form: PodForm) -> str:
@@ -122,6 +142,15 @@ def _template(form: PodForm) -> dict[str, Any]:
         "metadata": _meta(form, form.own_template),
         "spec": {"spec": {"devices": {"requests": requests}}},
     }
+
+
+def _spec_of(template: dict[str, Any]) -> ResourceClaimTemplateSpec | None:
+    """As it would be stored; None where it says nothing that could be."""
+    try:
+        read = codec.decode_document(kind(TEMPLATES), template, strictness="Strict").object
+    except ApiError:
+        return None
+    return cast("ResourceClaimTemplate", kind(TEMPLATES).prepare_create(read)).spec
 
 
 def _meta(form: PodForm, name: str) -> dict[str, str]:

@@ -161,6 +161,8 @@ def test_the_form_shows_the_yaml_that_it_makes(page: Page, up: Up) -> None:
     page.goto(f"{up.web}/pods/new?from=form&ns=demo")
     page.get_by_label("Name", exact=True).fill("from-the-form")
     expect(page.locator("#made")).to_contain_text("name: from-the-form-devices")
+    page.get_by_role("radio", name="gpu.example.com").check()
+    expect(page.locator("#made")).to_contain_text(re.compile("Starts now on node-|It would wait because"))
     page.get_by_role("button", name="Create pod").click()
     expect(page.locator("#f-image-error")).to_have_text("Name the image that the container runs.")
     expect(page.get_by_label("Name", exact=True)).to_have_value("from-the-form")

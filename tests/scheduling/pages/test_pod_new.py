@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from typing import Any
 
@@ -15,8 +16,20 @@ from manciple.store.tail import latest_revision
 from scheduling.pages.pods import creation as pod_examples
 from scheduling.pages.pods.documents import read
 from scheduling.pages.pods.form import PodForm, as_yaml
-from tests.builders import make_class, make_namespace, make_template
-from tests.scheduling.cluster import Cluster
+from scheduling.stock import read_stock
+from tests.builders import (
+    make_claim,
+    make_class,
+    make_devices,
+    make_namespace,
+    make_node,
+    make_pod,
+    make_request,
+    make_slice,
+    make_template,
+)
+from tests.scheduling.cluster import Cluster, with_spec
+from tests.scheduling.pages.browsing import said
 
 POD = """apiVersion: v1
 kind: Pod
@@ -209,3 +222,83 @@ def test_completions_come_from_the_types_and_from_what_exists(member: Client, cl
     assert table["values"]["metadata.namespace"] == ["team-a"]
     assert table["values"]["spec.resourceClaims.resourceClaimTemplateName"] == ["gpus"]
     assert table["values"]["ResourceClaim/spec.devices.requests.exactly.deviceClassName"] == ["gpu.example.com"]
+
+
+# Where it would start ------------------------------------------------------------------------------------------------
+
+
+TRAINER = {"from": "form", "name": "trainer", "namespace": "team-a", "image": "example.com/main", "devices": "class"}
+
+
+def _made(client: Client, **fields: str) -> str:
+    answer = client.post("/pods/new/made", {**TRAINER, "class": "gpu.example.com", **fields})
+    assert answer.status_code == 200
+    return said(f"<main{answer.content.decode()}</main>")
+
+
+def test_the_form_says_where_the_pod_starts_and_the_scheduler_does_so(member: Client, namespaces: Cluster) -> None:
+    for node, each in (("node-1", 2), ("node-2", 4)):
+        namespaces.create(make_node(node))
+        namespaces.create(make_slice(node=node, devices=make_devices(each)))
+    assert "Starts now on node-2 , with gpu-0 , gpu-1 , gpu-2 ." in _made(member, count="3")
+    assert "It would wait because" in _made(member, count="5")
+    assert "Next Ask for 4 or fewer" in _made(member, count="5")
+    assert "Starts now" not in _made(member, **{"class": ""})
+    assert "Starts now" not in _made(member, namespace="team-b")  # where they may make nothing
+    member.post("/pods/new", {**TRAINER, "class": "gpu.example.com", "count": "3", "action": "create"})
+    namespaces.settle()
+    assert namespaces.get(Pod, "trainer", "team-a").spec.node_name == "node-2"
+
+
+def test_the_check_of_a_text_says_where_its_pod_would_start(member: Client, namespaces: Cluster) -> None:
+    namespaces.create(make_node("node-1"))
+    answer = member.post("/pods/new", {"yaml": POD, "action": "check"})
+    assert "Starts now on node-1 ." in said(answer.content.decode())
+
+
+def test_classes_are_chosen_by_what_they_have(member: Client, namespaces: Cluster) -> None:
+    for node, each in (("node-1", 2), ("node-2", 4)):
+        namespaces.create(make_node(node))
+        devices = make_devices(each, attributes={"model": "A100"})
+        namespaces.create(make_slice(node=node, devices=devices))
+    namespaces.create(make_claim("held", requests=[make_request(count=3)]))
+    namespaces.create(make_pod("holds", claims={"gpu": "held"}))
+    namespaces.settle()
+    (one,) = read_stock()
+    assert (one.models, one.devices, one.free, one.fits) == (("A100",), 6, 3, 3)
+    assert (one.largest, one.node, one.waits) == (2, "node-1", 1)
+    shown = said(member.get("/pods/new?from=form").content.decode())
+    assert "gpu.example.com A100 3 of 6 2 on node-1 0 s" in shown
+    namespaces.update(with_spec(namespaces.node("node-1"), unschedulable=True))
+    (one,) = read_stock()
+    assert (one.largest, one.node) == (1, "node-2")
+
+
+def test_a_template_that_an_earlier_pod_left_is_used_again_or_another_name_is_taken(
+    member: Client, namespaces: Cluster
+) -> None:
+    form = {**TRAINER, "class": "gpu.example.com", "action": "create"}
+    for count, template in (("1", "trainer-devices"), ("1", "trainer-devices"), ("2", "trainer-devices-2")):
+        assert member.post("/pods/new", {**form, "count": count}).status_code == 302
+        pod = namespaces.get(Pod, "trainer", "team-a")
+        assert pod.spec.resource_claims[0].resource_claim_template_name == template
+        namespaces.delete(pod)
+    assert "trainer-devices-2" in _made(member, count="2")
+    assert "its template exists already and says the same" in _made(member, count="2")
+    assert len(namespaces.all(ResourceClaimTemplate)) == 2
+
+
+def test_a_pod_is_duplicated_without_what_the_api_filled_in(member: Client, namespaces: Cluster) -> None:
+    namespaces.create(make_claim("ours", namespace="team-a"))
+    for name in ("web", "web-2"):
+        namespaces.create(make_pod(name, namespace="team-a", claims={"gpu": "ours"}, node="node-1"))
+    namespaces.create(make_pod("secret", namespace="team-b", node="node-1"))
+    answer = member.get("/pods/new?like=team-a/web").content.decode()
+    text = html.unescape(answer.partition('id="yaml"')[2].partition(">")[2].partition("</textarea>")[0])
+    (document,) = read(text).documents
+    assert document.object.metadata.name == "web-3"
+    assert "nodeName" not in text
+    assert "uid" not in text
+    assert "resourceClaimName: ours" in text
+    assert "secret" not in member.get("/pods/new?like=team-b/secret").content.decode()
+    assert member.post("/pods/new", {"yaml": text, "action": "create"}).status_code == 302
