@@ -49,7 +49,7 @@
         : fetch(`${address}&run=${run}`, { signal: abort.signal });
       const answer = await asked;
       show(new DOMParser().parseFromString(await answer.text(), "text/html"));
-      if (!post) history.replaceState(null, "", address);
+      history.replaceState(null, "", post ? document.getElementById("result").dataset.address : address);
     } catch (failure) {
       if (failure.name !== "AbortError") form.submit();
     } finally {

@@ -1,9 +1,10 @@
 """A new pod: `/pods/new`, from YAML or from a form that makes the same YAML.
 
-`?from=form` shows the form, `?ns=` chooses the namespace, `?example=NAME` fills the text, and so does
-`?like=NAMESPACE/NAME`, a pod to duplicate. Checking goes all the way of
-creating, in a transaction that is rolled back; creating does that first, so that of several documents all are made or
-none, unless somebody else is faster.
+`?from=form` shows the form, `?ns=` chooses the namespace. The text is filled by `?example=NAME`, by
+`?like=NAMESPACE/NAME`, a pod to duplicate, and by `?rehearsed=1` with what the address of a what-if says.
+
+Checking goes all the way of creating, in a transaction that is rolled back; creating does that first, so that of
+several documents all are made or none, unless somebody else is faster.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from scheduling.pages.pods.documents import Reading
 from scheduling.pages.pods.form import PodForm, as_yaml, complain
 from scheduling.pages.pods.manifest import free_name, manifest
 from scheduling.pages.pods.views import may_create
+from scheduling.pages.whatif.views import asked_of
+from scheduling.pages.whatif.writing import text_of
 from scheduling.resources import PODS, TEMPLATES, kind
 from scheduling.simulation import Placed, try_one
 from scheduling.simulation_workload import NotRehearsable, of_documents
@@ -188,6 +191,8 @@ def _duplicate(like: str, person: Person) -> str:
 def _first_text(request: HttpRequest, person: Person) -> str:
     if like := request.GET.get("like", ""):
         return _duplicate(like, person)
+    if request.GET.get("rehearsed", ""):
+        return text_of(asked_of(request, person))
     example = find(request.GET.get("example", ""))
     if example is None:
         return ""

@@ -206,6 +206,6 @@ def _leaving(departure: Departure, person: Person) -> MustLeave:
 
 def _missing_url(missing: Missing | None, asked: Asked) -> str:
     """The rehearsal with as many nodes more; "" where it cannot be named by an address."""
-    if missing is None or not missing.nodes or asked.about == "text":
+    if missing is None or not missing.nodes or asked.is_too_long:
         return ""
     return asked.url(shape=missing.shape, nodes=str(asked.nodes + missing.nodes))

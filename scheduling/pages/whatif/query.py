@@ -10,7 +10,9 @@ Whatever cannot be read is left out: an address may be old.
 
 from __future__ import annotations
 
+import base64
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -129,6 +131,28 @@ def _is_count(text: str) -> bool:
     return 1 <= (whole(text) or 0) <= MOST_DEVICES
 
 
+# Text in an address ---------------------------------------------------------------------------------------------------
+
+
+#: Characters of an address that every browser, proxy and chat takes; and of a text that is read from one.
+LONGEST_LINK, LONGEST_TEXT = 6_000, 256 * 1024
+
+
+def packed(text: str) -> str:
+    """A text as a parameter of an address: compressed, in letters that need no escaping."""
+    return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
+
+
+def unpacked(value: str) -> str:
+    """The text; "" for what is none, and for what would be longer than is read."""
+    try:
+        data = base64.urlsafe_b64decode(value + "=" * (-len(value) % 4))
+        found = zlib.decompressobj().decompress(data, LONGEST_TEXT + 1)
+        return found.decode() if len(found) <= LONGEST_TEXT else ""
+    except (ValueError, zlib.error):
+        return ""
+
+
 # What is asked for ---------------------------------------------------------------------------------------------------
 
 
@@ -162,9 +186,21 @@ class Asked:
             more_nodes=self.nodes if self.shape else 0,
         )
 
+    @property
+    def is_too_long(self) -> bool:
+        """Whether the text does not fit into an address."""
+        return self.about == "text" and len(packed(self.text)) > LONGEST_LINK
+
+    @property
+    def create_url(self) -> str:
+        """Where what was rehearsed is created; "" where it cannot be named by an address."""
+        return "" if self.is_too_long else self.url().replace("/what-if?", "/pods/new?rehearsed=1&", 1)
+
     def url(self, **changes: str) -> str:
-        """The address of the same question; of pasted text without it."""
+        """The address of the same question; of text that is too long for an address without it (`is_too_long`)."""
         pairs = [(self.about, self.name)] if self.about in SUBJECTS else []
+        if self.about == "text" and not self.is_too_long:
+            pairs = [("yaml", packed(self.text))]
         pairs += [("replicas", str(self.replicas)), ("shape", self.shape), ("nodes", str(self.nodes or ""))]
         pairs += as_query(self.changes)
         found = {**dict(pairs), **changes}

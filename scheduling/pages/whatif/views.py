@@ -1,7 +1,8 @@
 """What if: `/what-if`. Where replicas of a pod or claim would land, and what would have to change. Nothing is written.
 
 `?pod=NAMESPACE/NAME`, `?claim=`, `?template=` say what is rehearsed, `?replicas=`, `?shape=NODE&nodes=N` and what
-`whatif_query` reads say how; text that is pasted is sent by POST. `run=NAME` names the rehearsal, so that the page can
+`whatif_query` reads say how. Text that is pasted is sent by POST; the address of the same question has it compressed as
+`?yaml=`, unless it is too long for that. `run=NAME` names the rehearsal, so that the page can
 ask `/what-if/progress?run=NAME` how far it is (GET), or stop it (POST).
 """
 
@@ -23,7 +24,7 @@ from manciple.wire.quantity import whole
 from scheduling.pages.pods import documents as pod_documents
 from scheduling.pages.whatif.answer import Result, read_answer
 from scheduling.pages.whatif.progress import Run, Stopped, progress
-from scheduling.pages.whatif.query import SUBJECTS, Asked, QueryValues, changes_of, in_words, meant
+from scheduling.pages.whatif.query import SUBJECTS, Asked, QueryValues, changes_of, in_words, meant, unpacked
 from scheduling.simulation import MOST_NODES, MOST_REPLICAS, SimulationAnswer, simulate
 from scheduling.simulation_workload import Changes, NotRehearsable, of_documents
 
@@ -37,7 +38,7 @@ def what_if(request: HttpRequest) -> HttpResponse:
     """See the module's docstring."""
     revision = latest_revision()
     person = person_of(request)
-    asked = _asked(request, person)
+    asked = asked_of(request, person)
     answer, error = None, asked.error
     if asked.workload is not None:
         try:
@@ -53,6 +54,7 @@ def what_if(request: HttpRequest) -> HttpResponse:
         classes=tuple(DeviceClass.objects.order_by("name").values_list("name", flat=True)[:LISTED]),
         shapes=tuple(Node.objects.order_by("name").values_list("name", flat=True)[:LISTED]),
         result=read_answer(answer, asked, person) if answer else None,
+        may_create=person.may_edit(asked.workload.pod.metadata.namespace) if asked.workload else False,
     )
     status = 422 if asked.findings or (error and asked.about) else 200
     context = {"place": "what-if", "revision": answer.revision if answer else revision, "page": page}
@@ -88,14 +90,16 @@ def _simulated(asked: Asked, run: Run) -> SimulationAnswer:
 # The question --------------------------------------------------------------------------------------------------------
 
 
-def _asked(request: HttpRequest, person: Person) -> Asked:
+def asked_of(request: HttpRequest, person: Person) -> Asked:
+    """What the request asks for, as far as the person may ask."""
     query: QueryValues = request.POST if request.method == "POST" else request.GET
     asked = Asked(
         replicas=_number(query.get("replicas", ""), 1, 1, MOST_REPLICAS),
         nodes=_number(query.get("nodes", ""), 0, 0, MOST_NODES),
         shape=query.get("shape", "").strip(),
     )
-    text = request.POST.get("yaml", "").replace("\r\n", "\n") if request.method == "POST" else ""
+    sent = query.get("yaml", "")
+    text = sent.replace("\r\n", "\n") if request.method == "POST" else unpacked(sent)
     if text.strip():
         return _of_text(replace(asked, about="text", text=text), person, changes_of(query))
     about = next((name for name in SUBJECTS if query.get(name, "")), "")
@@ -170,6 +174,7 @@ class RehearsalPage:
     classes: tuple[str, ...]
     shapes: tuple[str, ...]  # nodes that new ones may be like
     result: Result | None
+    may_create: bool = False
     most_replicas: int = MOST_REPLICAS
     most_nodes: int = MOST_NODES
 

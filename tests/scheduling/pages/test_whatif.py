@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
+from random import Random
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -11,11 +13,13 @@ from django.http import QueryDict
 from django.test import Client
 
 from manciple.store.tail import latest_revision
+from scheduling.pages.pods.documents import read
 from scheduling.pages.whatif.progress import Progress, Stopped, progress
-from scheduling.pages.whatif.query import as_query, changes_of, in_words, meant
+from scheduling.pages.whatif.query import LONGEST_TEXT, as_query, changes_of, in_words, meant, packed, unpacked
 from scheduling.simulation_workload import Changes
 from tests.builders import make_claim, make_pod, make_request, make_template
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages.browsing import signed_in
 
 EVEN = 'device.attributes["gpu.example.com"].index % 2 == 0'
 CLAIM = """apiVersion: resource.k8s.io/v1
@@ -110,7 +114,7 @@ def test_a_waiting_pod_without_one_of_its_selectors(pages: Client, cluster: Clus
     assert "Without selector 2 it would start now on node-1, with gpu-0." in page
     assert "left out of this rehearsal" in page
     assert "Write claim web anew without selector 2" in page
-    assert "Try without selector 2" in _text(pages, "/pods/default/web")
+    assert "Without selector 2 starts on node-" in _text(pages, "/pods/default/web")
     assert "Without selector 1 it would still wait" in _text(pages, "/pods/default/web?without=gpu/gpu:1")
 
 
@@ -147,6 +151,50 @@ def test_pasted_text_is_rehearsed(pages: Client, cluster: Cluster) -> None:
     assert "Tried with 1 device." in text
     assert answer.context["page"].asked.text == CLAIM
     assert latest_revision() == revision
+
+
+def test_the_address_of_pasted_text_asks_the_same(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=4)
+    answer = pages.post("/what-if", {"yaml": CLAIM, "replicas": "3", "count.claim/gpu": "1"})
+    address = answer.context["page"].asked.url()
+    assert f'data-address="{html.escape(address)}"' in answer.content.decode()
+    again = pages.get(address)
+    assert _words(again.content.decode()).partition("A rehearsal")[0][-90:] in _words(answer.content.decode())
+    assert again.context["page"].asked.text == CLAIM
+    assert "All 3 would start now" in _words(again.content.decode())
+
+
+def test_text_that_is_too_long_for_an_address_says_so(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=4)
+    random = Random(1)
+    noise = "".join(random.choice("abcdefghij0123456789") for _ in range(14_000))
+    answer = pages.post("/what-if", {"yaml": f"# {noise}\n{CLAIM}"})
+    assert "too long for a link" in _words(answer.content.decode())
+    assert answer.context["page"].asked.url() == "/what-if?replicas=1"
+    assert unpacked(packed("a" * (LONGEST_TEXT + 1))) == ""
+    assert unpacked("%%%") == unpacked("eJw") == ""
+
+
+def test_what_was_rehearsed_is_created(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=4)
+    cluster.create(make_template("four", requests=[make_request(count=9)]))
+    cluster.create(make_pod("web", templates={"gpu": "four"}))
+    cluster.settle()
+    admin = signed_in("ann", staff=True)
+    asked = admin.get("/what-if?pod=default/web&count.gpu/gpu=2&replicas=2")
+    address = asked.context["page"].asked.create_url
+    assert html.escape(address) in asked.content.decode()
+    assert html.escape(address) not in pages.get("/what-if?pod=default/web&count.gpu/gpu=2&replicas=2").content.decode()
+    text = admin.get(address).context["page"].text
+    made = [(one.kind.kind, one.object.metadata.name) for one in read(text).documents]
+    assert made == [("ResourceClaimTemplate", "four-2"), ("Pod", "web-2"), ("Pod", "web-3")]
+    assert admin.post("/pods/new", {"yaml": text, "action": "create"}).status_code == 302
+    cluster.settle()
+    assert {cluster.pod(name).spec.node_name for name in ("web-2", "web-3")} == {"node-1"}
+    pasted = admin.post("/what-if", {"yaml": CLAIM, "count.claim/gpu": "1"}).context["page"].asked.create_url
+    (claim,) = read(admin.get(pasted).context["page"].text).documents
+    assert claim.kind.kind == "ResourceClaim"
+    assert claim.object.spec.devices.requests[0].exactly.count == 1  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
