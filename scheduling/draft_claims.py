@@ -68,7 +68,7 @@ class DraftNegotiation:
         step = next_step(self.pod, claims, labels, exists=nodes.__contains__, plugins=self.plugins)
         if step.waits:
             hold = _waits(self.pod, step.waits)
-            if step.is_stuck:
+            if step.rests:
                 hold = replace(hold, reasons=hold.reasons | Reason.NODE)
             return StillNegotiating(hold=hold, writes=self._writes(step.writes))
         fitting = tuple(node for node in able if node.name in step.nodes)

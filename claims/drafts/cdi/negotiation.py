@@ -33,12 +33,12 @@ Nodes = Mapping[str, Mapping[str, str]]
 class NegotiationStep:
     """waits: why the pod waits; "" where it may be bound to one of `nodes`. writes: the claims as they shall be.
 
-    is_stuck: no plugin has anything to do, and only another node would help, or a user who leaves; or all nodes were
-    tried, and are offered once more. Who asks again has a rest first.
+    rests: this attempt has come to nothing, and the next one is made after a rest: what was agreed is given up, all
+    nodes are offered once more, or only another node would help.
     """
 
     waits: str = ""
-    is_stuck: bool = False
+    rests: bool = False
     writes: tuple[ResourceClaim, ...] = ()
     nodes: frozenset[str] = frozenset()
 
@@ -110,9 +110,10 @@ def _give_up(given: Sequence[ResourceClaim], *, otherwise: str) -> NegotiationSt
     """What nobody uses of it. otherwise: why the pod waits where all of it is used."""
     idle = [claim for claim in given if not claim.status.used_by and claim.spec.allocation_mode == DELAYED]
     if not idle:
-        return NegotiationStep(waits=otherwise, is_stuck=True)
+        return NegotiationStep(waits=otherwise, rests=True)
     return NegotiationStep(
         waits=f"what is allocated for {_names(idle)} is given up, to be allocated for another node",
+        rests=True,
         writes=tuple(with_status(claim, phase=REALLOCATE) for claim in idle),
     )
 
@@ -156,11 +157,11 @@ def _offer(
     without = [claim for claim in wanted if not set(left) & set(_open_nodes(claim))]
     asked = [claim for claim in without or wanted if not set(left) <= set(claim.status.potential_nodes)]
     if not left:
-        return NegotiationStep(waits="no node is left on which the pod could run", is_stuck=True)
+        return NegotiationStep(waits="no node is left on which the pod could run", rests=True)
     plugin = ", ".join(sorted({plugins[claim.spec.resource_class_name] for claim in wanted}))
     return NegotiationStep(
         waits=f"waiting for resource plugin {plugin} to provide information about suitable nodes",
-        is_stuck=any(claim.status.suitable_nodes for claim in asked),
+        rests=any(claim.status.suitable_nodes for claim in asked),
         writes=tuple(
             with_status(
                 claim,
