@@ -50,7 +50,7 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
     ("together", "Requests cannot be met together",
      "Drop or loosen what ties the devices together, or accept more devices."),
     ("class-missing", "A DeviceClass does not exist",
-     "Create that DeviceClass, or name one that exists (`kubectl get deviceclasses`)."),
+     "Create that DeviceClass, or name one that exists: the list of classes has them."),
     ("claim-missing", "A claim does not exist",
      "Create the claim, or name one that exists. One from a template is created within seconds."),
     ("volume", "A PersistentVolumeClaim does not exist",
@@ -159,7 +159,7 @@ def _topic_of_few(cause: TooFew) -> str:
 
 #: What to do about the refusals of a plugin.
 _NEXT_OF_PLUGIN = {
-    "NodeUnschedulable": "Uncordon a node (`kubectl uncordon NODE`), or add one.",
+    "NodeUnschedulable": "Uncordon a node on its page, or add one.",
     "NodeName": "Name a node that exists in `spec.nodeName`, or leave the choice to the scheduler.",
     "TaintToleration": "Add a toleration to the pod, or remove the taint from a node.",
     "NodeAffinity": "Change the pod's nodeSelector or node affinity, or label a node as it asks.",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import structs
 
+from claims.devices.cache import read_devices
+from claims.devices.published import DeviceKey
+from claims.devices.states import DeviceState
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus
 from manciple.api import verbs
 from manciple.wire.errors import ApiError, Conflict, NotFound
@@ -120,12 +125,41 @@ def in_use(name: str) -> ApiError:
     return Conflict.of(CLAIMS, name, IN_USE)
 
 
+#: Devices that are named in one sentence.
+NAMED = 8
+
+
 def _devices(claim: ResourceClaim, line: ClaimRow, *, freed: str) -> str:
+    """freed: what becomes of its devices. Those that nobody would be given all the same are told besides."""
     allocation = claim.status.allocation
     if allocation is None:
         return "It holds no device."
-    names = ", ".join(f"{one.pool}/{one.device}" for one in allocation.devices.results[:8])
-    more = f" and {line.devices - 8} more" if line.devices > 8 else ""  # noqa: PLR2004 - as many as are named
-    if line.devices == 1:
-        return f"Its device {names} {freed.replace('are ', 'is ', 1).replace('stay ', 'stays ', 1)}."
-    return f"Its {line.devices} devices {names}{more} {freed}."
+    names = {(one.driver, one.pool, one.device): f"{one.pool}/{one.device}" for one in allocation.devices.results}
+    kept = _kept_back(names) if freed.startswith("are free") else {}
+    given = [name for key, name in names.items() if key not in kept]
+    whose = "Its device" if len(given) == 1 else f"Its {len(given)} devices"
+    if kept:
+        whose = f"Of its {line.devices} devices"
+    if len(given) == 1:
+        freed = freed.replace("are ", "is ", 1).replace("stay ", "stays ", 1)
+    more = f" and {len(given) - NAMED} more" if len(given) > NAMED else ""
+    told = [f"{whose} {', '.join(given[:NAMED])}{more} {freed}."] if given else []
+    told += [f"{names[key]} {why}, so it is still given to nobody." for key, why in list(kept.items())[:NAMED]]
+    return " ".join(told)
+
+
+_WHY_KEPT = {DeviceState.TAINTED: "is tainted", DeviceState.UNHEALTHY: "is unhealthy"}
+
+
+def _kept_back(devices: Iterable[DeviceKey]) -> dict[DeviceKey, str]:
+    """Those that nobody is given though nobody holds them -> why."""
+    snapshot, found = read_devices(), dict[DeviceKey, str]()
+    for key in devices:
+        candidate = snapshot.candidate(key)
+        if candidate is None:
+            found[key] = "is not published"
+        elif candidate.fence is not None:
+            found[key] = _WHY_KEPT[candidate.fence]
+        elif not snapshot.pools[key[:2]].complete:
+            found[key] = "is in an incomplete pool"
+    return found

@@ -5,12 +5,14 @@
 - `events`, `logs`, `yaml`, `history`
 
 `/pods/NAMESPACE/NAME/delete` says what deleting it would do (GET), and does it (POST). The page shows the same in a
-dialog. The form carries the uid of the pod that was looked at, so that nobody deletes another one of its name.
+dialog. The form carries the uid of the pod that was looked at, so that nobody deletes another one of its name. With
+`?force=1` the pod goes at once, without asking its node.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 import yaml
@@ -29,6 +31,7 @@ from manciple.store.objects import decoded
 from manciple.store.tail import latest_revision
 from manciple.wire import codec
 from manciple.wire.errors import ApiError, NotFound
+from manciple.wire.machinery import DeleteOptions, Preconditions
 from scheduling.explanations.current import explain_pod
 from scheduling.explanations.documents import Explanation
 from scheduling.models import QueuedPod
@@ -39,7 +42,7 @@ from scheduling.pages.pods.logs import may_read_log, read_log
 from scheduling.pages.pods.reading import container_lines, latest, read_claims, read_moments
 from scheduling.pages.pods.views import STATES, state_of
 from scheduling.pages.pods.why import read_stay, read_why, waits, what_if_url
-from scheduling.pages.previews import ActionEffect, ActionPreview, consequences, only_with, show_preview
+from scheduling.pages.previews import ActionEffect, ActionPreview, consequences, show_preview
 from scheduling.pages.quotas.reading import quotas_refusing
 from scheduling.pages.whatif.query import NAMED, changes_of, joined, named
 from scheduling.resources import PODS, kind
@@ -102,7 +105,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         "containers": container_lines(pod, claims),
         "moments": moments,
         "latest": latest(moments),
-        "stay": read_stay(pod, moments),
+        "stay": read_stay(pod, claims, moments, datetime.now(UTC), person),
         "may_edit": person.may_edit(namespace),
         "what_if_url": what_if_url(pod, changes),
         "topics": _topics(namespace, name, waiting=waiting),
@@ -169,25 +172,35 @@ def delete_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     if stored is None:
         raise Http404(f"Pod {name} does not exist in namespace {namespace}.")
     pod = decoded(stored, Pod)
-    error = ""
+    error, by_force = "", request.GET.get("force", "") == "1"
     if request.method == "POST":
-        error = _delete(pod, request.POST.get("uid", ""), person)
+        error = _delete(pod, request.POST.get("uid", ""), person, by_force=by_force)
         if not error:
-            messages.success(request, f"Pod {name} is being deleted." if pod.spec.node_name else f"Deleted pod {name}.")
+            stays = pod.spec.node_name and not by_force
+            messages.success(request, f"Pod {name} is being deleted." if stays else f"Deleted pod {name}.")
             # Not to its page: that may be gone before it is shown.
             return redirect(f"/pods?ns={quote(namespace)}")
     above = (("Pods", "/pods"), (namespace, f"/pods?ns={namespace}"), (name, links.pod_url(namespace, name)))
-    effect = effect_of_deletion(pod, what_if_gone(pod), person)
-    preview = ActionPreview(action="Delete", noun="pod", uid=pod.metadata.uid, above=above, effect=effect, error=error)
+    effect = effect_of_deletion(pod, what_if_gone(pod), person, by_force=by_force)
+    preview = ActionPreview(
+        action="Delete",
+        noun="pod",
+        uid=pod.metadata.uid,
+        above=above,
+        effect=effect,
+        error=error,
+        by_force=by_force,
+        query="?force=1" if by_force else "",
+    )
     return show_preview(request, preview, place="pods", revision=revision)
 
 
-def _delete(pod: Pod, uid: str, person: Person) -> str:
+def _delete(pod: Pod, uid: str, person: Person, *, by_force: bool) -> str:
     """Returns what stands against it, "" for nothing."""
     meta = pod.metadata
     if uid != meta.uid:
         return f"Another pod has the name {meta.name} by now. This is what deleting that one would do."
-    options = only_with(uid)
+    options = DeleteOptions(preconditions=Preconditions(uid=uid), grace_period_seconds=0 if by_force else None)
     try:
         verbs.delete(kind(PODS), namespace=meta.namespace, name=meta.name, identity=person.identity, options=options)
     except NotFound:
@@ -197,7 +210,7 @@ def _delete(pod: Pod, uid: str, person: Person) -> str:
     return ""
 
 
-def effect_of_deletion(pod: Pod, found: PodDeletion, person: Person) -> ActionEffect:
+def effect_of_deletion(pod: Pod, found: PodDeletion, person: Person, *, by_force: bool = False) -> ActionEffect:
     """found: what would follow, of which the person is told what they may see."""
     grace = kind(PODS).grace_seconds(pod)
     lines = [("Frees", _frees(found))]
@@ -210,9 +223,18 @@ def effect_of_deletion(pod: Pod, found: PodDeletion, person: Person) -> ActionEf
         lines.append(("Then", "No waiting pod would start by that alone."))
     if owner := next((one for one in pod.metadata.owner_references if one.controller), None):
         lines.append(("After", f"{owner.kind} {owner.name} controls it and may make another."))
-    if pod.spec.node_name and grace:
+    if pod.spec.node_name and grace and not by_force:
         lines.append(("Stops", f"Its containers get {grace} s to end on node {pod.spec.node_name}."))
-    return ActionEffect(consequences=consequences(lines))
+    return ActionEffect(consequences=consequences(lines), warning=_warning(pod) if by_force else "")
+
+
+def _warning(pod: Pod) -> str:
+    if not pod.spec.node_name:
+        return ""
+    return (
+        f"{pod.spec.node_name} is not asked. What still runs there goes on, and may use a device that another pod is "
+        "given. Do this only where the machine is off, or where you have seen that nothing of the pod runs on it."
+    )
 
 
 def _frees(found: PodDeletion) -> str:

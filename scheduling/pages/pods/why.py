@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from urllib.parse import urlencode
 
 from claims.kinds.pods import Pod
+from manciple.pages import links
+from manciple.pages.durations import duration, moment
 from manciple.pages.people import Person
 from manciple.wire.errors import NotFound
 from scheduling.causes import ClassMissing, NoNodeFits
@@ -21,10 +24,11 @@ from scheduling.mendings import read_mendings
 from scheduling.messages import clause, preemption_clause, sentence
 from scheduling.next_steps import next_step
 from scheduling.offers import COUNTED, Offer, offers
+from scheduling.pages.claims.states import PATIENCE
 from scheduling.pages.funnels import FunnelNodes, FunnelSection, LeftOut, held_devices, node_table, sections
 from scheduling.pages.overview.waiting import begun, said_of
 from scheduling.pages.pods.holders import NOBODY, HeldDevices, read_held
-from scheduling.pages.pods.reading import Moment
+from scheduling.pages.pods.reading import ClaimLine, Moment
 from scheduling.pages.pods.replacing import replace_url, why_not
 from scheduling.pages.whatif.query import as_query, in_words, joined, meant
 from scheduling.places import PlannedEviction
@@ -51,6 +55,8 @@ class PodVerdict:
     try_url: str = ""
     do_url: str = ""
     rehearsed: bool = False
+    #: (word, address) of what can be done without asking the node
+    forced: tuple[tuple[str, str], ...] = ()
     offers: tuple[OfferLine, ...] = ()
 
 
@@ -78,19 +84,36 @@ def waits(explained: Explanation) -> bool:
     return explained.state in ("Waiting", "Schedulable")
 
 
-def read_stay(pod: Pod, moments: Sequence[Moment]) -> PodVerdict | None:
-    """What its node says that keeps a pod which is being deleted; None where it says nothing."""
-    if pod.metadata.deletion_timestamp is None:
+def read_stay(
+    pod: Pod, claims: Sequence[ClaimLine], moments: Sequence[Moment], now: datetime, person: Person
+) -> PodVerdict | None:
+    """What keeps a pod which is being deleted: what its node says of it, or that it says nothing; None in good time."""
+    ends = moment(pod.metadata.deletion_timestamp)
+    if ends is None:
         return None
     told = next((one.text for one in reversed(moments) if one.reason == NOT_GIVEN_BACK), "")
-    if not told:
+    node = f"node `{pod.spec.node_name}`" if pod.spec.node_name else "its node"
+    if told:
+        title, text = "It stays until its devices are given back, and that fails.", f"{told}."
+        step = f"Start the driver's plugin on {node}; if a feature gate is off, turn it on."
+    elif now > ends + PATIENCE:
+        title = f"It should have ended {duration((now - ends).total_seconds())} ago."
+        text = f"The agent on {node} has not confirmed that its containers ended and its devices are unprepared."
+        step = "Check that agent. By force only where the machine is off, or nothing of the pod runs there any more."
+    else:
         return None
-    return PodVerdict(
-        good=False,
-        title="It stays until its devices are given back, and that fails.",
-        text=f"{told}.",
-        next_step=f"Start the driver's plugin on node `{pod.spec.node_name}`; if a feature gate is off, turn it on.",
-    )
+    forced = tuple(_by_force(pod, claims, person))
+    return PodVerdict(good=False, title=title, text=text, next_step=step, forced=forced)
+
+
+def _by_force(pod: Pod, claims: Sequence[ClaimLine], person: Person) -> Iterator[tuple[str, str]]:
+    """Releasing what it alone holds, which administrators may; ending it."""
+    namespace = pod.metadata.namespace
+    for one in claims:
+        if person.administers and one.devices and not one.others:
+            yield f"Release {one.name} by force", f"{links.claim_url(namespace, one.name)}/release"
+    if person.may_edit(namespace):
+        yield "Delete by force", f"{links.pod_url(namespace, pod.metadata.name)}/delete?force=1"
 
 
 def read_why(explained: Explanation, person: Person, changes: Changes) -> Why:

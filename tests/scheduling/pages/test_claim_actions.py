@@ -9,8 +9,8 @@ from django.test import Client
 
 from claims.kinds.resource_claims import ResourceClaim
 from scheduling.pages.claims import reading as claim_users
-from tests.builders import make_claim, make_namespace, make_pod, make_template
-from tests.scheduling.cluster import Cluster
+from tests.builders import make_claim, make_namespace, make_pod, make_taint_rule, make_template
+from tests.scheduling.cluster import Cluster, with_spec
 from tests.scheduling.pages.claim_scene import browser, is_held_by_a_finalizer, runs, starts, words
 
 
@@ -147,3 +147,18 @@ def test_a_template_is_deleted_after_a_preview(pages: Client, cluster: Cluster) 
     assert browser("vera").post("/templates/default/one-gpu/delete").status_code == 403
     assert pages.post("/templates/default/one-gpu/delete", {"uid": uid}).headers["Location"] == "/templates"
     assert pages.get("/templates/default/one-gpu").status_code == 404
+
+
+@pytest.mark.usefixtures("later")
+def test_what_is_tainted_or_unpublished_is_not_called_free(pages: Client, cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=3)
+    runs(cluster, "web", count=3)
+    cluster.delete(cluster.pod("web"))
+    cluster.create(make_taint_rule("repair", device="gpu-1"))
+    known = cluster.slice()
+    cluster.update(with_spec(known, devices=known.spec.devices[:2]))
+    text = words(pages, "/claims/default/web/release")
+    assert "Of its 3 devices node-1/gpu-0 is free at once, for whoever waits." in text
+    assert "node-1/gpu-1 is tainted, so it is still given to nobody." in text
+    assert "node-1/gpu-2 is not published, so it is still given to nobody." in text
+    cluster.settle()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -17,6 +18,7 @@ from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder
 from scheduling.event_recorder import EventNote
 from scheduling.pages.pods import logs as pod_logs
+from scheduling.pages.pods import why
 from tests.builders import (
     make_claim,
     make_class,
@@ -254,3 +256,24 @@ def test_the_page_leads_from_an_extended_resource_to_its_devices(cluster: Cluste
     assert "example.com/gpu: node-1 / gpu-0" in holds
     assert chain in waits
     assert "Made when it has a node" in waits
+
+
+def test_a_pod_that_does_not_end_says_why_and_is_ended_by_force(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pair(cluster)
+    pod = cluster.pod("holds")
+    starting = _client("ann", "default")
+    cluster.delete(pod, grace=30)
+    assert "It should have ended" not in _text(starting, "/pods/default/holds")
+    monkeypatch.setattr(why, "PATIENCE", timedelta(hours=-1))
+    shown = _text(starting, "/pods/default/holds")
+    assert "It should have ended" in shown
+    assert "The agent on node node-1 has not confirmed" in shown
+    assert "Delete by force…" in shown
+    assert "by force…" not in _text(_client("alice"), "/pods/default/holds")
+    assert "node-1 is not asked." in _text(starting, "/pods/default/holds/delete?force=1")
+    starting.post("/pods/default/holds/delete?force=1", {"uid": pod.metadata.uid})
+    assert cluster.find(Pod, "holds") is None
+    cluster.retry()
+    assert cluster.pod("waits").spec.node_name == "node-1"

@@ -241,7 +241,7 @@ def test_a_pool_whose_name_has_slashes_has_devices_with_pages(browser: Client) -
 def test_a_claim_that_no_pod_uses_comes_with_the_command_that_frees_its_device(browser: Client) -> None:
     publish()
     hold()
-    assert "kubectl delete resourceclaim -n lab training" in text(page(browser, "/devices/panel", at=AT))
+    assert "says why it still holds the device, and releases it" in text(page(browser, "/devices/panel", at=AT))
 
 
 def test_the_copied_selector_accepts_the_device_and_its_like_alone(browser: Client, lab: None) -> None:
