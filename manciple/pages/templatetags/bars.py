@@ -34,7 +34,9 @@ def bar(parts: Sequence[Part], label: str = "") -> SafeString:
     )
     said = format_html('role="img" aria-label="{}"', label) if label else SafeString('aria-hidden="true"')
     total = sum(part[-1] for part in parts)
-    return format_html('<div class="bar" {} style="--of:{};--n:{}">{}</div>', said, total, len(parts), marks)
+    # A cross wants room. Said here, because to ask with :has() costs every change of a tile all tiles' styles.
+    kinds = "bar broken" if any(part[0] == "bad" for part in parts) else "bar"
+    return format_html('<div class="{}" {} style="--of:{};--n:{}">{}</div>', kinds, said, total, len(parts), marks)
 
 
 def _title(part: Part) -> SafeString:
