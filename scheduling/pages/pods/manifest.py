@@ -97,6 +97,12 @@ def _is_of_admission(toleration: Mapping[str, Any]) -> bool:
     )
 
 
+def stem_of(name: str) -> str:
+    """The name without the number that `free_name` puts behind it."""
+    numbered = _NUMBERED.match(name)
+    return numbered[1] if numbered else name
+
+
 def free_name(name: str, taken: Collection[str]) -> str:
     """The name, or the first one with a number behind it that nobody has."""
     if name not in taken:

@@ -34,7 +34,7 @@ from manciple.wire.errors import ApiError, NotFound
 from manciple.wire.registry import Kind
 from scheduling.messages import clause
 from scheduling.pages.history.differences import DiffLine, difference, dump
-from scheduling.pages.pods.manifest import free_name, manifest
+from scheduling.pages.pods.manifest import free_name, manifest, stem_of
 from scheduling.pages.previews import ActionEffect, ActionPreview, consequences, not_changed, show_preview
 from scheduling.pages.whatif.query import as_query, changes_of, in_words, meant, named
 from scheduling.resources import CLAIMS, PODS, TEMPLATES, kind
@@ -89,8 +89,11 @@ def _template(found: Replacement, pod: Pod, name: str, spec: ResourceClaimSpec) 
     if old is None:
         raise NotFound.of(TEMPLATES, name)
     wanted = structs.replace(old, spec=structs.replace(old.spec, spec=spec))
-    if same := next((one for one in templates if one.spec == wanted.spec), None):
+    series = stem_of(name)
+    if same := next((o for o in templates if o.spec == wanted.spec and stem_of(o.metadata.name) == series), None):
         found.told.append(("Template", f"{same.metadata.name} says that already; the pod uses it."))
+        lines = difference(dump(manifest(old)), dump(manifest(same)))
+        found.differences.append((f"Template {same.metadata.name}", lines))
         return same.metadata.name
     others = _naming(namespace, name, besides=pod)
     new_name = free_name(name, known) if others else name

@@ -238,7 +238,7 @@ def test_a_pool_whose_name_has_slashes_has_devices_with_pages(browser: Client) -
     assert "fabric/a, generation 1" in text(page(browser, f"/devices/d/{DRIVER}/fabric/a/gpu-1"))
 
 
-def test_a_claim_that_no_pod_uses_comes_with_the_command_that_frees_its_device(browser: Client) -> None:
+def test_a_claim_that_no_pod_uses_leads_to_where_it_is_released(browser: Client) -> None:
     publish()
     hold()
     assert "says why it still holds the device, and releases it" in text(page(browser, "/devices/panel", at=AT))
@@ -248,6 +248,10 @@ def test_the_copied_selector_accepts_the_device_and_its_like_alone(browser: Clie
     shown = page(browser, "/devices/panel", at=f"{DRIVER}/node-1/gpu-1")
     found = re.search(r'data-copy="([^"]*)"', shown)
     assert found is not None
+    linked = re.search(r'href="(/classes/new\?selector=[^"]*)"', shown)
+    assert linked is not None
+    made = browser.get(linked[1]).content.decode()
+    assert found[1] in made
     selector = compile_selector(html.unescape(found[1]))
     matching = {
         candidate.address
