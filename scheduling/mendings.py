@@ -56,6 +56,8 @@ from scheduling.simulation_rehearsal import CONDITION_TAINTS, Overlay
 BUDGET = 0.25
 #: Seconds for which an older answer does where things happen all the time, in multiples of what it took.
 REST, REST_AT_LEAST = 10, 3.0
+#: Seconds for which it is trusted that nothing happened of which no announcement told.
+ANNOUNCED = 1.0
 #: Troubles that are rehearsed, and slices that one of them may concern.
 MOST, SLICES_OF_ONE = 32, 64
 #: Pods that are tried, the first in the queue, and seconds for one round of them.
@@ -346,7 +348,7 @@ class Mendings:
 
     def _go_on(self, deadline: Deadline) -> None:
         began = time.monotonic()
-        with cluster() as state:
+        with cluster(within=ANNOUNCED) as state:
             known = self._progress
             if known is None or known.of() is not state or not (_is_young(known) or _is_current(known, state)):
                 found = UNKNOWN if known is None or known.of() is not state else known.found

@@ -185,7 +185,7 @@ def _gist(cause: AnyCause, *, names_claim: bool) -> str:
         return message(cause)
     if isinstance(cause.because, (TooFew, NotTogether)):
         return clause(cause.because, names_claim=names_claim)
-    return message(cause.because) if cause.because else _listed(cause.refused) or NO_NODES
+    return clause(cause.because) if cause.because else _listed(cause.refused) or NO_NODES
 
 
 # Plain words ---------------------------------------------------------------------------------------------------------
