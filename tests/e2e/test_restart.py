@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from tests.e2e.flow import Manifest, assert_all_is_given_back, assert_cdi_files_are_valid, assert_claims_are_held
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.processes import ROOT, Up
+from tests.e2e.processes import ROOT, Process, Up
 
 pytestmark = pytest.mark.e2e
 
@@ -88,16 +87,12 @@ def test_ctrl_c_stops_cleanly_and_the_next_start_continues(up: Up, kubectl: Kube
 
 def test_a_taken_port_is_told_at_once_with_what_to_do(up: Up, tmp_path: Path) -> None:
     web = up.web.removeprefix("http://")
-    done = subprocess.run(
-        [sys.executable, "manage.py", "up", "--home", str(tmp_path / "other"), "--web", web, "--api", "127.0.0.1:0"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert "cannot listen on" in done.stderr
-    assert "--web HOST:PORT" in done.stderr
+    command = ["manage.py", "up", "--home", str(tmp_path / "other"), "--web", web, "--api", "127.0.0.1:0"]
+    done = Process([sys.executable, *command]).start()
+    assert done.wait() == 1
+    told = "\n".join(done.output)
+    assert "cannot listen on" in told
+    assert "--web HOST:PORT" in told
 
 
 def test_readyz_is_answered_only_once_a_pod_could_run(up: Up) -> None:
