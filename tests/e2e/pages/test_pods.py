@@ -108,11 +108,11 @@ def test_a_rehearsal_without_a_selector_replays_the_funnel(page: Page, up: Up, h
     expect(page.locator(".funnel li.skipped")).to_have_count(0)
     page.get_by_role("link", name="Replace pod: Without selector 1").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.locator(".diff .del").first).to_contain_text("selectors")
+    expect(dialog.locator(".diff .del", has_text="selectors:")).to_have_count(1)
     dialog.get_by_role("button", name="Replace pod").click()
     expect(page.locator(".says")).to_contain_text("Replaced pod picky.")
     hands.wait_pods("PodScheduled", "demo", "picky")
-    hands.forget(*_manifest("picky")["items"])
+    hands.clear("demo", "Pod", "ResourceClaim")
 
 
 def test_deleting_previews_its_effect_can_be_cancelled_and_then_happens(crowd: Hands, page: Page, up: Up) -> None:
