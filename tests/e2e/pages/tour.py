@@ -76,6 +76,9 @@ _BLOCKING = """() => {
   return [[location.pathname, page.responseEnd - page.requestStart],
           ...blocking.map((one) => [new URL(one.name).pathname, one.duration])];
 }"""
+#: Those up to the next frame, of which the browser tells after it.
+_SHIFTS = """() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(
+  window.shifts.map((one) => `${one.value.toFixed(4)} ${one.what.join(" , ")}`)))))"""
 #: Not innerWidth: a phone zooms out until a page that is too wide fits.
 TOO_WIDE = """(width) => {
   if (document.documentElement.scrollWidth <= width) return "";
@@ -157,9 +160,9 @@ def _at_the_desk(watched: Watched, axe: Axe, web: str, address: PageAddress) -> 
     page.emulate_media(color_scheme="light")
     _open(page, web + address.path)
     visit.slow = _slow(page)
+    visit.shifts = page.evaluate(_SHIFTS)  # before axe takes its time: what happens in the cluster meanwhile may come
     axe.read()
     visit.violations = axe.find()
-    visit.shifts = page.evaluate("window.shifts.map((one) => `${one.value.toFixed(4)} ${one.what.join(' , ')}`)")
     _turn_dark(page)
     visit.violations += [f"dark: {one}" for one in axe.find(["color-contrast"])]
     visit.errors = watched.take_errors()
