@@ -2,8 +2,8 @@
 
 A selector sees a device's driver, attributes and capacity, and neither its name nor its pool. So what tells the chosen
 devices from the others is looked for in the attributes: the one that leaves the fewest others, and within each of its
-values that both have, again. Devices that are alike in everything that a selector sees cannot be told apart: the
-selector then chooses those others as well, and says how many.
+values that both have, again. Having nothing there is a value too. Devices that are alike in everything that a selector
+sees cannot be told apart: the selector then chooses those others as well, and says how many.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ LONGEST = 10 * 1024
 
 #: (field, domain, name) of an attribute or a capacity
 Place = tuple[str, str, str]
-#: A device as selectors see it: place -> (type, value as CEL).
+#: (type, value as CEL); None where a device has nothing.
+Value = tuple[str, str] | None
+#: A device as selectors see it; what it lacks is left out.
 Vector = Mapping[Place, tuple[str, str]]
 
 
@@ -84,7 +86,7 @@ def _told_apart(
     if best is None:
         return "", outside
     within, without = _by_value(inside, best), _by_value(outside, best)
-    alternatives: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    alternatives: dict[str, list[Value]] = defaultdict(list)
     left = list[_Seen]()
     for value, some in within.items():
         rest, mixed = _told_apart(some, without.get(value, ()), places - {best})
@@ -92,29 +94,26 @@ def _told_apart(
         alternatives[rest].append(value)
     if len(left) == len(outside):
         return "", outside
-    lacking = any(best not in seen.vector for seen in outside)
+    lacking = any(best not in seen.vector for seen in (*inside, *outside))
     texts = [_and(_is_one_of(best, values, guarded=lacking), rest) for rest, values in alternatives.items()]
     return (texts[0] if len(texts) == 1 else f"({' || '.join(texts)})"), left
 
 
 def _best(inside: Sequence[_Seen], outside: Sequence[_Seen], places: Iterable[Place]) -> Place | None:
-    """What leaves the fewest outside, and of equals has the fewest values to list."""
-    costs = list[tuple[int, int, Place]]()
+    """What leaves the fewest outside; of equals what all inside have, and then what has the fewest values to list."""
+    costs = list[tuple[int, bool, int, Place]]()
     for place in places:
         values = {seen.vector.get(place) for seen in inside}
-        if None in values:  # what some of those inside lack cannot be asked of them
-            continue
         left = sum(seen.vector.get(place) in values for seen in outside)
         if left < len(outside) or len(values) > 1:
-            costs.append((left, len(values), place))
-    return min(costs)[2] if costs else None
+            costs.append((left, None in values, len(values), place))
+    return min(costs)[3] if costs else None
 
 
-def _by_value(some: Iterable[_Seen], place: Place) -> dict[tuple[str, str], list[_Seen]]:
-    found: dict[tuple[str, str], list[_Seen]] = defaultdict(list)
+def _by_value(some: Iterable[_Seen], place: Place) -> dict[Value, list[_Seen]]:
+    found: dict[Value, list[_Seen]] = defaultdict(list)
     for seen in some:
-        if place in seen.vector:
-            found[seen.vector[place]].append(seen)
+        found[seen.vector.get(place)].append(seen)
     return found
 
 
@@ -125,11 +124,20 @@ def _and(first: str, second: str) -> str:
     return f"{first} && {second}" if second else first
 
 
-def _is_one_of(place: Place, values: Sequence[tuple[str, str]], *, guarded: bool) -> str:
+def _is_one_of(place: Place, values: Sequence[Value], *, guarded: bool) -> str:
     """guarded: some devices that are asked have nothing there."""
     field, domain, name = place
+    there = f"{json.dumps(name)} in device.{field}[{json.dumps(domain)}]"
+    known = [value for value in values if value is not None]
+    if len(known) == len(values):
+        return _equals_one_of(place, known, guard=f"{there} && " if guarded else "")
+    lacks = f"!({there})"
+    return f"({lacks} || {_equals_one_of(place, known, guard='')})" if known else lacks
+
+
+def _equals_one_of(place: Place, values: Sequence[tuple[str, str]], *, guard: str) -> str:
+    field, domain, name = place
     where = f"device.{field}[{json.dumps(domain)}].{name}"
-    guard = f"{json.dumps(name)} in device.{field}[{json.dumps(domain)}] && " if guarded else ""
     texts = sorted((text for _, text in values), key=natural)
     if values[0][0] in ("version", "quantity"):
         compared = " || ".join(f"{where}.compareTo({text}) == 0" for text in texts)

@@ -78,14 +78,23 @@ def test_others_are_chosen_only_where_one_of_the_chosen_looks_the_same(
     if any(len(found) > 1 for found in types.values()):
         return
     for other in exact_selector(chosen, published.candidates).also:
-        same = [one for one in chosen if one.driver == other.driver and _says_no_more(one, other)]
-        assert same
+        assert any(seen(one) == seen(other) for one in chosen)
 
 
-def _says_no_more(one: CandidateDevice, other: CandidateDevice) -> bool:
-    """Whether all that `one` has the other has too: what a device lacks no clause can ask for."""
-    mine, its = one.device, other.device
-    return mine.attributes.items() <= its.attributes.items() and mine.capacity.items() <= its.capacity.items()
+def test_devices_without_a_common_attribute_are_told_apart_by_what_they_lack() -> None:
+    published = few(
+        [
+            Device(name="gpu-0", attributes={"model": DeviceAttribute(int_value=0)}),
+            Device(name="gpu-1", attributes={"rack": DeviceAttribute(int_value=0)}),
+            Device(name="gpu-2", attributes={"model": DeviceAttribute(int_value=1)}),
+        ]
+    )
+    found = exact_selector(published.candidates[:2], published.candidates)
+    assert found.also == ()
+    assert found.expression == (
+        'device.driver == "gpu.example.com" &&\n'
+        '(!("model" in device.attributes["gpu.example.com"]) || device.attributes["gpu.example.com"].model == 0)'
+    )
 
 
 def few(devices: Sequence[Device]) -> Published:
