@@ -60,15 +60,15 @@ def read_stock() -> list[ClassStock]:
 def _of_class(snapshot: DeviceSnapshot, name: str, expressions: Sequence[str], waits: Sequence[float]) -> ClassStock:
     counted = count(snapshot, expressions)
     free: dict[str, int] = {}
-    models: dict[str, None] = {}
+    models: set[str] = set()
     for node, number, found in _pools(snapshot, [compile_selector(one) for one in expressions]):
-        models |= dict.fromkeys(found)
+        models |= found
         if node and number and node not in snapshot.cordoned:
             free[node] = free.get(node, 0) + number
     best = min(free, key=lambda node: (-free[node], node), default="")
     return ClassStock(
         name=name,
-        models=tuple(models)[:NAMED],
+        models=tuple(sorted(models)[:NAMED]),
         more_models=max(len(models) - NAMED, 0),
         devices=counted.devices,
         free=counted.free,
@@ -80,15 +80,15 @@ def _of_class(snapshot: DeviceSnapshot, name: str, expressions: Sequence[str], w
     )
 
 
-def _pools(snapshot: DeviceSnapshot, selectors: Sequence[Selector]) -> Iterator[tuple[str, int, list[str]]]:
+def _pools(snapshot: DeviceSnapshot, selectors: Sequence[Selector]) -> Iterator[tuple[str, int, set[str]]]:
     """(node, devices that are free, models) of each pool that has some of the class."""
     for state in snapshot.pools.values():
         match = passing(state.pool, selectors).match
         if not match:
             continue
         free = (match & state.masks.get(DeviceState.FREE, 0)).bit_count()
-        models = {one.model: None for place, one in enumerate(state.candidates) if match >> place & 1 and one.model}
-        yield state.pool.node, free, list(models)
+        models = {one.model for place, one in enumerate(state.candidates) if match >> place & 1 and one.model}
+        yield state.pool.node, free, models
 
 
 def _waits() -> Mapping[str, list[float]]:

@@ -120,7 +120,7 @@ def _is_in(matching: frozenset[CandidateDevice]) -> Matches:
 def _by_name(attributes: Iterable[str]) -> dict[str, set[str]]:
     """A name may have a domain, never a colon; a value may have anything."""
     found: dict[str, set[str]] = {}
-    for one in attributes:
+    for one in sorted(attributes):
         name, _, value = one.partition(":")
         found.setdefault(name, set()).add(value)
     return found

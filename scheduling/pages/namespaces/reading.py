@@ -113,7 +113,7 @@ def _held(
         devices=dict(sorted(devices.items(), key=lambda one: (-one[1], one[0]))),
         claims={state: claims[state] for state in CLAIM_STATES if claims[state]},
         pods={state: pods[state] for state in POD_STATES if pods[state]},
-        causes=tuple(causes.most_common()),
+        causes=tuple(sorted(causes.items(), key=lambda one: (-one[1], one[0].title))),
     )
 
 
