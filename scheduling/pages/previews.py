@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 
+from manciple.pages.rendering import PageContext, render_page
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import DeleteOptions, Preconditions
 from scheduling.pages.history.differences import DiffLine
@@ -82,10 +82,15 @@ class ActionPreview:
         return f"{self.action} {self.noun} {self.name}{' by force' if self.by_force else ''}?"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewContext(PageContext):
+    preview: ActionPreview
+
+
 def show_preview(request: HttpRequest, preview: ActionPreview, *, place: str, revision: int) -> HttpResponse:
     """place: the entry of the navigation that it is below."""
-    context = {"place": place, "revision": revision, "preview": preview}
-    return render(request, "preview.html", context, status=HTTPStatus.CONFLICT if preview.error else HTTPStatus.OK)
+    context = PreviewContext(place=place, revision=revision, preview=preview)
+    return render_page(request, "preview.html", context, status=HTTPStatus.CONFLICT if preview.error else HTTPStatus.OK)
 
 
 def consequences(lines: Iterable[tuple[str, str]]) -> tuple[Consequence, ...]:

@@ -7,16 +7,18 @@ attempt to sign in: an open browser that somebody came upon is no place to try p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import authenticate, update_session_auth_hash
 from django.contrib.auth.decorators import login_required
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.request import split_domain_port
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils.text import slugify
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
@@ -32,6 +34,7 @@ from manciple.api.kubeconfig import Server
 from manciple.audit.sign_ins import PEOPLE, TOKENS, note_account
 from manciple.pages.people import person_of
 from manciple.pages.posting import posted_from
+from manciple.pages.rendering import PageContext, render_page
 from manciple.store.tail import latest_revision
 from manciple.wire.quantity import whole
 from scheduling.pages.account.forms import ChangePasswordForm, NewTokenForm
@@ -47,6 +50,27 @@ class NewToken:
 
     text: str
     row: Token
+
+
+class ShownSignIn(NamedTuple):
+    """Where the person is signed in. here: in the browser that asks."""
+
+    row: SignIn
+    browser: str
+    here: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountContext(PageContext):
+    """made: the token that was just made, if any."""
+
+    groups: Sequence[str]
+    tokens: QuerySet[Token]
+    sign_ins: Sequence[ShownSignIn]
+    has_password: bool
+    token_form: NewTokenForm
+    password_form: ChangePasswordForm
+    made: NewToken | None
 
 
 @login_required
@@ -65,18 +89,18 @@ def _draw(
     status: int = 200,
 ) -> HttpResponse:
     user: Any = request.user
-    context = {
-        "place": "account",
-        "revision": latest_revision(),
-        "groups": groups_of_user(user),
-        "tokens": tokens.live().filter(person=user).order_by("-created"),
-        "sign_ins": [(one, browser_of(one), _is_here(request, one)) for one in sign_ins.of_person(user)],
-        "has_password": user.has_usable_password(),
-        "token_form": token_form or NewTokenForm(),
-        "password_form": password_form or ChangePasswordForm(),
-        "made": made,
-    }
-    return render(request, "account/page.html", context, status=status)
+    context = AccountContext(
+        place="account",
+        revision=latest_revision(),
+        groups=groups_of_user(user),
+        tokens=tokens.live().filter(person=user).order_by("-created"),
+        sign_ins=[ShownSignIn(one, browser_of(one), _is_here(request, one)) for one in sign_ins.of_person(user)],
+        has_password=user.has_usable_password(),
+        token_form=token_form or NewTokenForm(),
+        password_form=password_form or ChangePasswordForm(),
+        made=made,
+    )
+    return render_page(request, "account/page.html", context, status=status)
 
 
 def _is_here(request: HttpRequest, found: SignIn) -> bool:

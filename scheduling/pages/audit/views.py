@@ -20,7 +20,6 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from manciple.audit import events, searching
@@ -29,6 +28,7 @@ from manciple.audit.models import Entry
 from manciple.pages.auditors import demand_audit
 from manciple.pages.lists import Filter, ListColumn, Table
 from manciple.pages.people import Person, person_of
+from manciple.pages.rendering import ListContext, render_page
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.registry import registry
@@ -54,6 +54,23 @@ COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditContext(ListContext):
+    """shown: the entry that is open; close_url: the list without it.
+
+    system_url: the list with what the system's own parts did, or without it.
+    """
+
+    query: AuditQuery
+    shown: ShownEntry | None
+    next_url: str
+    newest_url: str
+    system_url: str
+    close_url: str
+    csv_url: str
+    json_url: str
+
+
 @login_required
 @require_safe
 def list_audit(request: HttpRequest) -> HttpResponse:
@@ -62,21 +79,20 @@ def list_audit(request: HttpRequest) -> HttpResponse:
     query = AuditQuery.read(request)
     demand_audit(request, query.namespace)
     found = find(query, now)
-    context = {
-        "place": "audit",
-        "revision": revision,
-        "query": query,
-        "table": _table(query, found, person_of(request)),
-        "found": found,
-        "shown": _shown(request, query),
-        "next_url": query.url(before=found.on, entry="") if found.on else "",
-        "newest_url": query.url(before="", entry=""),
-        "system_url": query.url(system="" if query.system else "1", before="", entry=""),
-        "close_url": query.url(entry=""),
-        "csv_url": _export_url(query, "/audit.csv"),
-        "json_url": _export_url(query, "/audit.jsonl"),
-    }
-    return render(request, "audit/list.html", context)
+    context = AuditContext(
+        place="audit",
+        revision=revision,
+        query=query,
+        table=_table(query, found, person_of(request)),
+        shown=_shown(request, query),
+        next_url=query.url(before=found.on, entry="") if found.on else "",
+        newest_url=query.url(before="", entry=""),
+        system_url=query.url(system="" if query.system else "1", before="", entry=""),
+        close_url=query.url(entry=""),
+        csv_url=_export_url(query, "/audit.csv"),
+        json_url=_export_url(query, "/audit.jsonl"),
+    )
+    return render_page(request, "audit/list.html", context)
 
 
 def _table(query: AuditQuery, found: AuditPage, person: Person) -> Table[AuditLine]:

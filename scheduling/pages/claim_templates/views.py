@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
 
 from claims.kinds.pods import Pod
@@ -23,6 +23,7 @@ from manciple.api import verbs
 from manciple.pages import links
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, demand_edit, demand_sight, person_of
+from manciple.pages.rendering import ListContext, ValueContext, render_page
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.store.records import Stored
@@ -85,6 +86,11 @@ COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplatesContext(ListContext):
+    query: TemplateQuery
+
+
 @login_required
 @require_safe
 def list_templates(request: HttpRequest) -> HttpResponse:
@@ -113,8 +119,8 @@ def list_templates(request: HttpRequest) -> HttpResponse:
         rows=sorted_by(COLUMNS, query.sort, lines),
         filters=(Filter.of_namespaces(query.namespace, (one.namespace for one in stored)),),
     )
-    context = {"place": "claims", "revision": revision, "query": query, "table": table}
-    return render(request, "claim_templates/list.html", context)
+    context = TemplatesContext(place="claims", revision=revision, query=query, table=table)
+    return render_page(request, "claim_templates/list.html", context)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +164,8 @@ def show_template(request: HttpRequest, namespace: str, name: str) -> HttpRespon
     person = demand_sight(request, namespace, f"ResourceClaimTemplate {name}")
     if history.asked(request):
         return _show_history(request, namespace, name)
-    page = _read_page(person, namespace, name)
-    return render(request, "claim_templates/page.html", {"place": "claims", "revision": revision, "page": page})
+    context = ValueContext(place="claims", revision=revision, page=_read_page(person, namespace, name))
+    return render_page(request, "claim_templates/page.html", context)
 
 
 def _show_history(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
@@ -193,8 +199,8 @@ def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResp
         verbs.delete(kind(TEMPLATES), namespace=namespace, name=name, identity=person.identity, options=options)
     except ApiError as refusal:
         messages.error(request, not_changed(refusal, noun="template"))
-        context = {"place": "claims", "revision": revision, "page": page}
-        return render(request, "claim_templates/page.html", context, status=refusal.code)
+        context = ValueContext(place="claims", revision=revision, page=page)
+        return render_page(request, "claim_templates/page.html", context, status=refusal.code)
     messages.success(request, f"Deleted template {name}.")
     return redirect("templates")
 

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
 
 from manciple.pages import links
 from manciple.pages.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, parameter, sorted_by, state_tabs
 from manciple.pages.people import Person, demand, demand_edit, demand_sight, person_of
+from manciple.pages.rendering import ListContext, PageContext, render_page
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError, NotFound
@@ -29,7 +30,7 @@ from scheduling.pages.claims import actions as claim_actions
 from scheduling.pages.claims.reading import ClaimRow, read_claims
 from scheduling.pages.claims.sheet import ClaimSheet, find_claim, read_sheet
 from scheduling.pages.claims.states import STATES, URGENCY
-from scheduling.pages.history.views import TAB, history_of
+from scheduling.pages.history.views import TAB, ShownHistory, history_of
 from scheduling.pages.previews import ActionEffect, ActionPreview, not_changed, show_preview
 from scheduling.resources import CLASSES, kind
 
@@ -76,6 +77,21 @@ COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsContext(ListContext):
+    """matching: claims in any state; the other numbers are of all claims. sheet: of the claim that is open."""
+
+    query: ClaimQuery
+    matching: int
+    any: bool
+    devices: int
+    holding: int
+    waiting: int
+    stuck: int
+    close_url: str
+    sheet: ClaimSheet | None
+
+
 @login_required
 @require_safe
 def list_claims(request: HttpRequest) -> HttpResponse:
@@ -85,21 +101,21 @@ def list_claims(request: HttpRequest) -> HttpResponse:
     query = ClaimQuery.read(request)
     claims = read_claims(person, with_classes=bool(query.device_class))
     matching = [line for line in claims if query.matches(line)]
-    context = {
-        "place": "claims",
-        "revision": revision,
-        "query": query,
-        "table": _table(query, matching, claims),
-        "matching": len(matching),
-        "any": bool(claims),
-        "devices": sum(line.devices for line in claims),
-        "holding": sum(bool(line.devices) for line in claims),
-        "waiting": sum(line.state == "pending" for line in claims),
-        "stuck": sum(line.state == "stuck" for line in claims),
-        "close_url": query.url(at=""),
-        "sheet": _sheet_at(person, query.at),
-    }
-    return render(request, "claims/list.html", context)
+    context = ClaimsContext(
+        place="claims",
+        revision=revision,
+        query=query,
+        table=_table(query, matching, claims),
+        matching=len(matching),
+        any=bool(claims),
+        devices=sum(line.devices for line in claims),
+        holding=sum(bool(line.devices) for line in claims),
+        waiting=sum(line.state == "pending" for line in claims),
+        stuck=sum(line.state == "stuck" for line in claims),
+        close_url=query.url(at=""),
+        sheet=_sheet_at(person, query.at),
+    )
+    return render_page(request, "claims/list.html", context)
 
 
 def _table(query: ClaimQuery, matching: Sequence[ClaimRow], claims: Iterable[ClaimRow]) -> Table[ClaimRow]:
@@ -138,6 +154,15 @@ def _table(query: ClaimQuery, matching: Sequence[ClaimRow], claims: Iterable[Cla
 TABS = ("yaml", TAB)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimContext(PageContext):
+    """history: where it is the `tab`."""
+
+    sheet: ClaimSheet
+    tab: str = ""
+    history: ShownHistory | None = None
+
+
 @login_required
 @require_safe
 def show_claim(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
@@ -148,16 +173,14 @@ def show_claim(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     if sheet is None:
         raise Http404(f"ResourceClaim {namespace}/{name} does not exist.")
     tab = request.GET.get("tab", "")
-    context = {
-        "place": "claims",
-        "revision": revision,
-        "sheet": sheet,
-        "tab": tab if tab in TABS else "",
-        "alone": True,
-    }
-    if tab == TAB:
-        context["history"] = history_of(request, [sheet.meta.uid], namespace=namespace)
-    return render(request, "claims/page.html", context)
+    context = ClaimContext(
+        place="claims",
+        revision=revision,
+        sheet=sheet,
+        tab=tab if tab in TABS else "",
+        history=history_of(request, [sheet.meta.uid], namespace=namespace) if tab == TAB else None,
+    )
+    return render_page(request, "claims/page.html", context)
 
 
 @login_required
@@ -232,5 +255,5 @@ def _preview(request: HttpRequest, sheet: ClaimSheet, effect: ActionEffect, acti
 def _refused(request: HttpRequest, sheet: ClaimSheet, refusal: ApiError) -> HttpResponse:
     """The claim's page, with what the API says against it."""
     messages.error(request, not_changed(refusal, noun="claim"))
-    context = {"place": "claims", "revision": latest_revision(), "sheet": sheet, "tab": "", "alone": True}
-    return render(request, "claims/page.html", context, status=refusal.code)
+    context = ClaimContext(place="claims", revision=latest_revision(), sheet=sheet)
+    return render_page(request, "claims/page.html", context, status=refusal.code)

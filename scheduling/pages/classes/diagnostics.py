@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import yaml
 
@@ -17,7 +17,30 @@ from manciple.wire import codec
 from manciple.wire.errors import ApiError
 from scheduling.cel import COST_LIMIT, CelFeatures, CompileError, compile_new_selector
 
-Finding = dict[str, Any]
+
+class Fix(TypedDict):
+    """What a click puts in the place of part of the text."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    label: str
+    insert: str
+
+
+class Finding(TypedDict):
+    """As JSON. line, column: 0 where it has no place; severity: "error"."""
+
+    line: int
+    column: int
+    severity: str
+    message: str
+    hint: NotRequired[str]
+    end_line: NotRequired[int]
+    end_column: NotRequired[int]
+    fix: NotRequired[Fix]
+
 
 _PROBLEM = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
 _OVERLOAD = re.compile(r"found no matching overload for '([^']+)' applied to '(.*)'$")
@@ -101,14 +124,23 @@ def _unwrapped(expression: str, line: int, column: int, function: str, applied: 
     literal = found[1]
     kind = known or ("semver" if literal.count(".") > 1 and "semver" in _COMPARING[function] else "quantity")
     start, end = found.start(1) + 1, found.end(1) + 1
-    place = {"line": line, "column": start, "end_line": line, "end_column": end}
-    return {
-        **place,
-        "severity": "error",
-        "message": f"{function} needs a {kind}, and got a string.",
-        "hint": f"Write {kind}({literal}).",
-        "fix": {**place, "label": "Apply fix", "insert": f"{kind}({literal})"},
-    }
+    return Finding(
+        line=line,
+        column=start,
+        end_line=line,
+        end_column=end,
+        severity="error",
+        message=f"{function} needs a {kind}, and got a string.",
+        hint=f"Write {kind}({literal}).",
+        fix=Fix(
+            line=line,
+            column=start,
+            end_line=line,
+            end_column=end,
+            label="Apply fix",
+            insert=f"{kind}({literal})",
+        ),
+    )
 
 
 def _type(name: str) -> str:
@@ -121,8 +153,8 @@ def _capital(text: str) -> str:
 
 
 def _at(line: int, column: int, message: str, *, hint: str = "") -> Finding:
-    found: Finding = {"line": line, "column": column, "severity": "error", "message": message}
-    return found | ({"hint": hint} if hint else {})
+    found = Finding(line=line, column=column, severity="error", message=message)
+    return Finding(**found, hint=hint) if hint else found
 
 
 # YAML ----------------------------------------------------------------------------------------------------------------

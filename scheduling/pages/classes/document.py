@@ -78,7 +78,7 @@ def save_yaml(request: HttpRequest, name: str) -> HttpResponse:
         return show_yaml(request, existing, text=text, findings=problem.findings)
     except ApiError as refusal:
         causes = (refusal.details or {}).get("causes")
-        said = {"line": 0, "column": 0, "severity": "error", "message": explained(refusal)}
+        said = Finding(line=0, column=0, severity="error", message=explained(refusal))
         return show_yaml(request, existing, text=text, findings=refusals(text, refusal) if causes else [said])
     messages.success(request, f"Saved class {name}.")
     return redirect(f"{class_url(name)}?tab=yaml")

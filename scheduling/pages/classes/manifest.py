@@ -60,4 +60,4 @@ def refusals(text: str, refusal: ApiError) -> list[Finding]:
 
 
 def _finding(line: int, column: int, message: str) -> Finding:
-    return {"line": line, "column": column, "severity": "error", "message": message}
+    return Finding(line=line, column=column, severity="error", message=message)

@@ -16,7 +16,7 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from claims.devices.cache import read_devices
@@ -25,7 +25,8 @@ from inventory.kinds.devices import DeviceClass
 from manciple.api import verbs
 from manciple.pages.links import claim_url, class_url, template_url
 from manciple.pages.lists import ListColumn, ListQuery, Table, sorted_by
-from manciple.pages.people import demand, person_of
+from manciple.pages.people import Person, demand, person_of
+from manciple.pages.rendering import ListContext, PageContext, TemplateContext, render_page
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire import codec
@@ -37,10 +38,13 @@ from scheduling.judging import judged_devices
 from scheduling.models import QueuedPod
 from scheduling.pages.classes import users as class_claims
 from scheduling.pages.classes.attributes import examples
+from scheduling.pages.classes.diagnostics import Finding
 from scheduling.pages.classes.form import ClassForm, SelectorRow, complain, from_class, guarded, to_class
 from scheduling.pages.classes.manifest import manifest
 from scheduling.pages.classes.verdicts import ClassVerdicts, judge
 from scheduling.pages.classes.workbench import (
+    Bench,
+    Palette,
     class_kind,
     evaluate,
     expressions_of,
@@ -49,12 +53,10 @@ from scheduling.pages.classes.workbench import (
     published_devices,
 )
 from scheduling.pages.devices.words import bar_of, how_many, in_words
-from scheduling.pages.history.views import history_of
+from scheduling.pages.history.views import ShownHistory, history_of
 from scheduling.pages.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with, show_preview
 from scheduling.resources import CLASSES
 
-#: tab -> its template
-TEMPLATES = {"workbench": "classes/form.html", "yaml": "classes/yaml.html", "history": "classes/history.html"}
 #: Claims that are named where only a few of them matter.
 NAMED = 8
 
@@ -103,6 +105,14 @@ COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassesContext(ListContext):
+    """total: devices that are published."""
+
+    total: int
+    may_edit: bool
+
+
 @login_required
 @require_safe
 def list_classes(request: HttpRequest) -> HttpResponse:
@@ -125,14 +135,10 @@ def list_classes(request: HttpRequest) -> HttpResponse:
         rows=sorted_by(COLUMNS, query.sort, rows),
     )
     total = len(snapshot.candidates)
-    context = {
-        "place": "classes",
-        "table": table,
-        "total": total,
-        "revision": revision,
-        "may_edit": person.may("update", CLASSES),
-    }
-    return render(request, "classes/list.html", context)
+    context = ClassesContext(
+        place="classes", revision=revision, table=table, total=total, may_edit=person.may("update", CLASSES)
+    )
+    return render_page(request, "classes/list.html", context)
 
 
 def _row(device_class: DeviceClass, snapshot: DeviceSnapshot, uses: tuple[int, int, int], waiting: int) -> ClassRow:
@@ -188,13 +194,21 @@ def check_class(request: HttpRequest) -> HttpResponse:
     return show_bench(request, pressed(form, request.POST) or form, existing=_edited(request))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictsContext(TemplateContext):
+    bench: Bench
+    may_edit: bool
+
+
 @login_required
 @require_POST
 def show_verdicts(request: HttpRequest) -> HttpResponse:
     """What the page shows around its editors for the form as it stands."""
     person = person_of(request)
     bench = evaluate(ClassForm(request.POST), existing=_edited(request), person=person)
-    return render(request, "classes/answer.html", {"bench": bench, "may_edit": person.may("update", CLASSES)})
+    return render_page(
+        request, "classes/answer.html", VerdictsContext(bench=bench, may_edit=person.may("update", CLASSES))
+    )
 
 
 def _edited(request: HttpRequest) -> DeviceClass | None:
@@ -218,17 +232,16 @@ def show_bench(
     revision = latest_revision()
     person = person_of(request)
     bench = evaluate(form, existing=existing, person=person, refused=refused)
-    return _render(
-        request,
-        existing,
-        "workbench",
-        status=422 if refused else 200,
+    context = BenchContext(
+        place="classes",
         revision=revision,
+        head=ClassHead.of(existing, "workbench", person),
         bench=bench,
         palette=palette(published_devices()),
         blank_selector=SelectorRow("__index__", selector=""),
         refused=refused,
     )
+    return render_page(request, "classes/form.html", context, status=422 if refused else 200)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,32 +252,63 @@ class ClassHead:
     tab: str
     may_edit: bool
 
+    @classmethod
+    def of(cls, existing: DeviceClass | None, tab: str, person: Person) -> ClassHead:
+        return cls(existing=existing, tab=tab, may_edit=person.may("update", CLASSES))
+
     @property
     def name(self) -> str:
         return self.existing.metadata.name if self.existing else ""
 
 
-def _render(
-    request: HttpRequest, existing: DeviceClass | None, tab: str, *, status: int = 200, **shown: Any
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchContext(PageContext):
+    """The workbench. blank_selector: what a script copies for a new one; refused: the form could not be saved."""
+
+    head: ClassHead
+    bench: Bench
+    palette: Palette
+    blank_selector: SelectorRow
+    refused: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassYamlContext(PageContext):
+    """text: as it was typed, with what is wrong with it, or as it is stored."""
+
+    head: ClassHead
+    text: str
+    findings: Sequence[Finding]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassHistoryContext(PageContext):
+    head: ClassHead
+    history: ShownHistory
+
+
+def show_yaml(
+    request: HttpRequest, existing: DeviceClass, *, text: str = "", findings: Sequence[Finding] = ()
 ) -> HttpResponse:
-    """One tab. shown: what its template knows besides the head."""
-    head = ClassHead(existing=existing, tab=tab, may_edit=person_of(request).may("update", CLASSES))
-    context = {"place": "classes", "head": head, **shown}
-    return render(request, TEMPLATES[tab], context, status=status)
-
-
-def show_yaml(request: HttpRequest, existing: DeviceClass, *, text: str = "", findings: Any = ()) -> HttpResponse:
     """The whole object. text: as it was typed, with what is wrong with it."""
-    revision, status = latest_revision(), 422 if findings else 200
-    text = text or manifest(existing, server=True)
-    return _render(request, existing, "yaml", status=status, revision=revision, text=text, findings=findings)
+    context = ClassYamlContext(
+        place="classes",
+        revision=latest_revision(),
+        head=ClassHead.of(existing, "yaml", person_of(request)),
+        text=text or manifest(existing, server=True),
+        findings=findings,
+    )
+    return render_page(request, "classes/yaml.html", context, status=422 if findings else 200)
 
 
 def _show_history(request: HttpRequest, existing: DeviceClass) -> HttpResponse:
-    revision = latest_revision()
-    return _render(
-        request, existing, "history", revision=revision, history=history_of(request, [existing.metadata.uid])
+    context = ClassHistoryContext(
+        place="classes",
+        revision=latest_revision(),
+        head=ClassHead.of(existing, "history", person_of(request)),
+        history=history_of(request, [existing.metadata.uid]),
     )
+    return render_page(request, "classes/history.html", context)
 
 
 def _answer_post(request: HttpRequest, *, existing: DeviceClass | None) -> HttpResponse:

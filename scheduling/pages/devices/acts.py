@@ -21,7 +21,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import NON_FIELD_ERRORS
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods
 
@@ -36,14 +36,15 @@ from manciple.pages import undo
 from manciple.pages.forms import PageForm, code_input
 from manciple.pages.links import taint_rule_url
 from manciple.pages.people import Person, demand, person_of
+from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.spreadsheets import csv_answer
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import Identity
 from scheduling.device_taints import NO_EXECUTE, following
 from scheduling.pages.devices.chosen import Chosen, read_chosen
-from scheduling.pages.devices.exact_selector import exact_selector
-from scheduling.pages.devices.sight import holders_for, may_act
+from scheduling.pages.devices.exact_selector import ExactSelector, exact_selector
+from scheduling.pages.devices.sight import DeviceRights, holders_for
 from scheduling.pages.devices.views import read_classes
 from scheduling.pages.devices.words import STATES
 from scheduling.pages.previews import ActionEffect, Consequence, Link, only_with
@@ -310,41 +311,70 @@ def _done(request: HttpRequest, data: QueryDict, steps: Sequence[undo.UndoStep],
 # Showing -------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActContext(PageContext):
+    """effects: those of taints, with what each means."""
+
+    preview: DevicesPreview
+    effects: Mapping[str, str]
+
+
 def _show(request: HttpRequest, preview: DevicesPreview, *, refused: bool) -> HttpResponse:
-    context = {
-        "place": "devices",
-        "revision": latest_revision(),
-        "preview": preview,
-        "effects": {effect: MEANINGS[effect] for effect in reversed(TAINT_EFFECTS)},
-    }
-    return render(request, "devices/act.html", context, status=422 if refused else 200)
+    context = ActContext(
+        place="devices",
+        revision=latest_revision(),
+        preview=preview,
+        effects={effect: MEANINGS[effect] for effect in reversed(TAINT_EFFECTS)},
+    )
+    return render_page(request, "devices/act.html", context, status=422 if refused else 200)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectorContext(PageContext):
+    """published: how many of the chosen devices are; found: a selector for these, None where none is."""
+
+    chosen: Chosen
+    back: str
+    published: int
+    found: ExactSelector | None
 
 
 def _show_selector(request: HttpRequest, data: QueryDict, _act: str, chosen: Chosen) -> HttpResponse:
     candidates = chosen.candidates
-    context = {
-        "place": "devices",
-        "revision": chosen.snapshot.revision,
-        "chosen": chosen,
-        "back": _return_to(request, data),
-        "published": len(candidates),
-        "found": exact_selector(candidates, chosen.snapshot.candidates) if candidates else None,
-    }
-    return render(request, "devices/selector.html", context)
+    context = SelectorContext(
+        place="devices",
+        revision=chosen.snapshot.revision,
+        chosen=chosen,
+        back=_return_to(request, data),
+        published=len(candidates),
+        found=exact_selector(candidates, chosen.snapshot.candidates) if candidates else None,
+    )
+    return render_page(request, "devices/selector.html", context)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenContext(PageContext):
+    """more: chosen devices that are not listed."""
+
+    chosen: Chosen
+    back: str
+    rows: Sequence[DeviceRow]
+    more: int
+    may: DeviceRights
 
 
 def _show_list(request: HttpRequest, data: QueryDict, _act: str, chosen: Chosen) -> HttpResponse:
     person = person_of(request)
-    context = {
-        "place": "devices",
-        "revision": chosen.snapshot.revision,
-        "chosen": chosen,
-        "back": _return_to(request, data),
-        "rows": list(_rows(person, chosen, chosen.keys[:LISTED])),
-        "more": max(0, len(chosen.keys) - LISTED),
-        **may_act(person),
-    }
-    return render(request, "devices/chosen.html", context)
+    context = ChosenContext(
+        place="devices",
+        revision=chosen.snapshot.revision,
+        chosen=chosen,
+        back=_return_to(request, data),
+        rows=list(_rows(person, chosen, chosen.keys[:LISTED])),
+        more=max(0, len(chosen.keys) - LISTED),
+        may=DeviceRights.of(person),
+    )
+    return render_page(request, "devices/chosen.html", context)
 
 
 # As rows -------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from claims.devices.cache import read_devices
@@ -28,6 +27,7 @@ from inventory.live import pool_topic
 from manciple.pages.durations import clock
 from manciple.pages.links import device_url
 from manciple.pages.people import Person, person_of
+from manciple.pages.rendering import PageContext, TemplateContext, render_page
 from manciple.store import objects
 from manciple.wire.quantity import Format, Quantity
 from manciple.wire.registry import registry
@@ -36,7 +36,7 @@ from scheduling.pages.devices.filters import fact_counts
 from scheduling.pages.devices.history import History, read_history
 from scheduling.pages.devices.lines import GridLine, lines_of
 from scheduling.pages.devices.selector_text import selector_of
-from scheduling.pages.devices.sight import holders_for, line_for, may_act
+from scheduling.pages.devices.sight import DeviceRights, holders_for, line_for
 from scheduling.pages.devices.tiles import label
 from scheduling.pages.devices.words import MEANINGS, STATES
 
@@ -47,12 +47,23 @@ DESCRIBED = 8
 NEIGHBOURS = 24
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PanelContext(TemplateContext):
+    panel: DevicePanel | None
+
+
 @login_required
 @require_safe
 def show_panel(request: HttpRequest) -> HttpResponse:
     """The panel of `?at=`; empty when no such device is known."""
     panel = read_panel(person_of(request), read_devices(), request.GET.get("at", ""))
-    return render(request, "devices/panel.html", {"panel": panel})
+    return render_page(request, "devices/panel.html", PanelContext(panel=panel))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceContext(PageContext):
+    panel: DevicePanel
+    may: DeviceRights
 
 
 @login_required
@@ -63,8 +74,8 @@ def show_device(request: HttpRequest, driver: str, pool: str, device: str) -> Ht
     panel = read_device(person, snapshot, (driver, pool, device))
     if panel is None:
         raise Http404(f"Device {driver}/{pool}/{device} does not exist.")
-    context = {"place": "devices", "revision": snapshot.revision, "panel": panel, **may_act(person)}
-    return render(request, "devices/device.html", context)
+    context = DeviceContext(place="devices", revision=snapshot.revision, panel=panel, may=DeviceRights.of(person))
+    return render_page(request, "devices/device.html", context)
 
 
 def key_of(address: str) -> DeviceKey | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -19,9 +20,15 @@ ELSEWHERE = "another namespace"
 Sees = Callable[[str], bool]
 
 
-def may_act(person: Person) -> dict[str, bool]:
-    """What templates need to know to offer acts on devices."""
-    return {"may_taint": person.may("create", TAINT_RULES), "may_untaint": person.may("delete", TAINT_RULES)}
+class DeviceRights(NamedTuple):
+    """Which acts on devices a page offers."""
+
+    taint: bool
+    untaint: bool
+
+    @classmethod
+    def of(cls, person: Person) -> DeviceRights:
+        return cls(taint=person.may("create", TAINT_RULES), untaint=person.may("delete", TAINT_RULES))
 
 
 def lines_for(person: Person, lines: Sequence[GridLine]) -> Sequence[GridLine]:

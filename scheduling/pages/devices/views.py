@@ -10,13 +10,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import render
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
 
@@ -26,14 +25,15 @@ from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import CandidateDevice
 from inventory.models import DeviceClass
 from manciple.pages.people import Person, person_of
+from manciple.pages.rendering import PageContext, render_page
 from scheduling.cel import CompileError
 from scheduling.fitting import NOTHING, count
-from scheduling.judging import judge
+from scheduling.judging import SelectorVerdict, judge
 from scheduling.pages.devices.filters import DeviceFilters, Facet, TileFilter, facets, select
 from scheduling.pages.devices.groups import GROUPINGS, LineGroup, group_lines
 from scheduling.pages.devices.lines import GridLine, lines_of
-from scheduling.pages.devices.panel import read_panel
-from scheduling.pages.devices.sight import lines_for, may_act
+from scheduling.pages.devices.panel import DevicePanel, read_panel
+from scheduling.pages.devices.sight import DeviceRights, lines_for
 from scheduling.pages.devices.tiles import draw_lines
 from scheduling.pages.devices.words import MEANINGS, STATES, how_many
 
@@ -50,10 +50,12 @@ _ALWAYS = {"free", "reserved"}
 def show_devices(request: HttpRequest) -> HttpResponse:
     """The page."""
     shown = Shown.read(request)
-    panel = read_panel(shown.person, shown.snapshot, shown.at) if shown.at else None
-    context = shown.context() | {"place": "devices", "panel": panel}
-    context["drawn"] = [(group, shown.draw(group.lines, group)) for group in shown.groups]
-    return render(request, "devices/devices.html", context)
+    context = replace(
+        shown.context(),
+        panel=read_panel(shown.person, shown.snapshot, shown.at) if shown.at else None,
+        drawn=[(group, shown.draw(group.lines, group)) for group in shown.groups],
+    )
+    return render_page(request, "devices/devices.html", context)
 
 
 @login_required
@@ -66,7 +68,7 @@ def show_lines(request: HttpRequest) -> HttpResponse:
         (group, shown.draw([line for line in group.lines if not wanted.isdisjoint(line.topics)], group))
         for group in shown.groups
     ]
-    return render(request, "devices/lines.html", shown.context() | {"touched": touched})
+    return render_page(request, "devices/lines.html", replace(shown.context(), touched=touched))
 
 
 @login_required
@@ -80,12 +82,76 @@ def show_matches(request: HttpRequest) -> HttpResponse:
         for group in shown.groups
         for line in group.lines
     }
-    return render(request, "devices/lines.html", shown.context() | {"dims": dims})
+    return render_page(request, "devices/lines.html", replace(shown.context(), dims=dims))
 
 
 def line_id(line: GridLine, group: LineGroup) -> str:
     """A node may stand under several headings."""
     return f"line-{group.id}-{line.key}"
+
+
+class GridChoice(NamedTuple):
+    """A grouping, or a size of tiles. key: as the address has it."""
+
+    key: str
+    title: str
+    url: str
+
+
+class LegendEntry(NamedTuple):
+    """A state in the legend. url: asks for it, or no longer where it is `chosen`."""
+
+    state: str
+    name: str
+    meaning: str
+    devices: int
+    chosen: bool
+    url: str
+
+
+class ChosenClass(NamedTuple):
+    """A class that the filters ask for. fits: how many more claims, in words."""
+
+    name: str
+    devices: int
+    free: int
+    fits: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridContext(PageContext):
+    """The page, or the parts of it that a live page asks for.
+
+    cut: whether partitions are among what matches classes; matching: all devices where nothing is asked for.
+    filters: as a query; filters_url: the page with them; unfiltered: without. drawn: groups with their lines;
+    touched: those lines that topics touched; dims: line -> which of its tiles are dim.
+    """
+
+    groups: Sequence[LineGroup]
+    grouping: str
+    groupings: Sequence[GridChoice]
+    legend: Sequence[LegendEntry]
+    words: Mapping[str, str]
+    longest_name: int
+    cordoned: int
+    facets: Sequence[Facet]
+    asked: DeviceFilters
+    verdict: SelectorVerdict | None
+    class_counts: Sequence[ChosenClass]
+    cut: bool
+    total: int
+    free: int
+    matching: int
+    density: str
+    sizes: Sequence[GridChoice]
+    unfiltered: str
+    filters: str
+    filters_url: str
+    may: DeviceRights
+    panel: DevicePanel | None = None
+    drawn: Sequence[tuple[LineGroup, SafeString]] = ()
+    touched: Sequence[tuple[LineGroup, SafeString]] = ()
+    dims: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -140,47 +206,49 @@ class Shown:
         matches = self.selection.matches if self.asked.anything else None
         return draw_lines(((line_id(line, group), line) for line in lines), current=self.at, matches=matches)
 
-    def context(self) -> dict[str, Any]:
+    def context(self) -> GridContext:
         counts = self.snapshot.counts
         total = counts.total()
-        return {
-            "at": self.at,
-            "revision": self.snapshot.revision,
-            "groups": self.groups,
-            "grouping": self.grouping,
-            "groupings": [(key, title, self._link(group=key)) for key, title in GROUPINGS.items()],
-            "legend": [
-                (state, title, MEANINGS[state], counts[state], state in self.asked.states, self._toggled(state))
-                for state, title in STATES.items()
-                if counts[state] or state in _ALWAYS or state in self.asked.states
-            ],
-            "words": {state: title.lower() for state, title in STATES.items()},
-            "longest_name": max((len(line.name) for line in self.lines), default=0),
-            "cordoned": sum(line.cordoned for line in lines_of(self.snapshot)),
-            "facets": self.facets,
-            "asked": self.asked,
-            "verdict": self.selection.verdict,
-            "class_counts": list(self._class_counts()),
-            "cut": any(tile.cut for tile in self._matched) if self.asked.classes else False,
-            "total": total,
-            "free": counts["free"],
-            "matching": len(self._matched) if self.asked.anything else total,
-            "density": self._size(total),
-            "sizes": [(key, title, self._link(size=key)) for key, title in SIZE_NAMES.items()],
-            "unfiltered": self._link(*FILTERS),
-            "filters": self._filters,
-            "filters_url": f"/devices{self._link()}",
-            **may_act(self.person),
-        }
+        return GridContext(
+            place="devices",
+            revision=self.snapshot.revision,
+            groups=self.groups,
+            grouping=self.grouping,
+            groupings=[GridChoice(key, title, self._link(group=key)) for key, title in GROUPINGS.items()],
+            legend=list(self._legend(counts)),
+            words={state: title.lower() for state, title in STATES.items()},
+            longest_name=max((len(line.name) for line in self.lines), default=0),
+            cordoned=sum(line.cordoned for line in lines_of(self.snapshot)),
+            facets=self.facets,
+            asked=self.asked,
+            verdict=self.selection.verdict,
+            class_counts=list(self._class_counts()),
+            cut=any(tile.cut for tile in self._matched) if self.asked.classes else False,
+            total=total,
+            free=counts["free"],
+            matching=len(self._matched) if self.asked.anything else total,
+            density=self._size(total),
+            sizes=[GridChoice(key, title, self._link(size=key)) for key, title in SIZE_NAMES.items()],
+            unfiltered=self._link(*FILTERS),
+            filters=self._filters,
+            filters_url=f"/devices{self._link()}",
+            may=DeviceRights.of(self.person),
+        )
 
-    def _class_counts(self) -> Iterator[tuple[str, int, int, str]]:
-        """(name, devices, free, how many more claims fit) of the classes that are asked for."""
+    def _legend(self, counts: Mapping[str, int]) -> Iterator[LegendEntry]:
+        for state, title in STATES.items():
+            chosen = state in self.asked.states
+            if counts[state] or state in _ALWAYS or chosen:
+                yield LegendEntry(state, title, MEANINGS[state], counts[state], chosen, self._toggled(state))
+
+    def _class_counts(self) -> Iterator[ChosenClass]:
+        """Of the classes that are asked for."""
         for name in sorted(self.asked.classes & self.classes.keys()):
             try:
                 found = count(self.snapshot, self.classes[name])
             except CompileError:
                 found = NOTHING
-            yield name, found.devices, found.free, how_many(found.fits)
+            yield ChosenClass(name, found.devices, found.free, how_many(found.fits))
 
     @cached_property
     def _matched(self) -> Sequence[Unit]:

@@ -6,13 +6,12 @@ devices of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from claims.devices.cache import read_devices
@@ -21,6 +20,7 @@ from inventory.models import DeviceClass
 from manciple.pages import links
 from manciple.pages.lists import ListColumn, ListQuery, Table, sorted_by
 from manciple.pages.people import Person, person_of
+from manciple.pages.rendering import ListContext, PageContext, render_page
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.validation import natural
@@ -56,6 +56,11 @@ COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriversContext(ListContext):
+    states: Mapping[str, str]
+
+
 @login_required
 @require_safe
 def list_drivers(request: HttpRequest) -> HttpResponse:
@@ -71,9 +76,8 @@ def list_drivers(request: HttpRequest) -> HttpResponse:
         columns=COLUMNS,
         rows=drivers,
     )
-    return render(
-        request, "drivers/list.html", {"place": "drivers", "revision": revision, "table": table, "states": STATES}
-    )
+    context = DriversContext(place="drivers", revision=revision, table=table, states=STATES)
+    return render_page(request, "drivers/list.html", context)
 
 
 @login_required
@@ -87,8 +91,8 @@ def show_driver(request: HttpRequest, name: str) -> HttpResponse:
     if asked(request):
         return _show_history(request, driver)
     sheet = _sheet(driver, person_of(request), shown=None if "all" in request.GET else SHOWN)
-    context = {"place": "drivers", "revision": revision, "name": name, "sheet": sheet, "states": STATES}
-    return render(request, "drivers/page.html", context)
+    context = DriverContext(place="drivers", revision=revision, name=name, sheet=sheet, states=STATES)
+    return render_page(request, "drivers/page.html", context)
 
 
 def _show_history(request: HttpRequest, driver: DriverFigures) -> HttpResponse:
@@ -129,6 +133,13 @@ class DriverSheet:
         if not found:
             return "none"
         return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverContext(PageContext):
+    name: str
+    sheet: DriverSheet
+    states: Mapping[str, str]
 
 
 def _sheet(driver: DriverFigures, person: Person, *, shown: int | None) -> DriverSheet:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import msgspec
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from manciple.pages import links
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter
 from manciple.pages.people import Person, person_of
+from manciple.pages.rendering import ListContext, render_page
 from manciple.store.history import Recent, namespaces_with, newest
 from manciple.store.tail import latest_revision
 from manciple.wire.quantity import whole
@@ -153,6 +153,14 @@ COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventsContext(ListContext):
+    query: EventQuery
+    found: EventPage
+    next_url: str
+    newest_url: str
+
+
 @login_required
 @require_safe
 def list_events(request: HttpRequest) -> HttpResponse:
@@ -160,16 +168,16 @@ def list_events(request: HttpRequest) -> HttpResponse:
     revision = latest_revision()
     person, query = person_of(request), EventQuery.read(request)
     found = find(query, person)
-    context = {
-        "place": "events",
-        "revision": revision,
-        "query": query,
-        "table": _table(query, found, person),
-        "found": found,
-        "next_url": query.url(before=found.on) if found.on else "",
-        "newest_url": query.url(before=""),
-    }
-    return render(request, "events/list.html", context)
+    context = EventsContext(
+        place="events",
+        revision=revision,
+        query=query,
+        table=_table(query, found, person),
+        found=found,
+        next_url=query.url(before=found.on) if found.on else "",
+        newest_url=query.url(before=""),
+    )
+    return render_page(request, "events/list.html", context)
 
 
 def _table(query: EventQuery, found: EventPage, person: Person) -> Table[ShownEvent]:

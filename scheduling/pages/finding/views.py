@@ -13,13 +13,14 @@ from typing import Any
 from django.contrib.auth.decorators import login_required
 from django.db.models import Case, IntegerField, Model, Q, QuerySet, Value, When
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
 from claims.models import AllocatedDevice, Claim, Pod
 from inventory.models import Device, DeviceClass, Node, PublishedSlice
 from manciple.pages import links
 from manciple.pages.people import Person, person_of
+from manciple.pages.rendering import PageContext, render_page
 from manciple.store import sql
 from scheduling.pages.quotas.reading import may_read
 from scheduling.resources import NAMESPACES, QUOTAS, TEMPLATES
@@ -91,6 +92,17 @@ class HitSection:
         return min(one.rank for one in self.found)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindContext(PageContext):
+    """more: whether there are more of some kind than are shown."""
+
+    text: str
+    sections: Sequence[HitSection]
+    total: int
+    more: bool
+    more_places: Sequence[tuple[str, str, str]] = MORE_PLACES
+
+
 @login_required
 @require_safe
 def find(request: HttpRequest) -> HttpResponse:
@@ -100,15 +112,15 @@ def find(request: HttpRequest) -> HttpResponse:
     exact = [one for section in sections for one in section.found if one.rank == EXACT]
     if "go" in request.GET and len(exact) == 1:
         return redirect(exact[0].url)
-    context = {
-        "place": "find",
-        "text": text,
-        "sections": sections,
-        "total": sum(len(section.found) for section in sections),
-        "more": any(section.more for section in sections),
-        "more_places": MORE_PLACES,
-    }
-    return render(request, "finding/page.html", context)
+    context = FindContext(
+        place="find",
+        revision=0,
+        text=text,
+        sections=sections,
+        total=sum(len(section.found) for section in sections),
+        more=any(section.more for section in sections),
+    )
+    return render_page(request, "finding/page.html", context)
 
 
 def search(text: str, person: Person) -> list[HitSection]:

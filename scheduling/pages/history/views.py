@@ -6,9 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 
 from manciple.pages.auditors import may_audit
+from manciple.pages.rendering import PageContext, render_page
 from manciple.store.tail import latest_revision
 from manciple.wire.quantity import whole
 from scheduling.pages.history.reading import ObjectHistory, read_changes
@@ -65,10 +65,16 @@ def _number(request: HttpRequest, name: str) -> int:
     return whole(request.GET.get(name, "")) or 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryContext(PageContext):
+    page: HistoryPage
+    history: ShownHistory
+
+
 def show_history(
     request: HttpRequest, page: HistoryPage, uids: Collection[str], *, namespace: str = ""
 ) -> HttpResponse:
     """The history of an object whose page has no other parts."""
     revision, history = latest_revision(), history_of(request, uids, namespace=namespace)
-    context = {"place": page.place, "revision": revision, "page": page, "history": history}
-    return render(request, "history/page.html", context)
+    context = HistoryContext(place=page.place, revision=revision, page=page, history=history)
+    return render_page(request, "history/page.html", context)

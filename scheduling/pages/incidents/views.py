@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
 from claims.devices.cache import read_devices
@@ -31,6 +31,7 @@ from manciple.pages import links
 from manciple.pages.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, parameter, state_tabs
 from manciple.pages.people import Person, demand, person_of
 from manciple.pages.posting import posted_from
+from manciple.pages.rendering import ListContext, PageContext, render_page
 from manciple.store.tail import latest_revision
 from manciple.wire.validation import natural
 from scheduling.judging import judge
@@ -78,6 +79,17 @@ COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentsContext(ListContext):
+    """matching: incidents in any state; any: whether there is one at all; here: the address to come back to."""
+
+    query: IncidentQuery
+    any: bool
+    matching: int
+    may_acknowledge: bool
+    here: str
+
+
 @login_required
 @require_safe
 def list_incidents(request: HttpRequest) -> HttpResponse:
@@ -88,11 +100,11 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
     counts = Counter(standing_of(one.ended_at, one.acknowledged_at) for one in matching)
     chosen = [one for one in matching if query.state in ("", standing_of(one.ended_at, one.acknowledged_at))]
     page = PageOfRows(len(chosen), PAGE, query.page)
-    context = {
-        "place": "incidents",
-        "revision": revision,
-        "query": query,
-        "table": Table(
+    context = IncidentsContext(
+        place="incidents",
+        revision=revision,
+        query=query,
+        table=Table(
             id="incidents",
             topics=TOPICS,
             title="Incidents",
@@ -104,12 +116,12 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
             filters=_filters(query, known),
             tabs=state_tabs(query, STANDINGS, STANDINGS, counts, alarming="open"),
         ),
-        "any": bool(known),
-        "matching": len(matching),
-        "may_acknowledge": may_acknowledge(person),
-        "here": request.get_full_path(),
-    }
-    return render(request, "incidents/list.html", context)
+        any=bool(known),
+        matching=len(matching),
+        may_acknowledge=may_acknowledge(person),
+        here=request.get_full_path(),
+    )
+    return render_page(request, "incidents/list.html", context)
 
 
 def _concerning(query: IncidentQuery, known: Sequence[Incident], snapshot: DeviceSnapshot) -> Sequence[Incident]:
@@ -146,22 +158,29 @@ def _filters(query: IncidentQuery, known: Sequence[Incident]) -> tuple[Filter, .
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentContext(PageContext):
+    row: IncidentRow
+    may_cordon: bool
+    may_acknowledge: bool
+    topics: str = TOPICS
+    longest_note: int = LONGEST_NOTE
+
+
 @login_required
 @require_safe
 def show_incident(request: HttpRequest, name: str) -> HttpResponse:
     """The page. Raises: Http404."""
     revision, person = latest_revision(), person_of(request)
     row = described(person, [_incident(name)], read_devices())[0]
-    context = {
-        "place": "incidents",
-        "revision": revision,
-        "row": row,
-        "topics": TOPICS,
-        "longest_note": LONGEST_NOTE,
-        "may_cordon": person.may("update", NODES),
-        "may_acknowledge": may_acknowledge(person),
-    }
-    return render(request, "incidents/page.html", context)
+    context = IncidentContext(
+        place="incidents",
+        revision=revision,
+        row=row,
+        may_cordon=person.may("update", NODES),
+        may_acknowledge=may_acknowledge(person),
+    )
+    return render_page(request, "incidents/page.html", context)
 
 
 @login_required

@@ -18,7 +18,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 from msgspec import structs
 
@@ -26,6 +26,7 @@ from manciple.api import verbs
 from manciple.api.requests import decode_document
 from manciple.pages import links, undo
 from manciple.pages.people import Person, demand_sight
+from manciple.pages.rendering import PageContext, render_page
 from manciple.store import objects
 from manciple.store.records import Stored
 from manciple.store.tail import latest_revision
@@ -124,7 +125,7 @@ def edit_object(request: HttpRequest, resource: str, name: str) -> HttpResponse:
         if judged is None:
             return redirect(links.yaml_url(resource, namespace, name))
         answer, status = judged, HTTPStatus.CONFLICT if judged.meanwhile else _status_of(judged)
-    return render(request, "manifests/page.html", _context(opened, answer, person, revision), status=status)
+    return render_page(request, "manifests/page.html", _context(opened, answer, person, revision), status=status)
 
 
 def _status_of(answer: ManifestAnswer) -> HTTPStatus:
@@ -144,18 +145,29 @@ def _open(person: Person, resource: str, namespace: str, name: str) -> Opened:
     return Opened(kind=kind, served=served, namespace=namespace, name=name, stored=stored)
 
 
-def _context(opened: Opened, answer: ManifestAnswer, person: Person, revision: int) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestContext(PageContext):
+    """status: what the server keeps, as YAML; page_url: of the object's page, "" where it has none."""
+
+    opened: Opened
+    answer: ManifestAnswer
+    status: str
+    page_url: str
+    may_edit: bool
+
+
+def _context(opened: Opened, answer: ManifestAnswer, person: Person, revision: int) -> ManifestContext:
     status = opened.whole.get("status")
     kept = {key: value for key, value in opened.whole["metadata"].items() if key not in opened.edited["metadata"]}
-    return {
-        "place": PLACES.get(opened.kind.resource, ""),
-        "revision": revision,
-        "opened": opened,
-        "answer": answer,
-        "status": dump({"metadata": kept, **({"status": status} if status else {})}),
-        "page_url": links.object_url(opened.kind.resource, opened.namespace, opened.name),
-        "may_edit": person.may("update", opened.kind.resource, opened.namespace),
-    }
+    return ManifestContext(
+        place=PLACES.get(opened.kind.resource, ""),
+        revision=revision,
+        opened=opened,
+        answer=answer,
+        status=dump({"metadata": kept, **({"status": status} if status else {})}),
+        page_url=links.object_url(opened.kind.resource, opened.namespace, opened.name),
+        may_edit=person.may("update", opened.kind.resource, opened.namespace),
+    )
 
 
 # Judging what was typed ----------------------------------------------------------------------------------------------
@@ -250,7 +262,7 @@ def _findings(text: str, refusal: ApiError) -> list[Finding]:
 
 
 def _at(place: tuple[int, int], message: str) -> Finding:
-    return {"line": place[0], "column": place[1], "severity": "error", "message": message}
+    return Finding(line=place[0], column=place[1], severity="error", message=message)
 
 
 # Merging -------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Administrators make them, open them to admin access and delete them; what a dele
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
 from msgspec import structs
 
@@ -24,15 +25,16 @@ from manciple.pages.forms import PageForm, code_input
 from manciple.pages.lists import ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import demand, demand_sight, person_of
 from manciple.pages.posting import posted_from
+from manciple.pages.rendering import ListContext, PageContext, render_page
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import Namespace
 from scheduling.pages.history.views import HistoryPage, asked, show_history
-from scheduling.pages.namespaces.accounts import read_accounts
+from scheduling.pages.namespaces.accounts import NamespaceAccount, read_accounts
 from scheduling.pages.namespaces.reading import NamespaceHoldings, contents, read_namespaces
-from scheduling.pages.quotas.reading import may_read, read_quotas
+from scheduling.pages.quotas.reading import QuotaLine, may_read, read_quotas
 from scheduling.resources import NAMESPACES, kind
 
 
@@ -85,6 +87,16 @@ def _explained(refusal: ApiError, name: str) -> str:
     return f"Invalid name: {said}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespacesContext(ListContext):
+    """total: namespaces that the person sees, whatever the filter."""
+
+    query: NamespaceQuery
+    total: int
+    may_edit: bool
+    form: NewNamespaceForm
+
+
 def _draw_list(request: HttpRequest, form: NewNamespaceForm | None = None) -> HttpResponse:
     revision, person = latest_revision(), person_of(request)
     query = NamespaceQuery.read(request)
@@ -98,16 +110,16 @@ def _draw_list(request: HttpRequest, form: NewNamespaceForm | None = None) -> Ht
         columns=COLUMNS,
         rows=sorted_by(COLUMNS, query.sort, chosen),
     )
-    context = {
-        "place": "namespaces",
-        "revision": revision,
-        "query": query,
-        "table": table,
-        "total": len(found),
-        "may_edit": person.may("create", NAMESPACES),
-        "form": form or NewNamespaceForm(),
-    }
-    return render(request, "namespaces/list.html", context, status=422 if form else 200)
+    context = NamespacesContext(
+        place="namespaces",
+        revision=revision,
+        query=query,
+        table=table,
+        total=len(found),
+        may_edit=person.may("create", NAMESPACES),
+        form=form or NewNamespaceForm(),
+    )
+    return render_page(request, "namespaces/list.html", context, status=422 if form else 200)
 
 
 @login_required
@@ -141,27 +153,43 @@ def _show_history(request: HttpRequest, name: str) -> HttpResponse:
     return show_history(request, page, [stored.uid], namespace=name)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceContext(PageContext):
+    """deleting, opening: what is asked about. accounts, quotas: None for who may not list them."""
+
+    held: NamespaceHoldings
+    name: str
+    may_edit: bool
+    labels: Sequence[tuple[str, str]]
+    complaint: str
+    deleting: bool
+    opening: bool
+    contents: Sequence[tuple[str, int]]  # (kind, how many objects)
+    accounts: Sequence[NamespaceAccount] | None
+    quotas: Sequence[QuotaLine] | None
+    label: str = ADMIN_ACCESS_LABEL
+
+
 def _draw(request: HttpRequest, name: str, *, deleting: bool, opening: bool, complaint: str = "") -> HttpResponse:
     revision, person = latest_revision(), person_of(request)
     found = read_namespaces(person, name=name)
     if not found:
         raise Http404(f"Namespace {name} does not exist.")
-    context = {
-        "place": "namespaces",
-        "revision": revision,
-        "held": found[0],
-        "name": name,
-        "may_edit": person.may("create", NAMESPACES),
-        "label": ADMIN_ACCESS_LABEL,
-        "labels": sorted(found[0].labels.items()),
-        "complaint": complaint,
-        "deleting": deleting,
-        "opening": opening and person.may("update", NAMESPACES),
-        "contents": contents(person, name),
-        "accounts": read_accounts(person, name),
-        "quotas": read_quotas(person, namespace=name) if may_read(person, name) else None,
-    }
-    return render(request, "namespaces/page.html", context, status=422 if complaint else 200)
+    context = NamespaceContext(
+        place="namespaces",
+        revision=revision,
+        held=found[0],
+        name=name,
+        may_edit=person.may("create", NAMESPACES),
+        labels=sorted(found[0].labels.items()),
+        complaint=complaint,
+        deleting=deleting,
+        opening=opening and person.may("update", NAMESPACES),
+        contents=contents(person, name),
+        accounts=read_accounts(person, name),
+        quotas=read_quotas(person, namespace=name) if may_read(person, name) else None,
+    )
+    return render_page(request, "namespaces/page.html", context, status=422 if complaint else 200)
 
 
 @login_required

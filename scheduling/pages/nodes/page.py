@@ -15,7 +15,7 @@ import yaml
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
 from claims.devices.cache import read_devices
@@ -28,6 +28,7 @@ from inventory.kinds.nodes import Node, Taint
 from manciple.pages import links, undo
 from manciple.pages.people import Person, demand, person_of
 from manciple.pages.posting import posted_from
+from manciple.pages.rendering import PageContext, render_page
 from manciple.store import history, objects
 from manciple.store.objects import decoded
 from manciple.store.tail import latest_revision
@@ -178,16 +179,16 @@ def _draw(request: HttpRequest, name: str, form: NodeChangeForm | None = None) -
         raise Http404(f"Node {name} does not exist.")
     there = pods_on([name])[name]
     sheet = _sheet(known, there, person)
-    context = {
-        "place": "nodes",
-        "revision": revision,
-        "name": name,
-        "known": known,
-        "sheet": sheet,
-        "may_edit": person.may("update", NODES),
-        "asked": None if form is None else _shown(form, known.node, there, sheet=sheet, person=person, now=now),
-    }
-    return render(request, "nodes/page.html", context, status=422 if request.method == "POST" else 200)
+    context = NodeContext(
+        place="nodes",
+        revision=revision,
+        name=name,
+        known=known,
+        sheet=sheet,
+        may_edit=person.may("update", NODES),
+        asked=None if form is None else _shown(form, known.node, there, sheet=sheet, person=person, now=now),
+    )
+    return render_page(request, "nodes/page.html", context, status=422 if request.method == "POST" else 200)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +231,17 @@ def _frees(effects: Effects | None, claims: Iterable[HeldClaim]) -> int:
 
 
 # What the page tells -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeContext(PageContext):
+    """asked: the change whose effects are shown, if any."""
+
+    name: str
+    known: Known
+    sheet: NodeSheet
+    may_edit: bool
+    asked: ShownChange | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

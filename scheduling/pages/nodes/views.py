@@ -7,17 +7,17 @@ do, and these change the Node.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from manciple.pages.lists import Filter, ListColumn, ListQuery, PageOfRows, Tab, Table, parameter, sorted_by
+from manciple.pages.rendering import ListContext, render_page
 from manciple.store.tail import latest_revision
 from manciple.wire.selectors import ParsedLabelSelector, parse_label_selector
 from manciple.wire.validation import natural
@@ -58,6 +58,18 @@ COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesContext(ListContext):
+    """complaint: what is wrong with the label selector. states, meanings: of devices."""
+
+    query: NodeQuery
+    complaint: str
+    total: int
+    silent: int
+    states: Mapping[str, str]
+    meanings: Mapping[str, str]
+
+
 @login_required
 @require_safe
 def list_nodes(request: HttpRequest) -> HttpResponse:
@@ -65,18 +77,18 @@ def list_nodes(request: HttpRequest) -> HttpResponse:
     revision = latest_revision()
     query = NodeQuery.read(request)
     nodes = read_nodes()
-    context = {
-        "place": "nodes",
-        "revision": revision,
-        "query": query,
-        "table": _table(query, nodes, read_devices()),
-        "complaint": query.selector[1],
-        "total": len(nodes),
-        "silent": sum(known.state == "Silent" for known in nodes),
-        "states": STATES,
-        "meanings": MEANINGS,
-    }
-    return render(request, "nodes/list.html", context)
+    context = NodesContext(
+        place="nodes",
+        revision=revision,
+        query=query,
+        table=_table(query, nodes, read_devices()),
+        complaint=query.selector[1],
+        total=len(nodes),
+        silent=sum(known.state == "Silent" for known in nodes),
+        states=STATES,
+        meanings=MEANINGS,
+    )
+    return render_page(request, "nodes/list.html", context)
 
 
 def _table(query: NodeQuery, nodes: Sequence[Known], snapshot: DeviceSnapshot) -> Table[NodeRow]:

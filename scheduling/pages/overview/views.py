@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.states import DeviceState
 from claims.models import Pod
 from manciple.pages.people import Person, person_of
+from manciple.pages.rendering import PageContext, render_page
 from manciple.store.tail import latest_revision
 from scheduling.capacity import Census, ClassCount, read_census
 from scheduling.causes import decode
@@ -26,8 +26,8 @@ from scheduling.models import QueuedPod
 from scheduling.pages import charts
 from scheduling.pages.devices.lines import lines_of
 from scheduling.pages.devices.words import STATES, bar_of, how_many, in_words
-from scheduling.pages.events.views import latest
-from scheduling.pages.overview.health import lines, needing_attention
+from scheduling.pages.events.views import ShownEvent, latest
+from scheduling.pages.overview.health import HealthLine, lines, needing_attention
 from scheduling.pages.overview.signs import read_signs
 from scheduling.pages.overview.waiting import WaitingGroup, WaitingPod, by_topic
 from scheduling.usage import ALL, UsageOfMoment, minute_of, nonzero, samples_since
@@ -79,26 +79,51 @@ def show_overview(request: HttpRequest) -> HttpResponse:
     health = lines(signs)
     mended = read_mendings() if census.waiting else UNKNOWN
     waiting = _waiting(person, mended)
-    context = {
-        "place": "overview",
-        "revision": revision,
-        "steps": _first_steps(census, nodes=bool(signs.nodes)),
-        "counted": _counted(len(signs.nodes), census),
-        "figures": figures(census.totals, census.snapshot),
-        "classes": [capacity_row(one) for one in census.classes],
-        "any_blocked": any(one.counts.get(DeviceState.BLOCKED) for one in census.classes),
-        "reasons": waiting[:CAUSES],
-        "more_reasons": waiting[CAUSES:],
-        "rehearsing": bool(waiting) and not mended.complete,
-        "waiting": census.waiting,
-        "oldest": signs.queue.oldest,
-        "events": latest(person, shown=EVENTS),
-        "health": health,
-        "needing_attention": needing_attention(health),
-        "sees_all": whole,
-        "use": _use(request, census, now),
-    }
-    return render(request, "overview/page.html", context)
+    context = OverviewContext(
+        place="overview",
+        revision=revision,
+        steps=_first_steps(census, nodes=bool(signs.nodes)),
+        counted=_counted(len(signs.nodes), census),
+        figures=figures(census.totals, census.snapshot),
+        classes=[capacity_row(one) for one in census.classes],
+        any_blocked=any(one.counts.get(DeviceState.BLOCKED) for one in census.classes),
+        reasons=waiting[:CAUSES],
+        more_reasons=waiting[CAUSES:],
+        rehearsing=bool(waiting) and not mended.complete,
+        waiting=census.waiting,
+        oldest=signs.queue.oldest,
+        events=latest(person, shown=EVENTS),
+        health=health,
+        needing_attention=needing_attention(health),
+        sees_all=whole,
+        use=_use(request, census, now),
+    )
+    return render_page(request, "overview/page.html", context)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewContext(PageContext):
+    """The page for one person.
+
+    any_blocked: whether a class has devices that others hold in part; rehearsing: what would start the pods is not
+    known yet; oldest: since when the first pod waits.
+    """
+
+    steps: FirstSteps | None
+    counted: str
+    figures: Sequence[StateCount]
+    classes: Sequence[CapacityRow]
+    any_blocked: bool
+    reasons: Sequence[WaitingGroup]
+    more_reasons: Sequence[WaitingGroup]
+    rehearsing: bool
+    waiting: int
+    oldest: datetime | None
+    events: Sequence[ShownEvent]
+    health: Sequence[HealthLine]
+    needing_attention: int
+    sees_all: bool
+    use: UseOfDay
 
 
 def figures(totals: Mapping[str, int], snapshot: DeviceSnapshot) -> list[StateCount]:

@@ -6,13 +6,15 @@ their password. The same link serves whoever has forgotten theirs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
@@ -25,6 +27,7 @@ from manciple.audit.sign_ins import PEOPLE, TOKENS, note_account
 from manciple.pages.lists import Filter, ListColumn, Table
 from manciple.pages.people import Person, person_of
 from manciple.pages.posting import posted_from
+from manciple.pages.rendering import ListContext, render_page
 from manciple.store.tail import latest_revision
 from scheduling.pages.people.forms import InvitationForm, StandingForm
 from scheduling.pages.people.reading import (
@@ -63,6 +66,19 @@ def _demand(request: HttpRequest) -> Person:
     return person
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeopleContext(ListContext):
+    """shown: the person that is open, with their tokens and what can be changed of them (`standing`)."""
+
+    query: PeopleQuery
+    shown: PersonRow | None
+    tokens: Iterable[Token]
+    standing: StandingForm | None
+    invitation: InvitationForm
+    link: str
+    close_url: str
+
+
 def _draw(
     request: HttpRequest,
     *,
@@ -89,20 +105,20 @@ def _draw(
             Filter("group", "Group", query.group, every="Any group", options=all_groups()),
         ),
     )
-    context = {
-        "place": "people",
-        "revision": latest_revision(),
-        "query": query,
-        "table": table,
-        "shown": shown,
-        "tokens": tokens_of(shown.user) if shown else (),
-        "standing": standing or (_standing(shown) if shown else None),
-        "invitation": invitation or InvitationForm(),
-        "link": link,
-        "close_url": query.url(who=""),
-    }
+    context = PeopleContext(
+        place="people",
+        revision=latest_revision(),
+        query=query,
+        table=table,
+        shown=shown,
+        tokens=tokens_of(shown.user) if shown else (),
+        standing=standing or (_standing(shown) if shown else None),
+        invitation=invitation or InvitationForm(),
+        link=link,
+        close_url=query.url(who=""),
+    )
     refused = bool((invitation and invitation.errors) or (standing and standing.errors))
-    return render(request, "people/list.html", context, status=UNPROCESSABLE if refused else 200)
+    return render_page(request, "people/list.html", context, status=UNPROCESSABLE if refused else 200)
 
 
 def _standing(row: PersonRow) -> StandingForm:

@@ -17,7 +17,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from claims.kinds.pods import Pod
@@ -26,6 +26,7 @@ from claims.models import Pod as PodRow
 from inventory.models import DeviceClass
 from manciple.pages.links import claim_url, pod_url, template_url
 from manciple.pages.people import Person, person_of
+from manciple.pages.rendering import TemplateContext, ValueContext, render_page
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.store.tail import latest_revision
@@ -100,6 +101,15 @@ def show_diagnostics(request: HttpRequest) -> JsonResponse:
     return JsonResponse(reading.findings, safe=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeContext(TemplateContext):
+    """What the form makes, as YAML. started: where the pod would start; reused: whether an existing template serves."""
+
+    made: str
+    started: StartVerdict | None
+    reused: bool
+
+
 @login_required
 @require_POST
 def show_made(request: HttpRequest) -> HttpResponse:
@@ -108,7 +118,7 @@ def show_made(request: HttpRequest) -> HttpResponse:
     form = _posted(request)
     made = as_yaml(form)
     started = _started_by_form(form, made, person)
-    return render(request, "pods/made.html", {"made": made, "started": started, "reused": form.reuses_template})
+    return render_page(request, "pods/made.html", MadeContext(made=made, started=started, reused=form.reuses_template))
 
 
 def _posted(request: HttpRequest) -> PodForm:
@@ -278,7 +288,8 @@ def _show(
         reading=reading,
         started=started,
     )
-    return render(request, "pods/new.html", {"place": "pods", "revision": revision, "page": page}, status=status)
+    context = ValueContext(place="pods", revision=revision, page=page)
+    return render_page(request, "pods/new.html", context, status=status)
 
 
 def _made(request: HttpRequest, made: list[ApiObject]) -> HttpResponse:

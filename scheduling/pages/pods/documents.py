@@ -51,7 +51,7 @@ class DocumentProblem:
 
     @property
     def finding(self) -> Finding:
-        return {"line": self.line, "column": self.column, "severity": "error", "message": self.message}
+        return Finding(line=self.line, column=self.column, severity="error", message=self.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ dialog. The form carries the uid of the pod that was looked at, so that nobody d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import quote
@@ -19,13 +20,14 @@ import yaml
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
 
 from claims.kinds.pods import Pod
 from manciple.api import verbs
 from manciple.pages import links
 from manciple.pages.people import Person, demand_edit, demand_sight
+from manciple.pages.rendering import PageContext, render_page
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.store.tail import latest_revision
@@ -35,13 +37,21 @@ from manciple.wire.machinery import DeleteOptions, Preconditions
 from scheduling.explanations.current import explain_pod
 from scheduling.explanations.documents import Explanation
 from scheduling.models import QueuedPod
-from scheduling.pages.history.views import TAB, history_of
-from scheduling.pages.pods.conversation import read_conversation
+from scheduling.pages.history.views import TAB, ShownHistory, history_of
+from scheduling.pages.pods.conversation import Conversation, read_conversation
 from scheduling.pages.pods.draft_conversation import read_draft_conversation
-from scheduling.pages.pods.logs import may_read_log, read_log
-from scheduling.pages.pods.reading import container_lines, latest, read_claims, read_moments
+from scheduling.pages.pods.logs import Log, may_read_log, read_log
+from scheduling.pages.pods.reading import (
+    ClaimLine,
+    ContainerLine,
+    Moment,
+    container_lines,
+    latest,
+    read_claims,
+    read_moments,
+)
 from scheduling.pages.pods.views import STATES, state_of
-from scheduling.pages.pods.why import read_stay, read_why, waits, what_if_url
+from scheduling.pages.pods.why import PodVerdict, Why, read_stay, read_why, waits, what_if_url
 from scheduling.pages.previews import ActionEffect, ActionPreview, consequences, show_preview
 from scheduling.pages.quotas.reading import quotas_refusing
 from scheduling.pages.whatif.query import NAMED, changes_of, joined, named
@@ -61,6 +71,41 @@ class PodTab:
     @property
     def url(self) -> str:
         return f"?tab={self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodContext(PageContext):
+    """refusing: quotas that keep it without claims; moments: all that happened to it; latest: the last of that.
+
+    stay: what keeps it although it is being deleted. conversation, why, log, text, history: of the `tab` that shows
+    them.
+    """
+
+    pod: Pod
+    namespace: str
+    name: str
+    state: str
+    icon: str
+    waits: bool
+    owners: Sequence[str]
+    queued: QueuedPod | None
+    gone_by: str | None
+    tabs: Sequence[PodTab]
+    tab: str
+    claims: Sequence[ClaimLine]
+    refusing: Sequence[str]
+    containers: Sequence[ContainerLine]
+    moments: Sequence[Moment]
+    latest: Sequence[Moment]
+    stay: PodVerdict | None
+    may_edit: bool
+    what_if_url: str
+    topics: str
+    conversation: Conversation | None
+    why: Why | None
+    log: Log | None
+    text: str
+    history: ShownHistory | None
 
 
 @login_required
@@ -86,41 +131,37 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     )
     tab = next(one.name for one in tabs if one.current)
     changes = changes_of(request.GET)
-    context = {
-        "place": "pods",
-        "revision": explained.revision,
-        "pod": pod,
-        "namespace": namespace,
-        "name": name,
-        "state": state(explained, pod),
-        "icon": STATES.get(state(explained, pod), "i-wait"),
-        "waits": waiting,
-        "owners": [f"{owner.kind} {owner.name}" for owner in pod.metadata.owner_references],
-        "queued": QueuedPod.objects.filter(uid=pod.metadata.uid).first(),
-        "gone_by": pod.metadata.deletion_timestamp,
-        "tabs": tabs,
-        "tab": tab,
-        "claims": claims,
-        "refusing": quotas_refusing(person, namespace, name) if any(not claim.name for claim in claims) else (),
-        "containers": container_lines(pod, claims),
-        "moments": moments,
-        "latest": latest(moments),
-        "stay": read_stay(pod, claims, moments, datetime.now(UTC), person),
-        "may_edit": person.may_edit(namespace),
-        "what_if_url": what_if_url(pod, changes),
-        "topics": _topics(namespace, name, waiting=waiting),
-    }
-    if tab in ("why", "claims"):
-        context["conversation"] = read_conversation(pod, claims) or read_draft_conversation(pod)
-    if tab == "why":
-        context["why"] = read_why(explained, person, changes)
-    elif tab == "logs":
-        context["log"] = read_log(pod, request.GET)
-    elif tab == "yaml":
-        context["text"] = as_yaml(pod)
-    elif tab == TAB:
-        context["history"] = history_of(request, [pod.metadata.uid], namespace=namespace)
-    return render(request, "pods/page.html", context)
+    speaks = tab in ("why", "claims")
+    context = PodContext(
+        place="pods",
+        revision=explained.revision,
+        pod=pod,
+        namespace=namespace,
+        name=name,
+        state=state(explained, pod),
+        icon=STATES.get(state(explained, pod), "i-wait"),
+        waits=waiting,
+        owners=[f"{owner.kind} {owner.name}" for owner in pod.metadata.owner_references],
+        queued=QueuedPod.objects.filter(uid=pod.metadata.uid).first(),
+        gone_by=pod.metadata.deletion_timestamp,
+        tabs=tabs,
+        tab=tab,
+        claims=claims,
+        refusing=quotas_refusing(person, namespace, name) if any(not claim.name for claim in claims) else (),
+        containers=container_lines(pod, claims),
+        moments=moments,
+        latest=latest(moments),
+        stay=read_stay(pod, claims, moments, datetime.now(UTC), person),
+        may_edit=person.may_edit(namespace),
+        what_if_url=what_if_url(pod, changes),
+        topics=_topics(namespace, name, waiting=waiting),
+        conversation=(read_conversation(pod, claims) or read_draft_conversation(pod)) if speaks else None,
+        why=read_why(explained, person, changes) if tab == "why" else None,
+        log=read_log(pod, request.GET) if tab == "logs" else None,
+        text=as_yaml(pod) if tab == "yaml" else "",
+        history=history_of(request, [pod.metadata.uid], namespace=namespace) if tab == TAB else None,
+    )
+    return render_page(request, "pods/page.html", context)
 
 
 def _tabs(wanted: str, *, waiting: bool, claims: int, moments: int, logs: bool) -> list[PodTab]:

@@ -14,13 +14,13 @@ from datetime import datetime
 from django.contrib.auth.decorators import login_required
 from django.db.models import Case, Count, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from claims.models import Pod as PodRow
 from claims.models import Reservation
 from manciple.pages.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, parameter, state_tabs
 from manciple.pages.people import Person, person_of
+from manciple.pages.rendering import ListContext, render_page
 from manciple.store.tail import latest_revision
 from scheduling.causes import decode
 from scheduling.mendings import UNKNOWN, Mended, read_mendings
@@ -109,6 +109,16 @@ COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsContext(ListContext):
+    """waits_for: what the pods that are shown have in common, in words; waiting: how many wait."""
+
+    query: PodQuery
+    waits_for: str
+    waiting: int
+    may_create: bool
+
+
 @login_required
 @require_safe
 def list_pods(request: HttpRequest) -> HttpResponse:
@@ -120,16 +130,16 @@ def list_pods(request: HttpRequest) -> HttpResponse:
     mended = read_mendings() if query.reason else UNKNOWN
     chosen = query.chosen(seen, mended)
     counts = _counts(chosen)
-    context = {
-        "place": "pods",
-        "revision": revision,
-        "query": query,
-        "waits_for": query.waits_for(mended, person),
-        "table": _table(query, chosen, counts, seen),
-        "waiting": counts.get("Waiting", 0),
-        "may_create": may_create(person),
-    }
-    return render(request, "pods/list.html", context)
+    context = PodsContext(
+        place="pods",
+        revision=revision,
+        query=query,
+        waits_for=query.waits_for(mended, person),
+        table=_table(query, chosen, counts, seen),
+        waiting=counts.get("Waiting", 0),
+        may_create=may_create(person),
+    )
+    return render_page(request, "pods/list.html", context)
 
 
 def _table(

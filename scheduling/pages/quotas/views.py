@@ -6,13 +6,14 @@ may update the quota, sets them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
 from claims.kinds.quota_usage import ALIASES, COUNT, QuotaLimits, Usage, parsed
@@ -25,6 +26,7 @@ from manciple.pages import links
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, demand, demand_sight, person_of
 from manciple.pages.posting import posted_from
+from manciple.pages.rendering import ListContext, PageContext, render_page
 from manciple.store import objects
 from manciple.store.objects import listed
 from manciple.store.tail import latest_revision
@@ -32,6 +34,7 @@ from manciple.wire.errors import ApiError
 from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.pages.quotas.forms import LimitsForm
 from scheduling.pages.quotas.reading import (
+    ClassUse,
     QuotaLine,
     UnplacedPod,
     may_read,
@@ -62,6 +65,14 @@ COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotasContext(ListContext):
+    """total: quotas that the person may read, whatever the filter."""
+
+    query: QuotaQuery
+    total: int
+
+
 @login_required
 @require_safe
 def list_quotas(request: HttpRequest) -> HttpResponse:
@@ -79,8 +90,8 @@ def list_quotas(request: HttpRequest) -> HttpResponse:
         rows=sorted_by(COLUMNS, query.sort, chosen),
         filters=(Filter.of_namespaces(query.namespace, (one.namespace for one in found)),),
     )
-    context = {"place": "quotas", "revision": revision, "query": query, "table": table, "total": len(found)}
-    return render(request, "quotas/list.html", context)
+    context = QuotasContext(place="quotas", revision=revision, query=query, table=table, total=len(found))
+    return render_page(request, "quotas/list.html", context)
 
 
 @login_required
@@ -116,24 +127,37 @@ def _show_history(request: HttpRequest, quota: ResourceQuota) -> HttpResponse:
     return show_history(request, page, [quota.metadata.uid], namespace=namespace)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaContext(PageContext):
+    """rehearsal: what the limits in the form would refuse; None where none are tried. named: pods that are named."""
+
+    line: QuotaLine
+    namespace: str
+    classes: Sequence[ClassUse]
+    form: LimitsForm
+    rehearsal: LimitsRehearsal | None
+    may_edit: bool
+    named: int = NAMED
+
+
 def _draw(request: HttpRequest, quota: ResourceQuota, form: LimitsForm) -> HttpResponse:
     revision, person, namespace = latest_revision(), person_of(request), quota.metadata.namespace
     lines = read_quotas(person, namespace=namespace)
-    waiting = read_waiting(namespace)
-    context = {
-        "place": "quotas",
-        "revision": revision,
-        "line": next((one for one in lines if one.name == quota.metadata.name), None),
-        "namespace": namespace,
-        "classes": read_class_use(namespace, [quota], waiting),
-        "form": form,
-        "rehearsal": _rehearsed(person, quota, form, lines, waiting) if form.is_bound and form.is_valid() else None,
-        "named": NAMED,
-        "may_edit": person.may("update", QUOTAS, namespace),
-    }
-    if context["line"] is None:
+    line = next((one for one in lines if one.name == quota.metadata.name), None)
+    if line is None:
         raise Http404(f"ResourceQuota {quota.metadata.name} does not exist.")
-    return render(request, "quotas/page.html", context, status=422 if request.method == "POST" else 200)
+    waiting = read_waiting(namespace)
+    context = QuotaContext(
+        place="quotas",
+        revision=revision,
+        line=line,
+        namespace=namespace,
+        classes=read_class_use(namespace, [quota], waiting),
+        form=form,
+        rehearsal=_rehearsed(person, quota, form, lines, waiting) if form.is_bound and form.is_valid() else None,
+        may_edit=person.may("update", QUOTAS, namespace),
+    )
+    return render_page(request, "quotas/page.html", context, status=422 if request.method == "POST" else 200)
 
 
 def _rehearsed(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from manciple.access.kinds import roles
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, person_of
+from manciple.pages.rendering import ListContext, PageContext, render_page
 from manciple.store.tail import latest_revision
 from scheduling.pages.access.views import may_ask
 from scheduling.pages.roles.reading import HeldRole, gathered_from, read_roles
@@ -45,6 +46,24 @@ COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolesContext(ListContext):
+    """asks: whether the person may ask what others may do; system_url: with or without the system's own roles."""
+
+    query: RoleQuery
+    asks: bool
+    system_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleContext(PageContext):
+    """sources: the roles whose rules it gathers."""
+
+    held: HeldRole
+    sources: Sequence[HeldRole]
+    asks: bool
+
+
 @login_required
 @require_safe
 def list_roles(request: HttpRequest) -> HttpResponse:
@@ -63,15 +82,15 @@ def list_roles(request: HttpRequest) -> HttpResponse:
             Filter("ns", "Defined in", query.namespace, every="Defined anywhere", options=(EVERYWHERE, *namespaces)),
         ),
     )
-    context = {
-        "place": "roles",
-        "revision": revision,
-        "query": query,
-        "table": table,
-        "asks": may_ask(person),
-        "system_url": query.url(system="" if query.system else "1"),
-    }
-    return render(request, "roles/list.html", context)
+    context = RolesContext(
+        place="roles",
+        revision=revision,
+        query=query,
+        table=table,
+        asks=may_ask(person),
+        system_url=query.url(system="" if query.system else "1"),
+    )
+    return render_page(request, "roles/list.html", context)
 
 
 @login_required
@@ -83,14 +102,10 @@ def show_role(request: HttpRequest, name: str) -> HttpResponse:
     if held is None:
         where = f" in namespace {namespace}" if namespace else ""
         raise Http404(f"Role {name} does not exist{where}.")
-    context = {
-        "place": "roles",
-        "revision": revision,
-        "held": held,
-        "sources": gathered_from(held.role, known),
-        "asks": may_ask(person),
-    }
-    return render(request, "roles/page.html", context)
+    context = RoleContext(
+        place="roles", revision=revision, held=held, sources=gathered_from(held.role, known), asks=may_ask(person)
+    )
+    return render_page(request, "roles/page.html", context)
 
 
 def _read(person: Person) -> list[HeldRole]:

@@ -5,15 +5,16 @@ A rule of effect None is a dry run: its status says once how many pods effect No
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django import forms
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import NON_FIELD_ERRORS
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
 from msgspec import structs
 
@@ -28,6 +29,7 @@ from manciple.pages import links, undo
 from manciple.pages.forms import PageForm, code_input
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, demand
+from manciple.pages.rendering import ListContext, PageContext, render_page
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.store.tail import latest_revision
@@ -100,6 +102,15 @@ COLUMNS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesContext(ListContext):
+    """total: rules, whatever the filter; off: why they have no effect now."""
+
+    total: int
+    off: str
+    may_create: bool
+
+
 @login_required
 @require_safe
 def list_rules(request: HttpRequest) -> HttpResponse:
@@ -122,20 +133,46 @@ def list_rules(request: HttpRequest) -> HttpResponse:
             Filter("effect", "Effect", query.effect, every="Every effect", options=TAINT_EFFECTS),
         ),
     )
-    context = {
-        "place": "devices",
-        "revision": revision,
-        "table": table,
-        "total": len(rows),
-        "off": "" if gates.enabled(GATE) else OFF,
-        "may_create": person.may("create", TAINT_RULES),
-    }
-    return render(request, "taint_rules/list.html", context)
+    context = RulesContext(
+        place="devices",
+        revision=revision,
+        table=table,
+        total=len(rows),
+        off=_off(),
+        may_create=person.may("create", TAINT_RULES),
+    )
+    return render_page(request, "taint_rules/list.html", context)
+
+
+def _off() -> str:
+    """Why rules have no effect; "" while they have one."""
+    return "" if gates.enabled(GATE) else OFF
 
 
 def _row(rule: DeviceTaintRule, snapshot: DeviceSnapshot) -> RuleRow:
     keys = [one.key for one in snapshot.candidates if selects(rule, one.key)]
     return RuleRow(rule=rule, selected=len(keys), held=sum(bool(snapshot.held_by(key)) for key in keys))
+
+
+class TaintedDevice(NamedTuple):
+    url: str
+    title: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleContext(PageContext):
+    """devices: the first that it taints; more: how many others there are. off: why it has no effect now."""
+
+    row: RuleRow
+    rule: DeviceTaintRule
+    url: str
+    off: str
+    devices: Sequence[TaintedDevice]
+    more: int
+    may_update: bool
+    may_delete: bool
+    word: str = "Taint rule"
 
 
 @login_required
@@ -157,20 +194,21 @@ def show_rule(request: HttpRequest, name: str) -> HttpResponse:
         )
         return show_history(request, page, [rule.metadata.uid])
     keys = [one.key for one in snapshot.candidates if selects(rule, one.key)]
-    context = {
-        "place": "devices",
-        "revision": revision,
-        "row": _row(rule, snapshot),
-        "rule": rule,
-        "url": links.taint_rule_url(name),
-        "word": "Taint rule",
-        "off": "" if gates.enabled(GATE) else OFF,
-        "devices": [(links.device_url(*key), f"{key[1]} / {key[2]}", snapshot.state(key)) for key in keys[:NAMED]],
-        "more": max(0, len(keys) - NAMED),
-        "may_update": person.may("update", TAINT_RULES),
-        "may_delete": person.may("delete", TAINT_RULES),
-    }
-    return render(request, "taint_rules/page.html", context)
+    context = RuleContext(
+        place="devices",
+        revision=revision,
+        row=_row(rule, snapshot),
+        rule=rule,
+        url=links.taint_rule_url(name),
+        off=_off(),
+        devices=[
+            TaintedDevice(links.device_url(*key), f"{key[1]} / {key[2]}", snapshot.state(key)) for key in keys[:NAMED]
+        ],
+        more=max(0, len(keys) - NAMED),
+        may_update=person.may("update", TAINT_RULES),
+        may_delete=person.may("delete", TAINT_RULES),
+    )
+    return render_page(request, "taint_rules/page.html", context)
 
 
 def _read(name: str) -> DeviceTaintRule:
@@ -277,24 +315,37 @@ def _edit(request: HttpRequest, person: Person, before: DeviceTaintRule | None) 
         changes = [RuleChange(before=before, after=form.rule(before))]
         effect = effect_of(changes, person, read_devices(), datetime.now(UTC))
     context = _form_context(form, before, effect)
-    return render(request, "taint_rules/form.html", context, status=422 if form.errors else 200)
+    return render_page(request, "taint_rules/form.html", context, status=422 if form.errors else 200)
 
 
-def _form_context(form: RuleForm, before: DeviceTaintRule | None, effect: ActionEffect | None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleFormContext(PageContext):
+    """before: the rule that is changed; None for a new one. effect: what it would do; effects: with what each means."""
+
+    form: RuleForm
+    before: DeviceTaintRule | None
+    back: str
+    effect: ActionEffect | None
+    effects: Mapping[str, str]
+    chosen_effect: str
+    drivers: Sequence[str]
+    pools: Sequence[str]
+
+
+def _form_context(form: RuleForm, before: DeviceTaintRule | None, effect: ActionEffect | None) -> RuleFormContext:
     pools = sorted(read_devices().pools)
-    return {
-        "place": "devices",
-        "revision": latest_revision(),
-        "form": form,
-        "before": before,
-        "back": links.taint_rule_url(before.metadata.name) if before else "/taint-rules",
-        "effect": effect,
-        "effects": {effect: MEANINGS[effect] for effect in reversed(TAINT_EFFECTS)},
-        "chosen_effect": form.text("effect") or "NoSchedule",
-        "drivers": sorted({driver for driver, _ in pools}),
-        "pools": sorted({pool for _, pool in pools}, key=natural),
-        "off": "" if gates.enabled(GATE) else OFF,
-    }
+    return RuleFormContext(
+        place="devices",
+        revision=latest_revision(),
+        form=form,
+        before=before,
+        back=links.taint_rule_url(before.metadata.name) if before else "/taint-rules",
+        effect=effect,
+        effects={effect: MEANINGS[effect] for effect in reversed(TAINT_EFFECTS)},
+        chosen_effect=form.text("effect") or "NoSchedule",
+        drivers=sorted({driver for driver, _ in pools}),
+        pools=sorted({pool for _, pool in pools}, key=natural),
+    )
 
 
 @login_required

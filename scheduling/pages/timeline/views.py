@@ -11,18 +11,18 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from claims.models import Claim
 from inventory.models import Device, Node, Pool
 from manciple.pages.lists import PageOfRows
 from manciple.pages.people import Person, person_of
+from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.spreadsheets import CONTENT_TYPE, lines, safe
 from manciple.store import objects
 from manciple.store.tail import latest_revision
@@ -37,6 +37,41 @@ from scheduling.resources import CLASSES, NAMESPACES, kind
 DEVICES, GROUPS = 48, 12
 
 
+class TimelineLink(NamedTuple):
+    """One choice of a grouping or range. name: as the address has it."""
+
+    name: str
+    label: str
+    url: str
+    current: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineContext(PageContext):
+    """problem: what is wrong with the time that was asked for. count, impaired: allocations and impairments in it.
+
+    bars: how many allocations are drawn at most.
+    """
+
+    query: TimelineQuery
+    window: Window
+    problem: str
+    axis: Sequence[drawing.AxisMark]
+    groupings: Sequence[TimelineLink]
+    ranges: Sequence[TimelineLink]
+    csv_url: str
+    table_url: str
+    chart_url: str
+    wider_url: str
+    count: int
+    impaired: int
+    choices: TimelineChoices
+    drawn: DrawnTimeline
+    previous_url: str
+    next_url: str
+    bars: int = BARS
+
+
 @login_required
 @require_safe
 def show_timeline(request: HttpRequest) -> HttpResponse:
@@ -47,31 +82,32 @@ def show_timeline(request: HttpRequest) -> HttpResponse:
     timeline = Timeline(person, query, window)
     nodes = _nodes()
     drawn = _by_device(timeline, query, window, nodes) if query.by == "device" else _by_group(timeline, query, window)
-    context = {
-        "place": "timeline",
-        "revision": revision,
-        "query": query,
-        "window": window,
-        "problem": problem,
-        "axis": drawing.axis(window),
-        "groupings": [(name, label, query.url(by=name), name == query.by) for name, label in GROUPINGS.items()],
-        "ranges": [
-            (name, label, query.url(range=name, to="", **{"from": ""}), name == query.range)
+    context = TimelineContext(
+        place="timeline",
+        revision=revision,
+        query=query,
+        window=window,
+        problem=problem,
+        axis=drawing.axis(window),
+        groupings=[
+            TimelineLink(name, label, query.url(by=name), name == query.by) for name, label in GROUPINGS.items()
+        ],
+        ranges=[
+            TimelineLink(name, label, query.url(range=name, to="", **{"from": ""}), name == query.range)
             for name, (label, _) in RANGES.items()
         ],
-        "csv_url": query.url("/timeline.csv", page=1, view=""),
-        "table_url": query.url(view="table"),
-        "chart_url": query.url(view=""),
-        "wider_url": query.url(**wider(window)) if not query.range else "",
-        "count": timeline.count(),
-        "impaired": len(timeline.impaired) if query.by == "device" else 0,
-        "choices": _choices(person),
-        "drawn": drawn,
-        "bars": BARS,
-        "previous_url": query.url(page=drawn.page.number - 1) if drawn.page.number > 1 else "",
-        "next_url": query.url(page=drawn.page.number + 1) if drawn.page.last < drawn.page.total else "",
-    }
-    return render(request, "timeline/page.html", context)
+        csv_url=query.url("/timeline.csv", page=1, view=""),
+        table_url=query.url(view="table"),
+        chart_url=query.url(view=""),
+        wider_url=query.url(**wider(window)) if not query.range else "",
+        count=timeline.count(),
+        impaired=len(timeline.impaired) if query.by == "device" else 0,
+        choices=_choices(person),
+        drawn=drawn,
+        previous_url=query.url(page=drawn.page.number - 1) if drawn.page.number > 1 else "",
+        next_url=query.url(page=drawn.page.number + 1) if drawn.page.last < drawn.page.total else "",
+    )
+    return render_page(request, "timeline/page.html", context)
 
 
 def wider(window: Window) -> dict[str, str]:

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.models import DeviceClass, Node
 from manciple.pages.people import Person, demand_sight, person_of
+from manciple.pages.rendering import ValueContext, render_page
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from manciple.wire.quantity import whole
@@ -57,8 +57,8 @@ def what_if(request: HttpRequest) -> HttpResponse:
         may_create=person.may_edit(asked.workload.pod.metadata.namespace) if asked.workload else False,
     )
     status = 422 if asked.findings or (error and asked.about) else 200
-    context = {"place": "what-if", "revision": answer.revision if answer else revision, "page": page}
-    return render(request, "whatif/page.html", context, status=status)
+    context = ValueContext(place="what-if", revision=answer.revision if answer else revision, page=page)
+    return render_page(request, "whatif/page.html", context, status=status)
 
 
 @login_required
