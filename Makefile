@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 # Where Python may not keep what it compiled, each of the many processes that we start would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test lint types bench bench-allocator chaos fuzz fresh migrations screenshots clean
+.PHONY: run test lint types bench bench-allocator chaos fuzz fresh migrations screenshots wheel clean
 
 run: .venv/.runtime
 	@$(PYTHON) manage.py up $(ARGS)
@@ -48,6 +48,10 @@ fresh:
 # Pictures of every page, from the demo data, into docs/screenshots.
 screenshots: .venv/.tests
 	@$(PYTHON) manage.py screenshots $(ARGS)
+
+# The wheel, into dist/ (docs/installing.md).
+wheel: .venv/.tests
+	@$(PYTHON) -m hatchling build -t wheel
 
 migrations: .venv/.tests
 	@$(PYTHON) manage.py makemigrations

@@ -18,10 +18,11 @@ from csp.constants import NONCE
 from django.core.exceptions import ImproperlyConfigured
 
 from inventory.kinds import gates
+from manciple import layout
 from manciple.telemetry import logs
 
-BASE_DIR = Path(__file__).resolve().parent.parent
-HOME = Path(os.environ.get("MANCIPLE_HOME", BASE_DIR / "var"))
+BASE_DIR = layout.RESOURCES
+HOME = Path(os.environ.get("MANCIPLE_HOME") or layout.default_home())
 
 DATABASE_URL = os.environ.get("MANCIPLE_DATABASE_URL", "")
 REDIS_URL = os.environ.get("MANCIPLE_REDIS_URL", "")

@@ -25,6 +25,7 @@ from typing import Any
 import httpx
 import yaml
 
+from manciple import layout
 from nodeagent.client import CONNECT_TIMEOUT, READ_TIMEOUT, Client
 from nodeagent.credentials import CREDENTIAL, LOOK_AGAIN, Acquisition, read_certificate
 from nodeagent.disk import Disk
@@ -73,7 +74,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"nodeagent join: {error}", file=sys.stderr)
         return 1
     print(f"This machine is node {options.node_name}. Start its agent:\n")
-    print(f"  python -m nodeagent --node-name {options.node_name} --kubeconfig {folder / KUBECONFIG}")
+    start = "manciple node run" if layout.INSTALLED else "python -m nodeagent"
+    print(f"  {start} --node-name {options.node_name} --kubeconfig {folder / KUBECONFIG}")
     return 0
 
 

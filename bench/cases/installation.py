@@ -21,7 +21,7 @@ from tests.services import free_port
 
 #: Seconds that everything has to start.
 PATIENCE = 60.0
-#: As in deploy/systemd.
+#: What the units in deploy/systemd come to.
 WORKER = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO")
 CELERY = (str(Path(sys.executable).parent / "celery"), "-A", "manciple")
 

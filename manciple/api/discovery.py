@@ -13,9 +13,9 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
+from manciple import layout
 from manciple.api import subresources
 from manciple.api.reviews import REVIEWS
 from manciple.api.subresources import Connected, Streamed
@@ -26,20 +26,11 @@ from manciple.wire.registry import Kind, Served, registry
 
 #: The Kubernetes release that kinds, defaults and messages are taken from.
 KUBERNETES_MAJOR, KUBERNETES_MINOR, KUBERNETES_PATCH = "1", "36", "0"
-#: Where no distribution is installed (a checkout), the version in pyproject.toml at the time of writing.
-UNINSTALLED = "0.1.0"
-
-
-def own_version() -> str:
-    try:
-        return metadata.version("manciple")
-    except metadata.PackageNotFoundError:
-        return UNINSTALLED
 
 
 def version() -> dict[str, str]:
     """version.Info of apimachinery."""
-    release = f"v{KUBERNETES_MAJOR}.{KUBERNETES_MINOR}.{KUBERNETES_PATCH}+manciple.{own_version()}"
+    release = f"v{KUBERNETES_MAJOR}.{KUBERNETES_MINOR}.{KUBERNETES_PATCH}+manciple.{layout.version()}"
     return {
         "major": KUBERNETES_MAJOR,
         "minor": KUBERNETES_MINOR,

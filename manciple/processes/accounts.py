@@ -14,6 +14,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError
 
+from manciple import layout
 from manciple.access.authentication import tokens
 from manciple.access.bootstrap import let_edit
 from manciple.access.invitations import invite
@@ -39,7 +40,7 @@ def first_link(web_url: str) -> str:
 def how_to_sign_in(link: str) -> str:
     """What the person at the terminal is told. link: of `first_link`."""
     if not link:
-        return f"as {ADMIN}, with the password that was set (forgotten: manage.py invite {ADMIN})"
+        return f"as {ADMIN}, with the password that was set (forgotten: {layout.COMMAND} invite {ADMIN})"
     return f"{link}\n             sets the password of {ADMIN}; it works once, within {link_hours():g} hours"
 
 

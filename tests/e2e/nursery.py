@@ -44,7 +44,7 @@ _NODE_AGENT = (
     "nodeagent.options",
 )  # fmt: skip
 #: Programs that begin by setting up Django: all of them are children of one nursery.
-DJANGO = {"manage.py", "celery", "tests.e2e.checker"}
+DJANGO = {"manage.py", "manciple", "tests.e2e.checker"}
 #: What is imported before the first fork, by program: nothing that reads Django's settings.
 IMPORTS: Mapping[str, Sequence[str]] = {
     "nodeagent": _NODE_AGENT,
@@ -115,7 +115,7 @@ class Nursery:
         return _program(command) in IMPORTS
 
     def start(self, command: Sequence[str], env: Mapping[str, str], *, stdin: int | None = None) -> Child:
-        """command: [python, "manage.py", …], [python, "-m", module, …], or [celery, …]. stdin: a descriptor."""
+        """command: [python, "manage.py", …] or [python, "-m", module, …]. stdin: a descriptor."""
         program = _program(command)
         if program not in self._asking:
             self._asking[program] = self._begin(program)
@@ -161,12 +161,11 @@ NURSERY = Nursery()
 
 def _program(command: Sequence[str]) -> str:
     """Whose imports it shares; "" where it is none of these programs."""
-    if command[0] == str(Path(sys.executable).parent / "celery"):
-        name = "celery"
-    elif command[0] == sys.executable:
-        name = command[2] if command[1] == "-m" else command[1]
-    else:
-        name = ""
+    if command[0] != sys.executable:
+        return ""
+    name = command[2] if command[1] == "-m" else command[1]
+    if command[1:4] == ["-m", "manciple", "node"]:
+        return "nodeagent"
     return "manage.py" if name in DJANGO else name
 
 

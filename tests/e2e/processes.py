@@ -52,6 +52,7 @@ class Process:
     output: list[str] = field(default_factory=list)
     #: off a process that has imported what it needs already; else as an operator starts it
     forked: bool = True
+    folder: Path = ROOT
 
     def start(self) -> Process:
         env = {**os.environ, **self.env, **TALKATIVE}
@@ -60,7 +61,7 @@ class Process:
         else:
             self._child = subprocess.Popen(
                 self.command,
-                cwd=ROOT,
+                cwd=self.folder,
                 env=env,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -38,7 +38,7 @@ def exec_start(unit: str, **replace: str) -> list[str]:
     )
     for old, new in replace.items():
         line = line.replace(PLACES[old], new)
-    words = shlex.split(line.replace("/opt/manciple/.venv/bin", str(Path(sys.executable).parent)))
+    words = shlex.split(line.replace("/opt/manciple/bin/manciple", f"{sys.executable} -m manciple"))
     assert not any(word.startswith("/opt/") for word in words), words
     return words
 

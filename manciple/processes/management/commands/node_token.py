@@ -9,6 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from manciple import layout
 from manciple.access.authentication import bootstrap_tokens
 from manciple.api.certificates import fingerprint
 from manciple.audit.commands import NODE_TOKENS, OPERATOR, note_command
@@ -45,7 +46,7 @@ class Command(BaseCommand):
         note_command("node_token issue", "create", NODE_TOKENS, token.partition(".")[0])
         known = f" --ca-hash {fingerprint(settings.CA_FILE)}" if settings.CA_FILE.is_file() else ""
         named = f" --node-name {node}" if node else ""
-        self.stdout.write(f"python -m nodeagent join {server.url} --token {token}{known}{named}")
+        self.stdout.write(f"{layout.NODE_COMMAND} join {server.url} --token {token}{known}{named}")
 
     def _list(self, _options: dict[str, Any]) -> None:
         for one in bootstrap_tokens.live().order_by("expires"):

@@ -9,11 +9,12 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from manciple import layout
 from manciple.processes.accounts import how_to_sign_in
 from manciple.processes.listeners import Address, AddressInUse
 from manciple.processes.system import Options, StartedSystem, System
 
-EXAMPLE = "docs/examples/two-pods.yaml"
+EXAMPLE = layout.example("two-pods.yaml")
 
 
 class Command(BaseCommand):
@@ -36,8 +37,8 @@ class Command(BaseCommand):
         parser.add_argument(
             "--no-demo", action="store_true", help="do not create the demo classes, namespace and template"
         )
-        # --home DIR is taken by manage.py before the settings are read; it stands here for --help.
-        parser.add_argument("--home", metavar="DIR", help="where everything is kept (default ./var)")
+        # --home DIR is taken before the settings are read; it stands here for --help.
+        parser.add_argument("--home", metavar="DIR", help=f"where everything is kept (default {layout.default_home()})")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         for option in ("nodes", "mixed_nodes"):

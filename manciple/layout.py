@@ -1,0 +1,46 @@
+"""Where the files of this program lie: beside the packages in a checkout, within this package once it is installed.
+
+Read before Django's settings: standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+_PACKAGE: Final = Path(__file__).resolve().parent
+#: Whether this is an installed package, as `pip install` makes one.
+INSTALLED: Final = (_PACKAGE / "templates").is_dir()
+#: Holds `templates`, `static` and `deploy`.
+RESOURCES: Final = _PACKAGE if INSTALLED else _PACKAGE.parent
+#: Manifests to try.
+EXAMPLES: Final = RESOURCES / ("examples" if INSTALLED else "docs/examples")
+#: The version in pyproject.toml, where no distribution is installed to tell it (a checkout).
+UNINSTALLED: Final = "0.1.0"
+#: How a person types a command of this program.
+COMMAND: Final = "manciple" if INSTALLED else "manage.py"
+#: The same of an agent, which needs no Django.
+NODE_COMMAND: Final = "manciple node" if INSTALLED else "python -m nodeagent"
+
+
+def default_home() -> Path:
+    """Where everything is kept unless somebody says otherwise: ./var of a checkout, else a folder of the user's."""
+    if not INSTALLED:
+        return RESOURCES / "var"
+    data = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(data) if data else Path.home() / ".local/share") / "manciple"
+
+
+def example(name: str) -> str:
+    """The path of an example, as it is typed."""
+    return str(EXAMPLES / name) if INSTALLED else f"docs/examples/{name}"
+
+
+def version() -> str:
+    """Of this program."""
+    try:
+        return metadata.version("manciple")
+    except metadata.PackageNotFoundError:
+        return UNINSTALLED

@@ -1,0 +1,241 @@
+"""The `manciple` command: every verb of this program under one name, and what `manage.py` runs.
+
+    manciple up                    a management command of Django's (`manage.py up` in a checkout)
+    manciple worker, beat          Celery's, with the options that our worker needs
+    manciple node join URL         the agent's programs, which never load Django; so do those of `driver`
+
+A verb is one word or two. Its module is imported when it is asked for: `manciple --help` imports none of them. `--home
+DIR` and `--config FILE`, wherever they stand, are taken out before Django starts: its settings are read from there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from manciple import layout
+from manciple.processes import home
+
+#: Options of every verb, and what in the environment stands for each.
+EVERYWHERE: Final[Mapping[str, str]] = {"--home": "MANCIPLE_HOME"}
+#: What our workers are started with. They need not know of each other.
+WORKER_OPTIONS: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO")
+#: Verbs that stop on Ctrl-C by themselves once they listen.
+_INTERRUPTIBLE: Final = frozenset({"up", "serve", "demo", "screenshots"})
+
+#: Runs with what stands behind the verb; returns the exit status.
+Run = Callable[[Sequence[str]], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """name: "up", "node join". does: one line for `--help`. module: an argparse program, "" for one of Django's.
+
+    parser: the name of the function in `module` that makes its parser, for completion.
+    """
+
+    name: str
+    does: str
+    run: Run
+    module: str = ""
+    parser: str = "parser"
+
+    @property
+    def words(self) -> list[str]:
+        return self.name.split()
+
+
+def _django(name: str) -> Run:
+    return lambda rest: _run_django(name, rest)
+
+
+def _run_django(name: str, rest: Sequence[str]) -> int:
+    _prepare_for(name)
+    from django.core.management import execute_from_command_line  # noqa: PLC0415 - not for `manciple node`
+
+    execute_from_command_line([layout.COMMAND, name, *rest])
+    return 0
+
+
+def _prepare_for(name: str) -> None:
+    """What must be so before Django's settings are read."""
+    if name not in _INTERRUPTIBLE:
+        return
+    # Until they listen for it themselves. Python's own handler raises KeyboardInterrupt wherever an import is at,
+    # and some places there swallow it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if name != "serve":  # its terminal is for what a person must know
+        os.environ.setdefault("MANCIPLE_LOG_LEVEL", "WARNING")
+    in_production = os.environ.get("MANCIPLE_DATABASE_URL") or os.environ.get("MANCIPLE_REDIS_URL")
+    folder = Path(os.environ.get("MANCIPLE_HOME") or layout.default_home())
+    home.prepare(folder, with_key=not in_production)
+
+
+def _celery(*options: str) -> Run:
+    def run(rest: Sequence[str]) -> int:
+        from celery.bin.celery import celery  # noqa: PLC0415 - as above
+
+        celery.main(args=["-A", "manciple", *options, *rest], prog_name="manciple")
+        return 0
+
+    return run
+
+
+def _program(module: str, *, first: str = "") -> Run:
+    def run(rest: Sequence[str]) -> int:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # as above, until it listens itself
+        status: int = importlib.import_module(module).main([*filter(None, [first]), *rest])
+        return status
+
+    return run
+
+
+def _of_django(does: Mapping[str, str]) -> tuple[Verb, ...]:
+    return tuple(Verb(name, told, _django(name)) for name, told in does.items())
+
+
+def _pass_on(rest: Sequence[str]) -> int:
+    return _run_django(rest[0] if rest else "help", rest[1:])
+
+
+#: Under their headings, as `manciple --help` lists them.
+VERBS: Final[Mapping[str, tuple[Verb, ...]]] = {
+    "Run": (
+        *_of_django(
+            {
+                "up": "the whole system in one process, with simulated nodes",
+                "serve": "an API process with the dashboard",
+            }
+        ),
+        Verb("worker", "a worker: scheduling, controllers, sweeps", _celery("worker", *WORKER_OPTIONS)),
+        Verb("beat", "the clock of the periodic sweeps", _celery("beat", "--loglevel", "INFO")),
+        *_of_django({"demo": "a realistic laboratory in an empty home"}),
+    ),
+    "Nodes and drivers": (
+        Verb(
+            "node join", "make this machine a node", _program("nodeagent.__main__", first="join"), "nodeagent.joining"
+        ),
+        Verb("node run", "the agent of a node", _program("nodeagent.__main__"), "nodeagent.options"),
+        *_of_django({"node_token": "issue, list and revoke tokens with which machines join"}),
+        Verb("driver serve", "serve a driver in Python to a kubelet", _program("nodeagent.serve"), "nodeagent.serve"),
+        Verb(
+            "driver controller",
+            "the controller of a driver that allocates itself",
+            _program("manciple.controller_kit.command"),
+            "manciple.controller_kit.command",
+        ),
+    ),
+    "Install and keep": _of_django(
+        {
+            "migrate": "bring the database's tables up to date",
+            "bootstrap": "what a new installation needs once: roles, administrator, kubeconfig files",
+            "reindex": "rebuild the index tables from the documents",
+            "reseal": "encrypt Secrets with the newest key",
+            "prune": "remove old events that no object points at",
+        }
+    ),
+    "People and credentials": _of_django(
+        {
+            "invite": "a link by which somebody sets their password",
+            "unlock": "end a lockout after failed attempts to sign in",
+            "token": "issue, list and revoke bearer tokens",
+            "certificate": "issue and revoke client certificates",
+            "signing_keys": "the keys that sign tokens of service accounts",
+            "audit": "export, follow and prune the audit trail",
+        }
+    ),
+    "Look into it": (
+        *_of_django(
+            {
+                "check_invariants": "check that no device is given twice, and everything else that must hold",
+                "controllers": "list what runs in the workers",
+            }
+        ),
+        Verb(
+            "completion",
+            "a script for bash, zsh or fish that completes these words",
+            _program("manciple.processes.completion"),
+            "manciple.processes.completion",
+        ),
+        Verb("django", "any other command of Django's: shell, dbshell, showmigrations", _pass_on),
+    ),
+}
+
+
+def verbs() -> Iterator[Verb]:
+    for under in VERBS.values():
+        yield from under
+
+
+def find(words: Sequence[str]) -> Verb | None:
+    """The verb that a command line begins with; hyphens are as good as underscores."""
+    first, two = "", ""
+    if words:
+        first = words[0].replace("-", "_")
+        two = " ".join([first, *words[1:2]])
+    known = {verb.name: verb for verb in verbs()}
+    return known.get(two) or known.get(first)
+
+
+def take_options(arguments: Iterable[str]) -> list[str]:
+    """The arguments without those of `EVERYWHERE`, which go to the environment as absolute paths."""
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option in EVERYWHERE:
+            given = value if equals else next(words, "")
+            os.environ[EVERYWHERE[option]] = str(Path(given).expanduser().resolve())
+        else:
+            rest.append(word)
+    return rest
+
+
+def help_text() -> str:
+    widest = max(len(verb.name) for verb in verbs())
+    lines = ["usage: manciple VERB ...", "", "`manciple VERB --help` tells more.", ""]
+    for heading, under in VERBS.items():
+        lines += [f"{heading}:", *(f"  {verb.name.ljust(widest)}  {verb.does}" for verb in under), ""]
+    lines.append("Every verb takes --home DIR, which holds what an installation keeps")
+    lines.append(f"(default {layout.default_home()}).")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`manciple`, and `python -m manciple`. Returns the exit status."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
+    words = take_options(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("help", "--help", "-h"):
+        print(help_text())
+        return 0
+    if words[0] == "--version":
+        print(f"manciple {layout.version()}")
+        return 0
+    verb = find(words)
+    if verb is None:
+        print(f"manciple: {_unknown(words)}", file=sys.stderr)
+        return 2
+    return verb.run(words[len(verb.words) :])
+
+
+def _unknown(words: Sequence[str]) -> str:
+    known = [verb.name for verb in verbs()]
+    if more := [name for name in known if name.startswith(f"{words[0]} ")]:
+        return f"say which: {', '.join(more)}"
+    close = difflib.get_close_matches(words[0], known, n=1)
+    meant = f"did you mean `manciple {close[0]}`?" if close else "`manciple --help` lists all verbs"
+    return f'there is no verb "{words[0]}": {meant}'
+
+
+def manage(arguments: Sequence[str]) -> None:
+    """What `manage.py` of a checkout does: Django's commands alone."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
+    words = take_options(arguments)
+    _run_django(words[0] if words else "help", words[1:])
