@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from typing import Any, ClassVar
 
 from claims.drafts.structured.translation import EVERY_DEVICE
-from claims.kinds.pod_groups import CLAIMS_GATE, PodGroup
+from claims.kinds.pod_groups import CLAIMS_GATE, PodGroup, is_group
 from claims.kinds.pods import Pod
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import (
     EXTENDED_CLAIM_ANNOTATION,
     AllocationResult,
     ResourceClaim,
+    ResourceClaimConsumerReference,
 )
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
@@ -39,8 +41,8 @@ from scheduling.draft_claims import DraftNegotiator
 from scheduling.extended_resources import Extended, KnownClaims
 from scheduling.fair_share import FairShare
 from scheduling.groups import WaitingGroups
-from scheduling.hints import About, News
-from scheduling.holds import Hold
+from scheduling.hints import FREED, About, News, Wake
+from scheduling.holds import Hold, Reason
 from scheduling.negotiation import Hearing
 from scheduling.node_charges import NodeCharges
 from scheduling.nodes import NodeTable
@@ -101,6 +103,8 @@ class ClusterState(AssumedState, View):
         #: every event of `resources` above `_news_floor`, up to `revision`, oldest first
         self._news: deque[News] = deque()
         self._news_floor = 0
+        #: reasons that what is being applied lifts, as only who knows what was before can tell
+        self._lifted = Reason(0)
         self._applying: dict[str, Callable[[Any], None]] = {
             NAMESPACES: self._apply_namespace, NODES: self._apply_node, PODS: self._apply_pod,
             CLASSES: self._apply_class, TAINT_RULES: self._apply_taint_rule, SLICES: self._apply_slice,
@@ -198,6 +202,7 @@ class ClusterState(AssumedState, View):
             self.revision = max(write.revision, self.revision)
 
     def _apply(self, write: Written) -> None:
+        self._lifted = Reason(0)
         apply = (self._forgetting if write.type == "DELETED" else self._applying).get(write.resource)
         if apply is not None:
             apply(write.object)
@@ -205,9 +210,10 @@ class ClusterState(AssumedState, View):
             self.shares.put(write.object, gone=write.type == "DELETED")
         meta = write.object.metadata
         about = About(meta.namespace, meta.name, meta.uid)
-        self._news.append(
-            hints.news_about(write.object, about, revision=write.revision, resource=write.resource, type_=write.type)
-        )
+        news = hints.news_about(write.object, about, revision=write.revision, resource=write.resource, type_=write.type)
+        if self._lifted:
+            news = replace(news, wakes=(*news.wakes, Wake(reasons=self._lifted)))
+        self._news.append(news)
         if len(self._news) > REMEMBERED:
             self._news_floor = self._news.popleft().revision
 
@@ -228,16 +234,19 @@ class ClusterState(AssumedState, View):
         self.drift.nodes.add(node.metadata.name)
 
     def _apply_pod(self, pod: Pod) -> None:
-        uid = pod.metadata.uid
+        uid, node = pod.metadata.uid, pod.spec.node_name or pod.status.nominated_node_name
+        if (kept := self._kept_for(uid)) and (kept != node or is_done(pod)):
+            self._lifted |= FREED
         self._forget_assumed_pod(uid)
         self._forget_place(uid)
         if pod.spec.scheduling_group is not None:
             self.groups.remove_pod(pod) if is_done(pod) else self.groups.add_pod(pod)
         if is_done(pod):
             self.nodes.remove_pod(uid)
-        elif node := pod.spec.node_name or pod.status.nominated_node_name:
+        elif node:
             if self.nodes.place(pod, node):
                 self.drift.nodes.add(node)
+                self._lifted |= Reason.NEIGHBOURS  # its labels count, too
             if pod.spec.node_name:
                 self.placed.put(PlacedPod.of(pod, node))
         else:
@@ -257,6 +266,11 @@ class ClusterState(AssumedState, View):
         self.nodes.remove_pod(uid)
         if pod.spec.scheduling_group is not None:
             self.groups.remove_pod(pod)
+
+    def _kept_for(self, uid: str) -> str:
+        """The node on which room is taken for a pod that has none yet; "" for none."""
+        pod = self.pending.get(uid) or self._assumed_pods.get(uid)
+        return "" if pod is None else pod.status.nominated_node_name
 
     def _forget_place(self, uid: str) -> None:
         """What the pod waited for, kept or had: what it has now comes after this."""
@@ -420,6 +434,15 @@ class ClusterState(AssumedState, View):
     def placed_of(self, group: PodGroup) -> set[str]:
         """The uids of the pods of a group that have a place: on their nodes, or waiting there for their devices."""
         return {uid for uid in self.groups.members(group) if self.placed.get(uid) is not None}
+
+    def is_in_use(self, claim: ResourceClaim) -> bool:
+        """Whether a pod on its node could be using the claim; those that wait for a node use nothing."""
+        return any(map(self._may_use, claim.status.reserved_for))
+
+    def _may_use(self, user: ResourceClaimConsumerReference) -> bool:
+        if not is_group(user):
+            return user.uid not in self.pending
+        return any(uid not in self.pending for uid in self.groups.members_of(user.uid))
 
     def is_idle_but_for(self, pod: Pod, claim: ResourceClaim) -> bool:
         """Whether nobody but the pod could be using the claim, or its group, none of whose pods has a place."""

@@ -57,6 +57,10 @@ class WaitingGroups:
         """The uids of the pods that name it."""
         return self._members.get(group.key, frozenset())
 
+    def members_of(self, uid: str) -> Collection[str]:
+        """The uids of the pods that name the group with this uid."""
+        return next((self.members(one) for one in self._groups.values() if one.metadata.uid == uid), frozenset())
+
     def hold(self, pod: Pod) -> Hold | None:
         """What keeps a pod of a gang from being tried: no group, or too few pods in it (upstream: PreEnqueue)."""
         if not gates.enabled(GANG_GATE):

@@ -27,6 +27,8 @@ FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 NEW_PHASES = frozenset({"", "Pending"})
 #: Written by the API server or the scheduler for the pod itself; anything else needs a change of its spec.
 OWN_STATUS = Reason.GATED | Reason.CLAIM_MISSING
+#: What is there for others when room that was kept for a pod is not any more.
+FREED = Reason.RESOURCES | Reason.NEIGHBOURS | Reason.DEVICES
 EVERYTHING = Reason(sum(Reason))
 
 
@@ -127,6 +129,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
+    nominated_node_name: str = ""
     allocation: Any = None
     resource_claims: Any = ()  # of a PodSchedulingContext
     used: dict[str, str] = {}  # of a quota
@@ -288,6 +291,8 @@ def _pod_added(about: About, seen: Any) -> Iterable[Wake]:
 def _pod_freed(_about: About, seen: Any) -> Iterable[Wake]:
     if seen.spec.node_name:
         yield Wake(reasons=Reason.RESOURCES | Reason.NEIGHBOURS)
+    elif seen.status.nominated_node_name:
+        yield Wake(reasons=FREED)
 
 
 def _pod_modified(about: About, seen: Any) -> Iterable[Wake]:
@@ -344,6 +349,7 @@ RULES: dict[tuple[str, str], Rule] = {
     ("resourceclasses.cdi.k8s.io", ADDED): _draft_class_added,
     ("nodes", ADDED): _NODE_CHANGED,
     ("nodes", MODIFIED): _NODE_CHANGED,
+    ("nodes", DELETED): _always(Reason.NEIGHBOURS),  # one place less to spread over
     ("pods", ADDED): _pod_added,
     ("pods", MODIFIED): _pod_modified,
     ("pods", DELETED): _pod_freed,

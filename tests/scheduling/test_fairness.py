@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from random import Random
 
+import pytest
 from pytest_django.fixtures import Settings
 
 from tests.builders import make_claim, make_pod, make_request
@@ -112,3 +113,28 @@ def test_one_pod_of_a_priority_has_room_kept_and_the_others_go_on_elsewhere(clus
     cluster.finish(neighbour)
     cluster.retry()
     assert cluster.pod("large").spec.node_name == kept
+
+
+@pytest.mark.parametrize("finalizers", [(), ("batch.kubernetes.io/job-tracking",)], ids=["gone", "on its way out"])
+def test_room_that_was_kept_for_a_deleted_pod_is_there_for_others_at_once(
+    cluster: Cluster, finalizers: tuple[str, ...]
+) -> None:
+    cluster.with_gpus("node-1", each=2)
+    for name in ("a", "b"):
+        cluster.create(make_claim(name))
+        cluster.create(make_pod(name, claims={"gpu": name}))
+    cluster.settle()
+    cluster.create(make_claim("large", requests=[make_request(count=2)]))
+    cluster.create(make_pod("large", claims={"gpu": "large"}, meta={"finalizers": finalizers}))
+    cluster.settle()
+    cluster.later(70)
+    cluster.finish("a")
+    cluster.settle()
+    assert cluster.pod("large").status.nominated_node_name == "node-1"
+    cluster.create(make_claim("small"))
+    cluster.create(make_pod("small", claims={"gpu": "small"}))
+    cluster.retry()
+    assert cluster.pod("small").spec.node_name == ""
+    cluster.delete(cluster.pod("large"))
+    cluster.retry()
+    assert cluster.pod("small").spec.node_name == "node-1"

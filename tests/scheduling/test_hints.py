@@ -87,6 +87,13 @@ CASES: dict[str, tuple[Record, ParkedPod, bool]] = {
     "a node does not create claims": (record("ADDED", "nodes"), waiting(Reason.CLAIM_MISSING), False),
     "a deleted pod frees its node": (record("DELETED", "pods", BOUND), waiting(Reason.RESOURCES), True),
     "a deleted pod without a node frees nothing": (record("DELETED", "pods"), waiting(Reason.RESOURCES), False),
+    "a deleted pod gives up the room that was kept for it": (
+        record("DELETED", "pods", {"status": {"nominatedNodeName": "n1"}}),
+        waiting(Reason.DEVICES),
+        True,
+    ),
+    "a node that goes is one place less to spread over": (record("DELETED", "nodes"), waiting(Reason.NEIGHBOURS), True),
+    "a node that goes brings no room": (record("DELETED", "nodes"), waiting(Reason.RESOURCES), False),
     "a finished pod frees its node": (record("MODIFIED", "pods", FINISHED), waiting(Reason.RESOURCES), True),
     "a running pod frees nothing": (record("MODIFIED", "pods", BOUND), waiting(Reason.RESOURCES), False),
     "its own status wakes the pod that waits for its claims": (

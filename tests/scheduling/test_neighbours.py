@@ -11,6 +11,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Node
@@ -184,3 +185,19 @@ def test_who_waits_for_neighbours_hears_of_pods_that_come_to_a_node_and_leave(
     seen = decode_value(Pod, {"spec": {"nodeName": node}, "status": {"phase": phase}})
     news = news_about(seen, About("default", "other", "u"), revision=1, resource="pods", type_=type_)
     assert bool(Wakes([news]).anywhere & Reason.NEIGHBOURS) == wakes
+
+
+def test_who_is_kept_away_by_a_label_hears_when_a_running_pod_loses_it(cluster: Cluster) -> None:
+    cluster.create(make_node("node-1", labels={"kubernetes.io/hostname": "node-1"}))
+    cluster.create(make_pod("running", meta={"labels": {"app": "web"}}))
+    cluster.settle()
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
+    wanted = {"spec": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}}
+    cluster.create(make_pod("waits", affinity=decode_value(Pod, wanted).spec.affinity))
+    cluster.settle()
+    assert cluster.pod("waits").spec.node_name == ""
+    running = cluster.pod("running")
+    cluster.update(structs.replace(running, status=structs.replace(running.status, phase="Running")))
+    cluster.label(cluster.pod("running"), "app", "other")
+    cluster.retry()
+    assert cluster.pod("waits").spec.node_name == "node-1"
