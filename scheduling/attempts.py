@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
+
+from django.conf import settings
 
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.telemetry import traces
@@ -96,6 +98,11 @@ def _tell_placed(pod: ReadyPod, now: datetime) -> None:
     told.POD_DURATIONS[label].observe(max(0.0, (now - pod.ready_since).total_seconds()))
     if pod.flushed:
         told.AFTER_FLUSH.inc()
+
+
+def binding_timeout() -> timedelta:
+    """How long a pod waits for its devices to be attached."""
+    return timedelta(seconds=settings.SCHEDULER_BINDING_TIMEOUT)
 
 
 def binding_ended(

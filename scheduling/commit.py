@@ -32,10 +32,10 @@ from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder, messages, pod_claims, queue, special_claims
-from scheduling.attempts import binding_ended
+from scheduling.attempts import binding_ended, binding_timeout
 from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause, Interrupted
-from scheduling.controllers.reservations import deallocated
+from scheduling.controllers.reservations import deallocated, not_reserved
 from scheduling.coordination import looked_after
 from scheduling.event_recorder import EventNote
 from scheduling.evictions import PreemptionEvictions, withdraw_nomination
@@ -269,7 +269,7 @@ class _Batch:
             component=messages.SCHEDULER_NAME,
         )
         event_recorder.record(self._writer, note, now=self._now)
-        until = pod_claims.earliest_deadline(awaited, timedelta(seconds=settings.SCHEDULER_BINDING_TIMEOUT))
+        until = pod_claims.earliest_deadline(awaited, binding_timeout())
         return Parked(uid=pod.metadata.uid, generation=pod.metadata.generation, hold=hold, until=until)
 
     def _check(self, pod: Pod, placement: Placement) -> None:
@@ -329,11 +329,12 @@ class _Batch:
         for other in refusal.withdrawn:
             withdraw_nomination(self._writer, other)
         told = not_scheduled(pod, reason=refusal.condition, message=refusal.message, now=timestamp(self._now))
-        if any(map(owner_uid, refusal.deallocate)):
+        if any(map(owner_uid, (*refusal.deallocate, *refusal.given_up))):
             told = special_claims.without_claim(told)
         self._writer.update(kind(PODS), nominated(told, refusal.nominate), subresource="status")
         self._tell(pod, refusal)
         given_back = [self._deallocate(claim, pod) for claim in refusal.deallocate]
+        given_back += [self._give_up(claim, pod) for claim in refusal.given_up]
         if any(given_back) or refusal.again:
             return Retry(uid=uid, cause=refusal.hold.cause)
         until = self._now + NOMINATED_FOR if refusal.nominate else None
@@ -366,6 +367,23 @@ class _Batch:
             return False
         if owner_uid(claim):
             special_claims.give_back(self._writer, claim)
+        else:
+            self._writer.update(kind(CLAIMS), deallocated(claim))
+        return True
+
+    def _give_up(self, known: ResourceClaim, pod: Pod) -> bool:
+        """Take back devices that could not be attached. Where pods run with the claim, it leaves `pod` alone."""
+        claim = self._read(CLAIMS, ResourceClaim, known)
+        if claim is None:
+            return False
+        if claim.status.allocation is None:
+            return True  # another pod that waited for them came first
+        if not pod_claims.binding_failures(pod, [claim], now=self._now, timeout=binding_timeout()):
+            return False
+        if owner_uid(claim):
+            special_claims.give_back(self._writer, claim)
+        elif self._state.is_in_use(claim):
+            self._writer.update(kind(CLAIMS), not_reserved(claim, pod.metadata.uid))
         else:
             self._writer.update(kind(CLAIMS), deallocated(claim))
         return True

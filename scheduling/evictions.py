@@ -6,15 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from msgspec import structs
-
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store.objects import Writer
 from manciple.wire.base import timestamp
 from manciple.wire.errors import Conflict
 from scheduling import event_recorder, messages, special_claims
-from scheduling.controllers.reservations import deallocated
+from scheduling.controllers.reservations import deallocated, not_reserved
 from scheduling.event_recorder import EventNote
 from scheduling.extended_resources import owner_uid
 from scheduling.places import PlacedPod
@@ -84,9 +82,8 @@ class PreemptionEvictions:
             if isinstance(claim, ResourceClaim) and owner_uid(claim) == victim.pod.metadata.uid:
                 special_claims.give_back(self._writer, claim)
             elif isinstance(claim, ResourceClaim):
-                users = tuple(one for one in claim.status.reserved_for if one.uid != victim.pod.metadata.uid)
-                kept = structs.replace(claim, status=structs.replace(claim.status, reserved_for=users))
-                self._writer.update(kind(CLAIMS), kept if users else deallocated(claim))
+                kept = not_reserved(claim, victim.pod.metadata.uid)
+                self._writer.update(kind(CLAIMS), kept if kept.status.reserved_for else deallocated(claim))
 
     def _note(self, pod: Pod) -> EventNote:
         return EventNote(

@@ -97,6 +97,8 @@ class PodRefusal:
     condition: str = UNSCHEDULABLE
     #: claims whose allocations stand in the pod's way and serve nobody else
     deallocate: tuple[ResourceClaim, ...] = ()
+    #: claims whose devices could not be attached: no pod that waits for that keeps them
+    given_up: tuple[ResourceClaim, ...] = ()
     #: the node on which room is made or kept for the pod; "" where there is none
     nominate: str = ""
     #: pods that lose their nominations to it

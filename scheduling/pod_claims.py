@@ -354,7 +354,8 @@ class ServingClasses:
 # its driver reports them in the claim's status.devices. The commit writes allocation and reservation as ever, but
 # leaves the pod unbound and nominates its node; the pod waits until the claim changes. When all conditions hold it is
 # bound. When one of the failure conditions holds, or none of it has come true within the timeout, its claims are given
-# back and it is tried anew, first without the devices that failed it.
+# back, by all pods that wait with it for them, and it is tried anew, first without the devices that failed it. A claim
+# that other pods run with by then stays with those.
 # Source: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go (isClaimReadyForBinding) of 1.36.
 
 
@@ -396,14 +397,22 @@ def earliest_deadline(claims: Iterable[ResourceClaim], timeout: timedelta) -> da
 def binding_failures(
     pod: Pod, claims: Iterable[ResourceClaim], *, now: datetime, timeout: timedelta
 ) -> dict[str, BindingFailed]:
-    """claim uid -> why it is given up, of the claims that are reserved for `pod` and for nobody else."""
-    found = {}
+    """claim uid -> why it is given up, of the claims that are reserved for `pod`."""
+    reserved = (claim for claim in claims if is_reserved_for_pod(claim, pod))
+    failures = ((claim, binding_failure(claim, now=now, timeout=timeout)) for claim in reserved)
+    return {claim.metadata.uid: failed for claim, failed in failures if failed is not None}
+
+
+def not_attached(pod: Pod, claims: Iterable[ResourceClaim], *, now: datetime, timeout: timedelta) -> Hold | None:
+    """What keeps `pod` from joining pods that use a claim: its devices could not be attached, for it they would not be
+    either. It waits for the claim to change.
+    """
     for claim in claims:
-        if is_reserved_for(claim, pod.metadata.uid) and len(claim.status.reserved_for) == 1:
-            failed = binding_failure(claim, now=now, timeout=timeout)
-            if failed is not None:
-                found[claim.metadata.uid] = failed
-    return found
+        used = bool(claim.status.reserved_for) and not is_reserved_for_pod(claim, pod)
+        if used and (failed := binding_failure(claim, now=now, timeout=timeout)) is not None:
+            awaited = frozenset({claim_key(*claim.key)})
+            return Hold(reasons=Reason.CLAIM_BUSY, awaited=awaited, cause=failed)
+    return None
 
 
 def awaiting_binding(pod: Pod, node: str, claims: Iterable[ResourceClaim]) -> Hold:

@@ -102,6 +102,11 @@ def _deleting(claim: ResourceClaim) -> bool:
     return claim.metadata.deletion_timestamp is not None
 
 
+def not_reserved(claim: ResourceClaim, uid: str) -> ResourceClaim:
+    """`claim` without its reservation for one consumer."""
+    return _reserved_for(claim, tuple(entry for entry in claim.status.reserved_for if entry.uid != uid))
+
+
 def _reserved_for(claim: ResourceClaim, valid: tuple[ResourceClaimConsumerReference, ...]) -> ResourceClaim:
     return structs.replace(claim, status=structs.replace(claim.status, reserved_for=valid))
 

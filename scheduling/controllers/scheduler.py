@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import overload
@@ -56,7 +56,7 @@ from scheduling.allocator import (
     most_spread,
     place,
 )
-from scheduling.attempts import Attempts, binding_ended
+from scheduling.attempts import Attempts, binding_ended, binding_timeout
 from scheduling.capture import ClusterState
 from scheduling.causes import Interrupted
 from scheduling.commit import commit
@@ -259,19 +259,18 @@ def _while_binding(state: ClusterState, pod: Pod, now: datetime) -> PodRefusal |
         return None
     if node and (extended := state.extended(pod)) is not None:
         claims = (*claims, *extended.held)
-    timeout = timedelta(seconds=settings.SCHEDULER_BINDING_TIMEOUT)
-    failed = pod_claims.binding_failures(pod, claims, now=now, timeout=timeout)
+    failed = pod_claims.binding_failures(pod, claims, now=now, timeout=binding_timeout())
     if failed:
         given_up = tuple(claim for claim in claims if claim.metadata.uid in failed)
         state.avoid(pod, given_up)
         binding_ended(given_up, "timeout" if any(one.timed_out for one in failed.values()) else "failure", now)
         hold = Hold(reasons=Reason.ERROR, cause=next(iter(failed.values())))
-        return PodRefusal(pod=pod, hold=hold, condition=SCHEDULER_ERROR, deallocate=given_up)
+        return PodRefusal(pod=pod, hold=hold, condition=SCHEDULER_ERROR, given_up=given_up)
     awaited = [claim for claim in claims if not pod_claims.is_ready_to_bind(claim)]
     if not awaited or not all(is_reserved_for_pod(claim, pod) for claim in claims):
         return None
     hold = pod_claims.awaiting_binding(pod, node, awaited)
-    return StillBinding(pod=pod, hold=hold, until=pod_claims.earliest_deadline(awaited, timeout))
+    return StillBinding(pod=pod, hold=hold, until=pod_claims.earliest_deadline(awaited, binding_timeout()))
 
 
 @overload
@@ -286,6 +285,10 @@ def decide(state: ClusterState, pod: Pod, remedies: Remedies | None = None) -> P
     if isinstance(claims, Hold):
         return refused_before_nodes(state, pod, claims)
     asking = Asking.of(pod, claims, state.extended(pod)).uncharged()
+    if asking.held and remedies is not None:
+        hold = pod_claims.not_attached(pod, asking.held, now=remedies.now, timeout=binding_timeout())
+        if hold is not None:
+            return refused_outright(state, pod, hold)
     if may_be_negotiated(pod, claims):
         return _negotiated(state, asking, claims, remedies)
     return _decided(state, asking, remedies)

@@ -200,3 +200,78 @@ def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing(fabric: Cluster) ->
     fabric.delete(fabric.get(Pod, "web"))
     fabric.settle()
     assert fabric.claim("gpu").status.allocation is None
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["a failure", "nobody says anything"])
+def test_two_pods_of_one_claim_give_up_together_what_is_not_attached(fabric: Cluster, *, late: bool) -> None:
+    fabric.create(make_claim("shared"))
+    for name in ("first", "second"):
+        fabric.create(make_pod(name, claims={"gpu": "shared"}))
+    fabric.settle()
+    before = given(fabric, "shared")
+    if late:
+        fabric.later(601)
+    else:
+        report(fabric, "shared", "failed")
+    fabric.retry()
+    fabric.retry()
+    assert given(fabric, "shared") != before
+    report(fabric, "shared", "attached")
+    fabric.retry()
+    assert {fabric.pod(name).spec.node_name for name in ("first", "second")} == {"node-1"}
+    assert {one.name for one in fabric.claim("shared").status.reserved_for} == {"first", "second"}
+
+
+def test_a_pod_does_not_join_one_that_runs_while_the_device_is_detached_for_it(fabric: Cluster) -> None:
+    fabric.create(make_claim("shared"))
+    fabric.create(make_pod("first", claims={"gpu": "shared"}))
+    fabric.settle()
+    report(fabric, "shared", "attached")
+    fabric.settle()
+    assert fabric.pod("first").spec.node_name
+    report(fabric, "shared", "failed", detail="link down")
+    fabric.create(make_pod("second", claims={"gpu": "shared"}))
+    for _ in range(3):
+        fabric.retry()
+    pod, claim = fabric.pod("second"), fabric.claim("shared")
+    assert (pod.spec.node_name, pod.status.nominated_node_name) == ("", "")
+    assert [one.name for one in claim.status.reserved_for] == ["first"]
+    assert 'device binding failed: claim=shared, reason=Fabric, message="link down"' in fabric.why_pending("second")
+    attempts = fabric.queued("second").attempts
+    fabric.retry()
+    assert fabric.queued("second").attempts == attempts  # it waits for the claim to change
+    report(fabric, "shared", "attached")
+    fabric.retry()
+    assert fabric.pod("second").spec.node_name == "node-1"
+
+
+def test_who_has_waited_for_a_device_leaves_it_to_those_that_run_with_it_when_it_fails(fabric: Cluster) -> None:
+    fabric.create(make_claim("shared"))
+    fabric.create(make_pod("first", claims={"gpu": "shared"}))
+    fabric.settle()
+    report(fabric, "shared", "attached")
+    fabric.settle()
+    report(fabric, "shared", "attached", status="False")
+    fabric.create(make_pod("second", claims={"gpu": "shared"}))
+    fabric.settle()
+    assert fabric.pod("second").status.nominated_node_name == "node-1"
+    report(fabric, "shared", "failed")
+    fabric.retry()
+    assert [one.name for one in fabric.claim("shared").status.reserved_for] == ["first"]
+    assert fabric.pod("second").status.nominated_node_name == ""
+    assert fabric.claim("shared").status.allocation is not None
+
+
+def test_what_a_pod_leaves_that_waited_for_its_device_is_there_for_others_at_once(cluster: Cluster) -> None:
+    cluster.create(make_node("node-1", capacity={"cpu": "4", "memory": "8Gi", "pods": "10"}))
+    cluster.create(make_slice(node="node-1", devices=[attachable("a")]))
+    cluster.create(make_class())
+    cluster.create(make_claim("gpu"))
+    cluster.create(make_pod("web", claims={"gpu": "gpu"}, containers=[make_container(requests={"cpu": "3"})]))
+    cluster.settle()
+    cluster.create(make_pod("other", containers=[make_container(requests={"cpu": "3"})]))
+    cluster.settle()
+    assert cluster.pod("other").spec.node_name == ""
+    cluster.delete(cluster.pod("web"))
+    cluster.retry()
+    assert cluster.pod("other").spec.node_name == "node-1"
