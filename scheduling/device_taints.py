@@ -21,6 +21,8 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 from msgspec import structs
 
+from claims.kinds.pod_groups import CLAIMS_GATE, group_name
+from claims.kinds.pods import Pod as PodObject
 from claims.kinds.resource_claims import ResourceClaim
 from claims.models import AllocatedDevice, Claim, DeviceKey, Pod, Reservation
 from inventory.kinds import gates
@@ -36,7 +38,7 @@ from manciple.wire.base import ApiObject
 from manciple.wire.errors import Expired
 from scheduling.coordination import looked_after
 from scheduling.hints import DELETED, FINISHED_PHASES
-from scheduling.resources import CLAIMS, SLICES, TAINT_RULES, Key, kind
+from scheduling.resources import CLAIMS, PODS, SLICES, TAINT_RULES, Key, kind
 
 NO_EXECUTE = "NoExecute"
 #: The controller that evicts. What it tells in a rule's status is no news to it.
@@ -198,14 +200,15 @@ class Survey:
         self._answer = None
 
     def _all_threatened(self, rules: TaintRules, now: datetime) -> list[ThreatenedPod]:
-        uses = {*_uses_of_evicting_devices(), *uses_selected(rules)}
+        uses = {*_uses_of_evicting_devices(), *uses_selected(rules), *_uses_by_groups(rules)}
         known = {use.hold for use in uses} & self._tolerations.keys()
         self._tolerations = {hold: self._tolerations[hold] for hold in known}
         return self._threatened(uses, rules, now)
 
     def still_threatened(self, pods: Collection[str], rules: TaintRules, now: datetime) -> dict[str, Threat]:
         """Of these pods (uids) those that taints concern as things are in this transaction."""
-        found = self._threatened(_uses_by(pods), rules, now)
+        by_groups = (use for use in _uses_by_groups(rules) if use.uid in pods)
+        found = self._threatened({*_uses_by(pods), *by_groups}, rules, now)
         return {one.uid: one.threat for one in found}
 
     def would_evict(self, rule: DeviceTaintRule, now: datetime) -> list[ThreatenedPod]:
@@ -215,7 +218,7 @@ class Survey:
     def evicted_by(self, rules: Iterable[DeviceTaintRule], now: datetime, *, as_if: str = "") -> list[ThreatenedPod]:
         """The pods that these rules would evict, whatever else threatens them. as_if: as if that were their effect."""
         harsh = TaintRules(_with_effect(rule, as_if) if as_if else rule for rule in rules)
-        uses = {use._replace(taints=None) for use in uses_selected(harsh)}
+        uses = {use._replace(taints=None) for use in (*uses_selected(harsh), *_uses_by_groups(harsh))}
         return self._threatened(uses, harsh, now)
 
     def _threatened(self, uses: Iterable[DeviceUse], rules: TaintRules, now: datetime) -> list[ThreatenedPod]:
@@ -283,7 +286,7 @@ def _taints_changed_after(revision: int) -> bool:
 
 
 _PLACE = ("driver", "pool", "device")
-_ALLOCATED, _RESERVED, _PODS = (model._meta.db_table for model in (AllocatedDevice, Reservation, Pod))
+_ALLOCATED, _RESERVED, _PODS, _CLAIMS = (model._meta.db_table for model in (AllocatedDevice, Reservation, Pod, Claim))
 _DEVICES = Device._meta.db_table
 _TAINTS = "CASE WHEN d.evicting THEN d.taints END"
 _USE = f"a.id, a.claim_id, a.driver, a.pool, a.device, {_TAINTS}, p.uid, p.namespace, p.name"
@@ -338,6 +341,34 @@ def _uses_of(columns: Sequence[str], values: Iterable[Sequence[str]]) -> Iterato
     statement = _OF_DEVICES.format(given="given CROSS JOIN ", matching=f"{matching} AND ")
     for given, parameters in sql.given_tables(columns, values):
         yield from map(_use, sql.fetch(f"{given} {statement}", parameters))
+
+
+_OF_GROUPS = (
+    f"SELECT a.id, a.claim_id, a.driver, a.pool, a.device, {_TAINTS}, r.name, c.namespace, c.name "  # noqa: S608
+    f"FROM {_RESERVED} r CROSS JOIN {_ALLOCATED} a CROSS JOIN {_CLAIMS} c LEFT JOIN {_DEVICES} d ON {_OF_DEVICE} "
+    "WHERE r.resource = 'podgroups.scheduling.k8s.io' AND a.claim_id = r.claim_id AND c.uid = r.claim_id"
+)
+
+
+def _uses_by_groups(rules: TaintRules) -> Iterator[DeviceUse]:
+    """By the pods of groups for which a claim is reserved as a whole (KEP-5729), of devices that may evict them."""
+    if not gates.enabled(CLAIMS_GATE):
+        return
+    for *columns, group, namespace, claim in sql.fetch(_OF_GROUPS):
+        use = _use((*columns, "", namespace, ""))
+        if use.taints is not None or rules.of(*use.key):
+            for pod in _pods_of(group, namespace, claim):
+                yield use._replace(uid=pod.metadata.uid, name=pod.metadata.name)
+
+
+def _pods_of(group: str, namespace: str, claim: str) -> Iterator[PodObject]:
+    """Those on nodes that use the claim and name the group; the index knows the claims alone."""
+    placed = Pod.objects.filter(namespace=namespace, deleting=False).exclude(node_name="")
+    known = placed.exclude(phase__in=FINISHED_PHASES).values_list("name", "claim_names")
+    for stored in objects.get_many(kind(PODS), [(namespace, name) for name, claims in known if claim in claims]):
+        pod = decoded(stored, PodObject)
+        if group_name(pod) == group:
+            yield pod
 
 
 def _use(values: Sequence[Any]) -> DeviceUse:

@@ -64,6 +64,12 @@ def record(writer: Writer, note: EventNote, *, now: datetime) -> None:
         writer.update(kind(EVENTS), _again(known, note, timestamp(now)))
 
 
+def was_told(writer: Writer, note: EventNote, *, since: datetime) -> bool:
+    """Whether `note` was stored, or counted, in the second of `since` or later."""
+    known = cast("Event | None", writer.get(kind(EVENTS), *key_of(note)))
+    return known is not None and (known.last_timestamp or "") >= timestamp(since)
+
+
 def _again(known: Event, note: EventNote, now: str) -> Event:
     message = note.message[:LONGEST_MESSAGE]
     return structs.replace(known, count=known.count + 1, last_timestamp=now, message=message)

@@ -4,6 +4,7 @@
     it is tolerated for so many seconds     -> the pod goes when they are over, counted from the taint's time
     it is tolerated, or has another effect  -> the pod stays
 
+A pod that was to go later, and may stay after all, is told so by an event.
 Who that is the index tells, for all taints together (`scheduling.device_taints`). Pods are evicted so many in a
 transaction, which asks the same questions once more for these pods alone; between two of these everybody else may
 write.
@@ -22,6 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -150,6 +152,8 @@ def evicted_before(rule: DeviceTaintRule) -> int:
 #: Who writes (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("device-taint-eviction-controller")
 COMPONENT = "device-taint-eviction-controller"
+#: What its events say.
+MARKED, SPARED = "Marking for deletion", "Cancelling deletion"
 #: Pods or rules in one transaction: other writers wait no longer than these take.
 BATCH = 100
 #: Rules told in one run that also evicts.
@@ -162,6 +166,14 @@ MOST = 5000
 LOOKING = frozenset({EVICTING})
 
 
+class _Sentenced(NamedTuple):
+    """A pod that has to go later. seen: when that was found last."""
+
+    uid: str
+    key: Key
+    seen: datetime
+
+
 class Evictions:
     """What this process remembers from run to run."""
 
@@ -172,6 +184,8 @@ class Evictions:
         self.survey = Survey()
         #: rule uid -> pods evicted of which its condition does not tell yet
         self.untold: Counter[str] = Counter()
+        #: the pods that have to go later, by uid, and when that was found last
+        self.sentenced: dict[str, _Sentenced] = {}
 
 
 known = Evictions()
@@ -189,6 +203,7 @@ def reconcile(now: datetime) -> int:
     told = _tell(rules, threatened, now, most=TOLD_FIRST if due else MOST)
     if due:
         known.survey.ask_again()
+    told += _spare(threatened, now)
     return told + sum(_evict_batch(batch, now) for batch in batches(due[:MOST], BATCH, rest=REST))
 
 
@@ -248,6 +263,33 @@ def _tell_batch(told: Sequence[tuple[DeviceTaintRule, EvictionProgress]], now: d
     return changed
 
 
+def _spare(threatened: Sequence[ThreatenedPod], now: datetime) -> int:
+    """Tell the pods that had to go later, and need not any more. Returns how many."""
+    threatens = {one.uid for one in threatened}
+    spared = [one for uid, one in known.sentenced.items() if uid not in threatens]
+    known.sentenced = {one.uid: _Sentenced(one.uid, one.key, now) for one in threatened if one.threat.until > now}
+    return sum(_tell_spared(batch, now) for batch in batches(spared, BATCH, rest=REST))
+
+
+def _tell_spared(pods: Sequence[_Sentenced], now: datetime) -> int:
+    told = 0
+    with objects.writing(identity=IDENTITY) as writer:
+        writer.load(kind(PODS), [one.key for one in pods])
+        found = [(one, writer.get(kind(PODS), *one.key)) for one in pods]
+        staying = [(one, _note(pod, SPARED)) for one, pod in found if isinstance(pod, Pod) and _stays(pod, one.uid)]
+        writer.load(kind(EVENTS), [event_recorder.key_of(note) for _, note in staying])
+        for one, note in staying:
+            # Another worker, which saw it later, may have told it.
+            if not event_recorder.was_told(writer, note, since=one.seen):
+                event_recorder.record(writer, note, now=now)
+                told += 1
+    return told
+
+
+def _stays(pod: Pod, uid: str) -> bool:
+    return pod.metadata.uid == uid and pod.metadata.deletion_timestamp is None and not is_done(pod)
+
+
 def _evict_batch(pods: Sequence[ThreatenedPod], now: datetime) -> int:
     """Evict those of `pods` that have to go as things are inside the transaction."""
     evicted: list[str] = []
@@ -285,10 +327,8 @@ def _evict(writer: Writer, pod: Pod, now: datetime) -> None:
     writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, told=told)
 
 
-def _note(pod: Pod) -> EventNote:
-    return EventNote(
-        regarding=pod, reason="DeviceTaintManagerEviction", message="Marking for deletion", component=COMPONENT
-    )
+def _note(pod: Pod, message: str = MARKED) -> EventNote:
+    return EventNote(regarding=pod, reason="DeviceTaintManagerEviction", message=message, component=COMPONENT)
 
 
 CONTROLLER = Controller(

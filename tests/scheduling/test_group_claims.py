@@ -12,9 +12,11 @@ from claims.kinds.pod_groups import PodGroup, is_group, owning_group
 from claims.kinds.pods import Pod, PodSchedulingGroup
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
+from inventory.kinds.devices import DeviceTaintRule
+from manciple.wire.base import timestamp
 from nodeagent import podclaims
 from nodeagent.failures import PrepareRefused
-from scheduling.controllers import pod_groups
+from scheduling.controllers import device_taints, pod_groups
 from tests.builders import (
     make_claim,
     make_devices,
@@ -23,6 +25,7 @@ from tests.builders import (
     make_quota,
     make_request,
     make_slice,
+    make_taint_rule,
     make_template,
 )
 from tests.builders.groups import make_group
@@ -225,3 +228,22 @@ def test_a_turn_with_nothing_to_do_reads_no_groups(gpus: Cluster) -> None:
     gpus.delete(claims[0])
     settle(gpus)
     assert len(gpus.all(ResourceClaim)) == 4
+
+
+def test_a_taint_evicts_the_pods_that_share_a_claim_of_their_group_and_nobody_else(gpus: Cluster) -> None:
+    gpus.create(make_group("train", 2, templates={"gpu": "both"}))
+    for number in range(2):
+        gpus.create(member(f"w-{number}"))
+    settle(gpus)
+    (claim,) = gpus.all(ResourceClaim)
+    gpus.create(make_pod("stranger", claims={"gpu": claim.metadata.name}, node="node-1"))
+    gpus.create(make_taint_rule("dry", effect="None", device="gpu-0"))
+    gpus.later(3)
+    device_taints.reconcile(gpus.now)
+    told = device_taints.condition_of(gpus.get(DeviceTaintRule, "dry"))
+    assert told is not None
+    assert "2 pods would be evicted in 1 namespace" in told.message
+    gpus.create(make_taint_rule("broken", effect="NoExecute", device="gpu-0", time_added=timestamp(gpus.now)))
+    device_taints.reconcile(gpus.now)
+    going = {one.metadata.name for one in gpus.all(Pod) if one.metadata.deletion_timestamp is not None}
+    assert going == {"w-0", "w-1"}

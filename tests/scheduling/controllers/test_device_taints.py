@@ -177,6 +177,29 @@ def test_a_rule_that_goes_in_time_evicts_nobody(cluster: Cluster) -> None:
     assert leaving(cluster) == set()
 
 
+def test_who_may_stay_after_all_is_told_so_once(cluster: Cluster) -> None:
+    cluster.with_gpus(each=3)
+    for name in ("web", "done", "deleted"):
+        run(cluster, name, tolerations=(for_seconds(60),))
+    rule = taint_now(cluster)
+    evict(cluster)
+    other = device_taints.Evictions()  # of a worker that saw it, and has its turn later
+    other.sentenced = dict(device_taints.known.sentenced)
+    cluster.finish("done")
+    cluster.delete(cluster.pod("deleted"))
+    cluster.delete(rule)
+    cluster.later(2)
+    evict(cluster)
+    (event,) = cluster.events("DeviceTaintManagerEviction")
+    assert (event.involved_object.name, event.type, event.message) == ("web", "Normal", "Cancelling deletion")
+    device_taints.known.sentenced = other.sentenced
+    before = latest_revision()
+    for _ in range(2):
+        cluster.later(2)
+        evict(cluster)
+    assert latest_revision() == before
+
+
 def test_a_rule_that_goes_between_look_and_eviction_evicts_nobody(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
