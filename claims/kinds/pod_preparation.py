@@ -29,6 +29,7 @@ from claims.kinds.containers import (
     ResourceRequirements,
 )
 from claims.kinds.node_charges import charged_by_claims
+from claims.kinds.placement_rules import with_label_keys
 from claims.kinds.pods import ClaimSource, Pod, PodCondition, PodResourceClaim, PodSpec, PodStatus, Toleration
 from claims.kinds.references import MIRROR
 from claims.kinds.volumes import (
@@ -272,6 +273,8 @@ _QOS_RESOURCES = ("cpu", "memory")
 def create_pod(new: Pod) -> Pod:
     """Pending, of a known quality of service, and visibly gated where it has scheduling gates."""
     given = prepare_new_pod(new.spec) if uses_draft(new.spec) else new.spec
+    if given.affinity is not None or given.topology_spread_constraints:
+        given = with_label_keys(given, new.metadata.labels)
     spec = with_admission_defaults(with_defaults(given), mirror=MIRROR in new.metadata.annotations)
     if spec.resource_claims:
         spec = replace(spec, resource_claims=tuple(map(_sourced, spec.resource_claims)))

@@ -1,7 +1,7 @@
-"""Rules of Pod: a new one, an update, a status; and of where it may run: affinity, tolerations, spreading.
+"""Rules of Pod: a new one, an update, a status.
 
-Containers are in `container_rules`. Source: pkg/apis/core/validation/go (ValidatePodSpec, ValidatePodUpdate,
-ValidatePodStatusUpdate, validateAffinity, ValidateTolerations, validateTopologySpreadConstraints) of Kubernetes 1.36.
+Containers are in `container_rules`, where it may run in `placement_rules`. Source: pkg/apis/core/validation
+(ValidatePodSpec, ValidatePodUpdate, ValidatePodStatusUpdate) of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -14,33 +14,21 @@ from claims.drafts.cdi.rules import validate_pod_resources
 from claims.kinds.container_rules import Surroundings, validate_containers
 from claims.kinds.containers import Container
 from claims.kinds.node_charges import validate_node_charges
-from claims.kinds.pod_preparation import uses_draft
-from claims.kinds.pods import (
-    Affinity,
-    ContainerStatus,
-    NodeAffinity,
-    Pod,
-    PodAffinity,
-    PodAffinityTerm,
-    PodAntiAffinity,
-    PodResourceClaim,
-    PodSpec,
-    PodStatus,
-    Toleration,
-    TopologySpreadConstraint,
+from claims.kinds.placement_rules import (
+    validate_affinity,
+    validate_narrowed,
+    validate_spreading,
+    with_node_affinity_of,
 )
+from claims.kinds.pod_preparation import uses_draft
+from claims.kinds.pods import ContainerStatus, Pod, PodResourceClaim, PodSpec, PodStatus, Toleration
 from claims.kinds.source_rules import validate_source
 from claims.kinds.volumes import Volume, VolumeSource
 from inventory.kinds import gates
-from inventory.kinds.node_rules import (
-    TAINT_EFFECTS,
-    validate_node_selector,
-    validate_node_selector_term,
-)
+from inventory.kinds.node_rules import TAINT_EFFECTS
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import FieldError, duplicate, forbidden, immutable, invalid, not_supported, required
 from manciple.wire.quantity import read_amounts
-from manciple.wire.selectors import validate_label_selector
 from manciple.wire.validation import (
     SPEC,
     STATUS,
@@ -58,110 +46,7 @@ from manciple.wire.validation import (
     validate_set,
 )
 
-# Where it may run -----------------------------------------------------------------------------------------------------
-
-
-TOLERATION_OPERATORS = ("Equal", "Exists")
-UNSATISFIABLE_ACTIONS = ("DoNotSchedule", "ScheduleAnyway")
-WEIGHT_MAX = 100
-
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-
 Errors = list[FieldError]
-
-
-def validate_affinity(affinity: Affinity | None, path: Path) -> Errors:
-    if affinity is None:
-        return []
-    found: Errors = []
-    if affinity.node_affinity is not None:
-        found += _validate_node_affinity(affinity.node_affinity, path.child("nodeAffinity"))
-    if affinity.pod_affinity is not None:
-        found += _validate_pod_affinity(affinity.pod_affinity, path.child("podAffinity"))
-    if affinity.pod_anti_affinity is not None:
-        found += _validate_pod_affinity(affinity.pod_anti_affinity, path.child("podAntiAffinity"))
-    return found
-
-
-def _validate_node_affinity(affinity: NodeAffinity, path: Path) -> Errors:
-    found: Errors = []
-    if affinity.required_during_scheduling_ignored_during_execution is not None:
-        selector = affinity.required_during_scheduling_ignored_during_execution
-        found += validate_node_selector(selector, path.child(_REQUIRED))
-    for position, term in enumerate(affinity.preferred_during_scheduling_ignored_during_execution):
-        at = path.child(_PREFERRED).at(position)
-        found += _validate_weight(term.weight, at.child("weight"))
-        found += validate_node_selector_term(term.preference, at.child("preference"))
-    return found
-
-
-def _validate_pod_affinity(affinity: PodAffinity | PodAntiAffinity, path: Path) -> Errors:
-    terms = affinity.required_during_scheduling_ignored_during_execution
-    found = validate_list(terms, path.child(_REQUIRED), _validate_pod_affinity_term)
-    for position, weighted in enumerate(affinity.preferred_during_scheduling_ignored_during_execution):
-        at = path.child(_PREFERRED).at(position)
-        found += _validate_weight(weighted.weight, at.child("weight"))
-        found += _validate_pod_affinity_term(weighted.pod_affinity_term, at.child("podAffinityTerm"))
-    return found
-
-
-def _validate_weight(weight: int, path: Path) -> Errors:
-    return [] if 1 <= weight <= WEIGHT_MAX else [invalid(path, weight, f"must be in the range 1-{WEIGHT_MAX}")]
-
-
-def _validate_pod_affinity_term(term: PodAffinityTerm, path: Path) -> Errors:
-    found = validate_label_selector(term.label_selector, path.child("labelSelector"))
-    found += validate_label_selector(term.namespace_selector, path.child("namespaceSelector"))
-    for position, namespace in enumerate(term.namespaces):
-        found += each(check_dns_label(namespace), path.child("namespaces").at(position), namespace)
-    if not term.topology_key:
-        found.append(required(path.child("topologyKey"), "can not be empty"))
-    return found + each(check_label_key(term.topology_key), path.child("topologyKey"), term.topology_key)
-
-
-def validate_tolerations(tolerations: Sequence[Toleration], path: Path) -> Errors:
-    return validate_list(tolerations, path, _validate_toleration)
-
-
-def _validate_toleration(toleration: Toleration, path: Path) -> Errors:
-    key, operator, value, effect = toleration.key, toleration.operator, toleration.value, toleration.effect
-    at = path.child("operator")
-    found = each(check_label_key(key), path.child("key"), key) if key else []
-    if not key and operator != "Exists":
-        message = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-        found.append(invalid(at, operator, message))
-    if toleration.toleration_seconds is not None and effect != "NoExecute":
-        found.append(
-            invalid(path.child("effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
-        )
-    if operator in ("", "Equal"):
-        found += each(check_label_value(value), at, value)
-    elif operator == "Exists":
-        found += [invalid(at, toleration, "value must be empty when `operator` is 'Exists'")] if value else []
-    else:
-        found.append(not_supported(at, operator, TOLERATION_OPERATORS))
-    if effect and effect not in TAINT_EFFECTS:
-        found.append(not_supported(path.child("effect"), effect, TAINT_EFFECTS))
-    return found
-
-
-def validate_spreading(constraints: Sequence[TopologySpreadConstraint], path: Path) -> Errors:
-    return validate_list(constraints, path, _validate_spread)
-
-
-def _validate_spread(constraint: TopologySpreadConstraint, path: Path) -> Errors:
-    found: Errors = []
-    if constraint.max_skew <= 0:
-        found.append(invalid(path.child("maxSkew"), constraint.max_skew, "must be greater than zero"))
-    found += required_or(check_label_key, constraint.topology_key, path.child("topologyKey"))
-    if constraint.when_unsatisfiable not in UNSATISFIABLE_ACTIONS:
-        action = constraint.when_unsatisfiable
-        found.append(not_supported(path.child("whenUnsatisfiable"), action, UNSATISFIABLE_ACTIONS))
-    if constraint.min_domains is not None and constraint.min_domains <= 0:
-        found.append(invalid(path.child("minDomains"), constraint.min_domains, "must be greater than zero"))
-    return found + validate_label_selector(constraint.label_selector, path.child("labelSelector"))
-
 
 # New pods -------------------------------------------------------------------------------------------------------------
 
@@ -170,6 +55,7 @@ RESTART_POLICIES = ("Always", "Never", "OnFailure")
 DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 PREEMPTION_POLICIES = ("Never", "PreemptLowerPriority")
 SYSTEMS = ("linux", "windows")
+TOLERATION_OPERATORS = ("Equal", "Exists")
 PHASES = ("Failed", "Pending", "Running", "Succeeded", "Unknown")
 SECONDS_MAX = 2**31 - 1
 
@@ -201,12 +87,40 @@ def _validate_spec(spec: PodSpec, metadata: ObjectMeta) -> Errors:
     found += _validate_os(spec)
     found += _validate_names(spec)
     found += _validate_gates(spec)
-    found += validate_affinity(spec.affinity, SPEC.child("affinity"))
+    if spec.affinity is not None:
+        found += validate_affinity(spec.affinity, SPEC.child("affinity"))
     found += validate_tolerations(spec.tolerations, SPEC.child("tolerations"))
-    found += validate_spreading(spec.topology_spread_constraints, SPEC.child("topologySpreadConstraints"))
+    if spec.topology_spread_constraints:
+        found += validate_spreading(spec.topology_spread_constraints, SPEC.child("topologySpreadConstraints"))
     found += read_amounts(spec.overhead, SPEC.child("overhead"))[1]
     found += _validate_group(spec)
     return found + _validate_seconds(spec)
+
+
+def validate_tolerations(tolerations: Sequence[Toleration], path: Path) -> Errors:
+    return validate_list(tolerations, path, _validate_toleration)
+
+
+def _validate_toleration(toleration: Toleration, path: Path) -> Errors:
+    key, operator, value, effect = toleration.key, toleration.operator, toleration.value, toleration.effect
+    at = path.child("operator")
+    found = each(check_label_key(key), path.child("key"), key) if key else []
+    if not key and operator != "Exists":
+        message = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        found.append(invalid(at, operator, message))
+    if toleration.toleration_seconds is not None and effect != "NoExecute":
+        found.append(
+            invalid(path.child("effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+        )
+    if operator in ("", "Equal"):
+        found += each(check_label_value(value), at, value)
+    elif operator == "Exists":
+        found += [invalid(at, toleration, "value must be empty when `operator` is 'Exists'")] if value else []
+    else:
+        found.append(not_supported(at, operator, TOLERATION_OPERATORS))
+    if effect and effect not in TAINT_EFFECTS:
+        found.append(not_supported(path.child("effect"), effect, TAINT_EFFECTS))
+    return found
 
 
 def _validate_group(spec: PodSpec) -> Errors:
@@ -345,6 +259,9 @@ def validate_pod_update(new: Pod, old: Pod) -> Errors:
     found += _validate_deadline_update(new.spec, old.spec)
     found += _validate_gates_update(new.spec, old.spec)
     found += _validate_tolerations_update(new.spec, old.spec)
+    if old.spec.scheduling_gates:
+        before, after = (one.affinity.node_affinity if one.affinity else None for one in (old.spec, new.spec))
+        found += validate_narrowed(after, before, SPEC.child("affinity").child("nodeAffinity"))
     changed = _changed_fields(_with_liberties(new.spec, old.spec), old.spec)
     if changed:
         found.append(forbidden(SPEC, f"{_UPDATE_RULE}; changed: {', '.join(changed)}"))
@@ -373,7 +290,7 @@ def _with_liberties(new: PodSpec, old: PodSpec) -> PodSpec:
     if old.scheduling_gates:  # a gated pod may still be directed to fewer nodes
         narrowed = old.node_selector.items() <= new.node_selector.items()
         same = replace(same, node_selector=old.node_selector if narrowed else new.node_selector)
-        same = replace(same, affinity=old.affinity) if old.affinity is None else same
+        same = replace(same, affinity=with_node_affinity_of(old.affinity, new.affinity))
     return same
 
 

@@ -17,7 +17,9 @@ from claims.kinds.containers import (
     Probe,
 )
 from claims.kinds.pod_preparation import create_pod, update_pod
+from claims.kinds.pod_rules import validate_pod
 from claims.kinds.pods import (
+    Affinity,
     ClaimSource,
     ContainerState,
     ContainerStateRunning,
@@ -25,6 +27,9 @@ from claims.kinds.pods import (
     ContainerStateWaiting,
     ContainerStatus,
     Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    PodAntiAffinity,
     PodCondition,
     PodIP,
     PodReadinessGate,
@@ -32,10 +37,13 @@ from claims.kinds.pods import (
     PodSchedulingGate,
     PodStatus,
     Toleration,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
 )
 from claims.kinds.registration import POD
 from claims.kinds.volumes import ConfigMapVolumeSource, EmptyDirVolumeSource, Volume
 from inventory.kinds import gates
+from manciple.wire.base import LabelSelector, LabelSelectorRequirement
 from tests.builders import make_container, make_pod, stored
 
 NOW = 1767225660.0  # 2026-01-01T00:01:00Z, a minute after everything here was created
@@ -379,3 +387,46 @@ def test_a_pod_written_back_by_a_client_that_knows_one_way_is_unchanged(
 ) -> None:
     with gates.using(DRAControlPlaneController=on):
         assert update_pod(pod_with(written), pod_with(old)).spec.resource_claims == (old,)
+
+
+def test_label_keys_become_a_part_of_the_selectors_with_the_labels_that_the_pod_is_made_with() -> None:
+    term = PodAffinityTerm(
+        topology_key="zone",
+        label_selector=LabelSelector(match_labels={"app": "web"}),
+        match_label_keys=("version", "not-mine"),
+        mismatch_label_keys=("tenant",),
+    )
+    required = PodAntiAffinity(required_during_scheduling_ignored_during_execution=(term,))
+    preferred = PodAffinity(
+        preferred_during_scheduling_ignored_during_execution=(
+            WeightedPodAffinityTerm(weight=1, pod_affinity_term=term),
+        )
+    )
+    spreading = TopologySpreadConstraint(
+        max_skew=1,
+        topology_key="zone",
+        when_unsatisfiable="DoNotSchedule",
+        label_selector=LabelSelector(),
+        match_label_keys=("version",),
+    )
+    pod = create_pod(
+        make_pod(
+            meta={"labels": {"version": "2", "tenant": "a"}},
+            affinity=Affinity(pod_affinity=preferred, pod_anti_affinity=required),
+            topology_spread_constraints=(spreading,),
+        )
+    )
+    same = LabelSelectorRequirement(key="version", operator="In", values=("2",))
+    other = LabelSelectorRequirement(key="tenant", operator="NotIn", values=("a",))
+    affinity = pod.spec.affinity
+    assert affinity is not None
+    assert affinity.pod_affinity is not None
+    assert affinity.pod_anti_affinity is not None
+    (near,) = affinity.pod_affinity.preferred_during_scheduling_ignored_during_execution
+    (away,) = affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution
+    assert near.pod_affinity_term == away
+    assert away.label_selector == LabelSelector(match_labels={"app": "web"}, match_expressions=(same, other))
+    (spread,) = pod.spec.topology_spread_constraints
+    assert spread.label_selector == LabelSelector(match_expressions=(same,))
+    assert create_pod(pod) == pod
+    assert validate_pod(pod) == []

@@ -20,6 +20,7 @@ from claims.kinds.pods import (
     Affinity,
     NodeAffinity,
     Pod,
+    PodAffinity,
     PodAffinityTerm,
     PodAntiAffinity,
     PodOS,
@@ -242,7 +243,17 @@ AFFINITY = Affinity(
         )
     ),
 )
+NEAR = "affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 ANTI = "affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].labelSelector.matchExpressions"
+
+
+def spread(action: str = "DoNotSchedule", **fields: Any) -> TopologySpreadConstraint:
+    fields.setdefault("label_selector", LabelSelector(match_labels={"part": "of"}))
+    return TopologySpreadConstraint(max_skew=1, topology_key="zone", when_unsatisfiable=action, **fields)
+
+
+def near(*terms: PodAffinityTerm) -> Affinity:
+    return Affinity(pod_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=terms))
 
 
 @pytest.mark.parametrize(
@@ -338,7 +349,45 @@ ANTI = "affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[
                 'topologySpreadConstraints[0].whenUnsatisfiable: Unsupported value: ""',
             ],
         ),
+        "spreading that nobody could do": (
+            {
+                "topology_spread_constraints": (
+                    spread("ScheduleAnyway", min_domains=2, node_affinity_policy="Maybe", node_taints_policy="Ignore"),
+                    spread("ScheduleAnyway", match_label_keys=("app",), label_selector=None),
+                    spread(
+                        match_label_keys=("app", "bad key"), label_selector=LabelSelector(match_labels={"app": "a"})
+                    ),
+                )
+            },
+            [
+                "topologySpreadConstraints[0].minDomains: Invalid value: 2: can only use minDomains if",
+                'topologySpreadConstraints[0].nodeAffinityPolicy: Unsupported value: "Maybe"',
+                "topologySpreadConstraints[1].matchLabelKeys: Forbidden: must not be specified when labelSelector is",
+                'topologySpreadConstraints[2].matchLabelKeys[1]: Invalid value: "bad key"',
+                'topologySpreadConstraints[2].matchLabelKeys[0]: Invalid value: "app": exists in both',
+                "topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}: Duplicate value",
+            ],
+        ),
+        "pods that are meant by contradicting label keys": (
+            {
+                "affinity": near(
+                    PodAffinityTerm(
+                        topology_key="zone",
+                        label_selector=LabelSelector(match_labels={"app": "web"}),
+                        match_label_keys=("app", "tier"),
+                        mismatch_label_keys=("tier", "bad key"),
+                    ),
+                    PodAffinityTerm(topology_key="zone", mismatch_label_keys=("tier",)),
+                )
+            },
+            [
+                f'{NEAR}[0].mismatchLabelKeys[1]: Invalid value: "bad key"',
+                f'{NEAR}[0].matchLabelKeys[0]: Invalid value: "app": exists in both matchLabelKeys and labelSelector',
+                f'{NEAR}[0].matchLabelKeys[1]: Invalid value: "tier": exists in both matchLabelKeys and mismatch',
+                f"{NEAR}[1].mismatchLabelKeys: Forbidden: must not be specified when labelSelector is not set",
+            ],
+        ),
     }.values(),
 )
 def test_wrong_fields_of_a_pod(spec: dict[str, Any], expected: list[str]) -> None:
-    assert_begins(wrong(make_pod(**spec)), expected)
+    assert_begins(wrong(make_pod(meta={"labels": {"app": "web"}}, **spec)), expected)

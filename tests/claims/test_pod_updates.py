@@ -9,15 +9,19 @@ import pytest
 from msgspec.structs import replace
 
 from claims.kinds.pods import (
+    Affinity,
     ContainerState,
     ContainerStateTerminated,
     ContainerStatus,
+    NodeAffinity,
     Pod,
+    PodAffinity,
     PodResourceClaimStatus,
     PodSchedulingGate,
     Toleration,
 )
 from claims.kinds.registration import POD
+from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from manciple.wire.errors import FieldError
 from tests.builders import make_pod, stored
 
@@ -91,6 +95,42 @@ def test_a_gated_pod_may_be_let_go_and_narrowed() -> None:
     gated = stored(POD.prepare_create(make_pod(scheduling_gates=(PodSchedulingGate(name="x"),))))
     free = replace(gated, spec=replace(gated.spec, scheduling_gates=(), node_selector={"zone": "a"}))
     assert POD.validate_update(free, gated) == []
+
+
+def on(*terms: dict[str, str], **others: Any) -> Affinity:
+    """Nodes with the labels of one of `terms`."""
+    chosen = tuple(
+        NodeSelectorTerm(
+            match_expressions=tuple(
+                NodeSelectorRequirement(key=key, operator="In", values=(value,)) for key, value in term.items()
+            )
+        )
+        for term in terms
+    )
+    required = NodeSelector(node_selector_terms=chosen)
+    return Affinity(node_affinity=NodeAffinity(required_during_scheduling_ignored_during_execution=required), **others)
+
+
+TERMS = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    {
+        "nodes are chosen": (None, on({"zone": "a"}), []),
+        "among them, some": (on({"zone": "a"}), on({"zone": "a", "disk": "ssd"}), []),
+        "others": (on({"zone": "a"}), on({"zone": "b"}), [f"{TERMS}[0]: Invalid value"]),
+        "more of them": (on({"zone": "a"}), on({"zone": "a"}, {"zone": "b"}), [f"{TERMS}: Invalid value"]),
+        "all": (on({"zone": "a"}), None, [f"{TERMS}: Invalid value"]),
+        "nodes, and pods to be near": (None, on({"zone": "a"}, pod_affinity=PodAffinity()), ["spec: Forbidden"]),
+    }.values(),
+)
+def test_the_node_affinity_of_a_gated_pod_is_only_narrowed(
+    old: Affinity | None, new: Affinity | None, expected: list[str]
+) -> None:
+    gated = stored(POD.prepare_create(make_pod(scheduling_gates=(PodSchedulingGate(name="x"),), affinity=old)))
+    following = replace(gated, spec=replace(gated.spec, affinity=new))
+    assert_begins(texts(POD.validate_update(following, gated)), expected)
 
 
 # Status --------------------------------------------------------------------------------------------------------------
