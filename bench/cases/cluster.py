@@ -15,9 +15,10 @@ from django.db import connection, connections
 from msgspec import structs
 
 from manciple.store import objects, sql
+from manciple.store.objects import to_read
 from manciple.wire.base import ApiObject
 from manciple.wire.machinery import Lease, LeaseSpec
-from manciple.wire.registry import registry
+from manciple.wire.registry import Kind, registry
 from tests.builders import (
     NAMESPACE,
     make_class,
@@ -38,13 +39,19 @@ BATCH = 100
 
 
 def create(made: Iterable[ApiObject]) -> None:
-    """Store new objects of any kinds."""
+    """Store new objects of any kinds. Whether their names are free is asked once for each transaction."""
     for chunk in sql.chunks(made, BATCH):
-        with objects.writing() as writer:
-            for obj in chunk:
-                kind = registry.find_kind(obj.api_version, obj.kind)
-                assert kind is not None, obj.kind
+        news = [(kind_of(obj), obj) for obj in chunk]
+        reads = to_read(*((kind, [obj.key]) for kind, obj in news))
+        with objects.writing(reads=reads) as writer:
+            for kind, obj in news:
                 writer.create(kind, kind.prepare_create(obj))
+
+
+def kind_of(obj: ApiObject) -> Kind:
+    kind = registry.find_kind(obj.api_version, obj.kind)
+    assert kind is not None, obj.kind
+    return kind
 
 
 def fill(*, nodes: int, devices: int) -> None:

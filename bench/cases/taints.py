@@ -23,6 +23,7 @@ from cases.latency import watch
 from cases.silent_nodes import Phase, creating, figures, until
 from claims.models import Pod
 from manciple.store import objects, sql
+from manciple.store.objects import to_read
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import registry
 from scheduling.controllers.reservations import FINALIZER
@@ -84,15 +85,12 @@ def _occupy(places: Iterable[_Place]) -> None:
 
 
 def _create(writer: objects.Writer, obj: ApiObject) -> ApiObject:
-    kind = registry.find_kind(obj.api_version, obj.kind)
-    assert kind is not None, obj.kind
+    kind = cluster.kind_of(obj)
     return writer.create(kind, kind.prepare_create(obj))
 
 
 def _update(writer: objects.Writer, obj: ApiObject) -> None:
-    kind = registry.find_kind(obj.api_version, obj.kind)
-    assert kind is not None, obj.kind
-    writer.update(kind, obj)
+    writer.update(cluster.kind_of(obj), obj)
 
 
 async def _measure(
@@ -139,7 +137,7 @@ def _taint_slices(places: list[_Place]) -> None:
     kind = registry.by_resource("resourceslices.resource.k8s.io")
     taint = make_device_taint(effect="NoExecute")
     for nodes in sql.chunks(sorted({place.node for place in places}), cluster.BATCH):
-        with objects.writing() as writer:
+        with objects.writing(reads=to_read((kind, [("", f"{node}-{DRIVER}") for node in nodes]))) as writer:
             for node in nodes:
                 known: Any = writer.get(kind, "", f"{node}-{DRIVER}")
                 broken = tuple(structs.replace(device, taints=(taint,)) for device in known.spec.devices)
