@@ -1,4 +1,5 @@
-"""Django's settings. Everything that differs between machines is read from the environment (see docs/operating.md).
+"""Django's settings. Everything that differs between machines is read from the environment (see docs/operating.md),
+into which `manciple.configuration` has brought what a file says.
 
 Two ways to run, one code: embedded (SQLite, in-memory broker) is the default; production is chosen by
 MANCIPLE_DATABASE_URL (postgresql://...) and MANCIPLE_REDIS_URL (redis://...).
@@ -18,8 +19,13 @@ from csp.constants import NONCE
 from django.core.exceptions import ImproperlyConfigured
 
 from inventory.kinds import gates
-from manciple import layout
+from manciple import configuration, layout
 from manciple.telemetry import logs
+
+try:
+    configuration.apply(os.environ)
+except configuration.ConfigurationRefused as refusal:
+    raise ImproperlyConfigured(str(refusal)) from None
 
 BASE_DIR = layout.RESOURCES
 HOME = Path(os.environ.get("MANCIPLE_HOME") or layout.default_home())

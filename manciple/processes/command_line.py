@@ -18,13 +18,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
-from manciple import layout
+from manciple import configuration, layout
+from manciple.configuration import ConfigurationRefused
 from manciple.processes import home
 
 #: Options of every verb, and what in the environment stands for each.
-EVERYWHERE: Final[Mapping[str, str]] = {"--home": "MANCIPLE_HOME"}
+EVERYWHERE: Final[Mapping[str, str]] = {"--home": "MANCIPLE_HOME", "--config": configuration.VARIABLE}
 #: What our workers are started with. They need not know of each other.
 WORKER_OPTIONS: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO")
 #: Verbs that stop on Ctrl-C by themselves once they listen.
@@ -57,6 +58,7 @@ def _django(name: str) -> Run:
 
 
 def _run_django(name: str, rest: Sequence[str]) -> int:
+    configuration.apply()
     _prepare_for(name)
     from django.core.management import execute_from_command_line  # noqa: PLC0415 - not for `manciple node`
 
@@ -82,6 +84,7 @@ def _celery(*options: str) -> Run:
     def run(rest: Sequence[str]) -> int:
         from celery.bin.celery import celery  # noqa: PLC0415 - as above
 
+        configuration.apply()
         celery.main(args=["-A", "manciple", *options, *rest], prog_name="manciple")
         return 0
 
@@ -152,6 +155,12 @@ VERBS: Final[Mapping[str, tuple[Verb, ...]]] = {
         }
     ),
     "Look into it": (
+        Verb(
+            "config",
+            "`config check`: what is wrong with the settings, what is in effect and where it comes from",
+            _program("manciple.processes.config_check"),
+            "manciple.processes.config_check",
+        ),
         *_of_django(
             {
                 "check_invariants": "check that no device is given twice, and everything else that must hold",
@@ -203,8 +212,10 @@ def help_text() -> str:
     lines = ["usage: manciple VERB ...", "", "`manciple VERB --help` tells more.", ""]
     for heading, under in VERBS.items():
         lines += [f"{heading}:", *(f"  {verb.name.ljust(widest)}  {verb.does}" for verb in under), ""]
-    lines.append("Every verb takes --home DIR, which holds what an installation keeps")
-    lines.append(f"(default {layout.default_home()}).")
+    lines += [
+        f"Every verb takes --home DIR, which holds what an installation keeps (default {layout.default_home()}),",
+        f"and --config FILE, a configuration file (default {configuration.USUAL}, where there is one).",
+    ]
     return "\n".join(lines)
 
 
@@ -222,7 +233,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if verb is None:
         print(f"manciple: {_unknown(words)}", file=sys.stderr)
         return 2
-    return verb.run(words[len(verb.words) :])
+    if layout.INSTALLED and configuration.USUAL.exists():
+        os.environ.setdefault(configuration.VARIABLE, str(configuration.USUAL))
+    return _run_or_refuse(lambda: verb.run(words[len(verb.words) :]))
+
+
+def _run_or_refuse(run: Callable[[], int]) -> int:
+    try:
+        return run()
+    except ConfigurationRefused as refusal:
+        told = [f"  {problem}" for problem in refusal.problems]
+        print("\n".join(["manciple: the configuration is wrong:", *told]), file=sys.stderr)
+        return 2
 
 
 def _unknown(words: Sequence[str]) -> str:
@@ -234,8 +256,8 @@ def _unknown(words: Sequence[str]) -> str:
     return f'there is no verb "{words[0]}": {meant}'
 
 
-def manage(arguments: Sequence[str]) -> None:
+def manage(arguments: Sequence[str]) -> NoReturn:
     """What `manage.py` of a checkout does: Django's commands alone."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
     words = take_options(arguments)
-    _run_django(words[0] if words else "help", words[1:])
+    sys.exit(_run_or_refuse(lambda: _run_django(words[0] if words else "help", words[1:])))
