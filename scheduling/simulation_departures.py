@@ -5,13 +5,13 @@ were empty, all holders leave at first, and come back one after the other as lon
 first; also each holder is tried alone. This is how kube-scheduler looks for victims (preemption.SelectVictimsOnNode),
 but here nobody is asked to leave.
 
-`what_if_gone` asks the other way round: which devices come free if one pod is deleted, and which waiting pods would
+`what_if_gone` asks the other way round: which devices come free if pods are deleted, and which waiting pods would
 start then. They are tried by the code that schedules, in the order of the queue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from claims.kinds.pods import Pod
@@ -224,31 +224,35 @@ class PodDeletion:
         return sum(claim.frees for claim in self.claims)
 
 
-def what_if_gone(pod: Pod) -> PodDeletion:
-    """What follows from deleting `pod`, as it is now."""
-    namespace = pod.metadata.namespace
-    found = objects.get_many(kind(CLAIMS), [(namespace, name) for name in claim_names(pod)])
-    claims = {one.metadata.name: one for one in (decoded(stored, ResourceClaim) for stored in found)}
-    fates = tuple(_fate(claims[name], pod) for name in claim_names(pod) if name in claims)
-    started, tried_all = _started(pod, [fate for fate in fates if not fate.others])
+def what_if_gone(*pods: Pod) -> PodDeletion:
+    """What follows from deleting `pods` together, as they are now."""
+    keys = {(pod.metadata.namespace, name): pod for pod in pods for name in claim_names(pod)}
+    claims = {
+        claim.key: claim for claim in (decoded(one, ResourceClaim) for one in objects.get_many(kind(CLAIMS), keys))
+    }
+    leaving = {pod.metadata.uid for pod in pods}
+    fates = tuple(_fate(claims[key], pods, leaving) for key in keys if key in claims)
+    started, tried_all = _started(pods, [fate for fate in fates if not fate.others])
     return PodDeletion(claims=fates, started=tuple(started), tried_all=tried_all)
 
 
-def _fate(claim: ResourceClaim, pod: Pod) -> ClaimFate:
+def _fate(claim: ResourceClaim, pods: Sequence[Pod], leaving: Collection[str]) -> ClaimFate:
     users = claim.status.reserved_for
-    others = tuple(one.title for one in users if one.uid != pod.metadata.uid)
-    return ClaimFate(claim=claim, goes=is_for_pod(claim, pod), others=others)
+    others = tuple(one.title for one in users if one.uid not in leaving)
+    return ClaimFate(claim=claim, goes=any(is_for_pod(claim, pod) for pod in pods), others=others)
 
 
-def _started(pod: Pod, fates: Sequence[ClaimFate]) -> tuple[list[StartedPod], bool]:
-    if not pod.spec.node_name and not any(fate.frees for fate in fates):
-        return [], True  # it takes nothing from anybody
+def _started(pods: Sequence[Pod], fates: Sequence[ClaimFate]) -> tuple[list[StartedPod], bool]:
+    if not any(pod.spec.node_name for pod in pods) and not any(fate.frees for fate in fates):
+        return [], True  # they take nothing from anybody
+    leaving = {pod.metadata.uid for pod in pods}
     started: list[StartedPod] = []
     with apart() as copy, imagined():
         state, overlay = copy.state, Overlay(copy)
         deadline = Deadline.after(TIMEOUT)
         waiting = sorted(state.pending.values(), key=queue_order)
-        overlay.leave_out(PODS, pod)
+        for pod in pods:
+            overlay.leave_out(PODS, pod)
         for fate in fates:
             if fate.claim.status.allocation is not None:
                 overlay.leave_out(CLAIMS, fate.claim)
@@ -256,7 +260,7 @@ def _started(pod: Pod, fates: Sequence[ClaimFate]) -> tuple[list[StartedPod], bo
             copy.give_way()
             if tried >= TRIED or deadline.has_passed:
                 return started, False
-            if one.metadata.uid == pod.metadata.uid:
+            if one.metadata.uid in leaving:
                 continue
             decision = decide(state, one)
             if isinstance(decision, Placement):

@@ -5,6 +5,7 @@ from django.urls import path
 from scheduling.pages.access import views as access
 from scheduling.pages.account import views as account
 from scheduling.pages.audit import views as audit
+from scheduling.pages.bulk import views as bulk
 from scheduling.pages.claim_templates import views as templates_pages
 from scheduling.pages.claims import views as claims
 from scheduling.pages.classes import document as class_yaml
@@ -23,19 +24,43 @@ from scheduling.pages.nodes import views as nodes
 from scheduling.pages.overview import views as overview
 from scheduling.pages.people import views as people
 from scheduling.pages.pods import creation as pod_new
+from scheduling.pages.pods import deletion as pod_deletion
 from scheduling.pages.pods import logs as pod_logs
-from scheduling.pages.pods import page as pod_deletion
 from scheduling.pages.pods import page as pod_page
 from scheduling.pages.pods import replacing as pod_replacing
 from scheduling.pages.pods import views as pods
 from scheduling.pages.quotas import views as quotas
 from scheduling.pages.roles import views as roles
+from scheduling.pages.saved_views import views as saved_views
 from scheduling.pages.taint_rules import views as taint_rules
 from scheduling.pages.timeline import views as timeline
 from scheduling.pages.undoing import undo_act
 from scheduling.pages.whatif import views as whatif
 
+#: Lists that are files as well, for spreadsheets: the same views.
+_LISTS = {
+    "claims": claims.list_claims,
+    "templates": templates_pages.list_templates,
+    "pods": pods.list_pods,
+    "classes": classes.list_classes,
+    "nodes": nodes.list_nodes,
+    "quotas": quotas.list_quotas,
+    "incidents": incidents.list_incidents,
+    "taint-rules": taint_rules.list_rules,
+    "drivers": drivers.list_drivers,
+    "namespaces": namespaces.list_namespaces,
+    "events": events.list_events,
+    "roles": roles.list_roles,
+    "people": people.list_people,
+}
+
 urlpatterns = [
+    *(path(f"{name}.csv", view, name=f"{name}-csv") for name, view in _LISTS.items()),
+    path("views", saved_views.list_views, name="views"),
+    path("views/save", saved_views.keep_view, name="view-save"),
+    path("views/<str:name>", saved_views.open_view, name="view"),
+    path("views/<str:name>/change", saved_views.alter_view, name="view-change"),
+    path("bulk/<str:resource>/<str:act>", bulk.act_on_picked, name="bulk"),
     path("account", account.show_account, name="account"),
     path("account/tokens", account.make_token, name="account-tokens"),
     path("account/tokens/revoke", account.revoke_token, name="account-revoke"),
@@ -65,6 +90,7 @@ urlpatterns = [
     path("overview", overview.show_overview, name="overview"),
     path("events", events.list_events, name="events"),
     path("incidents", incidents.list_incidents, name="incidents"),
+    path("incidents/acknowledge", incidents.acknowledge_picked, name="incidents-acknowledge"),
     path("incidents/<str:name>", incidents.show_incident, name="incident"),
     path("incidents/<str:name>/acknowledge", incidents.acknowledge, name="incident-acknowledge"),
     path("timeline", timeline.show_timeline, name="timeline"),

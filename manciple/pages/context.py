@@ -11,6 +11,7 @@ from manciple.access.membership import administrators
 from manciple.pages import undo
 from manciple.pages.auditors import may_audit
 from manciple.pages.people import person_of
+from manciple.pages.saved_views import views_of
 
 #: The main navigation: (URL name, word, icon). On a phone the first five, and the rest under "More".
 PLACES = (
@@ -28,7 +29,7 @@ PLACES = (
 
 def person(request: HttpRequest) -> dict[str, Any]:
     """`person`: who is signed in; `places`: where they may go; `audits`: whether they read the audit trail;
-    `administrators`: whom to ask; `undo`: what they may take back.
+    `administrators`: whom to ask; `undo`: what they may take back; `views`: those of the page that are saved.
 
     Nothing where nobody is signed in.
     """
@@ -41,4 +42,5 @@ def person(request: HttpRequest) -> dict[str, Any]:
         "audits": partial(may_audit, request),
         "administrators": administrators,
         "undo": partial(undo.offered, request),
+        "views": partial(views_of, request),
     }

@@ -1,8 +1,10 @@
 """Lists: what a list's address asks for, and the table that it answers with.
 
-A list's view reads its `ListQuery` from the address, finds its rows and makes a `Table` of them; its template extends
-`list.html`, which draws the filters, the tabs, the head, the pager, and leaves to it the cells of one row. Everything
-that a person chose stands in the address: filters, order, page and the row that is open.
+A list's view reads its `ListQuery` from the address, finds its rows, makes a `Table` of them and hands it to
+`rendering.show_list`; its template extends `list.html`, which draws the filters, the tabs, the head, the pager and the
+tools, and leaves to it the cells of one row, in the order of the columns. Everything that a person chose stands in the
+address: filters, order, columns, density, page and the row that is open. The same address with `.csv` is the list as a
+file: all rows, not only those of the page, in the columns that are shown.
 """
 
 from __future__ import annotations
@@ -10,17 +12,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, Self, TypeVar
 from urllib.parse import urlencode
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.utils.text import slugify
 
+from manciple.pages.spreadsheets import csv_answer
 from manciple.wire.quantity import whole
 
 T = TypeVar("T")
 
 #: Digits of a page's number that are read; longer ones are nobody's.
 _DIGITS = 7
+#: What a list's address ends with where it is asked for as a file.
+CSV = ".csv"
 
 
 def parameter(name: str, *, known: Container[str] | None = None, selects: bool = False) -> Any:
@@ -34,12 +41,17 @@ class ListQuery:
 
     path: str = ""
     sort: str = ""  # the column's `sort`, with a "-" before it from the greatest to the least
+    cols: tuple[str, ...] = ()  # names of the columns that are wanted; none for the usual ones
+    dense: bool = False
+    saved: str = ""  # the saved view that it was opened as (see `manciple.pages.saved_views`)
     page: int = 1
 
     @classmethod
     def read(cls, request: HttpRequest) -> Self:
         query = request.GET
-        values: dict[str, Any] = {"path": request.path, "sort": query.get("sort", "")}
+        values: dict[str, Any] = {"path": request.path.removesuffix(CSV), "sort": query.get("sort", "")}
+        values["cols"] = tuple(name for some in query.getlist("cols") for name in some.split(",") if name)
+        values["dense"], values["saved"] = query.get("dense") == "1", query.get("saved", "")
         values["page"] = max(1, whole(query.get("page", ""), digits=_DIGITS) or 1)
         for one in _parameters(cls):
             value, known = query.get(one.metadata["parameter"], "").strip(), one.metadata["known"]
@@ -56,19 +68,35 @@ class ListQuery:
     def narrows(self) -> bool:
         return bool(self.filters)
 
+    @property
+    def layout(self) -> dict[str, str]:
+        """parameter -> value of those that say how the rows are shown."""
+        shown = {
+            "sort": self.sort,
+            "cols": ",".join(self.cols),
+            "dense": "1" if self.dense else "",
+            "saved": self.saved,
+        }
+        return {name: value for name, value in shown.items() if value}
+
+    @property
+    def everything(self) -> str:
+        """The address without filters. Where nothing is left in it, `saved=` keeps a usual view from being opened."""
+        filters = {one.name: "" for one in _parameters(type(self)) if not one.metadata["selects"]}
+        url = self.url(**filters, saved="")
+        return f"{url}?saved=" if url == self.path else url
+
     def url(self, **changes: Any) -> str:
         """The address with other values; the first page again unless only the page or the open row is another."""
         selecting = {"page"} | {one.name for one in _parameters(type(self)) if one.metadata["selects"]}
         changed = dataclasses.replace(self, **({} if changes.keys() <= selecting else {"page": 1}) | changes)
-        parts = changed.filters
-        if changed.sort:
-            parts["sort"] = changed.sort
+        parts = changed.filters | changed.layout
         if changed.page > 1:
             parts["page"] = str(changed.page)
         for one in _parameters(type(self)):
             if one.metadata["selects"] and (value := getattr(changed, one.name)):
                 parts[one.metadata["parameter"]] = value
-        return f"{self.path}?{urlencode(parts)}" if parts else self.path
+        return f"{self.path}?{urlencode(parts, safe=',')}" if parts else self.path
 
 
 def _parameters(query: type[ListQuery]) -> Iterable[dataclasses.Field[Any]]:
@@ -127,12 +155,21 @@ def state_tabs(
 
 @dataclass(frozen=True, kw_only=True)
 class ListColumn(Generic[T]):
-    """sort: what the address calls sorting by it, "" where nobody would; key: by what, where the rows are in memory."""
+    """sort: what the address calls sorting by it, "" where nobody would; key: by what, where the rows are in memory;
+    text: of a row of the table, what the file says; extra: drawn only for whoever asks for it (`table.shown`).
+    """
 
     title: str
     css: str = ""
     sort: str = ""
     key: Callable[[T], Any] | None = None
+    text: Callable[[Any], Any] | None = None
+    extra: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the address calls it."""
+        return slugify(self.title)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +180,26 @@ class Head:
     css: str
     url: str = ""
     order: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnChoice:
+    """A column that may be shown or not. place: of its cells in a row, from 1; 0 of an extra one that is not drawn."""
+
+    name: str
+    title: str
+    place: int
+    shown: bool
+    extra: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BulkAct:
+    """What can be done with the rows that somebody picks. url: shows what it would do (see `scheduling.pages.bulk`)."""
+
+    word: str
+    url: str
+    destroys: bool = False
 
 
 def sorted_by(columns: Sequence[ListColumn[T]], sort: str, rows: Iterable[T]) -> list[T]:
@@ -178,7 +235,11 @@ class PageOfRows:
 
 @dataclass(frozen=True, kw_only=True)
 class Table(Generic[T]):
-    """One page of a list. id, topics, title: of the section that holds it; note: behind "1 to 100 of 236"."""
+    """One page of a list.
+
+    id, topics, title: of the section that holds it; note: behind "1 to 100 of 236"; all_rows: those of every page, for
+    the file; acts: what can be done with picked rows, whose first cell is then a box (`{% pick table at name %}`).
+    """
 
     id: str
     topics: str
@@ -191,10 +252,49 @@ class Table(Generic[T]):
     filters: Sequence[Filter] = ()
     tabs: Sequence[Tab] = ()
     note: str = ""
+    all_rows: Callable[[], Iterable[T]] | None = None
+    acts: Sequence[BulkAct] = ()
 
     @property
     def heads(self) -> list[Head]:
-        return [self._head(column) for column in self.columns]
+        return [self._head(column) for column in self.columns if not column.extra or column.name in self.shown]
+
+    @cached_property
+    def choices(self) -> list[ColumnChoice]:
+        """The first column is always shown: it says what a row is."""
+        wanted = {one.name for one in self.columns} & {*self.query.cols}
+        found, drawn = list[ColumnChoice](), 1 if self.acts else 0
+        for one in self.columns:
+            shown = not found or (one.name in wanted if wanted else not one.extra)
+            drawn += shown or not one.extra
+            place = drawn if shown or not one.extra else 0
+            found.append(ColumnChoice(name=one.name, title=one.title, place=place, shown=shown, extra=one.extra))
+        return found
+
+    @property
+    def classes(self) -> str:
+        """Of the table: its own, and which cells of a row are hidden."""
+        hidden = [f"hide-{one.place}" for one in self.choices if one.place and not one.shown]
+        return " ".join((self.css, *(("dense",) if self.query.dense else ()), *hidden))
+
+    @cached_property
+    def shown(self) -> set[str]:
+        """Names of the columns that are shown."""
+        return {one.name for one in self.choices if one.shown}
+
+    @property
+    def csv_url(self) -> str:
+        """The file, "" where no column says what would stand in it."""
+        if not any(one.text for one in self.columns):
+            return ""
+        path, _, asked = self.query.url(page=1, saved="").partition("?")
+        return f"{path}{CSV}{f'?{asked}' if asked else ''}"
+
+    def as_csv(self) -> HttpResponse:
+        chosen = [one for one in self.columns if one.text and one.name in self.shown]
+        rows = self.rows if self.all_rows is None else self.all_rows()
+        lines = ([one.text(row) for one in chosen if one.text] for row in rows)
+        return csv_answer(self.query.path.strip("/").replace("/", "-"), ([one.title for one in chosen], *lines))
 
     def _head(self, column: ListColumn[Any]) -> Head:
         if not column.sort:
@@ -207,15 +307,26 @@ class Table(Generic[T]):
     @property
     def hidden(self) -> dict[str, str]:
         """What else the address says, which sending the filters must keep."""
-        kept = self.query.filters | ({"sort": self.query.sort} if self.query.sort else {})
+        kept = self.query.filters | self.query.layout
         return {name: value for name, value in kept.items() if name not in {one.name for one in self.filters}}
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """What else the address says, which choosing columns must keep."""
+        kept = self.query.filters | self.query.layout
+        return {name: value for name, value in kept.items() if name not in ("cols", "dense")}
+
+    @property
+    def counted(self) -> str:
+        """`56 nodes`, of a list without tabs that is on one page."""
+        return "" if self.page.size else _count(len(self.rows), self.title)
 
     @property
     def told(self) -> str:
         """`236 pods`, or `101 to 200 of 236` where that is not all."""
         page = self.page
         if page.last - page.first + 1 == page.total:
-            return f"{page.total:,} {self.title.lower().removesuffix('s' if page.total == 1 else '')}{self.note}"
+            return f"{_count(page.total, self.title)}{self.note}"
         return f"{page.first:,} to {page.last:,} of {page.total:,}{self.note}"
 
     @property
@@ -225,3 +336,9 @@ class Table(Generic[T]):
     @property
     def after(self) -> str:
         return self.query.url(page=self.page.number + 1) if self.page.last < self.page.total else ""
+
+
+def _count(number: int, title: str) -> str:
+    """`1 class`, `56 nodes`. title: of many."""
+    one = f"{title[:-3]}y" if title.endswith("ries") else title.removesuffix("es" if title.endswith("sses") else "s")
+    return f"{number:,} {(one if number == 1 else title).lower()}"

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from manciple.pages.lists import Table
+from manciple.pages.lists import CSV, Table
 
 T = TypeVar("T")
 
@@ -47,3 +47,10 @@ class ValueContext(PageContext, Generic[T]):
 def render_page(request: HttpRequest, template: str, context: TemplateContext, *, status: int = 200) -> HttpResponse:
     shown = {one.name: getattr(context, one.name) for one in fields(context)}
     return render(request, template, shown, status=status)
+
+
+def show_list(request: HttpRequest, template: str, context: ListContext, *, status: int = 200) -> HttpResponse:
+    """A list as a page, or as a file where the address ends so."""
+    if request.path.endswith(CSV):
+        return context.table.as_csv()
+    return render_page(request, template, context, status=status)

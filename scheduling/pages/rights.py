@@ -12,7 +12,7 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 
-from manciple.pages.people import person_of
+from manciple.pages.people import Person, person_of
 from scheduling.resources import CLASSES, NODES, SLICES
 
 #: the folder of a subject -> what its pages are made of
@@ -27,6 +27,11 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
     "whatif": (NODES, SLICES, CLASSES),
 }
 _PAGES = "scheduling.pages."
+
+
+def may_somewhere(person: Person, verb: str, resource: str) -> bool:
+    """Whether they may do that everywhere, or in a namespace that they see."""
+    return person.may(verb, resource) or any(person.may(verb, resource, one) for one in person.namespaces or ())
 
 
 class PageRights:

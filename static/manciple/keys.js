@@ -34,6 +34,11 @@
     target.append(token);
   });
 
+  // What a page shows now stands in its address, which scripts change.
+  document.addEventListener("submit", ({ target }) => {
+    if (target.matches("[data-saves-view]")) target.elements.query.value = location.search;
+  });
+
   const preview = async (link) => {
     const answer = await fetch(link.href);
     const found = answer.ok && new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("preview");

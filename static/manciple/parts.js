@@ -23,8 +23,8 @@
       if (old.localName === "details" && fresh.nodeType === Node.ELEMENT_NODE) fresh.toggleAttribute("open", old.open);
       return !old.isEqualNode(fresh);
     },
-    // A form that is on its way stays so (progress.js).
-    beforeAttributeUpdated: (name, element) => !(name === "data-sending" || (name === "aria-busy" && element.localName === "button") || (name === "open" && element.localName === "details")),
+    // A form that is on its way stays so (progress.js), and so does what somebody has ticked (bulk.js).
+    beforeAttributeUpdated: (name, element) => !(name === "data-sending" || (name === "checked" && element.matches("td.pick input, th.pick input")) || (name === "aria-busy" && element.localName === "button") || (name === "open" && element.localName === "details")),
   };
   // New words are a new text, not the old one that moved: "9" where "10" stood ends where it ended. What somebody has
   // selected stays the text that it is.

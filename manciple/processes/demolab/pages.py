@@ -22,6 +22,7 @@ _PAGES = ".pages."
 
 #: Under which names the laboratory has them.
 OPEN_INCIDENT, CLOSED_INCIDENT = "09a5c1e07f3b2d64", "3c7e91f05a2b8d46"
+SHARED_VIEW = "lab-views-01"
 
 _PARTITION = {"driver": "gpu.nvidia.com", "pool": "gpu-b09", "device": "gpu-0-mig-1g10gb-0"}
 _GPU = {"driver": "gpu.nvidia.com", "pool": "gpu-b08", "device": "gpu-0"}
@@ -129,6 +130,20 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
         PageExample(label="closed", parameters={"name": CLOSED_INCIDENT}),
     ),
     "incidents": (PageExample(label="node", query="node=gpu-a03"),),
+    "view": (PageExample(parameters={"name": SHARED_VIEW}),),
+    "pods": (PageExample(label="dense", query="dense=1&cols=pod,namespace,status,devices,claims"),),
+    "bulk": (
+        PageExample(
+            parameters={"resource": "pods", "act": "delete"},
+            query="pick=teaching/course-dl-shared-anna&pick=climate-ml/downscale-era5-full-1",
+        ),
+        PageExample(label="drain", parameters={"resource": "nodes", "act": "drain"}, query="pick=gpu-a17&pick=gpu-a12"),
+        PageExample(
+            label="claims",
+            parameters={"resource": "resourceclaims.resource.k8s.io", "act": "delete"},
+            query="pick=teaching/course-gpu&pick=robotics/sim2real-batch",
+        ),
+    ),
     "what-if": (
         PageExample(label="pod", query="pod=climate-ml/downscale-era5-full-1&replicas=2&nodes=1&shape=gpu-d03"),
     ),

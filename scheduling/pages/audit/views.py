@@ -28,7 +28,8 @@ from manciple.audit.models import Entry
 from manciple.pages.auditors import demand_audit
 from manciple.pages.lists import Filter, ListColumn, Table
 from manciple.pages.people import Person, person_of
-from manciple.pages.rendering import ListContext, render_page
+from manciple.pages.rendering import ListContext, show_list
+from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.registry import registry
@@ -73,6 +74,7 @@ class AuditContext(ListContext):
 
 @login_required
 @require_safe
+@opens_as_usual
 def list_audit(request: HttpRequest) -> HttpResponse:
     """The page."""
     revision, now = latest_revision(), datetime.now(UTC)
@@ -92,7 +94,7 @@ def list_audit(request: HttpRequest) -> HttpResponse:
         csv_url=_export_url(query, "/audit.csv"),
         json_url=_export_url(query, "/audit.jsonl"),
     )
-    return render_page(request, "audit/list.html", context)
+    return show_list(request, "audit/list.html", context)
 
 
 def _table(query: AuditQuery, found: AuditPage, person: Person) -> Table[AuditLine]:

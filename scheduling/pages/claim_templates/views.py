@@ -18,22 +18,26 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
 
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaimTemplate
+from claims.kinds.resource_claims import DeviceRequest, ResourceClaimTemplate
 from manciple.api import verbs
 from manciple.pages import links
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, demand_edit, demand_sight, person_of
-from manciple.pages.rendering import ListContext, ValueContext, render_page
+from manciple.pages.rendering import ListContext, ValueContext, render_page, show_list
+from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.store.records import Stored
 from manciple.store.tail import latest_revision
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError
+from manciple.wire.validation import natural
+from scheduling.pages.bulk.acts import delete_act
 from scheduling.pages.claims.reading import ClaimRow, read_claims
 from scheduling.pages.claims.sheet import AskedDevices, document_yaml
 from scheduling.pages.history import views as history
 from scheduling.pages.previews import ActionEffect, ActionPreview, consequences, not_changed, only_with, show_preview
+from scheduling.pages.rights import may_somewhere
 from scheduling.pod_claims import is_done
 from scheduling.resources import PODS, TEMPLATES, Key, kind
 
@@ -68,21 +72,69 @@ class TemplateLine:
     template: ResourceClaimTemplate
     use: TemplateUse
 
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def requests(self) -> str:
+        """`2 of gpu-hopper, all of nic`."""
+        asked = self.template.spec.spec.devices.requests
+        return ", ".join(_in_words(one) for one in asked)
+
+
+def _in_words(request: DeviceRequest) -> str:
+    exactly = request.exactly
+    if exactly is None:
+        return f"one of {len(request.first_available)} alternatives"
+    return f"{'all' if exactly.allocation_mode == 'All' else exactly.count} of {exactly.device_class_name}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateQuery(ListQuery):
+    text: str = parameter("q")
     namespace: str = parameter("ns")
 
 
 #: What the list tells of a template.
 COLUMNS = (
-    ListColumn[TemplateLine](title="Template", sort="name", key=lambda line: line.name),
-    ListColumn[TemplateLine](title="Asks for"),
-    ListColumn[TemplateLine](title="Pods", css="num", sort="pods", key=lambda line: len(line.use.pods)),
-    ListColumn[TemplateLine](title="Claims", css="num", sort="claims", key=lambda line: len(line.use.claims)),
-    ListColumn[TemplateLine](title="Waiting", css="num", sort="waiting", key=lambda line: line.use.waiting),
-    ListColumn[TemplateLine](title="Devices held", css="num", sort="devices", key=lambda line: line.use.devices),
-    ListColumn[TemplateLine](title="Age", css="num"),
+    ListColumn[TemplateLine](
+        title="Template", sort="name", key=lambda line: natural(line.name), text=lambda line: line.key
+    ),
+    ListColumn[TemplateLine](
+        title="Asks for", sort="asks", key=lambda line: line.requests, text=lambda line: line.requests
+    ),
+    ListColumn[TemplateLine](
+        title="Pods", css="num", sort="pods", key=lambda line: len(line.use.pods), text=lambda line: len(line.use.pods)
+    ),
+    ListColumn[TemplateLine](
+        title="Claims",
+        css="num",
+        sort="claims",
+        key=lambda line: len(line.use.claims),
+        text=lambda line: len(line.use.claims),
+    ),
+    ListColumn[TemplateLine](
+        title="Waiting",
+        css="num",
+        sort="waiting",
+        key=lambda line: line.use.waiting,
+        text=lambda line: line.use.waiting,
+    ),
+    ListColumn[TemplateLine](
+        title="Devices held",
+        css="num",
+        sort="devices",
+        key=lambda line: line.use.devices,
+        text=lambda line: line.use.devices,
+    ),
+    ListColumn[TemplateLine](
+        title="Age",
+        css="num",
+        sort="age",
+        key=lambda line: line.template.metadata.creation_timestamp or "",
+        text=lambda line: line.template.metadata.creation_timestamp or "",
+    ),
 )
 
 
@@ -93,6 +145,7 @@ class TemplatesContext(ListContext):
 
 @login_required
 @require_safe
+@opens_as_usual
 def list_templates(request: HttpRequest) -> HttpResponse:
     """The list."""
     revision = latest_revision()
@@ -108,7 +161,7 @@ def list_templates(request: HttpRequest) -> HttpResponse:
             use=uses[one.namespace, one.name],
         )
         for one in stored
-        if query.namespace in ("", one.namespace)
+        if query.namespace in ("", one.namespace) and query.text in one.name
     ]
     table = Table(
         id="templates",
@@ -117,10 +170,14 @@ def list_templates(request: HttpRequest) -> HttpResponse:
         query=query,
         columns=COLUMNS,
         rows=sorted_by(COLUMNS, query.sort, lines),
-        filters=(Filter.of_namespaces(query.namespace, (one.namespace for one in stored)),),
+        filters=(
+            Filter("q", "Name", query.text, hint="Name"),
+            Filter.of_namespaces(query.namespace, (one.namespace for one in stored)),
+        ),
+        acts=delete_act(TEMPLATES) if may_somewhere(person, "delete", TEMPLATES) else (),
     )
     context = TemplatesContext(place="claims", revision=revision, query=query, table=table)
-    return render_page(request, "claim_templates/list.html", context)
+    return show_list(request, "claim_templates/list.html", context)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

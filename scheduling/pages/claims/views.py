@@ -19,20 +19,33 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
 
 from manciple.pages import links
-from manciple.pages.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, parameter, sorted_by, state_tabs
+from manciple.pages.lists import (
+    BulkAct,
+    Filter,
+    ListColumn,
+    ListQuery,
+    PageOfRows,
+    Table,
+    parameter,
+    sorted_by,
+    state_tabs,
+)
 from manciple.pages.people import Person, demand, demand_edit, demand_sight, person_of
-from manciple.pages.rendering import ListContext, PageContext, render_page
+from manciple.pages.rendering import ListContext, PageContext, render_page, show_list
+from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError, NotFound
 from manciple.wire.validation import natural
+from scheduling.pages.bulk.acts import delete_act
 from scheduling.pages.claims import actions as claim_actions
 from scheduling.pages.claims.reading import ClaimRow, read_claims
 from scheduling.pages.claims.sheet import ClaimSheet, find_claim, read_sheet
 from scheduling.pages.claims.states import STATES, URGENCY
 from scheduling.pages.history.views import TAB, ShownHistory, history_of
 from scheduling.pages.previews import ActionEffect, ActionPreview, not_changed, show_preview
-from scheduling.resources import CLASSES, kind
+from scheduling.pages.rights import may_somewhere
+from scheduling.resources import CLAIMS, CLASSES, kind
 
 #: States whose tabs are there even where nothing is in them.
 _USUAL = ("stuck", "pending", "preparing", "allocated")
@@ -64,16 +77,51 @@ def _urgency(line: ClaimRow) -> tuple[int, float, str]:
     return URGENCY[line.state], -seconds if line.state == "allocated" else seconds, line.key
 
 
+def _by_namespace(line: ClaimRow) -> tuple[str, object]:
+    return line.namespace, natural(line.name)
+
+
+def _details(line: ClaimRow) -> str:
+    return line.note.replace("`", "") or _pods_of(line)
+
+
+def _pods_of(line: ClaimRow) -> str:
+    return " ".join(line.pods)
+
+
 #: What the list tells of a claim.
 COLUMNS = (
-    ListColumn[ClaimRow](title="Claim", sort="name", key=lambda line: natural(line.name)),
-    ListColumn[ClaimRow](title="State"),
-    ListColumn[ClaimRow](title="Details", css="wide"),
-    ListColumn[ClaimRow](title="Devices", css="num not-phone", sort="devices", key=lambda line: line.devices),
+    ListColumn[ClaimRow](title="Claim", sort="name", key=lambda line: natural(line.name), text=lambda line: line.name),
     ListColumn[ClaimRow](
-        title="Node", css="not-phone", sort="node", key=lambda line: [natural(one) for one in line.nodes]
+        title="Namespace", css="not-phone", sort="ns", extra=True, key=_by_namespace, text=lambda line: line.namespace
     ),
-    ListColumn[ClaimRow](title="Age", css="num", sort="age", key=lambda line: -line.created_at.timestamp()),
+    ListColumn[ClaimRow](title="State", sort="state", key=_urgency, text=lambda line: line.verdict.label),
+    ListColumn[ClaimRow](title="Details", css="wide", text=_details),
+    ListColumn[ClaimRow](
+        title="Pods", css="not-phone", extra=True, sort="pods", key=lambda line: line.pods, text=_pods_of
+    ),
+    ListColumn[ClaimRow](
+        title="Devices",
+        css="num not-phone",
+        sort="devices",
+        key=lambda line: line.devices,
+        text=lambda line: line.devices,
+    ),
+    ListColumn[ClaimRow](
+        title="Node",
+        css="not-phone",
+        sort="node",
+        key=lambda line: [natural(one) for one in line.nodes],
+        text=lambda line: " ".join(line.nodes),
+    ),
+    ListColumn[ClaimRow](title="UID", css="not-phone", extra=True, text=lambda line: line.uid),
+    ListColumn[ClaimRow](
+        title="Age",
+        css="num",
+        sort="age",
+        key=lambda line: -line.created_at.timestamp(),
+        text=lambda line: line.created_at.isoformat(timespec="seconds"),
+    ),
 )
 
 
@@ -94,6 +142,7 @@ class ClaimsContext(ListContext):
 
 @login_required
 @require_safe
+@opens_as_usual
 def list_claims(request: HttpRequest) -> HttpResponse:
     """The list."""
     revision = latest_revision()
@@ -101,11 +150,12 @@ def list_claims(request: HttpRequest) -> HttpResponse:
     query = ClaimQuery.read(request)
     claims = read_claims(person, with_classes=bool(query.device_class))
     matching = [line for line in claims if query.matches(line)]
+    acts = delete_act(CLAIMS) if may_somewhere(person, "delete", CLAIMS) else ()
     context = ClaimsContext(
         place="claims",
         revision=revision,
         query=query,
-        table=_table(query, matching, claims),
+        table=_table(query, matching, claims, acts=acts),
         matching=len(matching),
         any=bool(claims),
         devices=sum(line.devices for line in claims),
@@ -115,10 +165,12 @@ def list_claims(request: HttpRequest) -> HttpResponse:
         close_url=query.url(at=""),
         sheet=_sheet_at(person, query.at),
     )
-    return render_page(request, "claims/list.html", context)
+    return show_list(request, "claims/list.html", context)
 
 
-def _table(query: ClaimQuery, matching: Sequence[ClaimRow], claims: Iterable[ClaimRow]) -> Table[ClaimRow]:
+def _table(
+    query: ClaimQuery, matching: Sequence[ClaimRow], claims: Iterable[ClaimRow], *, acts: Sequence[BulkAct]
+) -> Table[ClaimRow]:
     chosen = sorted_by(
         COLUMNS, query.sort, sorted((line for line in matching if query.state in ("", line.state)), key=_urgency)
     )
@@ -133,6 +185,8 @@ def _table(query: ClaimQuery, matching: Sequence[ClaimRow], claims: Iterable[Cla
         query=query,
         columns=COLUMNS,
         rows=chosen[page.rows],
+        all_rows=lambda: chosen,
+        acts=acts,
         page=page,
         note="" if query.sort else ", stuck first, then waiting longest",
         filters=(

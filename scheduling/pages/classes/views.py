@@ -24,9 +24,10 @@ from claims.devices.pools import DeviceSnapshot
 from inventory.kinds.devices import DeviceClass
 from manciple.api import verbs
 from manciple.pages.links import claim_url, class_url, template_url
-from manciple.pages.lists import ListColumn, ListQuery, Table, sorted_by
+from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, demand, person_of
-from manciple.pages.rendering import ListContext, PageContext, TemplateContext, render_page
+from manciple.pages.rendering import ListContext, PageContext, TemplateContext, render_page, show_list
+from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire import codec
@@ -36,6 +37,7 @@ from scheduling.capacity import waiting_by_class
 from scheduling.fitting import NOTHING, Count, count
 from scheduling.judging import judged_devices
 from scheduling.models import QueuedPod
+from scheduling.pages.bulk.acts import delete_act
 from scheduling.pages.classes import users as class_claims
 from scheduling.pages.classes.attributes import examples
 from scheduling.pages.classes.diagnostics import Finding
@@ -91,30 +93,64 @@ class ClassRow:
     def label(self) -> str:
         return in_words(self.count.by_state)
 
+    @property
+    def users(self) -> int:
+        return self.holding + self.pending + self.templates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassQuery(ListQuery):
+    """What the list's address asks for."""
+
+    text: str = parameter("q")
+
+    def admits(self, device_class: DeviceClass) -> bool:
+        said = (
+            device_class.metadata.name,
+            device_class.spec.extended_resource_name or "",
+            *expressions_of(device_class),
+        )
+        return any(self.text.casefold() in one.casefold() for one in said)
+
 
 #: What the list tells of a class.
 COLUMNS = (
-    ListColumn[ClassRow](title="Class", sort="name", key=lambda row: row.name),
-    ListColumn[ClassRow](title="Selectors"),
-    ListColumn[ClassRow](title="Devices that match"),
-    ListColumn[ClassRow](title="Match", css="num", sort="match", key=lambda row: row.verdicts.matched),
-    ListColumn[ClassRow](title="Free", css="num", sort="free", key=lambda row: row.count.free),
-    ListColumn[ClassRow](title="Fits", css="num", sort="fits", key=lambda row: row.count.fits),
-    ListColumn[ClassRow](title="Waiting", css="num", sort="waiting", key=lambda row: row.waiting),
-    ListColumn[ClassRow](title="Used by", sort="used", key=lambda row: -row.holding - row.pending - row.templates),
+    ListColumn[ClassRow](title="Class", sort="name", key=lambda row: row.name, text=lambda row: row.name),
+    ListColumn[ClassRow](title="Selectors", text=lambda row: " && ".join(row.selectors)),
+    ListColumn[ClassRow](title="Devices that match", text=lambda row: row.label),
+    ListColumn[ClassRow](
+        title="Match",
+        css="num",
+        sort="match",
+        key=lambda row: row.verdicts.matched,
+        text=lambda row: row.verdicts.matched,
+    ),
+    ListColumn[ClassRow](
+        title="Free", css="num", sort="free", key=lambda row: row.count.free, text=lambda row: row.count.free
+    ),
+    ListColumn[ClassRow](
+        title="Fits", css="num", sort="fits", key=lambda row: row.count.fits, text=lambda row: row.count.fits
+    ),
+    ListColumn[ClassRow](
+        title="Waiting", css="num", sort="waiting", key=lambda row: row.waiting, text=lambda row: row.waiting
+    ),
+    ListColumn[ClassRow](title="Used by", sort="used", key=lambda row: -row.users, text=lambda row: row.users),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassesContext(ListContext):
-    """total: devices that are published."""
+    """any: whether there is a class at all; total: devices that are published."""
 
+    query: ClassQuery
+    any: bool
     total: int
     may_edit: bool
 
 
 @login_required
 @require_safe
+@opens_as_usual
 def list_classes(request: HttpRequest) -> HttpResponse:
     """The list. A handful of queries, whatever the size of the cluster."""
     revision = latest_revision()
@@ -123,8 +159,12 @@ def list_classes(request: HttpRequest) -> HttpResponse:
     uses = class_claims.counts(person)
     classes = [codec.decode_text(DeviceClass, stored.text) for stored in objects.list(class_kind()).items]
     waiting = waiting_by_class(person.seen(QueuedPod.objects.all()))
-    rows = [_row(one, snapshot, uses.get(one.metadata.name, (0, 0, 0)), waiting[one.metadata.name]) for one in classes]
-    query = ListQuery.read(request)
+    query = ClassQuery.read(request)
+    rows = [
+        _row(one, snapshot, uses.get(one.metadata.name, (0, 0, 0)), waiting[one.metadata.name])
+        for one in classes
+        if query.admits(one)
+    ]
     table = Table(
         id="classes",
         topics="classes slices pool: claims: template: nodes pods:",
@@ -133,12 +173,20 @@ def list_classes(request: HttpRequest) -> HttpResponse:
         query=query,
         columns=COLUMNS,
         rows=sorted_by(COLUMNS, query.sort, rows),
+        filters=(Filter("q", "Name or selector", query.text, hint="Name, selector"),),
+        acts=delete_act(CLASSES) if person.may("delete", CLASSES) else (),
     )
     total = len(snapshot.candidates)
     context = ClassesContext(
-        place="classes", revision=revision, table=table, total=total, may_edit=person.may("update", CLASSES)
+        place="classes",
+        revision=revision,
+        query=query,
+        table=table,
+        any=bool(classes),
+        total=total,
+        may_edit=person.may("update", CLASSES),
     )
-    return render_page(request, "classes/list.html", context)
+    return show_list(request, "classes/list.html", context)
 
 
 def _row(device_class: DeviceClass, snapshot: DeviceSnapshot, uses: tuple[int, int, int], waiting: int) -> ClassRow:

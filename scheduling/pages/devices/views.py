@@ -26,6 +26,7 @@ from claims.devices.published import CandidateDevice
 from inventory.models import DeviceClass
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import PageContext, render_page
+from manciple.pages.saved_views import opens_as_usual
 from scheduling.cel import CompileError
 from scheduling.fitting import NOTHING, count
 from scheduling.judging import SelectorVerdict, judge
@@ -47,6 +48,7 @@ _ALWAYS = {"free", "reserved"}
 
 @login_required
 @require_safe
+@opens_as_usual
 def show_devices(request: HttpRequest) -> HttpResponse:
     """The page."""
     shown = Shown.read(request)

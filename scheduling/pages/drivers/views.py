@@ -20,13 +20,14 @@ from inventory.models import DeviceClass
 from manciple.pages import links
 from manciple.pages.lists import ListColumn, ListQuery, Table, sorted_by
 from manciple.pages.people import Person, person_of
-from manciple.pages.rendering import ListContext, PageContext, render_page
+from manciple.pages.rendering import ListContext, PageContext, render_page, show_list
+from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.validation import natural
 from scheduling.judging import judged_devices
 from scheduling.pages.classes.verdicts import matches
-from scheduling.pages.devices.words import STATES
+from scheduling.pages.devices.words import STATES, in_words
 from scheduling.pages.drivers.reading import (
     DriverFigures,
     DriverProperty,
@@ -48,11 +49,35 @@ MOST_SLICES = 1000
 
 #: What the list tells of a driver.
 COLUMNS = (
-    ListColumn[DriverFigures](title="Driver", sort="name", key=lambda driver: driver.name),
-    ListColumn[DriverFigures](title="Nodes", css="num", sort="nodes", key=lambda driver: len(driver.nodes)),
-    ListColumn[DriverFigures](title="Pools"),
-    ListColumn[DriverFigures](title="Devices", sort="devices", key=lambda driver: len(driver.tiles)),
-    ListColumn[DriverFigures](title="Claims", css="num", sort="claims", key=lambda driver: len(driver.holders)),
+    ListColumn[DriverFigures](
+        title="Driver", sort="name", key=lambda driver: driver.name, text=lambda driver: driver.name
+    ),
+    ListColumn[DriverFigures](
+        title="Nodes",
+        css="num",
+        sort="nodes",
+        key=lambda driver: len(driver.nodes),
+        text=lambda driver: len(driver.nodes),
+    ),
+    ListColumn[DriverFigures](
+        title="Pools",
+        sort="pools",
+        key=lambda driver: (-len(driver.incomplete), -len(driver.pools)),
+        text=lambda driver: f"{len(driver.pools) - len(driver.incomplete)} of {len(driver.pools)} complete",
+    ),
+    ListColumn[DriverFigures](
+        title="Devices",
+        sort="devices",
+        key=lambda driver: len(driver.tiles),
+        text=lambda driver: in_words(dict(driver.counts)),
+    ),
+    ListColumn[DriverFigures](
+        title="Claims",
+        css="num",
+        sort="claims",
+        key=lambda driver: len(driver.holders),
+        text=lambda driver: len(driver.holders),
+    ),
 )
 
 
@@ -63,6 +88,7 @@ class DriversContext(ListContext):
 
 @login_required
 @require_safe
+@opens_as_usual
 def list_drivers(request: HttpRequest) -> HttpResponse:
     """The list."""
     revision = latest_revision()
@@ -77,7 +103,7 @@ def list_drivers(request: HttpRequest) -> HttpResponse:
         rows=drivers,
     )
     context = DriversContext(place="drivers", revision=revision, table=table, states=STATES)
-    return render_page(request, "drivers/list.html", context)
+    return show_list(request, "drivers/list.html", context)
 
 
 @login_required

@@ -17,7 +17,8 @@ from django.views.decorators.http import require_safe
 from manciple.pages import links
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter
 from manciple.pages.people import Person, person_of
-from manciple.pages.rendering import ListContext, render_page
+from manciple.pages.rendering import ListContext, show_list
+from manciple.pages.saved_views import opens_as_usual
 from manciple.store.history import Recent, namespaces_with, newest
 from manciple.store.tail import latest_revision
 from manciple.wire.quantity import whole
@@ -30,6 +31,8 @@ from scheduling.resources import EVENTS
 SHOWN = 100
 #: Events that are looked through for one page, at most.
 LOOKED_AT = 5000
+#: Events in a file, at most.
+EXPORTED = 10_000
 #: Read at a time.
 BATCH = 500
 NORMAL, WARNING = "Normal", "Warning"
@@ -145,11 +148,11 @@ class EventPage:
 
 
 COLUMNS = (
-    ListColumn[ShownEvent](title="Last", css="when"),
-    ListColumn[ShownEvent](title="Type"),
-    ListColumn[ShownEvent](title="What"),
-    ListColumn[ShownEvent](title="About"),
-    ListColumn[ShownEvent](title="Said by"),
+    ListColumn[ShownEvent](title="Last", css="when", text=lambda event: event.at or ""),
+    ListColumn[ShownEvent](title="Type", text=lambda event: WARNING if event.warning else NORMAL),
+    ListColumn[ShownEvent](title="What", text=lambda event: f"{event.reason}: {event.message}"),
+    ListColumn[ShownEvent](title="About", text=lambda event: f"{event.about} {event.title}"),
+    ListColumn[ShownEvent](title="Said by", text=lambda event: event.component),
 )
 
 
@@ -163,6 +166,7 @@ class EventsContext(ListContext):
 
 @login_required
 @require_safe
+@opens_as_usual
 def list_events(request: HttpRequest) -> HttpResponse:
     """The page."""
     revision = latest_revision()
@@ -177,7 +181,7 @@ def list_events(request: HttpRequest) -> HttpResponse:
         next_url=query.url(before=found.on) if found.on else "",
         newest_url=query.url(before=""),
     )
-    return render_page(request, "events/list.html", context)
+    return show_list(request, "events/list.html", context)
 
 
 def _table(query: EventQuery, found: EventPage, person: Person) -> Table[ShownEvent]:
@@ -190,6 +194,7 @@ def _table(query: EventQuery, found: EventPage, person: Person) -> Table[ShownEv
         query=query,
         columns=COLUMNS,
         rows=found.events,
+        all_rows=lambda: find(query, person, shown=EXPORTED).events,
         filters=(
             Filter.of_namespaces(query.namespace, namespaces),
             Filter("type", "Type", query.type, every="All types", options=(WARNING, NORMAL)),

@@ -12,9 +12,10 @@ resource in the API; it is there to be allowed. Administrators may. What they do
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -28,10 +29,21 @@ from claims.devices.published import DeviceKey
 from inventory.models import Incident, Node
 from manciple.audit.sign_ins import note_account
 from manciple.pages import links
-from manciple.pages.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, parameter, state_tabs
+from manciple.pages.durations import duration
+from manciple.pages.lists import (
+    BulkAct,
+    Filter,
+    ListColumn,
+    ListQuery,
+    PageOfRows,
+    Table,
+    parameter,
+    state_tabs,
+)
 from manciple.pages.people import Person, demand, person_of
 from manciple.pages.posting import posted_from
-from manciple.pages.rendering import ListContext, PageContext, render_page
+from manciple.pages.rendering import ListContext, PageContext, render_page, show_list
+from manciple.pages.saved_views import opens_as_usual
 from manciple.store.tail import latest_revision
 from manciple.wire.validation import natural
 from scheduling.judging import judge
@@ -52,6 +64,8 @@ from scheduling.resources import NODES
 INCIDENTS = "incidents.manciple.dev"
 #: Incidents on one page, and characters of a note.
 PAGE, LONGEST_NOTE = 50, 1000
+#: Incidents that are acknowledged together.
+MOST_PICKED = 500
 #: What touches them: slices and rules, what pods hold, and acknowledgements by others, of which no log tells.
 TOPICS = "slices claims: pods: clock"
 #: What stands for the cause of reports, which have no taint.
@@ -69,14 +83,32 @@ class IncidentQuery(ListQuery):
     device: str = parameter("device")
 
 
+def _affected(row: IncidentRow) -> str:
+    return " ".join(f"{one.namespace}/{one.claim}" if one.claim else one.namespace for one in row.holders)
+
+
 COLUMNS = (
-    ListColumn[IncidentRow](title="Incident"),
-    ListColumn[IncidentRow](title="Cause"),
-    ListColumn[IncidentRow](title="Affected", css="affected"),
-    ListColumn[IncidentRow](title="Since", css="num"),
-    ListColumn[IncidentRow](title="Lasted", css="num"),
-    ListColumn[IncidentRow](title="Acknowledged", css="seen"),
+    ListColumn[IncidentRow](title="Incident", text=lambda row: row.what),
+    ListColumn[IncidentRow](title="Cause", sort="cause", text=lambda row: f"{row.state_name}: {row.cause}"),
+    ListColumn[IncidentRow](title="Affected", css="affected", text=_affected),
+    ListColumn[IncidentRow](
+        title="Since", css="num", sort="since", text=lambda row: row.began.isoformat(timespec="seconds")
+    ),
+    ListColumn[IncidentRow](
+        title="Lasted",
+        css="num",
+        sort="lasted",
+        text=lambda row: duration(row.seconds) if row.ended else "still lasts",
+    ),
+    ListColumn[IncidentRow](title="Acknowledged", css="seen", text=lambda row: row.acknowledged_by),
 )
+#: `sort` in the address -> by what
+_ORDERS: Mapping[str, Callable[[Incident], Any]] = {
+    "cause": lambda one: (one.key, one.value),
+    "since": lambda one: one.began_at,
+    "lasted": lambda one: (one.ended_at or datetime.now(UTC)) - one.began_at,
+}
+ACTS = (BulkAct("Acknowledge", "/incidents/acknowledge"),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +124,7 @@ class IncidentsContext(ListContext):
 
 @login_required
 @require_safe
+@opens_as_usual
 def list_incidents(request: HttpRequest) -> HttpResponse:
     """The list."""
     revision, person, query = latest_revision(), person_of(request), IncidentQuery.read(request)
@@ -100,6 +133,7 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
     counts = Counter(standing_of(one.ended_at, one.acknowledged_at) for one in matching)
     chosen = [one for one in matching if query.state in ("", standing_of(one.ended_at, one.acknowledged_at))]
     page = PageOfRows(len(chosen), PAGE, query.page)
+    in_order = _in_order(query.sort, chosen)
     context = IncidentsContext(
         place="incidents",
         revision=revision,
@@ -111,17 +145,24 @@ def list_incidents(request: HttpRequest) -> HttpResponse:
             css="stack incidents",
             query=query,
             columns=COLUMNS,
-            rows=described(person, ordered(chosen)[page.rows], snapshot),
+            rows=described(person, in_order[page.rows], snapshot),
+            all_rows=lambda: described(person, in_order, snapshot),
             page=page,
             filters=_filters(query, known),
             tabs=state_tabs(query, STANDINGS, STANDINGS, counts, alarming="open"),
+            acts=ACTS if may_acknowledge(person) else (),
         ),
         any=bool(known),
         matching=len(matching),
         may_acknowledge=may_acknowledge(person),
         here=request.get_full_path(),
     )
-    return render_page(request, "incidents/list.html", context)
+    return show_list(request, "incidents/list.html", context)
+
+
+def _in_order(sort: str, chosen: Sequence[Incident]) -> list[Incident]:
+    key = _ORDERS.get(sort.removeprefix("-"))
+    return sorted(chosen, key=key, reverse=sort.startswith("-")) if key else ordered(chosen)
 
 
 def _concerning(query: IncidentQuery, known: Sequence[Incident], snapshot: DeviceSnapshot) -> Sequence[Incident]:
@@ -191,13 +232,37 @@ def acknowledge(request: HttpRequest, name: str) -> HttpResponse:
     incident = _incident(name)
     if "withdraw" in request.POST:
         incident.acknowledged_by, incident.acknowledged_at, incident.note = "", None, ""
+        _keep(incident, person)
     else:
-        incident.acknowledged_by, incident.acknowledged_at = person.name, datetime.now(UTC)
-        incident.note = request.POST.get("note", "").strip()[:LONGEST_NOTE]
-    incident.save(update_fields=["acknowledged_by", "acknowledged_at", "note"])
-    note_account(person.identity, "update", INCIDENTS, incident.id)
+        _acknowledge(incident, person, request.POST.get("note", "").strip()[:LONGEST_NOTE])
     messages.success(request, "Acknowledged." if incident.acknowledged_at else "Nobody has acknowledged it any more.")
     return redirect(_back(request) or links.incident_url(name))
+
+
+@login_required
+@posted_from("incidents")
+def acknowledge_picked(request: HttpRequest) -> HttpResponse:
+    """Those that were picked in the list and nobody has acknowledged. Raises: PermissionDenied."""
+    person = demand(request, "acknowledge incidents", "update", INCIDENTS)
+    open_ones = Incident.objects.filter(id__in=request.POST.getlist("pick"), acknowledged_at=None, ended_at=None)
+    found = list(open_ones[:MOST_PICKED])
+    for incident in found:
+        _acknowledge(incident, person, "")
+    if found:
+        messages.success(request, f"Acknowledged {len(found)} incident{'' if len(found) == 1 else 's'}.")
+    else:
+        messages.error(request, "Nothing was acknowledged: all that were picked are over, or acknowledged already.")
+    return redirect(_back(request) or "/incidents")
+
+
+def _acknowledge(incident: Incident, person: Person, note: str) -> None:
+    incident.acknowledged_by, incident.acknowledged_at, incident.note = person.name, datetime.now(UTC), note
+    _keep(incident, person)
+
+
+def _keep(incident: Incident, person: Person) -> None:
+    incident.save(update_fields=["acknowledged_by", "acknowledged_at", "note"])
+    note_account(person.identity, "update", INCIDENTS, incident.id)
 
 
 def _back(request: HttpRequest) -> str:

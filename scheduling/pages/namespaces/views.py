@@ -22,10 +22,11 @@ from claims.admission import ADMIN_ACCESS_LABEL
 from manciple.api import verbs
 from manciple.pages import links
 from manciple.pages.forms import PageForm, code_input
-from manciple.pages.lists import ListColumn, ListQuery, Table, parameter, sorted_by
+from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import demand, demand_sight, person_of
 from manciple.pages.posting import posted_from
-from manciple.pages.rendering import ListContext, PageContext, render_page
+from manciple.pages.rendering import ListContext, PageContext, render_page, show_list
+from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.base import ObjectMeta
@@ -49,16 +50,41 @@ class NewNamespaceForm(PageForm):
 
 #: What the list tells of a namespace.
 COLUMNS = (
-    ListColumn[NamespaceHoldings](title="Namespace", sort="name", key=lambda held: held.name),
-    ListColumn[NamespaceHoldings](title="Devices held", sort="devices", key=lambda held: -held.device_count),
-    ListColumn[NamespaceHoldings](title="Claims", sort="claims", key=lambda held: -sum(held.claims.values())),
-    ListColumn[NamespaceHoldings](title="Pods", sort="pods", key=lambda held: -sum(held.pods.values())),
-    ListColumn[NamespaceHoldings](title="Why its pods wait", sort="waiting", key=lambda held: -held.waiting),
+    ListColumn[NamespaceHoldings](
+        title="Namespace", sort="name", key=lambda held: held.name, text=lambda held: held.name
+    ),
+    ListColumn[NamespaceHoldings](
+        title="Devices held",
+        sort="devices",
+        key=lambda held: -held.device_count,
+        text=lambda held: held.device_count,
+    ),
+    ListColumn[NamespaceHoldings](
+        title="Claims", sort="claims", key=lambda held: -held.claim_count, text=lambda held: held.claim_count
+    ),
+    ListColumn[NamespaceHoldings](
+        title="Pods", sort="pods", key=lambda held: -held.pod_count, text=lambda held: held.pod_count
+    ),
+    ListColumn[NamespaceHoldings](
+        title="Waiting",
+        css="num",
+        sort="wait",
+        extra=True,
+        key=lambda held: held.waiting,
+        text=lambda held: held.waiting,
+    ),
+    ListColumn[NamespaceHoldings](
+        title="Why its pods wait",
+        sort="waiting",
+        key=lambda held: -held.waiting,
+        text=lambda held: "; ".join(topic.title.replace("`", "") for topic, _ in held.causes),
+    ),
 )
 
 
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
+@opens_as_usual
 def list_namespaces(request: HttpRequest) -> HttpResponse:
     """The list; a POST makes a namespace."""
     return _create(request) if request.method == "POST" else _draw_list(request)
@@ -109,6 +135,7 @@ def _draw_list(request: HttpRequest, form: NewNamespaceForm | None = None) -> Ht
         query=query,
         columns=COLUMNS,
         rows=sorted_by(COLUMNS, query.sort, chosen),
+        filters=(Filter("q", "Name", query.text, hint="Name"),),
     )
     context = NamespacesContext(
         place="namespaces",
@@ -119,7 +146,7 @@ def _draw_list(request: HttpRequest, form: NewNamespaceForm | None = None) -> Ht
         may_edit=person.may("create", NAMESPACES),
         form=form or NewNamespaceForm(),
     )
-    return render_page(request, "namespaces/list.html", context, status=422 if form else 200)
+    return show_list(request, "namespaces/list.html", context, status=422 if form else 200)
 
 
 @login_required

@@ -68,6 +68,14 @@ class Known:
         return self.node.metadata.labels
 
     @property
+    def labelled(self) -> list[str]:
+        return [f"{key}={value}" for key, value in sorted(self.labels.items())]
+
+    @property
+    def addresses(self) -> list[str]:
+        return [one.address for one in self.node.status.addresses]
+
+    @property
     def mark(self) -> tuple[str, str]:
         return STATES[self.state]
 
@@ -175,8 +183,8 @@ def is_meant(known: Known, text: str, selector: ParsedLabelSelector) -> bool:
     said = (
         known.name,
         known.version,
-        *(address.address for address in known.node.status.addresses),
-        *(f"{key}={value}" for key, value in known.labels.items()),
+        *known.addresses,
+        *known.labelled,
     )
     return not wanted or any(wanted in one.lower() for one in said)
 
@@ -231,6 +239,19 @@ class NodeRow:
     pods: int
     room: str  # how many pods it takes, where it says so
     amounts: tuple[AskedAmount, ...]
+
+    @classmethod
+    def of(cls, known: Known) -> NodeRow:
+        """Without what is on it."""
+        return cls(known=known, pools=(), devices=(), pods=0, room="", amounts=())
+
+    def percent(self, resource: str) -> int:
+        """How much of it is asked for."""
+        return next((one.percent for one in self.amounts if one.resource == resource), 0)
+
+    def amount(self, resource: str) -> str:
+        """`12.5 of 64`."""
+        return next((f"{one.used} of {one.whole}" for one in self.amounts if one.resource == resource), "")
 
     @property
     def incomplete(self) -> tuple[DevicePool, ...]:

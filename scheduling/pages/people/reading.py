@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,10 @@ class PersonRow:
         return sorted(group.name for group in self.user.groups.all())
 
     @property
+    def seen(self) -> str:
+        return self.user.last_login.isoformat(timespec="seconds") if self.user.last_login else ""
+
+    @property
     def url(self) -> str:
         return links.person_url(self.name)
 
@@ -61,14 +66,19 @@ _ORDERS = {
 }
 
 
-def find_people(query: PeopleQuery) -> tuple[PageOfRows, list[PersonRow]]:
-    """A page of those whom the query lets through."""
+def find_people(query: PeopleQuery) -> tuple[PageOfRows, list[PersonRow], Callable[[], list[PersonRow]]]:
+    """A page of those whom the query lets through, and how all of them are read."""
     found = _filtered(query)
     page = PageOfRows(total=found.count(), size=SHOWN, asked=query.page)
     unexpired = Q(tokens__expires=None, tokens__isnull=False) | Q(tokens__expires__gt=timezone.now())
     counted = found.annotate(token_count=Count("tokens", filter=unexpired)).prefetch_related("groups")
     order = _ORDERS.get(query.sort, _ORDERS["name"])
-    return page, [PersonRow(user=one, tokens=one.token_count) for one in counted.order_by(order, "pk")[page.rows]]
+    ordered = counted.order_by(order, "pk")
+    return page, _rows(ordered[page.rows]), lambda: _rows(ordered)
+
+
+def _rows(found: QuerySet[Any]) -> list[PersonRow]:
+    return [PersonRow(user=one, tokens=one.token_count) for one in found]
 
 
 def _filtered(query: PeopleQuery) -> QuerySet[Any]:

@@ -27,7 +27,8 @@ from manciple.audit.sign_ins import PEOPLE, TOKENS, note_account
 from manciple.pages.lists import Filter, ListColumn, Table
 from manciple.pages.people import Person, person_of
 from manciple.pages.posting import posted_from
-from manciple.pages.rendering import ListContext, render_page
+from manciple.pages.rendering import ListContext, show_list
+from manciple.pages.saved_views import opens_as_usual
 from manciple.store.tail import latest_revision
 from scheduling.pages.people.forms import InvitationForm, StandingForm
 from scheduling.pages.people.reading import (
@@ -43,16 +44,17 @@ from scheduling.pages.people.reading import (
 
 UNPROCESSABLE = 422
 COLUMNS = (
-    ListColumn[PersonRow](title="Name", sort="name"),
-    ListColumn[PersonRow](title="Groups"),
-    ListColumn[PersonRow](title="Last sign-in", sort="seen"),
-    ListColumn[PersonRow](title="Tokens", css="num", sort="tokens"),
+    ListColumn[PersonRow](title="Name", sort="name", text=lambda row: row.name),
+    ListColumn[PersonRow](title="Groups", text=lambda row: " ".join(row.groups)),
+    ListColumn[PersonRow](title="Last sign-in", sort="seen", text=lambda row: row.seen),
+    ListColumn[PersonRow](title="Tokens", css="num", sort="tokens", text=lambda row: row.tokens),
 )
 
 
 @login_required
 @never_cache
 @require_safe
+@opens_as_usual
 def list_people(request: HttpRequest) -> HttpResponse:
     _demand(request)
     return _draw(request)
@@ -89,7 +91,7 @@ def _draw(
 ) -> HttpResponse:
     """who: the person that is shown, where it is not the address that says so. link: to be handed on, this once."""
     query = PeopleQuery.read(request)
-    page, rows = find_people(query)
+    page, rows, everybody = find_people(query)
     shown = read_person(who or query.who)
     table = Table(
         id="people",
@@ -98,6 +100,7 @@ def _draw(
         query=query,
         columns=COLUMNS,
         rows=rows,
+        all_rows=everybody,
         page=page,
         filters=(
             Filter("q", "Name", query.text, hint="Name"),
@@ -118,7 +121,7 @@ def _draw(
         close_url=query.url(who=""),
     )
     refused = bool((invitation and invitation.errors) or (standing and standing.errors))
-    return render_page(request, "people/list.html", context, status=UNPROCESSABLE if refused else 200)
+    return show_list(request, "people/list.html", context, status=UNPROCESSABLE if refused else 200)
 
 
 def _standing(row: PersonRow) -> StandingForm:

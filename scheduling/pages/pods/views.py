@@ -7,26 +7,42 @@ asks for); `?page=` turns the page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.db.models import Case, Count, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models import Case, Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models.functions import Coalesce, NullIf
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from claims.models import Pod as PodRow
 from claims.models import Reservation
-from manciple.pages.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, parameter, state_tabs
+from manciple.pages.lists import (
+    BulkAct,
+    Filter,
+    ListColumn,
+    ListQuery,
+    PageOfRows,
+    Table,
+    parameter,
+    state_tabs,
+)
 from manciple.pages.people import Person, person_of
-from manciple.pages.rendering import ListContext, render_page
+from manciple.pages.rendering import ListContext, show_list
+from manciple.pages.saved_views import opens_as_usual
+from manciple.store import sql
 from manciple.store.tail import latest_revision
 from scheduling.causes import decode
 from scheduling.mendings import UNKNOWN, Mended, read_mendings
 from scheduling.messages import brief
 from scheduling.models import QueuedPod
+from scheduling.pages.bulk.acts import delete_act
 from scheduling.pages.overview.waiting import REASONS, asking_for, begun, title_of, waiting_for
+from scheduling.pages.rights import may_somewhere
+from scheduling.resources import PODS
 
 #: Pods on one page.
 PAGE = 100
@@ -53,6 +69,23 @@ CONDITIONS = {
     **{phase: Q(phase=phase, deleting=False) for phase in ("Running", "Succeeded", "Failed", "Unknown")},
 }
 _WAITING_FIRST = Case(When(IS_WAITING, then=Value(0)), default=Value(1), output_field=IntegerField())
+_SINCE = Subquery(QueuedPod.objects.filter(uid=OuterRef("uid")).values("created_at")[:1])
+_DEVICES = Subquery(
+    Reservation.objects.filter(uid=OuterRef("uid")).values("uid").annotate(held=Count("claim__devices")).values("held"),
+    output_field=IntegerField(),
+)
+#: `sort` in the address -> what the database sorts by
+_ORDERS: Mapping[str, Any] = {
+    "name": F("name"),
+    "namespace": F("namespace"),
+    "status": Case(
+        *(When(condition, then=Value(place)) for place, condition in enumerate(CONDITIONS.values())),
+        output_field=IntegerField(),
+    ),
+    "since": _SINCE,
+    "node_name": NullIf(F("node_name"), Value("")),
+    "devices": Coalesce(_DEVICES, Value(0)),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +118,7 @@ class PodQuery(ListQuery):
 class PodLine:
     """One row of the list. since: from when it waits; devices: how many its claims hold."""
 
+    uid: str
     namespace: str
     name: str
     state: str
@@ -92,21 +126,35 @@ class PodLine:
     reason: str
     since: datetime | None
     devices: int
+    claims: tuple[str, ...]
 
     @property
     def icon(self) -> str:
         return STATES.get(self.state, "i-pod")
 
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
-#: What the list tells of a pod. Its rows are sorted by the database: `sort` is a field of theirs.
+
+#: What the list tells of a pod. Its rows are sorted by the database: see `_ORDERS`.
 COLUMNS = (
-    ListColumn[PodLine](title="Pod", sort="name"),
-    ListColumn[PodLine](title="Namespace", sort="namespace"),
-    ListColumn[PodLine](title="Status"),
-    ListColumn[PodLine](title="Node", sort="node_name"),
-    ListColumn[PodLine](title="Devices", css="num"),
-    ListColumn[PodLine](title="Why it waits"),
+    ListColumn[PodLine](title="Pod", sort="name", text=lambda line: line.name),
+    ListColumn[PodLine](title="Namespace", sort="namespace", text=lambda line: line.namespace),
+    ListColumn[PodLine](title="Status", sort="status", text=lambda line: line.state),
+    ListColumn[PodLine](title="Waits since", sort="since", extra=True, text=lambda line: _exact(line.since)),
+    ListColumn[PodLine](title="Node", sort="node_name", text=lambda line: line.node),
+    ListColumn[PodLine](title="Devices", css="num", sort="devices", text=lambda line: line.devices),
+    ListColumn[PodLine](title="Claims", extra=True, text=lambda line: " ".join(line.claims)),
+    ListColumn[PodLine](title="UID", extra=True, text=lambda line: line.uid),
+    ListColumn[PodLine](title="Why it waits", text=lambda line: line.reason.replace("`", "")),
 )
+#: Rows of a file are read so many at a time.
+BATCH = 1000
+
+
+def _exact(at: datetime | None) -> str:
+    return at.isoformat(timespec="seconds") if at else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +169,7 @@ class PodsContext(ListContext):
 
 @login_required
 @require_safe
+@opens_as_usual
 def list_pods(request: HttpRequest) -> HttpResponse:
     """The list."""
     revision = latest_revision()
@@ -130,20 +179,26 @@ def list_pods(request: HttpRequest) -> HttpResponse:
     mended = read_mendings() if query.reason else UNKNOWN
     chosen = query.chosen(seen, mended)
     counts = _counts(chosen)
+    acts = delete_act(PODS) if may_somewhere(person, "delete", PODS) else ()
     context = PodsContext(
         place="pods",
         revision=revision,
         query=query,
         waits_for=query.waits_for(mended, person),
-        table=_table(query, chosen, counts, seen),
+        table=_table(query, chosen, counts, seen, acts=acts),
         waiting=counts.get("Waiting", 0),
         may_create=may_create(person),
     )
-    return render_page(request, "pods/list.html", context)
+    return show_list(request, "pods/list.html", context)
 
 
 def _table(
-    query: PodQuery, chosen: QuerySet[PodRow], counts: Mapping[str, int], seen: QuerySet[PodRow]
+    query: PodQuery,
+    chosen: QuerySet[PodRow],
+    counts: Mapping[str, int],
+    seen: QuerySet[PodRow],
+    *,
+    acts: Sequence[BulkAct],
 ) -> Table[PodLine]:
     page = PageOfRows(counts.get(query.state, 0) if query.state else sum(counts.values()), PAGE, query.page)
     rows = _ordered(chosen.filter(CONDITIONS[query.state]) if query.state else chosen, query.sort)
@@ -156,6 +211,8 @@ def _table(
         query=query,
         columns=COLUMNS,
         rows=read_lines(rows[page.rows]),
+        all_rows=lambda: _read_all(rows),
+        acts=acts,
         page=page,
         filters=(
             Filter("q", "Name", query.text, hint="A part of the name"),
@@ -173,10 +230,16 @@ def may_create(person: Person) -> bool:
 
 def _ordered(rows: QuerySet[PodRow], sort: str) -> QuerySet[PodRow]:
     """As is asked for; otherwise those that wait first, the longest first; then by name."""
-    if sort.removeprefix("-") in {column.sort for column in COLUMNS if column.sort}:
-        return rows.order_by(sort, "namespace", "name")
-    since = QueuedPod.objects.filter(uid=OuterRef("uid")).values("created_at")[:1]
-    return rows.annotate(since=Subquery(since)).order_by(_WAITING_FIRST, "since", "namespace", "name")
+    wanted = _ORDERS.get(sort.removeprefix("-"))
+    if wanted is not None:
+        first = wanted.desc(nulls_last=True) if sort.startswith("-") else wanted.asc(nulls_last=True)
+        return rows.order_by(first, "namespace", "name")
+    return rows.order_by(_WAITING_FIRST, _SINCE.asc(nulls_last=True), "namespace", "name")
+
+
+def _read_all(rows: QuerySet[PodRow]) -> Iterator[PodLine]:
+    for some in sql.chunks(rows.iterator(chunk_size=BATCH), BATCH):
+        yield from read_lines(some)
 
 
 def _counts(rows: QuerySet[PodRow]) -> dict[str, int]:
@@ -210,6 +273,7 @@ def _line(row: PodRow, queued: QueuedPod | None, devices: int) -> PodLine:
     state = state_of(deleting=row.deleting, phase=row.phase, node=row.node_name)
     waits = state == "Waiting"
     return PodLine(
+        uid=row.uid,
         namespace=row.namespace,
         name=row.name,
         state=state,
@@ -217,6 +281,7 @@ def _line(row: PodRow, queued: QueuedPod | None, devices: int) -> PodLine:
         reason=brief(decode(queued.cause), names_claim=False) if waits and queued else "",
         since=queued.created_at if waits and queued else None,
         devices=devices,
+        claims=tuple(row.claim_names),
     )
 
 

@@ -26,7 +26,8 @@ from manciple.pages import links
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, demand, demand_sight, person_of
 from manciple.pages.posting import posted_from
-from manciple.pages.rendering import ListContext, PageContext, render_page
+from manciple.pages.rendering import ListContext, PageContext, render_page, show_list
+from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.objects import listed
 from manciple.store.tail import latest_revision
@@ -35,6 +36,7 @@ from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.pages.quotas.forms import LimitsForm
 from scheduling.pages.quotas.reading import (
     ClassUse,
+    QuotaLimit,
     QuotaLine,
     UnplacedPod,
     may_read,
@@ -54,14 +56,43 @@ class QuotaQuery(ListQuery):
     namespace: str = parameter("ns")
 
 
+def _limit_in_words(limit: QuotaLimit) -> str:
+    return f"{limit.key} {0 if limit.used is None else limit.used} of {limit.hard}"
+
+
 #: What the list tells of a quota.
 COLUMNS = (
-    ListColumn[QuotaLine](title="Quota", sort="name", key=lambda line: (line.name, line.namespace)),
-    ListColumn[QuotaLine](title="Namespace", sort="namespace", key=lambda line: (line.namespace, line.name)),
-    ListColumn[QuotaLine](title="Used of its limits", sort="used", key=lambda line: -line.fullest),
-    ListColumn[QuotaLine](title="Devices held", sort="held", key=lambda line: -sum(line.held.values())),
-    ListColumn[QuotaLine](title="Waiting", css="num", sort="waiting", key=lambda line: line.waiting),
-    ListColumn[QuotaLine](title="Kept waiting", css="num", sort="refused", key=lambda line: line.kept_waiting),
+    ListColumn[QuotaLine](
+        title="Quota", sort="name", key=lambda line: (line.name, line.namespace), text=lambda line: line.name
+    ),
+    ListColumn[QuotaLine](
+        title="Namespace",
+        sort="namespace",
+        key=lambda line: (line.namespace, line.name),
+        text=lambda line: line.namespace,
+    ),
+    ListColumn[QuotaLine](
+        title="Used of its limits",
+        sort="used",
+        key=lambda line: -line.fullest,
+        text=lambda line: "; ".join(_limit_in_words(one) for one in line.limits),
+    ),
+    ListColumn[QuotaLine](
+        title="Devices held",
+        sort="held",
+        key=lambda line: -sum(line.held.values()),
+        text=lambda line: "; ".join(f"{name} {count}" for name, count in line.held.items()),
+    ),
+    ListColumn[QuotaLine](
+        title="Waiting", css="num", sort="waiting", key=lambda line: line.waiting, text=lambda line: line.waiting
+    ),
+    ListColumn[QuotaLine](
+        title="Kept waiting",
+        css="num",
+        sort="refused",
+        key=lambda line: line.kept_waiting,
+        text=lambda line: line.kept_waiting,
+    ),
 )
 
 
@@ -75,6 +106,7 @@ class QuotasContext(ListContext):
 
 @login_required
 @require_safe
+@opens_as_usual
 def list_quotas(request: HttpRequest) -> HttpResponse:
     """The list."""
     revision, person = latest_revision(), person_of(request)
@@ -91,7 +123,7 @@ def list_quotas(request: HttpRequest) -> HttpResponse:
         filters=(Filter.of_namespaces(query.namespace, (one.namespace for one in found)),),
     )
     context = QuotasContext(place="quotas", revision=revision, query=query, table=table, total=len(found))
-    return render_page(request, "quotas/list.html", context)
+    return show_list(request, "quotas/list.html", context)
 
 
 @login_required

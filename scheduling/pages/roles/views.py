@@ -13,7 +13,8 @@ from django.views.decorators.http import require_safe
 from manciple.access.kinds import roles
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, person_of
-from manciple.pages.rendering import ListContext, PageContext, render_page
+from manciple.pages.rendering import ListContext, PageContext, render_page, show_list
+from manciple.pages.saved_views import opens_as_usual
 from manciple.store.tail import latest_revision
 from scheduling.pages.access.views import may_ask
 from scheduling.pages.roles.reading import HeldRole, gathered_from, read_roles
@@ -39,10 +40,19 @@ class RoleQuery(ListQuery):
 
 
 COLUMNS = (
-    ListColumn[HeldRole](title="Role", sort="name", key=lambda held: (held.name, held.namespace)),
-    ListColumn[HeldRole](title="Defined", sort="ns", key=lambda held: (held.namespace, held.name)),
-    ListColumn[HeldRole](title="Allows"),
-    ListColumn[HeldRole](title="Held by", css="num", sort="held", key=lambda held: held.subjects),
+    ListColumn[HeldRole](
+        title="Role", sort="name", key=lambda held: (held.name, held.namespace), text=lambda held: held.name
+    ),
+    ListColumn[HeldRole](
+        title="Defined",
+        sort="ns",
+        key=lambda held: (held.namespace, held.name),
+        text=lambda held: held.namespace or EVERYWHERE,
+    ),
+    ListColumn[HeldRole](title="Allows", text=lambda held: held.short),
+    ListColumn[HeldRole](
+        title="Held by", css="num", sort="held", key=lambda held: held.subjects, text=lambda held: held.subjects
+    ),
 )
 
 
@@ -66,6 +76,7 @@ class RoleContext(PageContext):
 
 @login_required
 @require_safe
+@opens_as_usual
 def list_roles(request: HttpRequest) -> HttpResponse:
     revision, person = latest_revision(), person_of(request)
     query, found = RoleQuery.read(request), _read(person)
@@ -90,7 +101,7 @@ def list_roles(request: HttpRequest) -> HttpResponse:
         asks=may_ask(person),
         system_url=query.url(system="" if query.system else "1"),
     )
-    return render_page(request, "roles/list.html", context)
+    return show_list(request, "roles/list.html", context)
 
 
 @login_required

@@ -29,7 +29,8 @@ from manciple.pages import links, undo
 from manciple.pages.forms import PageForm, code_input
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, demand
-from manciple.pages.rendering import ListContext, PageContext, render_page
+from manciple.pages.rendering import ListContext, PageContext, render_page, show_list
+from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.store.tail import latest_revision
@@ -37,6 +38,7 @@ from manciple.wire.base import Condition, ObjectMeta
 from manciple.wire.errors import ApiError
 from manciple.wire.validation import natural
 from scheduling.controllers.device_taints import condition_of
+from scheduling.pages.bulk.acts import delete_act
 from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.pages.previews import ActionEffect, ActionPreview, Link, not_changed, only_with, show_preview
 from scheduling.pages.taint_rules.effects import MEANINGS, OFF, RuleChange, effect_of
@@ -85,19 +87,26 @@ class RuleRow:
         """What the controller that evicts says of it; None while it has not come to it."""
         return condition_of(self.rule)
 
+    @property
+    def told(self) -> str:
+        return self.progress.message if self.progress else ""
+
 
 COLUMNS = (
-    ListColumn[RuleRow](title="Rule", sort="name", key=lambda row: natural(row.name)),
-    ListColumn[RuleRow](title="Taints", sort="devices", key=lambda row: row.devices),
-    ListColumn[RuleRow](title="With", sort="taint", key=lambda row: row.taint),
-    ListColumn[RuleRow](title="Devices", css="num", sort="selected", key=lambda row: row.selected),
-    ListColumn[RuleRow](title="Held", css="num", sort="held", key=lambda row: row.held),
-    ListColumn[RuleRow](title="Status"),
+    ListColumn[RuleRow](title="Rule", sort="name", key=lambda row: natural(row.name), text=lambda row: row.name),
+    ListColumn[RuleRow](title="Taints", sort="devices", key=lambda row: row.devices, text=lambda row: row.devices),
+    ListColumn[RuleRow](title="With", sort="taint", key=lambda row: row.taint, text=lambda row: row.taint),
+    ListColumn[RuleRow](
+        title="Devices", css="num", sort="selected", key=lambda row: row.selected, text=lambda row: row.selected
+    ),
+    ListColumn[RuleRow](title="Held", css="num", sort="held", key=lambda row: row.held, text=lambda row: row.held),
+    ListColumn[RuleRow](title="Status", sort="status", key=lambda row: row.told, text=lambda row: row.told),
     ListColumn[RuleRow](
         title="Age",
         css="num",
         sort="age",
         key=lambda row: row.rule.metadata.creation_timestamp or "",
+        text=lambda row: row.rule.metadata.creation_timestamp or "",
     ),
 )
 
@@ -106,6 +115,7 @@ COLUMNS = (
 class RulesContext(ListContext):
     """total: rules, whatever the filter; off: why they have no effect now."""
 
+    query: RuleQuery
     total: int
     off: str
     may_create: bool
@@ -113,6 +123,7 @@ class RulesContext(ListContext):
 
 @login_required
 @require_safe
+@opens_as_usual
 def list_rules(request: HttpRequest) -> HttpResponse:
     """The list."""
     revision, snapshot = latest_revision(), read_devices()
@@ -132,16 +143,18 @@ def list_rules(request: HttpRequest) -> HttpResponse:
             Filter("q", "Name, device or taint", query.text, hint="Name, pool, taint"),
             Filter("effect", "Effect", query.effect, every="Every effect", options=TAINT_EFFECTS),
         ),
+        acts=delete_act(TAINT_RULES) if person.may("delete", TAINT_RULES) else (),
     )
     context = RulesContext(
         place="devices",
         revision=revision,
+        query=query,
         table=table,
         total=len(rows),
         off=_off(),
         may_create=person.may("create", TAINT_RULES),
     )
-    return render_page(request, "taint_rules/list.html", context)
+    return show_list(request, "taint_rules/list.html", context)
 
 
 def _off() -> str:

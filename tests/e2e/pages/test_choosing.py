@@ -1,12 +1,14 @@
-"""Choosing devices in the grid and acting on them, by mouse, keyboard and finger, in Chromium."""
+"""Choosing devices in the grid and rows of lists, and acting on them, by mouse, keyboard and finger, in Chromium."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
+from tests.e2e.pages.browser import new_context
 from tests.e2e.pages.demo import Demo
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -48,3 +50,96 @@ def test_a_finger_chooses_with_the_button_and_leaves_no_panel_open(admin: Page, 
     expect(admin.locator("[data-picked]")).to_have_text(re.compile(r"^(\d+) of \d+ chosen$"))
     admin.get_by_label("All", exact=True).check()
     expect(boxes.first).to_be_checked()
+
+
+# Lists ---------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_walked_chosen_and_opened_with_keys_and_stay_chosen_while_the_list_changes(
+    admin: Page, demo: Demo
+) -> None:
+    admin.goto(f"{demo.web}/nodes")
+    expect(admin.get_by_text("Live", exact=True)).to_be_visible()
+    for key in "jjxj":
+        admin.keyboard.press(key)
+    admin.keyboard.press("Shift+X")
+    bar, chosen = admin.locator("#bulk"), admin.locator("tr.picked")
+    expect(bar.locator("[data-picked]")).to_have_text("2 of 40 chosen")
+    expect(chosen).to_have_count(2)
+    demo.cordon("gpu-a01", cordoned=True)
+    expect(admin.locator("#node-gpu-a01")).to_contain_text("Cordoned")
+    demo.cordon("gpu-a01", cordoned=False)
+    expect(admin.locator("#node-gpu-a01")).not_to_contain_text("Cordoned")
+    expect(chosen).to_have_count(2)
+    expect(admin.locator(":focus")).to_have_text("gpu-a03")
+    bar.get_by_role("button", name="Cordon…", exact=True).click()
+    expect(admin.get_by_role("heading", name="Cordon 2 nodes?")).to_be_visible()
+    admin.get_by_role("button", name="Cordon 2 nodes").click()
+    expect(admin.get_by_text("2 nodes are cordoned.")).to_be_visible()
+    expect(admin.locator("#node-gpu-a03")).to_contain_text("Cordoned")
+    admin.get_by_role("button", name="Undo").click()
+    expect(admin.locator("#node-gpu-a03")).not_to_contain_text("Cordoned")
+    admin.keyboard.press("k")
+    admin.keyboard.press("Enter")
+    expect(admin).to_have_url(re.compile(r"/nodes/gpu-d05$"))
+
+
+def test_columns_are_chosen_at_once_kept_as_a_view_and_opened_by_its_address(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/pods?state=Waiting")
+    head = admin.locator("#pods-list thead")
+    admin.locator("#columns-menu summary").click()
+    admin.get_by_role("checkbox", name="Node", exact=True).uncheck()
+    expect(head.get_by_role("columnheader", name="Node")).to_be_hidden()
+    admin.get_by_role("checkbox", name="UID").check()
+    expect(head.get_by_role("columnheader", name="UID")).to_be_visible()
+    admin.get_by_label("Dense").check()
+    expect(admin.locator("table.dense")).to_be_visible()
+    admin.keyboard.press("Escape")
+    expect(admin.locator("#columns-menu[open]")).to_have_count(0)
+    expect(admin).to_have_url(re.compile(r"state=Waiting&cols=pod,namespace,status,devices,uid,why-it-waits&dense=1$"))
+    expect(head.get_by_role("link", name="Status")).to_have_attribute("href", re.compile("cols=pod,"))
+    admin.locator("#views-menu summary").click()
+    admin.get_by_label("Save what this page shows as").fill("What waits")
+    admin.get_by_role("button", name="Save", exact=True).click()
+    expect(admin.get_by_text("Saved view What waits.")).to_be_visible()
+    expect(admin.locator("#views-menu summary")).to_have_text("What waits")
+    admin.goto(f"{demo.web}/views")
+    admin.get_by_role("link", name="What waits").click()
+    expect(admin.locator("#pods-list thead").get_by_role("columnheader", name="UID")).to_be_visible()
+    admin.goto(f"{demo.web}/views")
+    row = admin.locator("li", has=admin.get_by_role("link", name="What waits"))
+    row.get_by_text("Change").click()
+    row.get_by_role("button", name="Delete").click()
+    expect(admin.get_by_text("Deleted view What waits.")).to_be_visible()
+
+
+def test_a_finger_chooses_rows_and_sees_what_deleting_them_would_do(
+    chromium: Browser, demo: Demo, states: dict[str, Any]
+) -> None:
+    context = new_context(chromium, state=states["admin"], phone=True)
+    page = context.new_page()
+    page.goto(f"{demo.web}/pods?state=Running")
+    expect(page.locator("#bulk")).to_be_hidden()
+    page.locator("td.pick input").nth(0).tap()
+    page.locator("td.pick input").nth(1).tap()
+    page.get_by_role("button", name="Delete…").tap()
+    expect(page.get_by_role("heading", name="Delete 2 pods?")).to_be_visible()
+    expect(page.locator("#preview")).to_contain_text("Frees")
+    page.get_by_role("link", name="Cancel").tap()
+    expect(page).to_have_url(re.compile(r"/pods\?state=Running$"))
+    context.close()
+
+
+def test_without_script_columns_and_views_are_forms(chromium: Browser, demo: Demo, states: dict[str, Any]) -> None:
+    context = new_context(chromium, state=states["admin"], script=False)
+    page = context.new_page()
+    page.goto(f"{demo.web}/nodes?q=gpu-a")
+    page.locator("#columns-menu summary").click()
+    page.get_by_label("Memory").uncheck()
+    page.get_by_role("button", name="Show", exact=True).click()
+    expect(page.get_by_role("columnheader", name="Memory")).to_be_hidden()
+    expect(page).to_have_url(re.compile("q=gpu-a"))
+    page.locator("td.pick input").first.check()
+    page.get_by_role("button", name="Cordon…", exact=True).click()
+    expect(page.get_by_role("heading", name="Cordon 1 node?")).to_be_visible()
+    context.close()

@@ -27,7 +27,7 @@ VIEWER, MEMBER, HER_NAMESPACE = "visitor", "nora", "nlp-lab"
 #: What only reads, or changes nothing but one's own account.
 HARMLESS = re.compile(
     r"verdicts|what-if|dry-run|preview|completions|diagnostics|check|^/account|^/logout|^/undo"
-    r"|^/devices\.csv|^/devices/act/(list|selector)"
+    r"|^/devices\.csv|^/devices/act/(list|selector)|^/views"
 )
 
 

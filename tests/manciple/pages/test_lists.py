@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import pytest
 from django.template import Context, Engine, Template
 from django.test import RequestFactory
 
-from manciple.pages.lists import Filter, ListColumn, ListQuery, PageOfRows, Table, parameter, sorted_by, state_tabs
+from manciple.pages.lists import (
+    BulkAct,
+    Filter,
+    ListColumn,
+    ListQuery,
+    PageOfRows,
+    Table,
+    parameter,
+    sorted_by,
+    state_tabs,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +50,9 @@ def table(query: str = "", *, total: int = 0) -> Table[str]:
 
 
 READ = {
+    "cols=name,length&cols=taste&dense=1&saved=abc": FruitQuery(
+        path="/fruit", cols=("name", "length", "taste"), dense=True, saved="abc"
+    ),
     "state=ripe&q=+apple+": FruitQuery(path="/fruit", state="ripe", text="apple"),
     "state=blue": FruitQuery(path="/fruit"),
     "page=3": FruitQuery(path="/fruit", page=3),
@@ -96,6 +110,56 @@ def test_the_pager_tells_how_many_there_are() -> None:
 
 def test_sending_the_filters_keeps_what_else_the_address_says() -> None:
     assert table("state=ripe&q=apple&sort=name&page=2").hidden == {"state": "ripe", "sort": "name"}
+
+
+def test_columns_are_chosen_by_their_names_and_the_first_is_always_there() -> None:
+    assert [one.shown for one in table().choices] == [True, True, True]
+    assert [one.shown for one in table("cols=taste").choices] == [True, False, True]
+    assert table("cols=taste&dense=1").classes == "stack dense hide-2"
+    assert table("cols=no-such-column").classes == "stack"
+    picked = dataclasses.replace(table("cols=taste"), acts=(BulkAct("Eat", "/bulk/fruit/eat"),))
+    assert picked.classes == "stack hide-3", "the box of a row is its first cell"
+
+
+def test_what_is_extra_is_shown_to_whoever_asks_for_it() -> None:
+    columns = (*COLUMNS, ListColumn[str](title="Seeds", extra=True))
+    assert [one.shown for one in dataclasses.replace(table(), columns=columns).choices] == [True, True, True, False]
+    assert [head.title for head in dataclasses.replace(table(), columns=columns).heads] == ["Name", "Length", "Taste"]
+    asked_for = dataclasses.replace(table("cols=name,seeds"), columns=columns)
+    assert [one.shown for one in asked_for.choices] == [True, False, False, True]
+    assert [head.title for head in asked_for.heads] == ["Name", "Length", "Taste", "Seeds"]
+    assert asked_for.classes == "stack hide-2 hide-3"
+
+
+def test_columns_and_density_stay_when_something_else_is_chosen() -> None:
+    now = asked("state=ripe&cols=name&dense=1&saved=abc&page=2")
+    assert now.url(state="green") == "/fruit?state=green&cols=name&dense=1&saved=abc"
+    assert table("q=fig&cols=name,taste&dense=1").hidden == {"cols": "name,taste", "dense": "1"}
+    assert now.everything == "/fruit?cols=name&dense=1"
+    assert asked("state=ripe").everything == "/fruit?saved=", "or a usual view would be opened"
+
+
+def test_the_file_has_all_rows_in_the_columns_that_are_shown() -> None:
+    columns = [dataclasses.replace(one, text=f"{one.title} of {{}}".format) for one in COLUMNS]
+    shown = dataclasses.replace(table("cols=name,taste&page=2"), columns=columns, all_rows=lambda: ["fig", "=1+1"])
+    assert shown.csv_url == "/fruit.csv?cols=name,taste"
+    answer = shown.as_csv()
+    assert answer.content.decode().splitlines() == [
+        "Name,Taste",
+        "Name of fig,Taste of fig",
+        "Name of =1+1,Taste of =1+1",
+    ]
+    assert answer["Content-Disposition"] == 'attachment; filename="fruit.csv"'
+    assert table().csv_url == "", "no column says what would stand in it"
+
+
+COUNTED = {("Device classes", 1): "1 device class", ("Nodes", 3): "3 nodes", ("Entries", 1): "1 entry"}
+
+
+@pytest.mark.parametrize("case", COUNTED)
+def test_a_list_without_tabs_says_how_many_there_are(case: tuple[str, int]) -> None:
+    title, number = case
+    assert dataclasses.replace(table(), title=title, rows=["x"] * number, page=PageOfRows()).counted == COUNTED[case]
 
 
 def test_tabs_count_and_alarm_where_there_is_something() -> None:

@@ -21,6 +21,7 @@ from claims.devices.cache import read_devices
 from claims.models import AllocatedDevice, PastAllocation
 from manciple.pages.people import Person, person_of_user
 from manciple.processes.demolab.pages import every_page
+from manciple.processes.demolab.views import save_views
 from manciple.store import history, objects
 from manciple.store.tail import latest_revision
 from manciple.wire.identity import MASTERS, Identity
@@ -57,6 +58,7 @@ def test_every_page_opens_for_who_may_see_it(lab: None) -> None:
     # On PostgreSQL the question is what it is asked, and who may look at everything has it asked what ada has.
     people = [name for name in PEOPLE if name != "vic" or connection.vendor == "sqlite"]
     clients = {name: signed_in(name) for name in people}
+    save_views(User.objects.get(username="ada"))
     refused: dict[str, set[int]] = {name: set() for name in PEOPLE}
     for page in addresses:
         for name, (client, _) in clients.items():

@@ -17,6 +17,7 @@ from django.core.management.base import BaseCommand, CommandError
 from manciple.processes.accounts import ADMIN
 from manciple.processes.demolab import filling
 from manciple.processes.demolab.hardware import LeaseRenewal
+from manciple.processes.demolab.views import save_views
 from manciple.processes.home import write_private
 from manciple.processes.listeners import Address, AddressInUse
 from manciple.processes.system import Options, StartedSystem, System
@@ -94,5 +95,7 @@ def _make_people(file: Path) -> None:
         if PEOPLE.get(name):
             group, _ = Group.objects.get_or_create(name=f"{NAMESPACE_GROUP}{PEOPLE[name]}")
             user.groups.add(group)
+        if administers:
+            save_views(user)
         known = file.read_text() if file.exists() else ""
         write_private(file, f"{known}{name} {password}\n")

@@ -1,0 +1,38 @@
+"""What people keep of their own."""
+
+from __future__ import annotations
+
+from secrets import token_urlsafe
+
+from django.conf import settings
+from django.db import models
+
+#: Bytes of an id: nobody guesses the address of a view that is not shared.
+_ID_BYTES = 9
+
+
+def make_view_id() -> str:
+    return token_urlsafe(_ID_BYTES)
+
+
+class SavedView(models.Model):
+    """What somebody has chosen on a page, under a name: filters, order, columns. Its address is `/views/ID`."""
+
+    id = models.CharField(primary_key=True, max_length=16, default=make_view_id)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views")
+    #: of the page: "/pods"
+    path = models.CharField(max_length=60)
+    name = models.CharField(max_length=80)
+    #: what the address says behind the path, as `saved_views.canonical` writes it
+    query = models.CharField(max_length=4000, blank=True)
+    #: whether others see it and may open it
+    shared = models.BooleanField(default=False)
+    #: whether the page opens as it says where its owner asks for nothing else; one of a person's for a page
+    usual = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=["owner", "path", "name"], name="saved_view_name"),)
+        indexes = (models.Index(fields=["path"], name="saved_view_path"),)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.path})"
