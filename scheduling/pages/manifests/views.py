@@ -112,8 +112,7 @@ class ManifestAnswer:
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit_object(request: HttpRequest, resource: str, name: str) -> HttpResponse:
     """See the module's docstring."""
-    data = request.POST if request.method == "POST" else request.GET
-    namespace = data.get("ns", "")
+    namespace = request.GET.get("ns", "")
     person = demand_sight(request, namespace, name)
     revision, opened = latest_revision(), _open(person, resource, namespace, name)
     answer = ManifestAnswer(text=dump(opened.edited), base=dump(opened.edited), version=opened.version)

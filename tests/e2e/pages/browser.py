@@ -164,6 +164,7 @@ def watched_page(context: BrowserContext, *, allowed: tuple[str, ...] = (), stil
         yield page
     finally:
         errors = watched.take_errors()
+        page.goto("about:blank")  # a page that is closed while it loads something may never be told closed
         page.close()
     assert not errors, errors
 

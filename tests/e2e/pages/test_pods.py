@@ -110,7 +110,7 @@ def test_a_rehearsal_without_a_selector_replays_the_funnel(page: Page, up: Up, h
     dialog = page.get_by_role("dialog")
     expect(dialog.locator(".diff .del", has_text="selectors:")).to_have_count(1)
     dialog.get_by_role("button", name="Replace pod").click()
-    expect(page.locator(".says")).to_contain_text("Replaced pod picky.")
+    expect(page.locator(".says", has_text="Replaced pod picky.")).to_be_visible()
     hands.wait_pods("PodScheduled", "demo", "picky")
     hands.clear("demo", "Pod", "ResourceClaim")
 
@@ -127,7 +127,7 @@ def test_deleting_previews_its_effect_can_be_cancelled_and_then_happens(crowd: H
     expect(dialog).to_be_hidden()
     page.get_by_role("link", name="Delete…").click()
     dialog.get_by_role("button", name="Delete pod").click()
-    expect(page.locator(".says")).to_contain_text("Pod train-1 is being deleted.")
+    expect(page.locator(".says", has_text="Pod train-1 is being deleted.")).to_be_visible()
     crowd.wait_pods("PodScheduled", "demo", "eval")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from msgspec import structs
@@ -11,7 +11,7 @@ from inventory.kinds import gates
 from manciple.live.topics import touched_by
 from manciple.store import tail
 from scheduling.pages.pods import conversation
-from scheduling.pages.pods.conversation import Conversation, read_conversation
+from scheduling.pages.pods.conversation import Conversation, NegotiationTurn, What, read_conversation
 from scheduling.pages.pods.reading import read_claims
 from scheduling.resources import CONTEXTS
 from tests.builders import make_claim, make_pod
@@ -66,10 +66,21 @@ def test_who_offered_refused_selected_and_allocated_is_told_in_its_order_when_al
     talks = _talks(pair)
     assert talks.awaited == ()
     assert talks.lasted
-    assert [bool(one.took) for one in talks.steps[:2]] == [False, True]
     assert {one.name: one.refused_by for one in talks.nodes} == {
         at: (), "worker-1": ((DRIVER, "gpu"),), ({"worker-2", "worker-3"} - {at}).pop(): (),
     }  # fmt: skip
+
+
+def test_an_answer_took_as_long_as_since_it_was_asked_for() -> None:
+    began = datetime(2026, 11, 27, tzinfo=UTC)
+
+    def turn(milliseconds: float, what: What, entry: str = "") -> NegotiationTurn:
+        return NegotiationTurn(
+            at=began + timedelta(milliseconds=milliseconds), who=DRIVER, what=what, text="", entry=entry
+        )
+
+    turns = [turn(0, "offers"), turn(40, "answers", "gpu"), turn(1500, "answers", "nic"), turn(1500.2, "selects")]
+    assert [one.took for one in conversation.timed(turns, ["gpu", "nic"])] == ["", "40 ms", "1.5 s", ""]
 
 
 def test_the_driver_that_has_not_answered_is_waited_for_since_it_was_asked(pair: World) -> None:
