@@ -104,7 +104,6 @@ DEBUG = False
 ALLOWED_HOSTS = os.environ.get("MANCIPLE_ALLOWED_HOSTS", f"localhost,127.0.0.1,[::1],{gethostname()}").split(",")
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -155,15 +154,7 @@ TEMPLATES = [
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         "DIRS": [BASE_DIR / "templates"],
         "OPTIONS": {
-            "loaders": [
-                (
-                    "django.template.loaders.cached.Loader",
-                    [
-                        "manciple.pages.templates.Loader",
-                        "django.template.loaders.app_directories.Loader",  # the admin brings its templates
-                    ],
-                )
-            ],
+            "loaders": [("django.template.loaders.cached.Loader", ["manciple.pages.templates.Loader"])],
             "builtins": ["manciple.pages.templatetags.icons", "manciple.pages.templatetags.numbers"],
             "context_processors": [
                 "django.template.context_processors.request",

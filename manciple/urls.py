@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.templatetags.static import static
 from django.urls import URLPattern, URLResolver, include, path
@@ -15,8 +14,6 @@ from manciple.pages.signing_in import SetPasswordPage, SignInPage
 urlpatterns: list[URLPattern | URLResolver] = [
     *api_urls,
     path("", RedirectView.as_view(pattern_name="overview"), name="home"),
-    path("admin/login/", RedirectView.as_view(pattern_name="login", query_string=True)),
-    path("admin/", admin.site.urls),
     path("favicon.ico", RedirectView.as_view(url=static("manciple/logo.svg"))),
     path("login", SignInPage.as_view(), name="login"),
     path("welcome/<uidb64>/<token>", SetPasswordPage.as_view(), name="welcome"),

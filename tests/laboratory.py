@@ -19,7 +19,7 @@ from manciple.processes.demolab import filling
 #: When it is.
 NOW = datetime.now(UTC)
 #: Whose tables the laboratory has nothing in.
-OTHERS = {"admin", "auth", "contenttypes", "sessions"}
+OTHERS = {"auth", "contenttypes", "sessions"}
 
 #: table -> its rows, as the engine's own way of copying them has them
 _kept: dict[str, Any] = {}

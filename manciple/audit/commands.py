@@ -10,7 +10,7 @@ import uuid
 from datetime import UTC, datetime
 
 from manciple.audit import trail
-from manciple.audit.sign_ins import GROUPS, PEOPLE, SESSIONS, TOKENS
+from manciple.audit.sign_ins import PEOPLE, SESSIONS, TOKENS
 from manciple.audit.trail import Happened
 from manciple.store.origins import Origin
 from manciple.wire.identity import Identity
@@ -21,7 +21,7 @@ OPERATOR = "manage.py"
 CERTIFICATES, NODE_TOKENS = "certificates.manciple.dev", "nodetokens.manciple.dev"
 SIGNING_KEYS, LOCKOUTS = "signingkeys.manciple.dev", "lockouts.manciple.dev"
 #: All that only the trail knows.
-UNSERVED = (SESSIONS, PEOPLE, GROUPS, TOKENS, CERTIFICATES, NODE_TOKENS, SIGNING_KEYS, LOCKOUTS)
+UNSERVED = (SESSIONS, PEOPLE, TOKENS, CERTIFICATES, NODE_TOKENS, SIGNING_KEYS, LOCKOUTS)
 
 
 def note_command(command: str, verb: str, resource: str, name: str) -> None:

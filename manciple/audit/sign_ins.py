@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.apps import apps
 from django.contrib.auth import get_user_model, signals
-from django.db.models.signals import post_save
 
 from manciple.audit import trail
 from manciple.audit.trail import Happened
@@ -18,7 +16,7 @@ SESSIONS = "sessions.manciple.dev"
 
 
 #: What no log has, because Django keeps it: people, and the tokens of each (under the person's name).
-PEOPLE, TOKENS, GROUPS = "people.manciple.dev", "tokens.manciple.dev", "groups.manciple.dev"
+PEOPLE, TOKENS = "people.manciple.dev", "tokens.manciple.dev"
 
 
 def note_account(by: Identity, verb: str, resource: str, name: str) -> None:
@@ -30,23 +28,9 @@ def note_account(by: Identity, verb: str, resource: str, name: str) -> None:
 
 
 def watch() -> None:
-    post_save.connect(_administered, sender=apps.get_model("admin", "LogEntry"), dispatch_uid="audit")
     signals.user_logged_in.connect(_entered, dispatch_uid="audit")
     signals.user_logged_out.connect(_left, dispatch_uid="audit")
     signals.user_login_failed.connect(_failed, dispatch_uid="audit")
-
-
-#: What Django's administration changes, by the name of the model, and what it calls that: added, changed, deleted.
-_ADMINISTERED = {"user": PEOPLE, "group": GROUPS}
-_DONE = {1: "create", 2: "update", 3: "delete"}
-
-
-def _administered(instance: Any, **_: Any) -> None:
-    """Django's administration has noted what somebody did there."""
-    resource = _ADMINISTERED.get(instance.content_type.model if instance.content_type else "")
-    if resource and instance.action_flag in _DONE:
-        by = Identity(instance.user.get_username())
-        note_account(by, _DONE[instance.action_flag], resource, instance.object_repr)
 
 
 def _entered(user: Any = None, **_: Any) -> None:

@@ -14,8 +14,6 @@ from datetime import date
 from functools import lru_cache
 from typing import Any
 
-import re2
-
 from manciple.cel.errors import EvaluationError
 from manciple.cel.kubernetes import parse_url
 from manciple.cel.values import NONE, Optional, Strict, guard_size, optional
@@ -200,6 +198,8 @@ def quote(text: str) -> str:
 @lru_cache(maxsize=1024)
 def compiled(pattern: str) -> Any:
     """An RE2 pattern. Raises: EvaluationError."""
+    import re2  # noqa: PLC0415 - 2 MiB where no expression has a pattern
+
     options = re2.Options()
     options.log_errors = False
     try:

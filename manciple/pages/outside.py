@@ -13,8 +13,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from authlib.oauth2.rfc6749.parameters import prepare_grant_uri, prepare_token_request
-from authlib.oauth2.rfc7636 import create_s256_code_challenge
 from django.conf import settings
 from django.contrib.auth import login, logout
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -78,6 +76,9 @@ def told_to_the_person(view: Callable[[HttpRequest], HttpResponse]) -> Callable[
 @told_to_the_person
 def begin(request: HttpRequest) -> HttpResponse:
     """Sends the browser to the provider."""
+    from authlib.oauth2.rfc6749.parameters import prepare_grant_uri  # noqa: PLC0415 - only with a provider
+    from authlib.oauth2.rfc7636 import create_s256_code_challenge  # noqa: PLC0415 - as above
+
     provider = _provider()
     address, _ = provider.endpoints()
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
@@ -143,6 +144,7 @@ def _return_address(request: HttpRequest) -> str:
 def _exchanged(request: HttpRequest, provider: OidcProvider, verifier: str) -> str:
     """The ID token for the code of this request. Raises: ProviderAway, httpx.HTTPError, TokenRefused."""
     import httpx  # noqa: PLC0415 - takes 8 MiB; few processes need it
+    from authlib.oauth2.rfc6749.parameters import prepare_token_request  # noqa: PLC0415 - only with a provider
 
     _, address = provider.endpoints()
     body = prepare_token_request(

@@ -292,7 +292,6 @@ class SliceHead:
 class PublishedDevice(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """A device as the search sees it. Compared by identity; nothing that it holds leads back to it (`gc=False`)."""
 
-    key: PoolKey
     published: Device
     slice: SliceHead
     #: the driver's own, then those of taint rules
@@ -302,6 +301,11 @@ class PublishedDevice(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=T
     capacities: Capacities
     #: whether selectors can be evaluated on it at all
     readable: bool
+
+    @property
+    def key(self) -> PoolKey:
+        """Its pool's. Not a field: there are a hundred thousand devices."""
+        return self.slice.key
 
     @property
     def view(self) -> DeviceView:
@@ -368,7 +372,6 @@ class SliceContent:
         self.counter_sets: tuple[CounterSet, ...] = spec.shared_counters
         self.devices = tuple(
             PublishedDevice(
-                key=self.key,
                 published=one,
                 slice=head,
                 taints=(*one.taints, *(rule.spec.taint for rule in tainting)),
