@@ -30,6 +30,8 @@ PLACES = {
     "ResourceQuota": "/api/v1/namespaces/{namespace}/resourcequotas",
     "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims",
     "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates",
+    "ResourcePoolStatusRequest": "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests",
+    "PodGroup": "/apis/scheduling.k8s.io/v1alpha2/namespaces/{namespace}/podgroups",
 }
 
 MERGES = {"Content-Type": "application/merge-patch+json"}

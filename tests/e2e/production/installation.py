@@ -81,15 +81,17 @@ class Installation:
         """forked: off a process that has imported what it needs already; else as systemd starts it."""
         self.processes[name] = Process(command, env=self.env, forked=forked).start()
 
-    def restart(self, **settings: str) -> None:
+    def restart(self, *, agents: bool = True, **settings: str) -> None:
         """Kill every part and start it anew, with these settings beside its own. Returns once the API answers.
 
-        As systemd starts them they were started the first time.
+        As systemd starts them they were started the first time. agents: those of the nodes as well; they clear away,
+        some time after their start, what drivers that they do not know have published for their nodes.
         """
-        for process in self.processes.values():
+        parts = {name: one for name, one in self.processes.items() if agents or name not in NODES}
+        for process in parts.values():
             process.kill()
         own, self.env = self.env, {**self.env, **settings}
-        for name, process in list(self.processes.items()):
+        for name, process in parts.items():
             self.start(name, list(process.command))
         self.env = own
         self.wait_for_the_api()

@@ -15,6 +15,7 @@ from tests.builders import (
     make_class,
     make_container,
     make_device,
+    make_quota,
     make_request,
     make_slice,
     make_template,
@@ -77,6 +78,17 @@ def test_truncates_the_name_of_a_generated_resource_claim(scene: Scene) -> None:
     (name,) = scene.made_for(pod)
     assert name.startswith(f"{'p' * 28}-{'c' * 28}")
     assert len(name) <= 63
+
+
+def test_supports_count_resourceclaims_quota(scene: Scene) -> None:
+    scene.make(make_quota({"count/resourceclaims.resource.k8s.io": "1"}, name="claims"))
+    scene.claim("first")
+    refused = scene.refused(make_claim("second"))
+    assert "exceeded quota: claims, requested: count/resourceclaims.resource.k8s.io=1" in refused
+    scene.delete("ResourceClaim", "first")
+    scene.until("room for another", lambda: scene.find("ResourceQuota", "claims")["status"]["used"].popitem()[1] == "0")
+    scene.claim("second")
+    scene.delete("ResourceQuota", "claims")
 
 
 @pytest.fixture(scope="module")

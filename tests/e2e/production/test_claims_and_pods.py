@@ -16,6 +16,7 @@ from tests.builders import (
     make_devices,
     make_request,
 )
+from tests.e2e.production.installation import NODES
 from tests.e2e.production.scene import GPU, Scene
 
 pytestmark = [pytest.mark.e2e, pytest.mark.postgres]
@@ -82,6 +83,22 @@ def test_supports_init_containers(scene: Scene) -> None:
     scene.runs("web")
     (inline,) = scene.made_for("web")
     assert len({*scene.devices("external"), *scene.devices(inline)}) == 2
+
+
+def test_daemonset_with_admin_access(scene: Scene) -> None:
+    """One on each node sees all of its devices, those in use as well, and takes none from anybody."""
+    watching = make_request(device_class=GPU, all_devices=True, admin_access=True)
+    scene.template("watch", watching)
+    scene.claim("used")
+    scene.pod("user", "used")
+    scene.runs("user")
+    for node in NODES:
+        scene.pod(f"agent-{node}", templates=["watch"], node_selector={"kubernetes.io/hostname": node})
+    scene.runs(*(f"agent-{node}" for node in NODES))
+    (claim,) = scene.made_for(f"agent-{scene.node_of('user')}")
+    results = scene.allocation(claim)["devices"]["results"]
+    assert all(one["adminAccess"] for one in results)
+    assert scene.devices("used")[0].rpartition(" ")[2] in {f"{one['pool']}/{one['device']}" for one in results}
 
 
 def test_supports_sharing_a_claim_concurrently(scene: Scene) -> None:

@@ -42,7 +42,9 @@ def told(kubectl: Kubectl, name: str) -> dict[tuple[str, ...], float]:
     return {tuple(sample.labels.values()): sample.value for sample in samples}
 
 
-def test_one_address_tells_the_metrics_of_every_process(installation: Installation, kubectl: Kubectl) -> None:
+def test_controller_metrics_of_every_process_are_told_at_one_address(
+    installation: Installation, kubectl: Kubectl
+) -> None:
     """Each of the other processes puts its own into Redis every ten seconds; of one that was killed it lasts longer."""
     parts = {"api": 1, "worker": 2, "beat": 1}
     with Redis.from_url(installation.env["MANCIPLE_REDIS_URL"]) as redis:

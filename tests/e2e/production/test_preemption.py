@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from claims.kinds.pods import PodSchedulingGroup
 from claims.kinds.resource_claims import DeviceRequest
 from tests.builders import make_device, make_priority
 from tests.e2e.production.scene import Scene
@@ -137,22 +136,5 @@ def test_a_pod_that_is_evicted_is_told_why_and_keeps_its_grace(ranked: Scene) ->
     assert told["message"] == "default-scheduler: preempting to accommodate a higher priority pod"
     assert evicted["metadata"]["deletionGracePeriodSeconds"] == 0
     ranked.change("Pod", "modest", {"metadata": {"finalizers": None}})
-    ranked.runs("important")
-    assert_preempted(ranked, "modest")
-
-
-def test_preemption_of_a_podgroup(ranked: Scene) -> None:
-    """Groups of pods are off by default: one that names a group stands for itself."""
-    ranked.claim("modest", gpu(ranked, 7))
-    made = ranked.pod(
-        "modest",
-        "modest",
-        priority_class_name=f"{ranked.name}-low",
-        scheduling_group=PodSchedulingGroup(pod_group_name="group"),
-        node_selector={"kubernetes.io/hostname": "node-3"},
-    )
-    assert "schedulingGroup" not in made["spec"]
-    ranked.runs("modest")
-    use(ranked, "important", gpu(ranked, 7), "urgent")
     ranked.runs("important")
     assert_preempted(ranked, "modest")
