@@ -354,7 +354,7 @@ class ConstraintsUnmet(NotTogether, frozen=True):
 OfPod = (
     Gated | ClaimNotCreated | ClaimNotFound | ClaimBeingDeleted | ClaimNotForPod | ClaimInUse | ClaimNotShareable
     | ClassMissing | ParametersMissing | VolumeClaimMissing | VolumeClaimNotCreated | QuotaUsedUp | GroupMissing
-    | GroupIncomplete | AwaitingDrivers
+    | GroupIncomplete | AwaitingDrivers | BindingFailed
 )  # fmt: skip
 OfDevices = (
     TooFewPublished | PoolsUnusable | NotVisible | NotSelected | Tainted | TooSmall | DevicesInUse

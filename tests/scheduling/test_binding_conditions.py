@@ -13,6 +13,7 @@ from inventory.kinds.devices import Device
 from manciple.store import objects
 from manciple.wire.base import Condition
 from manciple.wire.machinery import Event
+from scheduling.causes import BindingFailed, NoNodeFits, decode
 from scheduling.resources import CLAIMS, kind
 from tests.builders import make_claim, make_class, make_container, make_device, make_node, make_pod, make_slice
 from tests.scheduling.cluster import Cluster
@@ -238,6 +239,9 @@ def test_a_pod_does_not_join_one_that_runs_while_the_device_is_detached_for_it(f
     assert [one.name for one in claim.status.reserved_for] == ["first"]
     assert 'device binding failed: claim=shared, reason=Fabric, message="link down"' in fabric.why_pending("second")
     attempts = fabric.queued("second").attempts
+    told = decode(fabric.queued("second").cause)
+    assert isinstance(told, NoNodeFits)
+    assert told.because == BindingFailed("shared", reason="Fabric", detail="link down")
     fabric.retry()
     assert fabric.queued("second").attempts == attempts  # it waits for the claim to change
     report(fabric, "shared", "attached")

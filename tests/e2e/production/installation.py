@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,13 +81,20 @@ class Installation:
         """forked: off a process that has imported what it needs already; else as systemd starts it."""
         self.processes[name] = Process(command, env=self.env, forked=forked).start()
 
-    def restart(self, *, agents: bool = True, **settings: str) -> None:
+    def restart(self, **settings: str) -> None:
         """Kill every part and start it anew, with these settings beside its own. Returns once the API answers.
 
-        As systemd starts them they were started the first time. agents: those of the nodes as well; they clear away,
-        some time after their start, what drivers that they do not know have published for their nodes.
+        As systemd starts them they were started the first time. Some time after their start agents clear away what
+        drivers that they do not know have published for their nodes.
         """
-        parts = {name: one for name, one in self.processes.items() if agents or name not in NODES}
+        self._restart(self.processes, settings)
+
+    def restart_control_plane(self, **settings: str) -> None:
+        """The same, but for the agents."""
+        self._restart([name for name in self.processes if name not in NODES], settings)
+
+    def _restart(self, names: Iterable[str], settings: Mapping[str, str]) -> None:
+        parts = {name: self.processes[name] for name in names}
         for process in parts.values():
             process.kill()
         own, self.env = self.env, {**self.env, **settings}

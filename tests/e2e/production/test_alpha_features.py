@@ -45,9 +45,9 @@ GROUP = PodSchedulingGroup(pod_group_name="train")
 
 @pytest.fixture(scope="module", autouse=True)
 def _features_are_on(installation: Installation) -> Iterator[None]:
-    installation.restart(agents=False, MANCIPLE_FEATURE_GATES=",".join(f"{gate}=true" for gate in GATES))
+    installation.restart_control_plane(MANCIPLE_FEATURE_GATES=",".join(f"{gate}=true" for gate in GATES))
     yield
-    installation.restart(agents=False)
+    installation.restart_control_plane()
 
 
 # The status of pools --------------------------------------------------------------------------------------------------
@@ -174,12 +174,12 @@ def test_preemption_of_a_podgroup(scene: Scene) -> None:
     scene.template("one", gpu(scene, 6, 7))
     scene.make(make_group("train", 2))
     node = {"kubernetes.io/hostname": "node-2"}
-    ranks = {name: {"priority_class_name": f"{scene.name}-{name}", "node_selector": node} for name in ("low", "urgent")}
+    low, urgent = f"{scene.name}-low", f"{scene.name}-urgent"
     for name in ("w-0", "w-1"):
-        scene.pod(name, templates=["one"], scheduling_group=GROUP, **ranks["low"])
+        scene.pod(name, templates=["one"], scheduling_group=GROUP, priority_class_name=low, node_selector=node)
     scene.runs("w-0", "w-1")
     scene.claim("two", replace(gpu(scene, 6), name="a"), replace(gpu(scene, 7), name="b"))
-    scene.pod("important", "two", **ranks["urgent"])
+    scene.pod("important", "two", priority_class_name=urgent, node_selector=node)
     scene.runs("important")
     assert [scene.phase(name) for name in ("w-0", "w-1")] == ["gone", "gone"]
     scene.delete("PodGroup", "train")
