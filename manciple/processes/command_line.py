@@ -127,6 +127,12 @@ VERBS: Final[Mapping[str, tuple[Verb, ...]]] = {
         ),
         Verb("node run", "the agent of a node", _program("nodeagent.__main__"), "nodeagent.options"),
         *_of_django({"node_token": "issue, list and revoke tokens with which machines join"}),
+        Verb(
+            "driver check",
+            "check a driver of the kubelet's plugin protocol, without Kubernetes",
+            _program("nodeagent.driver_check.command"),
+            "nodeagent.driver_check.command",
+        ),
         Verb("driver serve", "serve a driver in Python to a kubelet", _program("nodeagent.serve"), "nodeagent.serve"),
         Verb(
             "driver controller",
