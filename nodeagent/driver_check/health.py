@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from nodeagent.driver_check.report import DriverCheck
-from nodeagent.driver_check.subject import CheckFailed, NotChecked, DriverUnderTest
+from nodeagent.driver_check.subject import CheckFailed, DriverUnderTest, NotChecked
 from nodeagent.plugins.protocol import CallFailed, Channel, DeviceReport, HealthRequest
 
 #: What the protocol numbers: unknown, healthy, unhealthy.

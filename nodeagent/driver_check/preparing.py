@@ -19,7 +19,7 @@ from claims.kinds.registration import RESOURCE_CLAIM
 from nodeagent.cdi.files import CdiRegistry, SpecFiles
 from nodeagent.cdi.spec import DEVICE_NAME, KIND, ContainerEdits, Mount
 from nodeagent.driver_check.report import DriverCheck
-from nodeagent.driver_check.subject import NAMESPACE, REQUEST, CheckFailed, NotChecked, DriverUnderTest
+from nodeagent.driver_check.subject import NAMESPACE, REQUEST, CheckFailed, DriverUnderTest, NotChecked
 from nodeagent.drivers.metadata import CONTAINER_FOLDER
 from nodeagent.plugins.protocol import CallFailed, Claim, ClaimsRequest, Device, PreparedClaim
 

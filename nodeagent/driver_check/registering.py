@@ -10,7 +10,7 @@ from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.registration import RESOURCE_SLICE
 from manciple.wire.validation import DRIVER_NAME_MAX, check_driver_name
 from nodeagent.driver_check.report import DriverCheck
-from nodeagent.driver_check.subject import CheckFailed, NotChecked, DriverUnderTest
+from nodeagent.driver_check.subject import CheckFailed, DriverUnderTest, NotChecked
 from nodeagent.plugins.protocol import DRA_PLUGIN, GET_INFO, NOTIFY, CallFailed, InfoRequest, RegistrationStatus
 from nodeagent.plugins.registration import INFO_SECONDS, NOTIFY_SECONDS
 

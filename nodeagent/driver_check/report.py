@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from nodeagent.driver_check.subject import CheckFailed, NotChecked, DriverUnderTest
+from nodeagent.driver_check.subject import CheckFailed, DriverUnderTest, NotChecked
 from nodeagent.plugins.protocol import CallFailed
 
 Verdict = Literal["passed", "failed", "skipped"]

@@ -8,7 +8,7 @@ from typing import Final
 
 from nodeagent.driver_check.preparing import cdi_ids, in_order, is_defined
 from nodeagent.driver_check.report import DriverCheck
-from nodeagent.driver_check.subject import CheckFailed, DriverProcess, NotChecked, DriverUnderTest
+from nodeagent.driver_check.subject import CheckFailed, DriverProcess, DriverUnderTest, NotChecked
 from nodeagent.plugins.protocol import Claim, PreparedClaim
 
 
