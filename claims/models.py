@@ -125,6 +125,8 @@ class PastAllocation(models.Model):
     admin_access = models.BooleanField()
     share_id = models.CharField(max_length=UID)  # "" where the device was not shared
     consumed_capacity = models.JSONField()
+    #: when the pod asked for which the claim was made; None of a claim that somebody made by hand
+    asked_at = models.DateTimeField(null=True)
     began_at = models.DateTimeField()
     ended_at = models.DateTimeField()
 

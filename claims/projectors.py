@@ -41,7 +41,7 @@ KEPT_FOR = timedelta(days=90)
 
 _COLUMNS = (
     "driver", "pool", "device", "device_class", "claim_uid", "namespace", "claim", "pods", "admin_access", "share_id",
-    "consumed_capacity", "began_at", "ended_at",
+    "consumed_capacity", "asked_at", "began_at", "ended_at",
 )  # fmt: skip
 
 
@@ -66,14 +66,16 @@ def _freed(change: Change, rows_of: Callable[[Any], Sequence[Any]]) -> Iterator[
     if not freed:
         return
     ended = datetime.now(UTC)
-    began = before.status.allocation.allocation_timestamp or before.metadata.creation_timestamp
+    created = before.metadata.creation_timestamp
+    asked_at = datetime.fromisoformat(created) if created and _source(before) else None
+    began = before.status.allocation.allocation_timestamp or created
     began_at = min(datetime.fromisoformat(began), ended) if began else ended
     pods = sql.as_json(_pods(before))
     meta = before.metadata
     for row in freed:
         yield (
             row.driver, row.pool, row.device, row.device_class, meta.uid, meta.namespace, meta.name, pods,
-            row.admin_access, row.share_id, row.consumed_capacity, began_at, ended,
+            row.admin_access, row.share_id, row.consumed_capacity, asked_at, began_at, ended,
         )  # fmt: skip
 
 

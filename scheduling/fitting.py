@@ -26,6 +26,7 @@ from claims.devices.pools import DeviceSnapshot, PoolState, changed
 from claims.devices.published import DevicePool, PoolKey, charge, fits
 from claims.devices.states import OUT_OF_USE, DeviceState, by_use
 from manciple.wire.base import Alike
+from manciple.wire.validation import natural
 from scheduling.allocator.pools import PoolOnNode, PoolSlices, bits
 from scheduling.allocator.problem import scanned, serving, usable
 from scheduling.allocator.published import Features, Interner, NodeView, SliceContent
@@ -46,10 +47,15 @@ _PLAIN = RequestPlan(name="one", count=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """A class's devices. by_state: `DeviceState` -> how many are in it. fits: how many more claims get one."""
+    """A class's devices. by_state: `DeviceState` -> how many are in it. fits: how many more claims get one.
+
+    largest: how many of these `node` takes, the one that takes the most of what only it sees.
+    """
 
     by_state: Mapping[str, int]
     fits: int
+    largest: int = 0
+    node: str = ""
     #: state -> how many are held although they are in it, which keeps others from being given
     held_out_of_use: Mapping[str, int] = field(default_factory=dict)
 
@@ -119,7 +125,14 @@ class _Tally:
                 self._taken[name] = self._taken_on(nodes[name])
         by_state: dict[str, int] = {state: self._by_state[state] for state in DeviceState if self._by_state[state]}
         held_out_of_use: dict[str, int] = {state: number for state, number in self._held_out_of_use.items() if number}
-        return Count(by_state=by_state, held_out_of_use=held_out_of_use, fits=min(self._fits(snapshot), MOST))
+        largest, node = self._largest()
+        fits = min(self._fits(snapshot), MOST)
+        return Count(by_state=by_state, held_out_of_use=held_out_of_use, fits=fits, largest=largest, node=node)
+
+    def _largest(self) -> tuple[int, str]:
+        best = min(self._taken, key=lambda name: (-self._taken[name].number, natural(name)), default="")
+        number = self._taken[best].number if best else 0
+        return (min(number, MOST), best) if number else (0, "")
 
     def _note(self, key: PoolKey, state: PoolState) -> str:
         """Count a pool; returns its node."""

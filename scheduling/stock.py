@@ -1,35 +1,34 @@
-"""What a class has to give: its models, what is free, the most that one node has free, and how long claims wait for it.
+"""What a class has to give: its models, what is free, how much of it fits on one node, and how long claims wait for it.
 
 For whoever chooses among classes. Three queries, and what is known of the devices already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from datetime import datetime, timedelta
 
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
-from claims.devices.states import DeviceState
-from claims.models import AllocatedDevice
 from inventory.models import DeviceClass
 from scheduling.capacity import expressions_of
 from scheduling.cel import CompileError, Selector, compile_selector
 from scheduling.fitting import count
 from scheduling.judging import passing
+from scheduling.waiting_times import WaitFigures, by_class
 
-#: Allocations from which the usual wait is told: the latest.
-LOOKED_AT = 2_000
+#: Allocations from which the usual wait is told: the latest, of some days at most.
+LOOKED_AT, WAITS_OF = 2_000, timedelta(days=7)
 #: Models that are named.
 NAMED = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassStock:
-    """largest: the most devices that are free on one node that takes pods, on `node`.
+    """largest: how many more claims fit on one node, on `node`; 0 where none do, or the devices are not one node's.
 
-    wait: seconds from a claim to its devices, the median of the `waits` claims that hold some now; None of none.
+    waits: of the claims that were made for pods and allocated in the last days; None of none.
     """
 
     name: str
@@ -40,62 +39,42 @@ class ClassStock:
     fits: int
     largest: int
     node: str
-    wait: float | None
-    waits: int
+    waits: WaitFigures | None
 
 
-def read_stock() -> list[ClassStock]:
+def read_stock(now: datetime) -> list[ClassStock]:
     """Every class whose selectors can be used, by name."""
-    snapshot, waits = read_devices(), _waits()
+    snapshot, waits = read_devices(), by_class(now - WAITS_OF, latest=LOOKED_AT)
     found = []
     for name, selectors in DeviceClass.objects.order_by("name").values_list("name", "selectors"):
         expressions = expressions_of(selectors)
         try:
-            found.append(_of_class(snapshot, name, expressions, waits.get(name, ())))
+            found.append(_of_class(snapshot, name, expressions, waits.get(name)))
         except CompileError:
             continue
     return found
 
 
-def _of_class(snapshot: DeviceSnapshot, name: str, expressions: Sequence[str], waits: Sequence[float]) -> ClassStock:
+def _of_class(snapshot: DeviceSnapshot, name: str, expressions: Sequence[str], waits: WaitFigures | None) -> ClassStock:
     counted = count(snapshot, expressions)
-    free: dict[str, int] = {}
-    models: set[str] = set()
-    for node, number, found in _pools(snapshot, [compile_selector(one) for one in expressions]):
-        models |= found
-        if node and number and node not in snapshot.cordoned:
-            free[node] = free.get(node, 0) + number
-    best = min(free, key=lambda node: (-free[node], node), default="")
+    models = _models(snapshot, [compile_selector(one) for one in expressions])
     return ClassStock(
         name=name,
-        models=tuple(sorted(models)[:NAMED]),
+        models=models[:NAMED],
         more_models=max(len(models) - NAMED, 0),
         devices=counted.devices,
         free=counted.free,
         fits=counted.fits,
-        largest=free.get(best, 0),
-        node=best,
-        wait=median(waits) if waits else None,
-        waits=len(waits),
+        largest=counted.largest,
+        node=counted.node,
+        waits=waits,
     )
 
 
-def _pools(snapshot: DeviceSnapshot, selectors: Sequence[Selector]) -> Iterator[tuple[str, int, set[str]]]:
-    """(node, devices that are free, models) of each pool that has some of the class."""
+def _models(snapshot: DeviceSnapshot, selectors: Sequence[Selector]) -> tuple[str, ...]:
+    """Of the devices of the class, by name."""
+    found: set[str] = set()
     for state in snapshot.pools.values():
-        match = passing(state.pool, selectors).match
-        if not match:
-            continue
-        free = (match & state.masks.get(DeviceState.FREE, 0)).bit_count()
-        models = {one.model for place, one in enumerate(state.candidates) if match >> place & 1 and one.model}
-        yield state.pool.node, free, models
-
-
-def _waits() -> Mapping[str, list[float]]:
-    """class -> how long the claims waited that have devices of it."""
-    columns = ("device_class", "claim_id", "claim__created_at", "claim__allocated_at")
-    rows = AllocatedDevice.objects.filter(claim__allocated_at__isnull=False, admin_access=False)
-    found: dict[str, dict[str, float]] = {}
-    for name, claim, created, allocated in rows.order_by("-claim__allocated_at").values_list(*columns)[:LOOKED_AT]:
-        found.setdefault(name, {})[claim] = max((allocated - created).total_seconds(), 0.0)
-    return {name: list(waits.values()) for name, waits in found.items()}
+        if match := passing(state.pool, selectors).match:
+            found |= {one.model for place, one in enumerate(state.candidates) if match >> place & 1 and one.model}
+    return tuple(sorted(found))

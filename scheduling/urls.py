@@ -3,6 +3,7 @@
 from django.urls import path
 
 from scheduling.pages.access import views as access
+from scheduling.pages.account import preferences
 from scheduling.pages.account import views as account
 from scheduling.pages.audit import views as audit
 from scheduling.pages.bulk import views as bulk
@@ -35,6 +36,7 @@ from scheduling.pages.saved_views import views as saved_views
 from scheduling.pages.taint_rules import views as taint_rules
 from scheduling.pages.timeline import views as timeline
 from scheduling.pages.undoing import undo_act
+from scheduling.pages.usage import views as usage
 from scheduling.pages.whatif import views as whatif
 
 #: Lists that are files as well, for spreadsheets: the same views.
@@ -65,6 +67,8 @@ urlpatterns = [
     path("account/tokens", account.make_token, name="account-tokens"),
     path("account/tokens/revoke", account.revoke_token, name="account-revoke"),
     path("account/password", account.change_password, name="account-password"),
+    path("account/zone", preferences.keep_zone, name="account-zone"),
+    path("account/tour", preferences.keep_toured, name="account-tour"),
     path("account/sessions", account.end_sessions, name="account-sessions"),
     path("devices", devices.show_devices, name="devices"),
     path("devices/lines", devices.show_lines, name="device-lines"),
@@ -95,6 +99,8 @@ urlpatterns = [
     path("incidents/<str:name>/acknowledge", incidents.acknowledge, name="incident-acknowledge"),
     path("timeline", timeline.show_timeline, name="timeline"),
     path("timeline.csv", timeline.export_timeline, name="timeline-csv"),
+    path("usage", usage.show_usage, name="usage"),
+    path("usage.csv", usage.export_usage, name="usage-csv"),
     path("audit", audit.list_audit, name="audit"),
     path("audit.csv", audit.export_csv, name="audit-csv"),
     path("audit.jsonl", audit.export_json, name="audit-json"),

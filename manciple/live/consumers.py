@@ -15,6 +15,7 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, ClassVar
 from urllib.parse import parse_qs
@@ -61,6 +62,7 @@ class Beats:
     def __init__(self) -> None:
         self._pages: set[LiveConsumer] = set()
         self.timer: asyncio.TimerHandle | None = None
+        self._telling: asyncio.Task[None] | None = None
 
     @classmethod
     def of_running_loop(cls) -> Beats:

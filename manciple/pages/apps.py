@@ -10,7 +10,9 @@ class PagesConfig(AppConfig):
     label = "pages"
 
     def ready(self) -> None:
-        from manciple.live import topics  # noqa: PLC0415 - models are there only now
+        from manciple.access import passwords  # noqa: PLC0415 - models are there only now
+        from manciple.live import topics  # noqa: PLC0415
         from manciple.pages.listening import heard_in  # noqa: PLC0415
 
         topics.show_only(heard_in)
+        passwords.READ_WITH.add("preferences")

@@ -36,3 +36,18 @@ class SavedView(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.path})"
+
+
+class Preferences(models.Model):
+    """Of one person; whoever chose nothing has no row."""
+
+    person = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="preferences"
+    )
+    #: an IANA name such as "Europe/Berlin"; "" for the zone of the browser
+    time_zone = models.CharField(max_length=64, default="", blank=True)
+    #: they have seen the tour of the first visit, or want none
+    toured = models.BooleanField(default=False)
+
+    def __str__(self) -> str:
+        return f"preferences of {self.person}"

@@ -1,4 +1,6 @@
-"""Keeps the database from growing for ever: the event log by the store's rules, Events and the history by their age."""
+"""Keeps the database from growing for ever: the event log by the store's rules, Events, the history and what people
+were told by their age.
+"""
 
 from __future__ import annotations
 

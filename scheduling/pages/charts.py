@@ -1,7 +1,9 @@
-"""The usage of a day as a drawing: stepped layers of held, free and fenced-off devices, bars of pods that waited. Pure.
+"""Usage as a drawing: stepped layers of held, free and fenced-off devices, bars of pods that waited.
 
 Coordinates are per mille of the width and of the height, from the upper left; words stand beside the drawing, in HTML,
-so that they keep their size on every screen. What was not recorded stays empty.
+so that they keep their size on every screen. What was not recorded stays empty. Times are told in Django's current
+zone, the reader's. Besides its path each layer has its levels, for whoever reads the chart moment by moment
+(`static/manciple/chart.js`).
 """
 
 from __future__ import annotations
@@ -10,11 +12,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
 
+from django.utils import timezone
+
+from scheduling.pages.devices.words import STATES
 from scheduling.usage import UsageOfMoment
 
 SPAN = timedelta(days=1)
-#: The width of a step: what is drawn is its busiest minute, so that a peak shows however short it was.
+#: The width of a step of that: what is drawn is its busiest minute, so that a peak shows however short it was.
 STEP = timedelta(minutes=10)
 #: The width of a bar of waiting pods, of a row of the table, and of a mark on the axis.
 BAR, MARK = timedelta(hours=1), timedelta(hours=4)
@@ -33,6 +39,8 @@ LAYERS = (
 #: Lines across the drawing, at most.
 LINES = 4
 THOUSAND = 1000
+#: The level of a step that was not recorded.
+UNKNOWN = "\N{EN DASH}"
 
 
 def total_of(counts: Mapping[str, int], states: Sequence[str]) -> int:
@@ -45,10 +53,21 @@ def held_of(counts: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One state's area, as an SVG path."""
+    """The area of one state or group, as an SVG path. levels: "12x30 13x5", 30 steps with 12 and then 5 with 13."""
 
     state: str
     path: str
+    levels: str
+
+    @property
+    def word(self) -> str:
+        """The state's, as the grid has it."""
+        return STATES.get(self.state, "Held")
+
+    @property
+    def last(self) -> str:
+        """The level of the last step."""
+        return self.levels.rpartition(" ")[2].partition("x")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +101,11 @@ class HourRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """The whole drawing. peak: the busiest sample; since: the first one, where the day is not recorded whole."""
+    """The whole drawing. peak: the busiest sample; since: the first one, where not all of the time is recorded."""
 
+    begin: datetime
+    seconds: float
+    steps: int
     layers: tuple[Layer, ...]
     lines: tuple[Tick, ...]
     times: tuple[Tick, ...]
@@ -98,24 +120,28 @@ class Chart:
         return held_of(self.peak.counts)
 
 
-def draw(samples: Sequence[UsageOfMoment], now: datetime) -> Chart | None:
-    """The day that ends now; None where nothing of it is recorded."""
-    begin = now - SPAN
-    known = [one for one in samples if begin <= one.at <= now]
+def draw(
+    samples: Sequence[UsageOfMoment], end: datetime, *, span: timedelta = SPAN, step: timedelta = STEP
+) -> Chart | None:
+    """The time that ends then; None where nothing of it is recorded."""
+    begin, bar = end - span, span / (SPAN / BAR)
+    known = [one for one in samples if begin <= one.at <= end]
     if not known:
         return None
-    steps = _busiest(known, begin, STEP)
     top = nice_top(max(sum(one.counts.values()) for one in known))
-    hours = _busiest(known, begin, BAR)
+    steps, number = _busiest(known, begin, step), math.ceil(span / step)
     most = max(one.waiting for one in known)
     return Chart(
-        layers=tuple(_layers(steps, top=top)),
-        lines=_lines(top),
-        times=_times(begin, now),
-        bars=_bars(known, begin, most),
-        rows=tuple(_row(one) for one in hours.values()),
+        begin=begin,
+        seconds=span.total_seconds(),
+        steps=number,
+        layers=tuple(stacked(_by_state(steps), steps=number, top=top)),
+        lines=lines(top),
+        times=_times(begin, end),
+        bars=_bars(known, begin, bar, most),
+        rows=tuple(_row(one) for one in _busiest(known, begin, bar).values()),
         peak=max(known, key=lambda one: held_of(one.counts)),
-        since=known[0].at if known[0].at - begin > BAR else None,
+        since=known[0].at if known[0].at - begin > bar else None,
         most_waiting=most,
     )
 
@@ -148,17 +174,30 @@ def _busiest(samples: Sequence[UsageOfMoment], begin: datetime, width: timedelta
     return found
 
 
-def _layers(steps: Mapping[int, UsageOfMoment], *, top: int) -> list[Layer]:
-    width = THOUSAND / (SPAN / STEP)
-    floor = dict.fromkeys(steps, 0)
+def _by_state(steps: Mapping[int, UsageOfMoment]) -> list[tuple[str, Mapping[int, int]]]:
+    return [(name, {place: total_of(one.counts, states) for place, one in steps.items()}) for name, states in LAYERS]
+
+
+def stacked(series: Sequence[tuple[str, Mapping[int, int]]], *, steps: int, top: int) -> list[Layer]:
+    """Layers on each other, the first at the bottom. series: name -> step -> devices, of the same steps each; what has
+    none anywhere is left out.
+    """
+    width = THOUSAND / steps
+    places = sorted(series[0][1]) if series else []
+    floor = dict.fromkeys(places, 0)
     layers = []
-    for name, states in LAYERS:
-        ceiling = {place: floor[place] + total_of(one.counts, states) for place, one in steps.items()}
-        path = "".join(_area(run, floor, ceiling, width=width, top=top) for run in _runs(sorted(steps)))
+    for name, counts in series:
+        ceiling = {place: floor[place] + counts[place] for place in places}
         if ceiling != floor:
-            layers.append(Layer(state=name, path=path))
+            path = "".join(_area(run, floor, ceiling, width=width, top=top) for run in _runs(places))
+            layers.append(Layer(state=name, path=path, levels=levels([counts.get(at) for at in range(steps)])))
         floor = ceiling
     return layers
+
+
+def levels(values: Sequence[int | None]) -> str:
+    """One for each step, as charts read them; None where nothing was recorded."""
+    return " ".join(f"{UNKNOWN if one is None else one}x{len(list(run))}" for one, run in groupby(values))
 
 
 def _runs(places: Sequence[int]) -> list[list[int]]:
@@ -190,30 +229,31 @@ def _number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _lines(top: int) -> tuple[Tick, ...]:
+def lines(top: int) -> tuple[Tick, ...]:
+    """The lines across, with their numbers of devices."""
     step = nice_step(top) if top > LINES else 1
     return tuple(Tick(at=THOUSAND - THOUSAND * value / top, word=str(value)) for value in range(0, top + 1, step))
 
 
 def _times(begin: datetime, now: datetime) -> tuple[Tick, ...]:
-    """Whole hours, far enough from the ends that no word runs into another."""
-    first = begin.replace(minute=0, second=0, microsecond=0) + BAR
+    """Whole hours of the reader's, far enough from the ends that no word runs into another."""
+    past_the_hour = timezone.localtime(begin).minute
+    at = begin.replace(second=0, microsecond=0) + BAR - timedelta(minutes=past_the_hour)
     ticks = []
-    at = first
     while at < now:
-        place = THOUSAND * ((at - begin) / SPAN)
-        if at.hour % (MARK // BAR) == 0 and 30 < place < 930:  # noqa: PLR2004 - per mille
-            ticks.append(Tick(at=place, word=f"{at:%H:%M}"))
+        local, place = timezone.localtime(at), THOUSAND * ((at - begin) / (now - begin))
+        if local.hour % (MARK // BAR) == 0 and 30 < place < 930:  # noqa: PLR2004 - per mille
+            ticks.append(Tick(at=place, word=f"{local:%H:%M}"))
         at += BAR
     return (*ticks, Tick(at=THOUSAND, word="now"))
 
 
-def _bars(samples: Sequence[UsageOfMoment], begin: datetime, most: int) -> tuple[HourBar, ...]:
+def _bars(samples: Sequence[UsageOfMoment], begin: datetime, bar: timedelta, most: int) -> tuple[HourBar, ...]:
     if not most:
         return ()
     hours: dict[int, int] = {}
     for one in samples:
-        place = min(int((one.at - begin) / BAR), SPAN // BAR - 1)
+        place = min(int((one.at - begin) / bar), SPAN // BAR - 1)
         hours[place] = max(hours.get(place, 0), one.waiting)
     width = THOUSAND / (SPAN / BAR)
     return tuple(

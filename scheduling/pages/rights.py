@@ -24,6 +24,7 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
     "nodes": (NODES, SLICES),
     "overview": (NODES, SLICES, CLASSES),
     "timeline": (SLICES,),
+    "usage": (SLICES,),
     "whatif": (NODES, SLICES, CLASSES),
 }
 _PAGES = "scheduling.pages."

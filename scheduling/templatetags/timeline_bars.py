@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from manciple.pages import links
 from scheduling.pages.timeline.drawing import ImpairedStretch, Lane, TimelineBar
-from scheduling.pages.timeline.query import Window
+from scheduling.pages.windows import Window
 
 register = template.Library()
 

@@ -28,7 +28,7 @@
     return seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
   };
   const put = (element, text) => { if (element.textContent !== text) element.textContent = text; };
-  const time = (at) => new Date(at).toLocaleTimeString("en-GB");
+  const time = (at) => new Date(at).toLocaleTimeString("en-GB", { timeZone: document.documentElement.dataset.zone });
   const tellLive = (lag) => {
     const late = lag >= WORTH_TELLING;
     sign.dataset.state = late ? "late" : "live";

@@ -1,10 +1,11 @@
-"""Times in templates: `{{ pod.created|age }}`, `{{ event.at|clock }}`, `{% time event.at %}`."""
+"""Times in templates: `{{ pod.created|age }}`, `{{ event.at|clock }}`, `{% time event.at %}`, `{% zone %}`."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
 from django import template
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -55,5 +56,18 @@ def time(value: datetime | str | None) -> SafeString | str:
     at = durations.moment(value)
     if at is None:
         return ""
-    exact = _exact(at)
-    return format_html('<time datetime="{}" title="{}">{}</time>', exact, exact, durations.clock(at))
+    local = timezone.localtime(at)
+    exact = f"{local:%Y-%m-%d %H:%M:%S} {durations.offset(local)}"
+    return format_html('<time datetime="{}" title="{}">{}</time>', _exact(at), exact, durations.clock(at))
+
+
+@register.simple_tag
+def zone() -> str:
+    """The name of the zone in which the page's times are: `Europe/Berlin`."""
+    return timezone.get_current_timezone_name()
+
+
+@register.simple_tag
+def zone_and_offset() -> str:
+    """`Europe/Berlin (UTC+1)`."""
+    return durations.zone_label(timezone.get_current_timezone(), now=datetime.now(UTC))

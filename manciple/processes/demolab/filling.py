@@ -403,6 +403,7 @@ def _rows(
     machine: Machine, devices: Sequence[str], device_class: str, *, began: datetime, ended: datetime, random: Random
 ) -> Iterator[PastAllocation]:
     namespace = random.choice(tuple(TEAMS))
+    asked = began - timedelta(seconds=random.lognormvariate(4, 2.2))
     pod = f"{random.choice(TEAMS[namespace])}-{random.randint(100, 999)}"
     uid = str(UUID(int=random.getrandbits(128), version=4))
     claim = f"{pod}-gpus-{uid[:5]}"
@@ -419,6 +420,7 @@ def _rows(
             admin_access=False,
             share_id="",
             consumed_capacity={},
+            asked_at=asked,
             began_at=began,
             ended_at=ended,
         )

@@ -34,6 +34,7 @@ from manciple.api.kubeconfig import Server
 from manciple.audit.sign_ins import PEOPLE, TOKENS, note_account
 from manciple.pages.people import person_of
 from manciple.pages.posting import posted_from
+from manciple.pages.preferences import preferences_of, zone_names
 from manciple.pages.rendering import PageContext, render_page
 from manciple.store.tail import latest_revision
 from manciple.wire.quantity import whole
@@ -62,7 +63,7 @@ class ShownSignIn(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountContext(PageContext):
-    """made: the token that was just made, if any."""
+    """made: the token that was just made, if any. zone: the time zone that the person chose, "" for none."""
 
     groups: Sequence[str]
     tokens: QuerySet[Token]
@@ -71,6 +72,8 @@ class AccountContext(PageContext):
     token_form: NewTokenForm
     password_form: ChangePasswordForm
     made: NewToken | None
+    zone: str
+    zones: Sequence[str]
 
 
 @login_required
@@ -99,6 +102,8 @@ def _draw(
         token_form=token_form or NewTokenForm(),
         password_form=password_form or ChangePasswordForm(),
         made=made,
+        zone=preferences_of(request).time_zone,
+        zones=zone_names(),
     )
     return render_page(request, "account/page.html", context, status=status)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from textwrap import indent
 
 from django.contrib import messages
@@ -231,7 +232,7 @@ class NewPodPage:
 
     @property
     def stock(self) -> Sequence[ClassStock]:
-        return read_stock()
+        return read_stock(datetime.now(UTC))
 
     @property
     def findings(self) -> list[Finding]:

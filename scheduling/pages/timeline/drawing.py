@@ -1,19 +1,21 @@
-"""The timeline as values: lanes with bars, areas, a time axis. Places are percent of the window. PURE."""
+"""The timeline as values: lanes with bars, areas, a time axis. Places are percent of the window.
+
+Times are told in Django's current zone, the reader's.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from types import MappingProxyType
 
 from manciple.pages import links
 from manciple.pages.durations import clock, duration
 from scheduling.pages.incidents.reading import ImpairedSpan
-from scheduling.pages.timeline.query import Window
 from scheduling.pages.timeline.reading import STEPS, DeviceKey, HeldSpan
+from scheduling.pages.windows import Window
 
 #: The narrowest that a bar is drawn, in percent.
 NARROWEST = 0.15
@@ -21,11 +23,6 @@ NARROWEST = 0.15
 ROWS = 8
 #: The height of an area, in units of its drawing.
 HEIGHT = 40
-
-_MINUTES_OF_AXIS = (5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440, 2880, 7200, 10080, 20160)
-_STEPS_OF_AXIS = tuple(timedelta(minutes=minutes) for minutes in _MINUTES_OF_AXIS)
-#: Marks on the axis, at most.
-_MARKS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,33 +78,6 @@ class Lane:
     mean: float = 0.0
     hours: float = 0.0  # device-hours
     levels: str = ""  # of each step, for the readout: "12x30 13x5" is 30 steps with 12, then 5 with 13
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AxisMark:
-    """One label of the time axis."""
-
-    place: float
-    text: str
-
-
-def axis(window: Window) -> list[AxisMark]:
-    """Marks at round times (UTC), few enough to be read."""
-    length = window.end - window.begin
-    step = next((one for one in _STEPS_OF_AXIS if length / one <= _MARKS), _STEPS_OF_AXIS[-1])
-    midnight = window.begin.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    at = midnight + step * -(-(window.begin - midnight) // step)
-    marks = []
-    while at < window.end:
-        marks.append(AxisMark(place=window.place(at), text=_mark(at, step, length)))
-        at += step
-    return marks
-
-
-def _mark(at: datetime, step: timedelta, length: timedelta) -> str:
-    if step >= timedelta(days=1):
-        return f"{at:%a} {at.day}" if length <= timedelta(days=14) else f"{at.day} {at:%b}"
-    return f"{at:%a} {at.day}" if (at.hour, at.minute) == (0, 0) else f"{at:%H:%M}"
 
 
 def bar(one: HeldSpan, window: Window, *, living: Collection[str], what: str) -> TimelineBar:
@@ -195,7 +165,6 @@ def group_lanes(
     found: dict[str | DeviceKey, list[HeldSpan]] = defaultdict(list)
     for one in holdings:
         found[one.group].append(one)
-    page_of = links.class_url if by == "class" else links.namespace_url
     lanes = []
     for name in names:
         level = levels[name]
@@ -204,13 +173,23 @@ def group_lanes(
         )
         lanes.append(
             Lane(
-                name=name or ("No class" if by == "class" else "Other namespaces"),
-                note="", url=page_of(name) if name else "", bars=packed, rows=rows, hidden=hidden,
+                name=called(name, by), note="", url=page_of(name, by), bars=packed, rows=rows, hidden=hidden,
                 area=area(level), now=level[-1], most=max(level), mean=sum(level) / len(level),
                 hours=hours.get(name, 0.0), levels=" ".join(f"{held}x{len(list(run))}" for held, run in groupby(level)),
             )
         )  # fmt: skip
     return lanes
+
+
+def called(name: str, by: str) -> str:
+    """What a group of the timeline is called."""
+    return name or ("Other namespaces" if by == "namespace" else f"No {by}")
+
+
+def page_of(name: str, by: str) -> str:
+    """The page of a group; "" where there is none."""
+    pages = {"class": links.class_url, "namespace": links.namespace_url}
+    return pages[by](name) if name and by in pages else ""
 
 
 def pack(bars: Iterable[TimelineBar], *, most: int) -> tuple[tuple[TimelineBar, ...], int, int]:

@@ -21,18 +21,25 @@ from django.db.models import (
     F,
     Func,
     IntegerField,
+    OuterRef,
     QuerySet,
+    Subquery,
     Sum,
+    TextField,
     Value,
 )
+from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce, Greatest, Least
 
+from claims.devices.published import MODEL_ATTRIBUTES
 from claims.models import AllocatedDevice, PastAllocation, Reservation
 from inventory.models import Device, Pool
 from manciple.pages.people import Person
 from scheduling.pages.incidents.reading import ImpairedSpan, between, spans
-from scheduling.pages.timeline.query import TimelineQuery, Window
+from scheduling.pages.timeline.query import TimelineQuery
+from scheduling.pages.windows import Window
 from scheduling.resources import PODS
+from scheduling.waiting_times import Wait, waits_of
 
 #: Bars on one page; of more, the latest.
 BARS = 1500
@@ -107,7 +114,9 @@ class Timeline:
         if query.namespace:
             past = person.seen(past.filter(namespace=query.namespace))
             now = person.seen(now.filter(namespace=query.namespace))
-        self._past: QuerySet[PastAllocation] = past
+        if query.by == "model":
+            past, now = past.annotate(model=_model()), now.annotate(model=_model())
+        self._past: QuerySet[Any] = past
         self._now = now
         self._pools = pools
 
@@ -149,7 +158,7 @@ class Timeline:
         return rows.values_list("driver", "pool", "name").distinct()
 
     def groups(self) -> Counter[str]:
-        """Classes or namespaces, with the rows of each; "" for the namespaces that the person does not see."""
+        """Classes, models or namespaces, with the rows of each; "" for the namespaces that the person does not see."""
         found: Counter[str] = Counter()
         for rows in (self._past, self._now):
             for name, number in rows.values_list(self._column).annotate(number=Count("pk")).order_by():
@@ -174,7 +183,7 @@ class Timeline:
         return found
 
     def of_groups(self, names: Collection[str]) -> list[HeldSpan]:
-        """The latest holdings of those classes or namespaces; what a claim held together is one."""
+        """The latest holdings of those groups; what a claim held together is one."""
         wanted = set(names)
         together: Counter[HeldSpan] = Counter()
         for one in self._held_now(self._now):
@@ -223,23 +232,31 @@ class Timeline:
                 found[self._group_of(name)] += held.total_seconds() / 3600
         return dict(found)
 
+    def waits(self) -> list[Wait]:
+        """How long the claims waited that were allocated in the window, as far as the person sees their namespaces."""
+        begin, end = self._window.begin, self._window.end
+        now, past = self._now.filter(began_at__gte=begin), self._past.filter(began_at__gte=begin, began_at__lt=end)
+        person = self._person
+        found = waits_of(person.seen(now), person.seen(past), column=self._column)
+        return [Wait(self._group_of(one.group), one.at, one.seconds) for one in found]
+
     # One row -------------------------------------------------------------------------------------------------------
 
     @property
     def _column(self) -> str:
-        return "device_class" if self._query.by == "class" else "namespace"
+        return {"namespace": "namespace", "model": "model"}.get(self._query.by, "device_class")
 
     def _group_of(self, value: str) -> str:
-        """The group of a row by its class or namespace."""
-        return value if self._query.by == "class" or self._person.sees(value) else ""
+        """The group of a row by its class, model or namespace."""
+        return value if self._query.by != "namespace" or self._person.sees(value) else ""
 
     def _held_now(self, rows: QuerySet[Any]) -> Iterator[HeldSpan]:
         pods = _reserved_for()
-        columns = ("driver", "pool", "device", "device_class", "namespace", "claim__name", "claim_id", "began_at")
-        for driver, pool, device, device_class, namespace, claim, uid, began in rows.values_list(*columns):
+        columns = ("driver", "pool", "device", self._column, "namespace", "claim__name", "claim_id", "began_at")
+        for driver, pool, device, column, namespace, claim, uid, began in rows.values_list(*columns):
             group: str | DeviceKey = (driver, pool, device)
             if self._query.by != "device":
-                group = self._group_of(device_class if self._query.by == "class" else namespace)
+                group = self._group_of(column)
             one = HeldSpan(
                 group=group, namespace=namespace, claim=claim, claim_uid=uid, pods=tuple(pods.get(uid, ())),
                 began=began, ended=None,
@@ -282,6 +299,13 @@ EXPORTED = (
     "consumed_capacity", "began_at", "ended_at",
 )  # fmt: skip
 _PAST = ("driver", "pool", "device", "namespace", "claim", "claim_uid", "pods", "began_at", "ended_at")
+
+
+def _model() -> Coalesce:
+    """The model of a row's device, as it is published now; of one that says none, or is gone, its driver."""
+    device = Device.objects.filter(driver=OuterRef("driver"), pool=OuterRef("pool"), name=OuterRef("device"))
+    published = [Subquery(device.values(text=KT(f"attributes__{name}__string"))[:1]) for name in MODEL_ATTRIBUTES]
+    return Coalesce(*published, "driver", output_field=TextField())
 
 
 def _fields(one: HeldSpan) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The timeline: who held which device when, now included.
 
-- `/timeline`: `?by=device|class|namespace`, `?range=1h|24h|7d|30d` or `?from=&to=`, `?ns=`, `?class=`, `?driver=`,
-  `?node=` and `?page=`; `?view=table` shows the same as a table.
+- `/timeline`: `?by=device|class|model|namespace`, `?range=` or `?from=&to=` (`scheduling.pages.windows`), `?ns=`,
+  `?class=`, `?driver=`, `?node=` and `?page=`; `?view=table` shows the same as a table.
 - `/timeline.csv`: what the same address shows, with the allocations that its page left out.
 """
 
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from asgiref.sync import sync_to_async
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
 from claims.models import Claim
@@ -29,8 +30,9 @@ from manciple.store.tail import latest_revision
 from manciple.wire.validation import natural
 from scheduling.pages.incidents.reading import ImpairedSpan
 from scheduling.pages.timeline import drawing
-from scheduling.pages.timeline.query import GROUPINGS, RANGES, TimelineQuery, Window
+from scheduling.pages.timeline.query import GROUPINGS, TimelineQuery
 from scheduling.pages.timeline.reading import BARS, DeviceKey, HeldSpan, Timeline
+from scheduling.pages.windows import RANGES, AxisMark, Window, axis
 from scheduling.resources import CLASSES, NAMESPACES, kind
 
 #: Lanes on one page.
@@ -56,9 +58,10 @@ class TimelineContext(PageContext):
     query: TimelineQuery
     window: Window
     problem: str
-    axis: Sequence[drawing.AxisMark]
+    axis: Sequence[AxisMark]
     groupings: Sequence[TimelineLink]
     ranges: Sequence[TimelineLink]
+    usage_url: str
     csv_url: str
     table_url: str
     chart_url: str
@@ -78,6 +81,8 @@ def show_timeline(request: HttpRequest) -> HttpResponse:
     """The page."""
     revision = latest_revision()
     person, query = person_of(request), TimelineQuery.from_query(request.GET)
+    if not query.time.is_said_by(request.GET):
+        return redirect(query.url())
     window, problem = query.window(datetime.now(UTC))
     timeline = Timeline(person, query, window)
     nodes = _nodes()
@@ -88,18 +93,19 @@ def show_timeline(request: HttpRequest) -> HttpResponse:
         query=query,
         window=window,
         problem=problem,
-        axis=drawing.axis(window),
+        axis=axis(window),
         groupings=[
             TimelineLink(name, label, query.url(by=name), name == query.by) for name, label in GROUPINGS.items()
         ],
         ranges=[
-            TimelineLink(name, label, query.url(range=name, to="", **{"from": ""}), name == query.range)
+            TimelineLink(name, label, query.url(range=name, to="", **{"from": ""}), name == query.time.range)
             for name, (label, _) in RANGES.items()
         ],
+        usage_url=usage_url(query),
         csv_url=query.url("/timeline.csv", page=1, view=""),
         table_url=query.url(view="table"),
         chart_url=query.url(view=""),
-        wider_url=query.url(**wider(window)) if not query.range else "",
+        wider_url=query.url(**window.wider()) if not query.time.range else "",
         count=timeline.count(),
         impaired=len(timeline.impaired) if query.by == "device" else 0,
         choices=_choices(person),
@@ -110,11 +116,10 @@ def show_timeline(request: HttpRequest) -> HttpResponse:
     return render_page(request, "timeline/page.html", context)
 
 
-def wider(window: Window) -> dict[str, str]:
-    """The parameters of a window that reaches as far again on both sides."""
-    length = window.end - window.begin
-    begin, end = window.begin - length, min(window.end + length, window.now)
-    return {"range": "", "from": f"{begin:%Y-%m-%dT%H:%M}", "to": f"{end:%Y-%m-%dT%H:%M}"}
+def usage_url(query: TimelineQuery) -> str:
+    """The usage of the same time, of the groups that are shown."""
+    by = "" if query.by == "device" else query.by
+    return query.url("/usage", by=by, driver="", node="", view="", page="")
 
 
 @login_required

@@ -28,6 +28,7 @@ from manciple.wire.identity import MASTERS, Identity
 from scheduling.pages.overview.signs import read_signs
 from scheduling.pages.timeline.query import TimelineQuery
 from scheduling.pages.timeline.reading import STEPS, Timeline
+from scheduling.pages.windows import ChosenTime
 from scheduling.resources import EVENTS, SLICES, kind
 from tests.builders import make_slice
 from tests.laboratory import NOW, furnish
@@ -91,9 +92,22 @@ def spans(window: tuple[datetime, datetime], column: str) -> Iterator[tuple[str,
             yield one.device_class if column == "device_class" else one.claim.namespace, began, None
 
 
+def test_the_usage_of_models_is_that_of_classes_counted_otherwise(lab: None) -> None:
+    """The model is read by a query that each engine writes in its own way."""
+    hours = {}
+    for by in ("class", "model"):
+        query = TimelineQuery(by=by, time=ChosenTime(range="7d"))
+        timeline = Timeline(EVERYONE, query, query.window(NOW + timedelta(seconds=1))[0])
+        hours[by] = timeline.hours()
+        assert set(timeline.levels(timeline.groups())) == set(hours[by])
+        assert {one.group for one in timeline.waits()} <= set(hours[by])
+    assert sum(hours["model"].values()) == pytest.approx(sum(hours["class"].values()))
+    assert {"NVIDIA H100 80GB", "NVIDIA H200 141GB"} <= set(hours["model"])
+
+
 @pytest.mark.parametrize(("by", "column"), [("class", "device_class"), ("namespace", "namespace")])
 def test_the_timeline_counts_what_the_rows_say(lab: None, by: str, column: str) -> None:
-    query = TimelineQuery(by=by, range="7d")
+    query = TimelineQuery(by=by, time=ChosenTime(range="7d"))
     window, _ = query.window(NOW + timedelta(seconds=1))
     timeline = Timeline(EVERYONE, query, window)
     held = list(spans((window.begin, window.end), column))

@@ -261,16 +261,16 @@ def test_classes_are_chosen_by_what_they_have(member: Client, namespaces: Cluste
         namespaces.create(make_node(node))
         devices = make_devices(each, attributes={"model": "A100"})
         namespaces.create(make_slice(node=node, devices=devices))
-    namespaces.create(make_claim("held", requests=[make_request(count=3)]))
-    namespaces.create(make_pod("holds", claims={"gpu": "held"}))
+    namespaces.create(make_template("three", requests=[make_request(count=3)]))
+    namespaces.create(make_pod("holds", templates={"gpu": "three"}))
     namespaces.settle()
-    (one,) = read_stock()
+    (one,) = read_stock(namespaces.now)
     assert (one.models, one.devices, one.free, one.fits) == (("A100",), 6, 3, 3)
-    assert (one.largest, one.node, one.waits) == (2, "node-1", 1)
+    assert (one.largest, one.node, one.waits and one.waits.claims) == (2, "node-1", 1)
     shown = said(member.get("/pods/new?from=form").content.decode())
     assert "gpu.example.com A100 3 of 6 2 on node-1 0 s" in shown
     namespaces.update(with_spec(namespaces.node("node-1"), unschedulable=True))
-    (one,) = read_stock()
+    (one,) = read_stock(namespaces.now)
     assert (one.largest, one.node) == (1, "node-2")
 
 

@@ -240,7 +240,7 @@ def test_device_hours_count_what_is_held_within_the_window_alone(pages: Client, 
 
 
 def test_more_time_around_what_is_shown_is_a_link_away(pages: Client) -> None:
-    begin, end = (f"{NOW - timedelta(hours=hours):%Y-%m-%dT%H:%M}" for hours in (8, 6))
+    begin, end = (f"{NOW - timedelta(hours=hours):%Y-%m-%dT%H:%MZ}" for hours in (8, 6))
     page = pages.get(f"/timeline?from={begin}&to={end}").content.decode()
     wider = [f"{NOW - timedelta(hours=hours):%Y-%m-%dT%H}%3A" for hours in (10, 4)]
     assert re.search(f"from={wider[0]}.*to={wider[1]}.*Show more time", page)

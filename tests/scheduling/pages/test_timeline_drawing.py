@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduling.pages.timeline.drawing import ROWS, TimelineBar, area, axis, bar, device_lanes, pack
-from scheduling.pages.timeline.query import TimelineQuery, Window
+from scheduling.pages.timeline.drawing import ROWS, TimelineBar, area, bar, device_lanes, pack
+from scheduling.pages.timeline.query import TimelineQuery
 from scheduling.pages.timeline.reading import STEPS, HeldSpan
+from scheduling.pages.windows import Window, axis
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DAY = Window(begin=NOW - timedelta(hours=24), end=NOW, now=NOW)
