@@ -19,7 +19,7 @@ from csp.constants import NONCE
 from django.core.exceptions import ImproperlyConfigured
 
 from inventory.kinds import gates
-from manciple import configuration, layout
+from manciple import configuration, layout, mailing
 from manciple.telemetry import logs
 
 try:
@@ -118,6 +118,7 @@ INSTALLED_APPS = [
     "manciple.api",
     "manciple.extensions",
     "manciple.live",
+    "manciple.notifications",
     "manciple.pages",
     "inventory",
     "claims",
@@ -285,6 +286,8 @@ def networks(name: str) -> tuple[IPv4Network | IPv6Network, ...]:
         ) from None
 
 
+#: Private networks in which people's webhooks may stand; without any, those have to be on the internet.
+WEBHOOK_NETWORKS = networks("MANCIPLE_WEBHOOK_NETWORKS")
 #: Networks into which the API server connects for nobody: where the database stands, for example.
 FORBIDDEN_NETWORKS = networks("MANCIPLE_FORBIDDEN_NETWORKS")
 
@@ -383,6 +386,15 @@ if PROXY_USER_HEADER and not (PROXY_ADDRESSES and (PROXY_SECRET or PROXY_CERTIFI
     )
 #: The group, as a provider (with its prefix) or a proxy tells it, whose members administer.
 ADMINISTRATORS_GROUP = os.environ.get("MANCIPLE_ADMINISTRATORS_GROUP", "").strip()
+
+#: The server that sends notifications by e-mail, "" for none, and whom they come from.
+try:
+    _mail = mailing.server_of(os.environ.get("MANCIPLE_MAIL_URL", "").strip())
+except ValueError as error:
+    raise ImproperlyConfigured(f"MANCIPLE_MAIL_URL {error}") from None
+EMAIL_HOST, EMAIL_PORT, EMAIL_HOST_USER, EMAIL_HOST_PASSWORD, EMAIL_USE_SSL, EMAIL_USE_TLS = _mail
+DEFAULT_FROM_EMAIL = os.environ.get("MANCIPLE_MAIL_FROM", "").strip() or f"manciple@{gethostname()}"
+EMAIL_TIMEOUT = 10
 
 LOGIN_URL = "/login"
 LOGIN_REDIRECT_URL = "/devices"

@@ -22,6 +22,7 @@ from scheduling.pages.manifests.views import edit_object
 from scheduling.pages.namespaces import views as namespaces
 from scheduling.pages.nodes import page as nodes_one
 from scheduling.pages.nodes import views as nodes
+from scheduling.pages.notifications import views as notifications
 from scheduling.pages.overview import views as overview
 from scheduling.pages.people import views as people
 from scheduling.pages.pods import creation as pod_new
@@ -70,6 +71,14 @@ urlpatterns = [
     path("account/zone", preferences.keep_zone, name="account-zone"),
     path("account/tour", preferences.keep_toured, name="account-tour"),
     path("account/sessions", account.end_sessions, name="account-sessions"),
+    path("notifications", notifications.show_notifications, name="notifications"),
+    path("notifications/rules", notifications.add_rule, name="notifications-add"),
+    path("notifications/rules/delete", notifications.delete_rule, name="notifications-delete"),
+    path("notifications/webhook", notifications.keep_webhook, name="notifications-webhook"),
+    path("notifications/email", notifications.keep_email, name="notifications-email"),
+    path("notifications/test", notifications.send_test, name="notifications-test"),
+    path("notifications/confirm/<str:token>", notifications.confirm, name="notifications-confirm"),
+    path("notifications/unsubscribe/<str:token>", notifications.unsubscribe, name="notifications-unsubscribe"),
     path("devices", devices.show_devices, name="devices"),
     path("devices/lines", devices.show_lines, name="device-lines"),
     path("devices/matches", devices.show_matches, name="device-matches"),

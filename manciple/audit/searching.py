@@ -78,6 +78,13 @@ def newest(search: Search, *, before: int = 0, limit: int) -> list[Entry]:
     return list((found.filter(id__lt=before) if before else found).order_by("-id")[:limit])
 
 
+def creators(uids: Collection[str]) -> dict[str, str]:
+    """uid -> in whose name the object was created, as far as the trail goes back."""
+    recording.catch_up()
+    rows = Entry.objects.filter(uid__in=list(uids), verb="create", subresource="", code__lt=REFUSED)
+    return dict(rows.values_list("uid", "username"))
+
+
 def beyond(search: Search, count: int) -> int:
     """The id of the newest entry that is not among the newest `count`; 0 where there are not so many."""
     return entries(search).order_by("-id").values_list("id", flat=True)[count : count + 1].first() or 0

@@ -1,8 +1,9 @@
 """The WebSocket of an open page: says which parts of it are out of date.
 
 Server to browser: {"revision": N, "topics": [...]}; {"revision": N, "everything": true} after too long an absence, and
-when what its person may see has changed; every five seconds a sign of life, {"beat": SECONDS, "at": SECONDS}: how far
-behind the log it may be, and the time by a clock that only goes on, by which the page tells how long it was on its way.
+when what its person may see has changed; {"notice": {...}} for what its person asked to be told (`notices`); every five
+seconds a sign of life, {"beat": SECONDS, "at": SECONDS}: how far behind the log it may be, and the time by a clock that
+only goes on, by which the page tells how long it was on its way.
 Without one for some time the page says that it is not live (`static/manciple/live.js`). Browser to server: nothing; it
 reconnects with `?after=REVISION` of the page it shows. The socket ends with the session: signing out, a new password,
 an account that is closed.
@@ -29,6 +30,7 @@ from django.db import Error
 
 from manciple.access.authentication.chain import CERTIFICATE, PEER, Credentials
 from manciple.access.authentication.rounds import Rounds
+from manciple.live import notices
 from manciple.live.topics import HeardTopics, Relay, TopicChange, heard_in, relay
 from manciple.store.tail import Tail
 from manciple.wire.quantity import whole
@@ -92,6 +94,17 @@ class Beats:
             page.beat(text)
         if self._pages:
             self._plan()
+            if self._telling is None or self._telling.done():
+                self._telling = asyncio.ensure_future(self._tell())
+
+    async def _tell(self) -> None:
+        """Hand out what people are to be told: one question for all of them."""
+        pages = [page for page in self._pages if page.person]
+        with suppress(Error):  # the database is away: what is due stays due
+            told = await database_sync_to_async(notices.fresh)({page.person for page in pages})
+            for page in pages:
+                for notice in told.get(page.person, ()):
+                    await page.tell(notice)
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):
@@ -129,6 +142,16 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         """Send a sign of life, unless the last one is still on its way: who takes nothing costs nothing more."""
         if self._beating is None or self._beating.done():
             self._beating = asyncio.ensure_future(self._send_beat(text))
+
+    @property
+    def person(self) -> str:
+        """The name of whoever has the page open; "" before that is known."""
+        return self._counted
+
+    async def tell(self, notice: Mapping[str, Any]) -> None:
+        """Say what the person asked to be told."""
+        with suppress(OSError, RuntimeError):  # the page has been closed meanwhile; `disconnect` follows
+            await self.send_json({"notice": notice})
 
     async def _send_beat(self, text: str) -> None:
         with suppress(OSError, RuntimeError):  # the page has been closed meanwhile; `disconnect` follows

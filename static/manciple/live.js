@@ -1,5 +1,5 @@
 // The page's line to the server: hears which parts are out of date, and says so when it hears nothing.
-// Fires `manciple:changed` on document with {revision, topics: Set, everything}. Pages answer by fetching those parts: they
+// Fires `manciple:notice` with what the person asked to be told, and `manciple:changed` on document with {revision, topics: Set, everything}. Pages answer by fetching those parts: they
 // fire `manciple:owing` while something that changed is not on the page yet, and `manciple:merged` when it is.
 //
 // The server gives a sign of life every five seconds, with how far what it tells may be behind. So a server that hangs
@@ -63,6 +63,7 @@
     lost = null;
     wait = FIRST_WAIT;
     sign.dataset.state ||= "live";
+    if ("notice" in message) { document.dispatchEvent(new CustomEvent("manciple:notice", { detail: message.notice })); return; }
     if (!("beat" in message)) { change(message); return; }
     const way = performance.now() - message.at * 1000;
     ways = [...ways, way].slice(-KNOWN);

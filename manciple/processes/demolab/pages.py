@@ -125,6 +125,8 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
         PageExample(label="one", query="user=admin"),
         PageExample(label="question", query="user=bob&groups=namespace:vision&verb=create&resource=pods&ns=teaching"),
     ),
+    "notifications-confirm": (PageExample(parameters={"token": "out-of-date"}),),
+    "notifications-unsubscribe": (PageExample(parameters={"token": "out-of-date"}),),
     "incident": (
         PageExample(parameters={"name": OPEN_INCIDENT}),
         PageExample(label="closed", parameters={"name": CLOSED_INCIDENT}),

@@ -26,7 +26,7 @@ VIEWER, MEMBER, HER_NAMESPACE = "visitor", "nora", "nlp-lab"
 #: What a viewer may post, because nothing is written: rehearsals, verdicts on a text, completions.
 #: What only reads, or changes nothing but one's own account.
 HARMLESS = re.compile(
-    r"verdicts|what-if|dry-run|preview|completions|diagnostics|check|^/account|^/logout|^/undo"
+    r"verdicts|what-if|dry-run|preview|completions|diagnostics|check|^/account|^/notifications|^/logout|^/undo"
     r"|^/devices\.csv|^/devices/act/(list|selector)|^/views"
 )
 

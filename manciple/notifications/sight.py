@@ -1,0 +1,20 @@
+"""Whether a person may still be told what a notification says: who knows what people see is asked, just before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from manciple.notifications.models import Notification
+
+MayTell = Callable[[Notification], bool]
+
+_asked: list[MayTell] = []
+
+
+def ask(may_tell: MayTell) -> None:
+    """Let `may_tell` answer for all notifications."""
+    _asked[:] = [may_tell]
+
+
+def may_tell(notification: Notification) -> bool:
+    return notification.person.is_active and all(answer(notification) for answer in _asked)

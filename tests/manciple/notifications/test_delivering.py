@@ -1,0 +1,309 @@
+"""Notifications on their way: signed webhooks, mails, attempts that end, and addresses that are not called."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core import mail
+
+from manciple.notifications import addresses, browser, channels, delivering, recording
+from manciple.notifications.addresses import AddressProblem, webhook_policy
+from manciple.notifications.models import Channel, Delivery, Happening, NotificationRule
+from manciple.store import sealing
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def ann(db: None) -> User:
+    return User.objects.create_user("ann", is_staff=True)
+
+
+def due(user: User, *ways: Channel, **fields: Any) -> list[Delivery]:
+    """A notification on its way."""
+    rule = NotificationRule.objects.create(
+        person=user, happening=Happening.POD_STARTED, channels=[one.value for one in ways], created_at=NOW
+    )
+    news = recording.NewsItem(
+        happening=Happening.POD_STARTED, subject="pod-started:1", line="Pod team-a/job started on node-1",
+        path="/pods/team-a/job", **fields,
+    )  # fmt: skip
+    recording.note(rule, [news], title="", path="/pods", now=NOW)
+    return list(Delivery.objects.order_by("pk"))
+
+
+@dataclass
+class Heard:
+    """What a webhook was sent. answers: the statuses that it gives, the last for ever."""
+
+    url: str = ""
+    answers: list[int] = field(default_factory=lambda: [204])
+    requests: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+
+
+@contextmanager
+def receiver(*answers: int, location: str = "") -> Iterator[Heard]:
+    heard = Heard(answers=list(answers or (204,)))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            heard.requests.append(({name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(heard.answers.pop(0) if len(heard.answers) > 1 else heard.answers[0])
+            if location:
+                self.send_header("Location", location)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    heard.url = f"http://127.0.0.1:{server.server_port}/hook?team=a"
+    try:
+        yield heard
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+# Webhooks ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_webhook_is_sent_what_happened_signed_as_the_standard_says(ann: User) -> None:
+    with receiver() as heard:
+        secret = addresses.set_webhook(ann, heard.url)
+        (delivery,) = due(ann, Channel.WEBHOOK)
+        assert delivering.deliver(NOW) == 1
+        assert delivering.deliver(NOW) == 0
+    ((headers, body),) = heard.requests
+    assert json.loads(body) == {
+        "type": "manciple.pod-started",
+        "timestamp": "2026-11-20T12:00:00Z",
+        "data": {
+            "title": "Pod team-a/job started on node-1",
+            "text": "Pod team-a/job started on node-1",
+            "url": "http://127.0.0.1:8000/pods/team-a/job",
+        },
+    }
+    key = base64.urlsafe_b64decode(secret.removeprefix("whsec_") + "=")
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+    assert headers["webhook-signature"] == f"v1,{expected}"
+    assert headers["webhook-timestamp"] == str(int(NOW.timestamp()))
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.attempts, delivery.problem) == ("sent", 1, "")
+
+
+def test_what_is_not_taken_is_tried_again_under_the_same_id_and_given_up_in_the_end(ann: User) -> None:
+    moment = NOW
+    with receiver(503) as heard:
+        addresses.set_webhook(ann, heard.url)
+        (delivery,) = due(ann, Channel.WEBHOOK)
+        for pause in (*delivering.PAUSES, timedelta()):
+            assert delivering.deliver(moment - timedelta(seconds=1)) == 0, "not before its time"
+            assert delivering.deliver(moment) == 1
+            moment += pause
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.attempts) == ("given-up", len(delivering.PAUSES) + 1)
+    assert delivery.problem == "the webhook answered with status 503"
+    assert len({headers["webhook-id"] for headers, _ in heard.requests}) == 1
+    assert len(heard.requests) == len(delivering.PAUSES) + 1
+
+
+def test_a_second_attempt_may_succeed(ann: User) -> None:
+    with receiver(500, 200) as heard:
+        addresses.set_webhook(ann, heard.url)
+        (delivery,) = due(ann, Channel.WEBHOOK)
+        delivering.deliver(NOW)
+        delivery.refresh_from_db()
+        assert (delivery.state, delivery.problem) == ("due", "the webhook answered with status 500")
+        delivering.deliver(NOW + delivering.PAUSES[0])
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.attempts, delivery.problem) == ("sent", 2, "")
+
+
+def test_no_redirect_is_followed(ann: User) -> None:
+    with receiver() as elsewhere, receiver(307, location=elsewhere.url) as heard:
+        addresses.set_webhook(ann, heard.url)
+        (delivery,) = due(ann, Channel.WEBHOOK)
+        delivering.deliver(NOW)
+        assert (len(heard.requests), elsewhere.requests) == (1, [])
+    delivery.refresh_from_db()
+    assert delivery.problem == "the webhook answered with status 307"
+
+
+@pytest.mark.parametrize(
+    "address", ["10.0.0.7", "192.168.1.1", "169.254.169.254", "fd00::1", "0.0.0.0", "::ffff:10.0.0.7"]
+)
+def test_private_addresses_are_not_called(address: str, settings: Any) -> None:
+    settings.LOCAL_CONNECTIONS = False
+    assert webhook_policy().refusal(ip_address(address))
+    assert webhook_policy().refusal(ip_address("127.0.0.1"))
+    assert not webhook_policy().refusal(ip_address("93.184.215.14"))
+
+
+def test_an_operator_allows_private_networks_but_never_metadata_services(settings: Any) -> None:
+    settings.WEBHOOK_NETWORKS = (ip_network("10.1.0.0/16"), ip_network("169.254.0.0/16"))
+    assert not webhook_policy().refusal(ip_address("10.1.2.3"))
+    assert webhook_policy().refusal(ip_address("10.2.0.1"))
+    assert webhook_policy().refusal(ip_address("169.254.169.254"))
+    settings.FORBIDDEN_NETWORKS = (ip_network("10.1.2.0/24"),)
+    assert webhook_policy().refusal(ip_address("10.1.2.3"))
+
+
+def test_an_address_that_is_refused_is_told_and_never_reached(ann: User, settings: Any) -> None:
+    with receiver() as heard:
+        addresses.set_webhook(ann, heard.url)
+        settings.LOCAL_CONNECTIONS = False
+        delivery = delivering.send_test(ann, Channel.WEBHOOK, now=NOW)
+    assert heard.requests == []
+    assert delivery.state == "given-up"
+    assert "is a loopback address" in delivery.problem
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://example.org/x",
+        "https://",
+        "https://ann:secret@example.org/",
+        "http://example.org/hook",
+        "https://x:99999/",
+    ],
+)
+def test_what_is_no_address_of_a_webhook_is_refused(ann: User, url: str) -> None:
+    with pytest.raises(AddressProblem):
+        addresses.set_webhook(ann, url)
+
+
+def test_a_secret_is_encrypted_and_sealed_anew_under_another_key(ann: User, settings: Any) -> None:
+    secret = addresses.set_webhook(ann, "https://hooks.example.org/")
+    known = addresses.address_of(ann)
+    assert secret not in known.webhook_secret
+    assert addresses.secret_of(known) == secret
+    assert addresses.set_webhook(ann, "https://elsewhere.example.org/") == "", "the secret stays"
+    settings.ENCRYPTION_KEYS = ("a newer key", *settings.ENCRYPTION_KEYS)
+    assert addresses.reseal() == 1
+    known = addresses.address_of(ann)
+    assert sealing.is_current(known.webhook_secret)
+    assert addresses.secret_of(known) == secret
+
+
+# Mail ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mailing(settings: Any) -> Any:
+    settings.EMAIL_HOST, settings.DEFAULT_FROM_EMAIL = "mail.example.org", "Manciple <manciple@example.org>"
+    return settings
+
+
+def confirmed(user: User, email: str = "ann@example.org") -> None:
+    assert addresses.confirm_email(addresses.set_email(user, email, NOW)) is not None
+
+
+def test_a_mail_says_what_happened_and_how_to_end_it(ann: User, mailing: Any) -> None:
+    confirmed(ann)
+    due(ann, Channel.EMAIL)
+    delivering.deliver(NOW)
+    (letter,) = mail.outbox
+    assert letter.subject == "[Manciple] Pod team-a/job started on node-1"
+    assert letter.to == ["ann@example.org"]
+    assert "http://127.0.0.1:8000/pods/team-a/job" in letter.body
+    link = letter.extra_headers["List-Unsubscribe"].strip("<>")
+    assert link in letter.body
+    assert addresses.unsubscribed_rule(link.rpartition("/")[2]) == NotificationRule.objects.get().pk
+    assert letter.extra_headers["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
+
+
+def test_nothing_is_sent_to_an_address_that_nobody_confirmed(ann: User, mailing: Any) -> None:
+    token = addresses.set_email(ann, "victim@example.org", NOW)
+    (delivery,) = due(ann, Channel.EMAIL)
+    delivering.deliver(NOW)
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.problem) == ("given-up", "you have no confirmed e-mail address")
+    assert mail.outbox == []
+    with pytest.raises(AddressProblem):
+        addresses.set_email(ann, "another@example.org", NOW + timedelta(seconds=30))
+    addresses.set_email(ann, "another@example.org", NOW + timedelta(minutes=3))
+    assert addresses.confirm_email(token) is None, "the link of the address before"
+    assert addresses.confirm_email("made-up") is None
+
+
+def test_an_installation_without_a_mail_server_says_so(ann: User, settings: Any) -> None:
+    settings.EMAIL_HOST = ""
+    confirmed(ann)
+    delivery = delivering.send_test(ann, Channel.EMAIL, now=NOW)
+    assert "this installation sends no e-mail" in delivery.problem
+
+
+def test_a_mail_server_that_is_away_is_asked_again(ann: User, mailing: Any) -> None:
+    mailing.EMAIL_BACKEND, mailing.EMAIL_HOST, mailing.EMAIL_PORT = (
+        "django.core.mail.backends.smtp.EmailBackend", "127.0.0.1", 1
+    )  # fmt: skip
+    confirmed(ann)
+    (delivery,) = due(ann, Channel.EMAIL)
+    delivering.deliver(NOW)
+    delivery.refresh_from_db()
+    assert delivery.state == "due"
+    assert delivery.problem.startswith("the mail was not taken")
+    assert channels.mails()
+
+
+# Browser -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_open_page_is_told_once_and_the_log_says_so(ann: User) -> None:
+    (delivery,) = due(ann, Channel.BROWSER)
+    assert browser.fresh(["bob"], ()) == {}
+    (told,) = browser.fresh(["ann", "bob"], ())["ann"]
+    assert told["title"] == "Pod team-a/job started on node-1"
+    assert told["path"] == "/pods/team-a/job"
+    delivery.refresh_from_db()
+    assert delivery.state == "sent"
+    assert browser.fresh(["ann"], [told["id"]]) == {}, "this process knows it"
+    assert browser.fresh(["ann"], ()) != {}, "pages of another process may show it as well, for a moment"
+
+
+def test_an_open_page_of_somebody_who_lost_sight_is_told_nothing(db: None) -> None:
+    eve = User.objects.create_user("eve")
+    eve.groups.add(Group.objects.create(name="namespace:team-b"))
+    due(eve, Channel.BROWSER, namespace="team-a")
+    assert browser.fresh(["eve"], ()) == {}
+
+
+def test_what_no_page_shows_within_an_hour_is_given_up(ann: User) -> None:
+    (delivery,) = due(ann, Channel.BROWSER)
+    assert delivering.deliver(NOW) == 0
+    assert delivering.deliver(NOW + delivering.SHOWN_WITHIN + timedelta(seconds=1)) == 1
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.problem) == ("given-up", "no page was open")
+
+
+def test_a_closed_account_is_told_nothing(ann: User) -> None:
+    (delivery,) = due(ann, Channel.WEBHOOK)
+    User.objects.update(is_active=False)
+    delivering.deliver(NOW)
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.problem) == ("given-up", "the account is closed")
+
+
+def test_what_is_old_is_forgotten(ann: User) -> None:
+    due(ann, Channel.BROWSER)
+    assert recording.prune(NOW + recording.KEPT_FOR) == 0
+    assert recording.prune(NOW + recording.KEPT_FOR + timedelta(seconds=1)) > 0
+    assert not Delivery.objects.exists()

@@ -1,0 +1,130 @@
+"""Tell me: the rules, the ways, the tests of a person, and the links of mails."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.test import Client
+
+from manciple.notifications import addresses
+from manciple.notifications.models import Channel, Delivery, NotificationAddress, NotificationRule
+from tests.builders import make_namespace
+from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages.browsing import signed_in, words
+
+RULE = {"happening": "pod-waits", "scope": "in:team-a", "minutes": "90", "channels": ["browser"]}
+
+
+@pytest.fixture
+def ann(cluster: Cluster) -> Client:
+    """Somebody who works in team-a."""
+    for name in ("team-a", "team-b"):
+        cluster.create(make_namespace(name))
+    return signed_in("ann", "namespace:team-a")
+
+
+@pytest.fixture
+def mailing(settings: Any) -> Any:
+    settings.EMAIL_HOST, settings.PAGES_URL = "mail.example.org", "http://testserver"
+    return settings
+
+
+def test_a_rule_is_made_said_and_deleted(ann: Client) -> None:
+    assert "Nothing yet. Say below" in words(ann, "/notifications")
+    assert ann.post("/notifications/rules", RULE).status_code == 302
+    assert "A pod waits for over 1 h 30 min namespace team-a Browser" in words(ann, "/notifications")
+    rule = NotificationRule.objects.get()
+    assert (rule.person.get_username(), rule.namespace, rule.minutes) == ("ann", "team-a", 90)
+    assert signed_in("bob").post("/notifications/rules/delete", {"rule": rule.pk}).status_code == 404
+    assert ann.post("/notifications/rules/delete", {"rule": rule.pk}).status_code == 302
+    assert not NotificationRule.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"scope": "in:team-b"}, "Choose one of the namespaces that you see."),
+        ({"minutes": "0"}, "greater than or equal to 1"),
+        ({"channels": []}, "Choose at least one way to be told."),
+        ({"channels": ["webhook", "email"]}, "E-mail and Webhook cannot be used yet"),
+        ({"happening": "device-fails", "scope": "mine"}, "Nobody creates a device"),
+        ({"happening": "the-weather"}, "not one of the available choices"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_told_at_its_field(ann: Client, change: dict[str, Any], says: str) -> None:
+    answer = ann.post("/notifications/rules", RULE | change)
+    assert answer.status_code == 422
+    assert says in answer.content.decode()
+    assert not NotificationRule.objects.exists()
+
+
+def test_a_webhooks_secret_is_shown_once(ann: Client) -> None:
+    shown = ann.post("/notifications/webhook", {"url": "https://hooks.example.org/"}).content.decode()
+    (secret,) = re.findall(r"whsec_[\w-]+", shown)
+    assert "whsec_" not in ann.get("/notifications").content.decode()
+    assert addresses.secret_of(NotificationAddress.objects.get()) == secret
+    again = ann.post("/notifications/webhook", {"secret": "1"}).content.decode()
+    assert secret not in again
+    assert "whsec_" in again
+    refused = ann.post("/notifications/webhook", {"url": "http://example.org/"})
+    assert refused.status_code == 422
+    assert "has to begin with https://" in refused.content.decode()
+    ann.post("/notifications/webhook", {"url": ""})
+    assert NotificationAddress.objects.get().webhook == ""
+
+
+def test_an_address_is_confirmed_by_the_link_that_was_sent_there(ann: Client, mailing: Any) -> None:
+    ann.post("/notifications/email", {"email": "ann@example.org"})
+    assert "not confirmed yet" in words(ann, "/notifications")
+    assert ann.post("/notifications/rules", RULE | {"channels": ["email"]}).status_code == 422
+    (letter,) = mail.outbox
+    (link,) = re.findall(r"http://testserver(\S+)", str(letter.body))
+    assert "Your address is confirmed" in Client().get(link).content.decode()
+    assert ann.post("/notifications/rules", RULE | {"channels": ["email"]}).status_code == 302
+    assert "out of date" in Client().get("/notifications/confirm/made-up").content.decode()
+
+
+def test_an_installation_without_mail_says_who_can_change_that(ann: Client, settings: Any) -> None:
+    settings.EMAIL_HOST = ""
+    assert "This installation sends no e-mail" in words(ann, "/notifications")
+    answer = ann.post("/notifications/email", {"email": "ann@example.org"})
+    assert answer.status_code == 422
+    assert "MANCIPLE_MAIL_URL" in answer.content.decode()
+
+
+def test_each_way_has_a_test_and_the_log_says_how_it_ended(ann: Client, mailing: Any) -> None:
+    for channel in Channel.values:
+        assert ann.post("/notifications/test", {"channel": channel}).status_code == 302
+    told = words(ann, "/notifications")
+    assert "Browser: on its way" in told
+    assert "Webhook: not sent, you have no webhook any more" in told
+    assert "E-mail: not sent, you have no confirmed e-mail address" in told
+    assert Delivery.objects.count() == 3
+    assert ann.post("/notifications/test", {"channel": "pigeon"}).status_code == 404
+    assert "Nothing yet." in words(signed_in("bob"), "/notifications"), "everybody has a log of their own"
+
+
+def test_the_link_of_a_mail_ends_the_mails_of_one_rule_without_signing_in(ann: Client, mailing: Any) -> None:
+    ann.post("/notifications/rules", RULE)
+    rule = NotificationRule.objects.get()
+    NotificationRule.objects.update(channels=["browser", "email"])
+    link = f"/notifications/unsubscribe/{addresses.unsubscribe_token(rule.pk)}"
+    anybody = Client(enforce_csrf_checks=True)
+    assert "End these mails?" in anybody.get(link).content.decode()
+    assert NotificationRule.objects.get().channels == ["browser", "email"], "a link that is followed changes nothing"
+    assert "No more of these mails" in anybody.post(link, {"List-Unsubscribe": "One-Click"}).content.decode()
+    assert NotificationRule.objects.get().channels == ["browser"]
+    NotificationRule.objects.update(channels=["email"])
+    anybody.post(link)
+    assert not NotificationRule.objects.exists()
+    assert "No more of these mails" in anybody.get(link).content.decode()
+    assert "no link to end" in anybody.get("/notifications/unsubscribe/made-up").content.decode()
+
+
+def test_nobody_reads_or_changes_it_who_is_not_signed_in(db: None) -> None:
+    for page in ("", "/rules", "/webhook", "/email", "/test"):
+        assert Client().get(f"/notifications{page}").headers["Location"].startswith("/login")
+        assert Client().post(f"/notifications{page}").headers["Location"].startswith("/login")
