@@ -66,8 +66,9 @@ class Layer:
 
     @property
     def last(self) -> str:
-        """The level of the last step."""
-        return self.levels.rpartition(" ")[2].partition("x")[0]
+        """The level of the last step that was recorded."""
+        runs = (run.partition("x")[0] for run in reversed(self.levels.split(" ")))
+        return next((level for level in runs if level != UNKNOWN), UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from claims.models import PastAllocation
 from scheduling.models import UsageSample
-from scheduling.pages.charts import UNKNOWN, levels, stacked
+from scheduling.pages.charts import UNKNOWN, Layer, levels, stacked
 from scheduling.pages.windows import ChosenTime, axis
 from scheduling.usage import minute_of
 from tests.builders import make_devices, make_node, make_slice
@@ -122,6 +122,7 @@ def test_layers_stand_on_each_other_and_say_their_levels() -> None:
     low, high = stacked(series, steps=2, top=4)
     assert (low.state, low.path, low.levels) == ("g1", "M0 1000V750H500V750H1000V1000H500V1000H0Z", "1x2")
     assert (high.state, high.levels, high.last) == ("g3", "1x1 3x1", "3")
+    assert Layer(state="free", path="", levels=f"2x5 {UNKNOWN}x1").last == "2", "what is not recorded yet"
     assert levels([None, None, 2]) == f"{UNKNOWN}x2 2x1"
 
 
