@@ -5,7 +5,7 @@ The tests then ask what was noted, so that a page costs one visit, not one for e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 #: Milliseconds that a page may hold up the browser with one request.
 BLOCKING_LIMIT = 200
 
-#: Under a finger everything is large enough; a mouse may aim at less (WCAG 2.2, 2.5.8, by axe off unless asked for).
-_TOUCH = {"target-size": {"enabled": True}}
+#: What of a page's layout another width may break; the rest of the document was judged on the desk. Under a finger
+#: everything is large enough; a mouse may aim at less (WCAG 2.2, 2.5.8, by axe off unless asked for).
+LAYOUT = ["target-size", "color-contrast", "scrollable-region-focusable", "link-in-text-block", "meta-viewport"]
 
 #: Texts that look the same down to the page's ground are compared with it twice on a page and four times on a tour.
 ON_A_PAGE, ON_A_TOUR = 2, 4
@@ -59,11 +60,10 @@ _MARK_LOOKS = """(compared) => {
   axe.configure({ rules: [{ id: "color-contrast", selector: "[data-look]" }] });
   return compared;
 }""".replace("ON_A_PAGE", str(ON_A_PAGE)).replace("ON_A_TOUR", str(ON_A_TOUR))
-_RUN_AXE = """async ([only, rules, known]) => {
+_RUN_AXE = """async ([only, known]) => {
   const compared = (MARK_LOOKS)(known);
   const options = { resultTypes: ["violations"] };
   if (only) options.runOnly = { type: "rule", values: only };
-  else options.rules = rules;
   const found = await axe.run(document, options);
   return [compared, found.violations.map((one) =>
     `${one.id}: ${one.help}: ` + one.nodes.slice(0, 3).map((node) =>
@@ -111,8 +111,8 @@ class Axe:
         """The page that is open now is to be looked at."""
         self._page.evaluate(AXE)
 
-    def find(self, only: Sequence[str] | None = None, rules: Mapping[str, Any] | None = None) -> list[str]:
-        self._compared, found = self._page.evaluate(_RUN_AXE, [only, rules or {}, self._compared])
+    def find(self, only: Sequence[str] | None = None) -> list[str]:
+        self._compared, found = self._page.evaluate(_RUN_AXE, [only, self._compared])
         return list(found)
 
 
@@ -170,7 +170,10 @@ def _at_the_desk(watched: Watched, axe: Axe, web: str, address: PageAddress) -> 
 
 
 def on_a_phone(browser: Browser, web: str, state: Any, addresses: Sequence[PageAddress]) -> Tour:
-    """Every page on a phone: by axe, and whether it scrolls sideways."""
+    """Every page on a phone: its layout by axe, and whether it scrolls sideways.
+
+    What only a phone shows (the menu) is the same on all of them, so one is judged whole.
+    """
     context = new_context(browser, state=state, phone=True)
     watched = Watched(context.new_page())
     axe = Axe(watched.page)
@@ -180,7 +183,7 @@ def on_a_phone(browser: Browser, web: str, state: Any, addresses: Sequence[PageA
         _open(watched.page, web + address.path)
         visit.too_wide = watched.page.evaluate(TOO_WIDE, PHONE["width"])
         axe.read()
-        visit.violations = axe.find(rules=_TOUCH)
+        visit.violations = axe.find(LAYOUT) if visits else axe.find(LAYOUT) + axe.find()
         visit.errors = watched.take_errors()
         visits.append(visit)
     context.close()
