@@ -28,6 +28,12 @@ from tests.scheduling.pages.claim_scene import browser, runs, words
 NOW = datetime.now(UTC)
 
 
+@pytest.fixture(autouse=True)
+def _it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the test begins: on a busy machine the module was imported half an hour ago."""
+    monkeypatch.setitem(globals(), "NOW", datetime.now(UTC))
+
+
 @pytest.fixture
 def pages(db: None) -> Client:
     """An administrator's browser."""
