@@ -14,6 +14,8 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, ClassVar
 
+from msgspec import structs
+
 from claims.drafts.structured.translation import EVERY_DEVICE
 from claims.kinds.pod_groups import CLAIMS_GATE, PodGroup, is_group
 from claims.kinds.pods import Pod
@@ -26,7 +28,7 @@ from claims.kinds.resource_claims import (
 )
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
-from inventory.kinds.nodes import Node
+from inventory.kinds.nodes import Node, has_reported
 from inventory.kinds.taint_rules import TaintedPools
 from manciple.store import follower
 from manciple.store.follower import View
@@ -49,6 +51,7 @@ from scheduling.nodes import NodeTable
 from scheduling.places import PlacedPod, PlacedPods, Rooms
 from scheduling.plans import Drift
 from scheduling.pod_claims import ServingClasses, is_done, stays_allocated, wants_a_node
+from scheduling.policy import UNHEARD_TAINT
 from scheduling.queue import Candidate
 from scheduling.quota_room import QuotaRoom
 from scheduling.resources import CLAIMS, CLASSES, NAMESPACES, NODES, POD_GROUPS, PODS, QUOTAS, SLICES, TAINT_RULES
@@ -226,6 +229,8 @@ class ClusterState(AssumedState, View):
         self.nodes.neighbours.remove_namespace(namespace.metadata.name)
 
     def _apply_node(self, node: Node) -> None:
+        if not has_reported(node):
+            node = structs.replace(node, spec=structs.replace(node.spec, taints=(*node.spec.taints, UNHEARD_TAINT)))
         self.nodes.put(node)
         self.drift.nodes.add(node.metadata.name)
 

@@ -24,7 +24,10 @@ from scheduling.holds import Reason
 
 #: What a cordoned node is tainted with; a pod that tolerates it may be placed there.
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-#: The effects that keep a pod off a node.
+#: What a node counts as tainted with until it has reported for the first time. (Upstream's admission taints every new
+#: node so.)
+UNHEARD_TAINT = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+#: The effects that only make a node less welcome.
 SOFT_EFFECTS = ("PreferNoSchedule",)
 
 
@@ -177,8 +180,9 @@ def _allocated_claims(node: Node, claims: Sequence[ResourceClaim]) -> Iterator[N
 
 
 def is_tolerated(needs: PodNeeds, node: Node) -> bool:
-    """Whether no taint of `node` keeps the pod off."""
-    return not _untolerated(node.spec.taints, needs.tolerations, HARD_EFFECTS)
+    """Whether no taint of `node` keeps the pod off; a cordon counts as one."""
+    taints = (*node.spec.taints, UNSCHEDULABLE_TAINT) if node.spec.unschedulable else node.spec.taints
+    return not _untolerated(taints, needs.tolerations, HARD_EFFECTS)
 
 
 def _untolerated(

@@ -20,7 +20,7 @@ from msgspec import structs
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
-from inventory.kinds.nodes import Node
+from inventory.kinds.nodes import Node, NodeCondition
 from manciple.wire.base import ApiObject
 from scheduling.causes import NodeRefusal
 from scheduling.controllers.scheduler import decide
@@ -201,6 +201,7 @@ def like(model: Node, slices: Sequence[ResourceSlice], number: int, called: str 
         model,
         metadata=structs.replace(model.metadata, name=name, uid=name, labels=labels),
         spec=structs.replace(model.spec, taints=taints, unschedulable=False),
+        status=structs.replace(model.status, conditions=(NodeCondition(type="Ready", status="True"),)),
     )
     return NewNode(node=node, slices=tuple(_copied(own, name) for own in _its_own(model, slices)))
 

@@ -13,7 +13,7 @@ from sys import intern
 from claims.devices.published import nanos
 from claims.kinds.pods import Pod
 from inventory.kinds.devices import HARD_EFFECTS
-from inventory.kinds.nodes import Node
+from inventory.kinds.nodes import Node, has_reported
 
 _FINISHED = {"Succeeded", "Failed"}
 _ONE = 10**9
@@ -21,7 +21,7 @@ _ONE = 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """One node. closed: cordoned, or a taint keeps pods away. most_pods: None where it does not say."""
+    """One node. closed: cordoned, tainted so that pods keep away, or never heard of. most_pods: None for any number."""
 
     name: str
     labels: Mapping[str, str]
@@ -63,7 +63,7 @@ class Nodes:
                 name=name,
                 labels=node.metadata.labels,
                 cordoned=node.spec.unschedulable,
-                closed=node.spec.unschedulable or fenced,
+                closed=node.spec.unschedulable or fenced or not has_reported(node),
                 most_pods=None if most is None else nanos(most) // _ONE,
                 pods=self._pods[name],
             )

@@ -199,3 +199,8 @@ class Node(ApiObject):
 
     spec: Annotated[NodeSpec, pb(2)] = NodeSpec()
     status: Annotated[NodeStatus, pb(3)] = NodeStatus()
+
+
+def has_reported(node: Node) -> bool:
+    """Whether its agent has ever said how it is; until then no pod is to be placed there."""
+    return any(condition.type == "Ready" for condition in node.status.conditions)

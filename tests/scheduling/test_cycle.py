@@ -406,3 +406,16 @@ def test_a_pod_with_a_volume_of_a_claim_waits_and_says_so(cluster: Cluster, case
     cluster.create(with_spec(make_pod("web"), volumes=(codec.decode_value(Volume, json.loads(volume)),)))
     cluster.settle()
     assert cluster.why_pending("web").startswith(f"0/1 nodes are available: {told}. no new claims to deallocate, ")
+
+
+def test_no_pod_goes_to_a_node_that_has_never_reported(cluster: Cluster) -> None:
+    node = make_node()
+    silent = structs.replace(node, status=structs.replace(node.status, conditions=()))
+    cluster.create(silent)
+    cluster.create(make_pod("web"))
+    cluster.settle()
+    taint = "{node.kubernetes.io/not-ready: }"
+    assert cluster.why_pending("web").startswith(f"0/1 nodes are available: 1 node(s) had untolerated taint {taint}")
+    cluster.update(structs.replace(cluster.node(), status=node.status))
+    cluster.retry()
+    assert cluster.pod("web").spec.node_name == "node-1"

@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 
 from claims.kinds.pods import Pod
-from inventory.kinds.nodes import Node
+from inventory.kinds.nodes import Node, NodeSpec
 from manciple.wire.codec import decode_value
 from scheduling.causes import counted
 from scheduling.hints import About, Wakes, news_about
@@ -201,3 +201,19 @@ def test_who_is_kept_away_by_a_label_hears_when_a_running_pod_loses_it(cluster: 
     cluster.label(cluster.pod("running"), "app", "other")
     cluster.retry()
     assert cluster.pod("waits").spec.node_name == "node-1"
+
+
+@pytest.mark.parametrize(("policy", "fits"), [("Honor", True), ("Ignore", False)])
+def test_a_cordoned_node_is_no_place_to_spread_to_where_taints_are_honoured(policy: str, *, fits: bool) -> None:
+    case = {"nodes": {"a": {}, "b": {}}, "pods": [{"node": "a", "labels": {"app": "web"}}]}
+    table = table_of(case)
+    table.put(structs.replace(node_of("b", {}), spec=NodeSpec(unschedulable=True)))
+    constraint = {
+        "topologyKey": "kubernetes.io/hostname",
+        "maxSkew": 1,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "nodeTaintsPolicy": policy,
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    asked = pod_of("asked", {"labels": {"app": "web"}, "spread": [constraint]})
+    assert [view.name for view in table.filter(asked).fitting] == (["a"] if fits else [])
