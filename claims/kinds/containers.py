@@ -393,8 +393,9 @@ class Container(Value):
     stdin: Annotated[bool, pb(16)] = False
     stdin_once: Annotated[bool, pb(17)] = False
     tty: Annotated[bool, pb(18)] = False
-    #: names of the entries of spec.resources that it uses, of a pod of KEP-3063's draft (`claims.drafts.cdi`)
-    pod_resources: Annotated[tuple[str, ...], pb(3063, undocumented=True)] = ()
+    #: names of the entries of spec.resources that it uses, of a pod of KEP-3063's draft (`claims.drafts.cdi`), whose
+    #: types have strings here, and whose example has objects
+    pod_resources: Annotated[tuple[str, ...], pb(3063, encoding="name", undocumented=True)] = ()
 
 
 class EphemeralContainer(Container):

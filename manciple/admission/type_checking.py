@@ -133,7 +133,7 @@ def _element(declared: Declaration, structs: dict[str, Mapping[str, CelType]]) -
     if issubclass(element, Value):
         return _struct(element, structs)
     if declared.encoding:
-        return {"bytes": BYTES, "strings": list_of(STRING)}.get(declared.encoding, DYN)
+        return {"bytes": BYTES, "strings": list_of(STRING), "name": STRING}.get(declared.encoding, DYN)
     return {bool: BOOL, int: INT, str: STRING}.get(element, DYN)
 
 

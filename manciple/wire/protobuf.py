@@ -176,6 +176,7 @@ _WRAPPERS: dict[str, Scalar] = {
     "fieldsV1": Scalar(_read_raw, _write_raw),
     "bytes": Scalar(_read_base64, _write_base64),
     "strings": Scalar(_read_strings, _write_strings),
+    "name": _TEXT,
     "jsonSchema": Scalar(schema_messages.read_schema, _unwritable),
     "webhookConversion": Scalar(schema_messages.read_webhook, _unwritable),
 }

@@ -162,7 +162,7 @@ class Kind:
     resource: str = field(init=False)
     #: whether no type declares what the objects hold
     is_open: bool = field(init=False)
-    #: of a kind that no type declares: (the content, what is found wrong with it: `codec.Findings`) -> the content as
+    #: of a kind that no type declares: (the content, what is found wrong with it: `scalars.Findings`) -> the content as
     #: it may be: without unknown fields, with defaults
     fit: Callable[[dict[str, Any], Any], dict[str, Any]] | None = None
     #: the same without defaults, for a document that says only some of an object; told of what it drops

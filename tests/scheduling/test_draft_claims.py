@@ -277,6 +277,21 @@ def test_a_plugin_that_fails_wherever_it_is_asked_to_allocate_is_not_asked_again
     assert cluster.worker.run().taken == 1
 
 
+@pytest.mark.parametrize("seed", [None, 1])
+def test_suitable_nodes_that_the_plugin_refreshes_bring_on_the_pod_that_waits_for_one(
+    draft: Draft, seed: int | None
+) -> None:
+    for name in ("first", "second"):
+        draft.claim_wanted(name, memory="3Gi")
+        draft.user(f"of-{name}", name)
+        draft.settle(seed)
+    assert (draft.node_of("of-first"), draft.node_of("of-second")) == ("node-2", "")
+    draft.cluster.delete(draft.claim("first"))
+    draft.cluster.delete(draft.cluster.pod("of-first"))
+    draft.settle(seed)
+    assert draft.node_of("of-second") == "node-2"
+
+
 def test_a_claim_that_the_pod_does_not_own_is_not_used_and_one_that_it_is_made_owner_of_is(draft: Draft) -> None:
     stranger = draft.claim_wanted("device-consumer-gpu", memory="2Gi")
     pod = draft.apply(POD, POD_OF_THE_STORY)

@@ -17,7 +17,8 @@ from manciple.wire.quantity import Quantity
 
 PLUGIN = "gpu.acme.com"
 FINALIZER = f"{PLUGIN}/allocated"
-#: Of the draft's stories, as they stand there.
+#: Of the draft's stories, as they stand there: a container names its resources by objects, where the draft's types have
+#: strings.
 CLASS_OF_THE_STORY = """
 metadata:
   name: acme-gpu
@@ -36,14 +37,16 @@ spec:
   - name: workload
     image: my-app
     command: ["/bin/program"]
-    podResources: [gpu]
+    podResources:
+    - name: gpu
     resources:
       requests: {memory: "64Mi", cpu: "250m"}
       limits: {memory: "128Mi", cpu: "500m"}
   - name: monitor
     image: my-app
     command: ["/bin/other-program"]
-    podResources: [gpu]
+    podResources:
+    - name: gpu
     resources:
       requests: {memory: "32Mi", cpu: "25m"}
       limits: {memory: "64Mi", cpu: "50m"}

@@ -221,8 +221,12 @@ def document(resources: Any, *, uses: tuple[str, ...] = (), name: str = "device-
 
 
 def decoded(resources: Any, **more: Any) -> Pod:
-    body = json.dumps(document(resources, **more)).encode()
-    made: Pod = codec.decode(POD, body, content_type="application/json", strictness="Strict").object
+    return from_json(document(resources, **more))
+
+
+def from_json(body: dict[str, Any]) -> Pod:
+    text = json.dumps(body).encode()
+    made: Pod = codec.decode(POD, text, content_type="application/json", strictness="Strict").object
     return made
 
 
@@ -244,6 +248,23 @@ def test_a_list_and_an_object_are_told_apart_and_survive_every_encoding(resource
     assert protobuf.decode(Pod, protobuf.encode(pod)).spec == pod.spec
     assert codec.decode_text(Pod, codec.encode(pod)) == pod
     assert codec.to_builtins(pod)["spec"]["resources"] == resources
+
+
+def test_a_container_names_its_resources_as_the_drafts_types_or_as_its_example_do() -> None:
+    body = document(INLINE, uses=("gpu",))
+    (container,) = body["spec"]["containers"]
+    container["podResources"] = [{"name": "gpu"}]
+    assert from_json(body) == decoded(INLINE, uses=("gpu",))
+    container["podResources"] = [{"name": "gpu", "count": 2}]
+    with pytest.raises(BadRequest, match=r'unknown field "spec.containers\[0\].podResources\[0\].count"'):
+        from_json(body)
+    container["podResources"] = [{"name": 1}]
+    with pytest.raises(BadRequest, match=r"field spec.containers\[0\].podResources\[0\].name of type string"):
+        from_json(body)
+    container["podResources"] = [{}]
+    assert [one.field for one in rules.validate_pod_resources(from_json(body))] == [
+        "spec.containers[0].podResources[0]"
+    ]
 
 
 @pytest.mark.parametrize("resources", [INLINE, LEVEL])

@@ -46,9 +46,3 @@ def test_the_rights_that_the_documentation_names_are_those_of_the_demo_but_for_i
     (role,) = (one for one in demo if one["kind"] == "ClusterRole")
     lease = {right for right in documented if right[1] == "leases"}
     assert rights(role["rules"]) == documented - lease | {("", "configmaps", "get")}
-
-
-def test_every_test_that_the_documentation_names_is_there() -> None:
-    sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    named = set(re.findall(r"`(test_\w+)`", CHAPTER))
-    assert {name for name in named if f"def {name}(" not in sources} == set()

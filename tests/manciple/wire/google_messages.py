@@ -103,7 +103,7 @@ def _typed(field: Any, declared: Declaration) -> None:
     element = declared.shape.element
     if issubclass(element, Value):
         field.type, field.type_name = _Field.TYPE_MESSAGE, f".{_PACKAGE}.{_name(element)}"
-    elif declared.encoding:
+    elif declared.encoding in _WRAPPERS:
         field.type, field.type_name = _Field.TYPE_MESSAGE, f".{_PACKAGE}.{declared.encoding}"
     elif element is int:
         field.type = _Field.TYPE_INT32 if declared.shape.bits == 32 else _Field.TYPE_INT64

@@ -17,6 +17,7 @@ _ENCODED: dict[str, Any] = {
     "fieldsV1": {"f:metadata": {"f:labels": {}}},
     "bytes": "AAEC",
     "strings": ("one ☃", "two"),
+    "name": "gpu ☃",
 }
 
 

@@ -144,6 +144,21 @@ def test_if_prepare_failed_it_may_be_called_again(node: PluginNode, plugin: Draf
     assert plugin.asked_about[-1] == ("prepare", UID)
 
 
+def test_the_caller_must_verify_that_the_resource_has_not_been_deleted_before_it_asks_for_it_again(
+    node: PluginNode, plugin: DraftPlugin
+) -> None:
+    plugin.fail = (grpc.StatusCode.NOT_FOUND, "no such resource")
+    come(node, claim())
+    node.says("p-gpu", "no such resource")
+    node.api.delete("resourceclaims", "p-gpu")
+    node.says("p-gpu", "does not exist")
+    asked = len(plugin.asked_about)
+    plugin.fail = None
+    node.api.put("resourceclaims", claim())
+    node.runs()
+    assert plugin.asked_about[asked:] == [("prepare", UID)]
+
+
 def test_when_kubelet_does_not_know_whether_prepare_failed_it_may_call_unprepare_and_then_prepare_again(
     node: PluginNode, plugin: DraftPlugin
 ) -> None:

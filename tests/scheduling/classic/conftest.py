@@ -8,14 +8,16 @@ import pytest
 
 from inventory.kinds import gates
 from scheduling import tasks
+from tests.scheduling.classic.promises import broken_promises
 from tests.scheduling.classic.world import World
 
 
 @pytest.fixture
 def world(db: None) -> Iterator[World]:
-    """Whatever the test did to it, afterwards every invariant holds."""
+    """Whatever the test did to it, afterwards every invariant holds, and held at every step for each claim."""
     tasks.forget_process()
     with gates.using(DRAControlPlaneController=True):
         made = World()
         yield made
         assert made.violations() == {}
+        assert broken_promises() == []

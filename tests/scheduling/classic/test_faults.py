@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from msgspec import structs
 
+from claims.classic.kinds import PodSchedulingContext
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
+from inventory.classic.values import ResourceClass
+from inventory.kinds.nodes import Node
 from manciple.store import tail
+from manciple.wire.base import ApiObject, ObjectMeta
 from scheduling.controllers import scheduling_contexts
-from scheduling.resources import CLAIMS
-from tests.builders import make_pod
+from tests.builders import NAMESPACE, make_pod
 from tests.scheduling.classic.world import World
+from tests.scheduling.cluster import ObjectT
 
 #: Steps until a pod with a claim of each of two drivers is bound, at most.
 STEPS = range(1, 13)
@@ -34,15 +39,9 @@ def pair(world: World) -> World:
     return world
 
 
-def allocated_once(world: World) -> None:
-    """No claim got another allocation while it had one."""
-    held: dict[str, str] = {}
-    for event in tail.read_after(0, limit=10_000):
-        if event.resource != CLAIMS:
-            continue
-        driver = event.text.partition('"~controllerName":"')[2].partition('"')[0]
-        assert not (driver and held.get(event.uid) and held[event.uid] != driver)
-        held[event.uid] = driver
+def after(step: int, action: Callable[[], None]) -> Callable[[int], None]:
+    """What is done after so many steps, for `World.run`."""
+    return lambda done: action() if done == step else None
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -54,10 +53,32 @@ def test_a_restart_between_any_two_steps_changes_nothing(pair: World, who: str, 
         "the second driver": lambda: pair.restart_driver(1),
         "the scheduler": pair.kill_scheduler,
     }[who]
-    pair.run(lambda done: restart() if done == step else None, rests=2)
+
+    def checked() -> None:
+        assert pair.violations() == {}
+        restart()
+
+    pair.run(after(step, checked), rests=2)
     assert pair.bound() == "worker-2"
     assert pair.context() is None
-    allocated_once(pair)
+
+
+@pytest.mark.parametrize("step", range(1, 8))
+@pytest.mark.parametrize("who", ["the driver", "the scheduler"])
+def test_with_one_driver_likewise_and_the_pod_ends_in_the_middle_of_it(world: World, who: str, step: int) -> None:
+    """One claim is asked for before its driver has answered, so the states are others."""
+    world.with_nodes("worker-1", "worker-2")
+    world.with_driver(unsuitable={"worker-1"})
+    world.make_template("gpu")
+    world.create(make_pod("pod", templates={"gpu": "gpu"}))
+    world.drivers_first = step % 2 == 0
+    restart = world.kill_scheduler if who == "the scheduler" else world.restart_driver
+    world.run(after(step, restart), rests=1)
+    assert (world.bound(), world.context()) == ("worker-2", None)
+    world.end("pod")
+    world.run(after(step, restart), rests=1)
+    assert world.leftovers() == []
+    assert world.all(ResourceClaim) == []
 
 
 class Killed(BaseException):
@@ -114,7 +135,48 @@ def test_a_kill_after_any_statement_of_a_transaction_leaves_nothing_of_it(pair: 
     }
     assert pair.bound() == "worker-2"
     assert pair.context() is None
-    allocated_once(pair)
+
+
+#: what -> whether its owner makes it anew
+DELETED: dict[str, tuple[type[ApiObject], str, str, bool]] = {
+    "the context": (PodSchedulingContext, "pod", NAMESPACE, False),
+    "the only node that suits": (Node, "worker-2", "", True),
+    "the class": (ResourceClass, SECOND, "", True),
+    "the template": (ResourceClaimTemplate, "nic", NAMESPACE, True),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("what", DELETED)
+def test_what_somebody_deletes_between_any_two_steps_holds_up_the_pod_and_leaks_nothing(
+    pair: World, what: str, step: int
+) -> None:
+    pair.drivers_first = step % 2 == 0
+    type_, name, namespace, comes_back = DELETED[what]
+    deleted: list[ApiObject] = []
+
+    def delete(done: int) -> None:
+        if done >= step and not deleted and (found := pair.find(type_, name, namespace)) is not None:
+            deleted.append(found)
+            pair.delete(found)
+
+    pair.run(delete, rests=1)
+    if deleted and comes_back:
+        pair.create(anew(deleted[0]))
+        pair.worker.sweep()
+        pair.run(rests=1)
+    assert (pair.bound(), pair.context()) == ("worker-2", None)
+    pair.end("pod")
+    pair.run(rests=1)
+    assert pair.leftovers() == []
+    assert pair.all(ResourceClaim) == []
+
+
+def anew(obj: ObjectT) -> ObjectT:
+    """As its owner writes it once more."""
+    meta = obj.metadata
+    head = ObjectMeta(name=meta.name, namespace=meta.namespace, labels=meta.labels)
+    return structs.replace(obj, metadata=head)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -251,4 +313,18 @@ def test_what_was_allocated_where_the_other_driver_cannot_is_given_back_and_allo
     pair.run(fill)
     assert pair.bound() == "worker-1"
     assert '"~deallocationRequested":true' in "".join(one.text for one in tail.read_after(0, limit=10_000))
-    allocated_once(pair)
+
+
+def test_a_network_attached_resource_is_used_again_after_its_node_was_lost(world: World) -> None:
+    """KEP-3063, "Graduation Criteria": "reuse of network-attached resources after unexpected node shutdown"."""
+    world.with_nodes("worker-1", "worker-2")
+    world.with_driver(shareable=False)
+    world.make_claim("gpu")
+    world.create(make_pod("pod", claims={"gpu": "gpu"}))
+    world.run()
+    lost = world.bound()
+    world.delete(world.get(Node, lost, ""))
+    world.delete(world.pod("pod"), grace=0)  # nobody on the node says any more that it has ended
+    world.create(make_pod("next", claims={"gpu": "gpu"}))
+    world.run()
+    assert {lost, world.bound("next")} == {"worker-1", "worker-2"}
