@@ -160,15 +160,18 @@ class _Head(msgspec.Struct):
 _head = msgspec.json.Decoder(_Head)
 
 
-def object_text(served: Served, text: str, form: Form, *, now: float, headed: bool = True) -> str:
-    """One stored document as JSON text in the shape of `form`. `headed`: whether a Table names its columns."""
+def object_text(served: Served, text: str, form: Form, *, now: float, revision: int = 0, headed: bool = True) -> str:
+    """One stored document as JSON text in the shape of `form`.
+
+    revision: of the document, where it is known. headed: whether a Table names its columns.
+    """
     if form.shape == "Table":
         metadata = {"resourceVersion": codec.decode_text(served.kind.type, text).metadata.resource_version}
-        seen = served.text(text) if served.kind.is_open else text
+        seen = served.text(text, revision) if served.kind.is_open else text
         return _table(served, [seen], form, now=now, metadata=metadata, headed=headed)
     if form.shape == "PartialObjectMetadata":
         return _partial(text, form.shape_version)
-    return served.text(text)
+    return served.text(text, revision)
 
 
 def list_text(served: Served, page: Page, form: Form, *, now: float) -> str:

@@ -176,7 +176,7 @@ class ResourceView(ApiView):
             name=self.where.name,
             resource_version=self.http.GET.get("resourceVersion", ""),
         )
-        return _shaped(self.served, stored.text, form)
+        return _shaped(self.served, stored.text, form, revision=stored.revision)
 
     def _list(self, form: Form) -> HttpResponse:
         wanted = requests.list_options(self.served, self.http.GET)
@@ -379,8 +379,11 @@ def _form(http: HttpRequest, served: Served) -> Form:
     return wanted_form(http.META.get("HTTP_ACCEPT", ""), http.GET, custom=served.kind.is_open)
 
 
-def _shaped(served: Served, text: str, form: Form, *, code: int = 200, warnings: Any = ()) -> HttpResponse:
-    return _finished(answers.object_text(served, text, form, now=time.time()), form, code=code, warnings=warnings)
+def _shaped(
+    served: Served, text: str, form: Form, *, revision: int = 0, code: int = 200, warnings: Any = ()
+) -> HttpResponse:
+    shown = answers.object_text(served, text, form, now=time.time(), revision=revision)
+    return _finished(shown, form, code=code, warnings=warnings)
 
 
 def _finished(text: str, form: Form, *, code: int = 200, warnings: Any = ()) -> HttpResponse:

@@ -242,7 +242,7 @@ class _Stream:
             labels=None if selection.labels.empty else selection.labels,
             fields=None if selection.fields.empty else selection.fields,
         )
-        frames = [_frame("ADDED", self._shape(item.text)) for item in page.items]
+        frames = [_frame("ADDED", self._shape(item.text, item.revision)) for item in page.items]
         self._told.sent(frames)
         return [b"".join(frames[at : at + CHUNK]) for at in range(0, len(frames), CHUNK)], page.revision
 
@@ -295,15 +295,18 @@ class _Stream:
         type_ = self._request.selection.sees(event.record)
         if type_ is None:
             return b""
-        first_table = self._request.form.shape == "Table" and not self._headed
+        record, first_table = event.record, self._request.form.shape == "Table" and not self._headed
         if first_table:
-            return _frame(type_, self._shape(event.record.text))
-        return event.shaped((type_, self._key), lambda record: _frame(type_, self._shape(record.text)))
+            return _frame(type_, self._shape(record.text, record.revision))
+        return event.shaped((type_, self._key), lambda one: _frame(type_, self._shape(one.text, one.revision)))
 
-    def _shape(self, text: str) -> bytes:
+    def _shape(self, text: str, revision: int) -> bytes:
         headed, self._headed = not self._headed, True  # only the first Table of a stream names the columns
         request = self._request
-        return answers.object_text(request.served, text, request.form, now=time.time(), headed=headed).encode()
+        shown = answers.object_text(
+            request.served, text, request.form, now=time.time(), revision=revision, headed=headed
+        )
+        return shown.encode()
 
     def _bookmark(self, annotations: dict[str, str]) -> bytes:
         text = answers.bookmark_text(

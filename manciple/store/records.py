@@ -16,6 +16,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
+import msgspec
 import orjson
 
 from manciple.store import sealing
@@ -133,9 +134,11 @@ class StoreSelector(Protocol):
     def matches(self, values: Mapping[str, str], /) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """One live object (or, on later pages of a list, the object as it was at the page's revision)."""
+class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One live object (or, on later pages of a list, the object as it was at the page's revision).
+
+    A Struct, which costs a fifth of a frozen dataclass to make: a list makes ten thousand.
+    """
 
     resource: str  # "pods", "resourceclaims.resource.k8s.io"
     namespace: str  # "" for cluster kinds
@@ -143,9 +146,12 @@ class Stored:
     uid: str
     revision: int  # of the document: its metadata.resourceVersion
     text: str  # the document exactly as the API serves it
-    labels: dict[str, str]
-    fields: dict[str, str]  # metadata.name, metadata.namespace and the kind's selectable fields
+    labels_text: str  # as the database has them
     deleting: bool
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return load(self.labels_text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

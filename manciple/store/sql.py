@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from itertools import islice
@@ -263,8 +262,7 @@ FIRST_REVISION = 1
 CHUNK = 500
 
 
-@dataclass(frozen=True, slots=True)
-class LatestRow:
+class LatestRow(msgspec.Struct, frozen=True, gc=False):
     """An object as its latest event tells it; `document` is None where documents were not asked for."""
 
     namespace: str
@@ -293,8 +291,7 @@ class LatestRow:
             uid=self.uid,
             revision=self.revision,
             text=text,
-            labels=records.load(self.labels),
-            fields=records.load(self.fields),
+            labels_text=self.labels,
             deleting=self.deleting,
         )
 

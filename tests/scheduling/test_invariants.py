@@ -234,8 +234,7 @@ class Entry:
             uid=self.uid,
             revision=self.revision,
             text=self.text,
-            labels={},
-            fields={},
+            labels_text="{}",
             deleting=False,
         )
 

@@ -55,7 +55,6 @@ def test_the_stored_text_is_the_document_as_it_was_returned() -> None:
     assert stored.text.startswith('{"apiVersion":"test.example.com/v1","kind":"Note","metadata":{')
     assert (stored.uid, stored.revision) == (created.metadata.uid, int(created.metadata.resource_version))
     assert stored.labels == {"app": "web"}
-    assert stored.fields == {"metadata.name": "a", "metadata.namespace": "home", "spec.shelf": ""}
     assert objects.get_by_uid(NOTES, stored.uid) == stored
     assert objects.get_by_uid(SHELVES, stored.uid) is None
 
