@@ -25,7 +25,7 @@ from tests.examples import some
 # How long a busy machine takes to make an example says nothing about the code; CI draws the same examples every time.
 settings.register_profile(
     "manciple",
-    max_examples=some(60),
+    max_examples=some(30),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize="CI" in os.environ,

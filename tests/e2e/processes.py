@@ -81,6 +81,11 @@ class Process:
     def running(self) -> bool:
         return self._child.poll() is None
 
+    def worked(self) -> float:
+        """Seconds of CPU that it has used so far."""
+        user, system = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def line(self, pattern: str) -> re.Match[str]:
         """Wait for an output line that `pattern` matches."""
 

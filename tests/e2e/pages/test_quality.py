@@ -40,7 +40,7 @@ def addresses(demo: Demo, states: dict[str, Any]) -> list[PageAddress]:
 
 @pytest.fixture(scope="module")
 def desk(chromium: Browser, demo: Demo, states: dict[str, Any], addresses: list[PageAddress]) -> Tour:
-    return on_a_desk(chromium, demo.web, states["admin"], addresses)
+    return on_a_desk(chromium, demo.web, states["admin"], addresses, worked=demo.process.worked)
 
 
 @pytest.fixture(scope="module")
