@@ -182,7 +182,7 @@ def on_a_phone(browser: Browser, web: str, state: Any, addresses: Sequence[PageA
     context = new_context(browser, state=state, phone=True)
     watched = Watched(context.new_page())
     axe = Axe(watched.page)
-    visits = []
+    visits: list[Visit] = []
     for address in addresses:
         visit = Visit(address)
         _open(watched.page, web + address.path)
