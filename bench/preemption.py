@@ -84,7 +84,8 @@ def busy_cluster() -> ClusterState:
     for number in range(NODES_THERE):
         node = f"node-{number:03}"
         amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
-        status = {"capacity": amounts, "allocatable": amounts}
+        ready = [{"type": "Ready", "status": "True"}]
+        status = {"capacity": amounts, "allocatable": amounts, "conditions": ready}
         state.imagine(NODES, decode_value(Node, {"metadata": {"name": node}, "status": status}))
         spec: Json = {
             "driver": DRIVER,
