@@ -122,6 +122,8 @@ def _settings() -> Iterator[DeclaredSetting]:
     yield one("CLIENT_CA_KEY", attribute="CLIENT_CA_KEY_FILE")
     yield one("AUDIT_ENTRIES", whole_number)
     yield one("AUDIT_LOG")
+    yield one("BACKUP_DIR")
+    yield one("BACKUP_HOURS", number)
     yield from _provider_and_proxy(one, several)
     for name in ("API_THREADS", "NODE_THREADS", "PAGE_THREADS", "REQUEST_QUEUE", "IDENTITY_QUEUE", "IDENTITY_WATCHES"):
         yield one(name, whole_number)

@@ -314,6 +314,11 @@ AUDIT_ENTRIES = int(os.environ.get("MANCIPLE_AUDIT_ENTRIES", "1000000"))
 #: Where `manage.py up` writes the audit trail as lines of JSON; "" for nowhere.
 AUDIT_LOG = os.environ.get("MANCIPLE_AUDIT_LOG", "")
 
+#: Where `manage.py backup` keeps backups of the database, "" for nowhere; and after how many hours there should be
+#: another one, as `manage.py doctor` sees it.
+BACKUP_DIR = os.environ.get("MANCIPLE_BACKUP_DIR", "")
+BACKUP_HOURS = float(os.environ.get("MANCIPLE_BACKUP_HOURS", "26"))
+
 #: Where browsers reach the dashboard, and clients the API: for links and kubeconfig files. `manage.py up` and
 #: `manage.py serve` fill in what is not set.
 PAGES_URL = os.environ.get("MANCIPLE_PAGES_URL", "http://127.0.0.1:8000")

@@ -148,6 +148,7 @@ VERBS: Final[Mapping[str, tuple[Verb, ...]]] = {
             "reindex": "rebuild the index tables from the documents",
             "reseal": "encrypt Secrets with the newest key",
             "prune": "remove old events that no object points at",
+            "backup": "a backup of the database",
         }
     ),
     "People and credentials": _of_django(
@@ -169,6 +170,8 @@ VERBS: Final[Mapping[str, tuple[Verb, ...]]] = {
         ),
         *_of_django(
             {
+                "doctor": "what is wrong with this installation, and what to do",
+                "support_bundle": "what somebody who helps needs to know, in a file without secrets",
                 "check_invariants": "check that no device is given twice, and everything else that must hold",
                 "controllers": "list what runs in the workers",
             }

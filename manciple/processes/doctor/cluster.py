@@ -1,0 +1,198 @@
+"""Examines the cluster: workers, nodes and their clocks, drivers, claims and pods that do not go on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.contrib.auth import get_user_model
+from django.db.models import Exists, Max, Min, OuterRef
+
+from claims.models import AllocatedDevice, Claim, Pod, Reservation
+from inventory.models import Device, Node, Pool
+from manciple.processes.accounts import ADMIN
+from manciple.processes.doctor.diagnoses import Diagnosis, problem, warning
+from manciple.store import history, objects, sql
+from manciple.wire.machinery import Lease
+from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
+from scheduling.coordination import SILENT_AFTER
+from scheduling.models import Cursor, Heartbeat, QueuedPod
+from scheduling.resources import CLAIMS, LEASES, PODS, kind
+
+#: For how long something may stand still before it is told of.
+STUCK: Final = timedelta(minutes=10)
+#: For how long a pod that nothing holds back may wait.
+OVERDUE: Final = timedelta(minutes=1)
+#: Seconds by which a node's clock may differ from that of whoever wrote its Lease.
+NODE_SKEW: Final = 2.0
+#: Entries that a reader of the log may be behind.
+BEHIND: Final = 10_000
+#: Objects of one kind that are named; the others are counted.
+NAMED: Final = 10
+#: Objects that are looked at for having stood still.
+LOOKED_AT: Final = 100_000
+
+
+def examine_processes(now: datetime) -> Iterator[Diagnosis]:
+    seen = Heartbeat.objects.aggregate(at=Max("seen_at"))["at"]
+    if seen is None or now - seen > SILENT_AFTER:
+        since = f"since {seen:%Y-%m-%d %H:%M:%S}" if seen else "so far"
+        yield problem(
+            "workers",
+            f"none has given a sign of life {since}: no pod is placed and nothing is cleaned up",
+            "start one: `manciple worker`, unit manciple-worker@1",
+        )
+    revision = sql.counter()[0]
+    for cursor in Cursor.objects.filter(revision__lt=revision - BEHIND).order_by("name"):
+        yield warning(
+            f"cursor {cursor.name}",
+            f"{revision - cursor.revision} entries of the log are not looked at yet",
+            "start more workers, or see what keeps them busy (`manciple controllers`, /metrics)",
+        )
+    oldest = QueuedPod.objects.filter(state=QueuedPod.State.ACTIVE).aggregate(at=Min("created_at"))["at"]
+    if oldest is not None and now - oldest > OVERDUE:
+        yield warning(
+            "queue", f"a pod that nothing holds back waits since {oldest:%H:%M:%S}", "is a worker alive? start more"
+        )
+
+
+def examine_people(_now: datetime) -> Iterator[Diagnosis]:
+    known = get_user_model().objects.filter(username=ADMIN).first()
+    if known is None:
+        yield problem("administrator", "there is none", "run `manciple bootstrap --server URL`")
+    elif not known.has_usable_password() and not known.last_login:
+        yield warning("administrator", "nobody has set their password", f"`manciple invite {ADMIN}` prints a link")
+
+
+# Nodes and drivers ----------------------------------------------------------------------------------------------------
+
+
+def examine_nodes(now: datetime) -> Iterator[Diagnosis]:
+    heard = history.last_written(kind(LEASES), LEASE_NAMESPACE)
+    for name in Node.objects.filter(ready=False).order_by("name").values_list("name", flat=True):
+        last = heard.get(name)
+        since = f"since {last:%Y-%m-%d %H:%M:%S}" if last else "ever"
+        yield problem(
+            f"node {name}",
+            f"it is not ready; its agent has given no sign of life {since}",
+            f"start its agent (unit manciple-agent@{name}); where the machine is gone for good, delete the Node",
+        )
+    _, leases = objects.listed(LEASES, Lease, namespace=LEASE_NAMESPACE)
+    for lease in leases:
+        written, told = heard.get(lease.metadata.name), lease.spec.renew_time
+        if written is None or not told:
+            continue
+        ahead = (datetime.fromisoformat(told) - written).total_seconds()
+        if ahead > NODE_SKEW or (ahead < -NODE_SKEW and now - written < STUCK):
+            direction = "ahead of" if ahead > 0 else "behind"
+            yield warning(
+                f"node {lease.metadata.name}",
+                f"its clock is {abs(ahead):.1f} s {direction} the API server's",
+                "synchronise the clocks with NTP",
+            )
+
+
+def examine_drivers(_now: datetime) -> Iterator[Diagnosis]:
+    nodes = set(Node.objects.values_list("name", flat=True))
+    silent = set(Node.objects.filter(ready=False).values_list("name", flat=True))
+    left: dict[str, list[str]] = defaultdict(list)
+    for pool in Pool.objects.order_by("driver", "name"):
+        if pool.node_name and pool.node_name not in nodes:
+            yield problem(
+                f"pool {pool.name} of driver {pool.driver}",
+                f"it is of node {pool.node_name}, which does not exist",
+                f"kubectl delete resourceslices --field-selector=spec.nodeName={pool.node_name}",
+            )
+        elif pool.node_name in silent:
+            left[pool.driver].append(pool.node_name)
+        elif not pool.complete:
+            yield problem(
+                f"pool {pool.name} of driver {pool.driver}",
+                f"{pool.slices_seen} of {pool.slices_expected} ResourceSlices are there, so nobody gets its devices",
+                f"see the log of the driver on node {pool.node_name or '(any)'}; restart it where it does not publish",
+            )
+    for driver, names in sorted(left.items()):
+        yield warning(
+            f"driver {driver}",
+            f"it is stale on {len(names)} silent nodes ({_some(names)}): what is published there may not be so",
+            "see to these nodes; their devices are given to nobody meanwhile",
+        )
+    yield from _unpublished()
+
+
+def _unpublished() -> Iterator[Diagnosis]:
+    published = Device.objects.filter(driver=OuterRef("driver"), pool=OuterRef("pool"), name=OuterRef("device"))
+    lost = AllocatedDevice.objects.filter(~Exists(published)).order_by("driver", "pool", "device")
+    names: dict[str, list[str]] = defaultdict(list)
+    for one in lost.values_list("driver", "pool", "device"):
+        names[one[0]].append(f"{one[1]}/{one[2]}")
+    for driver, devices in names.items():
+        yield problem(
+            f"driver {driver}",
+            f"claims hold {len(devices)} devices that it does not publish any more: {_some(devices)}",
+            "restart the driver where it forgot them; where they are gone, end the pods that have them",
+        )
+
+
+# What does not go on --------------------------------------------------------------------------------------------------
+
+
+def examine_claims(now: datetime) -> Iterator[Diagnosis]:
+    still = set(history.written_before(kind(CLAIMS), now - STUCK, limit=LOOKED_AT))
+    pods = set(Pod.objects.values_list("uid", flat=True))
+    used: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for holder, name, uid in Reservation.objects.filter(resource="pods").values_list("claim_id", "name", "uid"):
+        used[holder].append((name, uid))
+    for claim in Claim.objects.filter(allocated=True).order_by("namespace", "name"):
+        about, users = f"claim {claim.namespace}/{claim.name}", used[claim.uid]
+        if (claim.namespace, claim.name) not in still:
+            continue
+        gone = [name for name, uid in users if uid not in pods]
+        if gone:
+            yield problem(
+                about,
+                f"it is reserved for pods that are gone: {_some(gone)}",
+                "a worker takes such reservations away within a minute: start one, or see its log",
+            )
+        elif claim.deleting and users:
+            yield warning(
+                about,
+                f"somebody deleted it, and it waits for the pods that use it: {_some([name for name, _ in users])}",
+                "delete these pods, or leave it: it goes with the last of them",
+            )
+        elif not users:
+            yield problem(
+                about,
+                "it holds devices, and nobody uses it",
+                "a worker frees such claims within a minute: start one, or see what finalizers it has",
+            )
+
+
+def examine_pods(now: datetime) -> Iterator[Diagnosis]:
+    still = set(history.written_before(kind(PODS), now - STUCK, limit=LOOKED_AT))
+    ready = dict(Node.objects.values_list("name", "ready"))
+    for pod in Pod.objects.exclude(node_name="").order_by("namespace", "name"):
+        if (pod.namespace, pod.name) not in still:
+            continue
+        about, there = f"pod {pod.namespace}/{pod.name}", ready.get(pod.node_name)
+        state = "is ready" if there else "is not ready" if there is not None else "does not exist"
+        if pod.deleting:
+            yield problem(
+                about,
+                f"it is being deleted, and its node {pod.node_name}, which {state}, has not let it go",
+                "see the events of pod and node; where the machine is gone, delete the Node",
+            )
+        elif pod.phase == "Pending":
+            yield problem(
+                about,
+                f"it was bound to node {pod.node_name}, which {state}, and has not started",
+                f"kubectl describe pod -n {pod.namespace} {pod.name}: its events say what the agent waits for",
+            )
+
+
+def _some(names: Sequence[str] | Iterable[str]) -> str:
+    given = list(names)
+    more = len(given) - NAMED
+    return ", ".join(given[:NAMED]) + (f" and {more} more" if more > 0 else "")

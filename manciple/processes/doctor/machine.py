@@ -1,0 +1,95 @@
+"""Examines this machine: the configuration, disks, who may read what, certificates."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from django.conf import settings
+
+from manciple.processes.config_check import checked_configuration
+from manciple.processes.doctor.diagnoses import Diagnosis, problem, warning
+
+#: Bytes that must be free, and the part of the disk.
+LEAST_FREE: Final = 1 << 30
+LEAST_PART: Final = 0.05
+#: Files of a home that only their owner may read.
+PRIVATE: Final = ("secret-key", "encryption-keys", "ca.key", "server.key", "kubeconfig", "kubeconfig-user")
+#: How long before its end a certificate is told of.
+ENDS_SOON: Final = timedelta(days=21)
+
+
+def examine_configuration(_now: datetime) -> Iterator[Diagnosis]:
+    checked = checked_configuration(os.environ)
+    advice = "`manciple config check` shows every setting and where it comes from"
+    for text in checked.problems:
+        yield problem("configuration", text, advice)
+    for text in checked.warnings:
+        yield warning("configuration", text, advice)
+
+
+def examine_disks(_now: datetime) -> Iterator[Diagnosis]:
+    folders = {Path(settings.HOME), Path(settings.AUDIT_LOG).parent if settings.AUDIT_LOG else Path(settings.HOME)}
+    for folder in sorted(folders):
+        if not folder.is_dir():
+            yield problem(f"folder {folder}", "does not exist", "create it, owned by the user that runs Manciple")
+            continue
+        if not os.access(folder, os.W_OK | os.X_OK):
+            yield problem(
+                f"folder {folder}",
+                f"user {os.geteuid()} may not write there",
+                "run this as the user that runs Manciple, or change the folder's owner",
+            )
+        used = shutil.disk_usage(folder)
+        if used.free < max(LEAST_FREE, LEAST_PART * used.total):
+            yield problem(
+                f"disk of {folder}",
+                f"{_size(used.free)} of {_size(used.total)} are free",
+                "make room before it is full: a database on a full disk refuses every write",
+            )
+
+
+def _size(number: float) -> str:
+    return f"{number / (1 << 30):.1f} GiB"
+
+
+def examine_permissions(_now: datetime) -> Iterator[Diagnosis]:
+    home = Path(settings.HOME)
+    for name in PRIVATE:
+        path = home / name
+        if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            yield problem(
+                f"file {path}", "others on this machine can read it, and it opens the installation", f"chmod 600 {path}"
+            )
+    for path in sorted(home.glob("nodes/*/kubeconfig")):
+        if path.stat().st_mode & stat.S_IRWXO:
+            yield problem(f"file {path}", "others can read it, and be that node", f"chmod 600 {path}")
+    if settings.PRODUCTION and os.geteuid() == 0:
+        yield warning(
+            "this process",
+            "runs as root",
+            "run the API, workers and beat as a user of their own (deploy/systemd: User=manciple); agents need root",
+        )
+
+
+def examine_certificates(now: datetime) -> Iterator[Diagnosis]:
+    home = Path(settings.HOME)
+    authority = "nothing that it signed is accepted afterwards: make a new one, and new kubeconfig files, before then"
+    server = (
+        "restart the API processes: they make a new one; one of your own (--tls-cert) is renewed where it came from"
+    )
+    advice = {home / "server.crt": server, settings.CA_FILE: authority, settings.CLIENT_CA_FILE: authority}
+    for path, what_to_do in advice.items():
+        if not path.exists():
+            continue
+        ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+        if ends <= now:
+            yield problem(f"certificate {path}", f"ended on {ends:%Y-%m-%d}", what_to_do)
+        elif ends - now < ENDS_SOON:
+            yield warning(f"certificate {path}", f"ends on {ends:%Y-%m-%d}", what_to_do)

@@ -1,0 +1,108 @@
+"""Takes secrets out of texts: those that this installation has, wherever they stand, and whatever looks like one.
+
+What is told is chosen so that no secret should be among it; this is the second line.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from django.db import DatabaseError, InterfaceError
+
+from manciple import configuration
+from manciple.access.authentication import tokens
+from manciple.access.kinds.secrets import Secret
+from manciple.api import kubeconfig
+from manciple.configuration import SETTINGS
+from manciple.processes.home import Home
+from manciple.store import objects
+
+REMOVED: Final = "[removed]"
+#: Shorter values are words: to take them out would tell nothing and spoil everything.
+SHORTEST: Final = 6
+#: What secrets look like, whoever's they are.
+_PATTERNS: Final = (
+    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
+    re.compile(r"(?i)(?<=bearer )[A-Za-z0-9._~+/=-]{8,}"),
+    re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
+    re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"),
+    re.compile(rf"\b{re.escape(tokens.PREFIX)}[A-Za-z0-9]{{16,}}"),
+    re.compile(r"(?<=://)[^\s/@:\"']*:[^\s/@\"']+(?=@)"),
+    re.compile(r"(?i)(?<=password=)[^\s&\"']+"),
+)
+
+
+class Scrubber:
+    """secrets: texts to take out."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        known = {one for secret in secrets for one in (secret, secret.strip()) if len(one) >= SHORTEST}
+        # The longest first: one may be a part of another.
+        listed = sorted(known, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, listed))) if listed else None
+
+    def scrub(self, text: str) -> str:
+        if self._known is not None:
+            text = self._known.sub(REMOVED, text)
+        for pattern in _PATTERNS:
+            text = pattern.sub(REMOVED, text)
+        return text
+
+
+def secrets_of_installation(home: Home) -> Iterator[str]:
+    """All that this process can find."""
+    yield from _of_settings()
+    yield from _of_home(home)
+    yield from _of_objects()
+
+
+def _of_settings() -> Iterator[str]:
+    """The environment has what a configuration file says, too."""
+    file = configuration.file_of(os.environ)
+    for setting in SETTINGS.values():
+        if not setting.secret:
+            continue
+        for value in (os.environ.get(setting.name, ""), file.values.get(setting.name, "") if file else ""):
+            yield from value.split(",")
+            password = urlsplit(value).password if "://" in value else None
+            if password:
+                yield from (password, unquote(password))
+
+
+def _of_home(home: Home) -> Iterator[str]:
+    for path in (home.secret_key, home.encryption_keys):
+        if path.is_file():
+            yield from path.read_text(errors="replace").split()
+    configs = [home.kubeconfig, home.kubeconfig_user, *home.path.glob("nodes/*/kubeconfig")]
+    for path in configs:
+        if path.is_file() and (token := kubeconfig.read_token(path.read_text(errors="replace"))):
+            yield token
+    for path in _keys(home.path):
+        yield from (line for line in path.read_text(errors="replace").splitlines() if not line.startswith("-----"))
+
+
+def _keys(folder: Path) -> Iterator[Path]:
+    yield from folder.glob("*.key")
+    yield from folder.glob("nodes/*/*.pem")
+
+
+def _of_objects() -> Iterator[str]:
+    """Of Secrets: as they stand in documents, and what that means."""
+    try:
+        _, secrets = objects.listed("secrets", Secret)
+    except (DatabaseError, InterfaceError):
+        return
+    for secret in secrets:
+        for value in secret.data.values():
+            yield value
+            try:
+                yield base64.b64decode(value).decode()
+            except (binascii.Error, UnicodeDecodeError):
+                continue

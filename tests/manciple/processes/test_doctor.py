@@ -1,0 +1,401 @@
+"""`manciple doctor`: each thing that may be wrong is found, with the object and what to do; a sound system has none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.core.management import CommandError, call_command
+from django.db import OperationalError
+from django.db.migrations.executor import MigrationExecutor
+from msgspec import structs
+from pytest_django import Settings
+
+from claims.kinds.pods import PodStatus
+from manciple.access.invitations import invite
+from manciple.api import certificates
+from manciple.processes import backup
+from manciple.processes.doctor import backups, cluster, database, diagnoses, machine, redis
+from manciple.processes.doctor.checkups import CHECKUPS
+from manciple.processes.doctor.diagnoses import Checkup, Diagnosis, examined, problem
+from manciple.store import sql
+from manciple.wire.machinery import Lease, LeaseSpec
+from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
+from scheduling.models import Cursor, Heartbeat, QueuedPod
+from tests.builders import (
+    make_allocation,
+    make_claim,
+    make_consumer,
+    make_meta,
+    make_node,
+    make_pod,
+    make_result,
+    make_slice,
+)
+from tests.scheduling.cluster import Cluster
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Examine = Callable[[datetime], Iterator[Diagnosis]]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, settings: Settings) -> Path:
+    settings.HOME = tmp_path
+    settings.CA_FILE = settings.CLIENT_CA_FILE = tmp_path / "ca.crt"
+    return tmp_path
+
+
+@pytest.fixture
+def running() -> Cluster:
+    """With a worker that gave a sign of life, and an administrator who has come in."""
+    invite("admin", administers=True)
+    admin = get_user_model().objects.get(username="admin")
+    admin.set_password("correct horse")
+    admin.save()
+    made = Cluster()
+    made.with_gpus("node-1")
+    now = made.now
+    Heartbeat.objects.create(name="here-1", kind="worker", started_at=now, seen_at=now, lately={})
+    return made
+
+
+def told(examine: Examine, now: datetime | None = None) -> list[str]:
+    return [f"{one.level} {one.about}: {one.what}" for one in examine(now or datetime.now(UTC))]
+
+
+def test_a_sound_installation_has_nothing_wrong(running: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    call_command("doctor")
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if not line.startswith("ok ")] == ["", "0 problems, 0 warnings"]
+
+
+def test_the_exit_status_says_that_there_are_problems(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(CommandError) as error:
+        call_command("doctor", "--json", "--only", "people")
+    assert error.value.returncode == 1
+    (found,) = json.loads(capsys.readouterr().out)["found"]
+    assert (found["about"], found["advice"]) == ("administrator", "run `manciple bootstrap --server URL`")
+    with pytest.raises(CommandError, match="there is no checkup weather"):
+        call_command("doctor", "--only", "weather")
+
+
+def test_what_rests_on_something_broken_is_not_examined() -> None:
+    def broken(_now: datetime) -> Iterator[Diagnosis]:
+        yield problem("x", "y", "z")
+        raise OperationalError("no such table: store_revision")
+
+    checkups = (Checkup(name="tables", examine=broken), Checkup(name="pods", examine=broken, needs=("tables",)))
+    tables, pods = examined(checkups, datetime.now(UTC))
+    assert tables.found[0].what == "could not be examined: no such table: store_revision"
+    assert pods.skipped == "tables"
+    assert "skipped  pods: needs tables" in diagnoses.as_text([tables, pods])
+
+
+def test_every_checkup_needs_one_that_comes_before_it() -> None:
+    names = [one.name for one in CHECKUPS]
+    for position, one in enumerate(CHECKUPS):
+        assert set(one.needs) <= set(names[:position])
+
+
+# This machine ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_disk_that_fills_up_and_a_folder_that_is_missing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1 << 20, "total": 1 << 40}))
+    assert told(machine.examine_disks) == [f"problem disk of {home}: 0.0 GiB of 1024.0 GiB are free"]
+
+
+def test_a_home_that_does_not_exist(settings: Settings) -> None:
+    settings.HOME = Path("/nowhere")
+    assert told(machine.examine_disks) == ["problem folder /nowhere: does not exist"]
+
+
+def test_keys_that_others_can_read(home: Path, settings: Settings) -> None:
+    settings.PRODUCTION = False
+    for name in ("secret-key", "kubeconfig"):
+        (home / name).write_text("x")
+        (home / name).chmod(0o640)
+    (home / "encryption-keys").touch(0o600)
+    found = told(machine.examine_permissions)
+    assert [line.split(":")[0] for line in found] == [
+        f"problem file {home}/secret-key",
+        f"problem file {home}/kubeconfig",
+    ]
+
+
+def test_certificates_that_end(home: Path) -> None:
+    certificates.ensure(home)
+    assert told(machine.examine_certificates) == []
+    later = datetime.now(UTC) + timedelta(days=365 * 30)
+    assert f"certificate {home}/ca.crt: ended on" in "\n".join(told(machine.examine_certificates, later))
+
+
+def test_a_setting_that_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MANCIPLE_AUDIT_DAY", "3")
+    assert "MANCIPLE_AUDIT_DAY in the environment is not a setting" in told(machine.examine_configuration)[0]
+
+
+# The database, as it would answer -------------------------------------------------------------------------------------
+
+SOUND: Mapping[str, Any] = {
+    "SELECT pg_is_in_recovery": [(False,)],
+    "current_setting('fsync')": [("on", "on", "on", "on", "150001", "UTF8", "100", "0")],
+    "FROM pg_stat_activity": [(3,)],
+    "FROM pg_stat_user_tables": [],
+    "synchronous_standby_names": [("",)],
+    "FROM pg_stat_replication": [],
+    "FROM pg_replication_slots": [],
+    "archive_mode": [("on",)],
+    "FROM pg_stat_archiver": [(None, None, None)],
+    "SELECT 1": [(1,)],
+}
+NOW = datetime.now(UTC)
+
+#: What the server answers -> (who examines it, what is told)
+SERVERS: dict[str, tuple[Mapping[str, Any], Examine, str]] = {
+    "a standby": ({"SELECT pg_is_in_recovery": [(True,)]}, database.examine_settings, "leads to a standby"),
+    "without fsync": (
+        {"current_setting('fsync')": [("off", "on", "on", "on", "150001", "UTF8", "100", "0")]},
+        database.examine_settings,
+        "fsync is off",
+    ),
+    "an old one, in Latin 1, in a hurry": (
+        {"current_setting('fsync')": [("on", "on", "on", "on", "120000", "LATIN1", "100", "30s")]},
+        database.examine_settings,
+        "statement_timeout is 30s",
+    ),
+    "too few connections": (
+        {"current_setting('fsync')": [("on", "on", "on", "on", "150001", "UTF8", "20", "0")]},
+        database.examine_settings,
+        "max_connections is 20",
+    ),
+    "nearly all connections taken": ({"FROM pg_stat_activity": [(95,)]}, database.examine_settings, "95 of 100"),
+    "dead rows": (
+        {"FROM pg_stat_user_tables": [("store_event", 900_000, 10)]},
+        database.examine_upkeep,
+        "warning table store_event: 900000 dead rows",
+    ),
+    "a synchronous standby that is away": (
+        {"synchronous_standby_names": [("ANY 1 (*)",)]},
+        database.examine_replicas,
+        "every commit hangs",
+    ),
+    "an asynchronous standby": (
+        {"FROM pg_stat_replication": [("b", "async")]},
+        database.examine_replicas,
+        "devices may be given twice",
+    ),
+    "a slot that nobody reads": (
+        {"FROM pg_replication_slots": [("b", 5 << 30)]},
+        database.examine_replicas,
+        "5.0 GiB of log are kept",
+    ),
+    "no archive": ({"archive_mode": [("off",)]}, backups.examine_archive, "its log is not archived"),
+    "an archive that fails": (
+        {"FROM pg_stat_archiver": [(NOW, NOW - timedelta(hours=1), "0001")]},
+        backups.examine_archive,
+        "archiving 0001 failed",
+    ),
+    "a clock that is ahead": (
+        {"clock_timestamp": [(datetime(2999, 1, 1, tzinfo=UTC),)]},
+        database.examine_clock,
+        "s ahead of it",
+    ),
+}
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, Any]], None]:
+    """Let the database be a PostgreSQL that answers so: by a part of the question."""
+
+    def set_answers(answers: Mapping[str, Any]) -> None:
+        known = {**answers, **{part: told for part, told in SOUND.items() if part not in answers}}
+
+        def fetch(statement: str, _parameters: Sequence[Any] = ()) -> Any:
+            return next(told for part, told in known.items() if part in statement)
+
+        monkeypatch.setattr(sql, "on_postgresql", lambda: True)
+        monkeypatch.setattr(sql, "fetch", fetch)
+
+    return set_answers
+
+
+@pytest.mark.parametrize(("answers", "examine", "what"), SERVERS.values(), ids=SERVERS)
+def test_what_is_wrong_with_postgresql(
+    answer: Callable[[Mapping[str, Any]], None], answers: Mapping[str, Any], examine: Examine, what: str
+) -> None:
+    answer(answers)
+    assert what in "\n".join(told(examine))
+
+
+def test_a_sound_server_has_nothing_wrong(answer: Callable[[Mapping[str, Any]], None]) -> None:
+    answer({"clock_timestamp": [(datetime.now(UTC),)]})
+    examinations: list[Examine] = [examine for _, examine, _ in SERVERS.values()]
+    assert [line for examine in examinations for line in told(examine)] == []
+
+
+def test_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OperationalError("connection refused\n")
+
+    monkeypatch.setattr(sql, "fetch", refuse)
+    assert told(database.examine_connection) == ["problem database: it cannot be opened: connection refused"]
+
+
+def test_tables_of_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Executor(MigrationExecutor):
+        def __init__(self, connection: Any) -> None:
+            super().__init__(connection)
+            last = next(key for key in self.loader.graph.leaf_nodes() if key[0] == "store")
+            del self.loader.applied_migrations[last]
+            self.loader.applied_migrations["store", "9999_of_the_future"] = None
+
+    monkeypatch.setattr(database, "MigrationExecutor", Executor)
+    missing, later = told(database.examine_schema)
+    assert "1 migrations of this version are not applied: store." in missing
+    assert "migrated by a later version than this one: store.9999_of_the_future" in later
+
+
+# Redis ----------------------------------------------------------------------------------------------------------------
+
+
+class FakeRedis:
+    """memory: as INFO tells it."""
+
+    def __init__(self, *, timeout: int = 0, **memory: Any) -> None:
+        self.memory, self.timeout = memory, timeout
+
+    def time(self) -> tuple[int, int]:
+        return int(datetime.now(UTC).timestamp()), 0
+
+    def info(self, _part: str) -> dict[str, Any]:
+        return self.memory
+
+    def config_get(self, _name: str) -> dict[str, int]:
+        return {"timeout": self.timeout}
+
+    def get(self, _name: str) -> bytes:
+        return b"here-1"
+
+
+REDIS = {
+    "one that forgets": (
+        {"maxmemory": 100, "maxmemory_policy": "allkeys-lru", "used_memory": 1},
+        "throws away messages",
+    ),
+    "a full one": (
+        {"maxmemory": 100 << 20, "maxmemory_policy": "noeviction", "used_memory": 99 << 20},
+        "99 of 100 MiB",
+    ),
+    "one that hangs up": ({"timeout": 60}, "closes connections that are quiet"),
+}
+
+
+@pytest.mark.parametrize(("server", "what"), REDIS.values(), ids=REDIS)
+def test_what_is_wrong_with_redis(server: dict[str, Any], what: str) -> None:
+    assert what in "\n".join(one.what for one in redis._of_server(FakeRedis(**server)))
+
+
+def test_a_redis_that_is_away(settings: Settings) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    assert "problem Redis: it does not answer" in told(redis.examine_redis)[0]
+
+
+# Backups --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_backup_that_is_missed(tmp_path: Path, settings: Settings) -> None:
+    settings.BACKUP_DIR = str(tmp_path / "backups")
+    settings.BACKUP_HOURS = 26
+    assert told(backups.examine_backups) == [f"problem backups in {tmp_path}/backups: there is none that is whole"]
+    now = datetime.now(UTC)
+    backup.take(tmp_path / "backups", now)
+    assert told(backups.examine_backups, now + timedelta(hours=25)) == []
+    (found,) = told(backups.examine_backups, now + timedelta(hours=30))
+    assert "30 hours ago; there should be one every 26" in found
+
+
+# The cluster ----------------------------------------------------------------------------------------------------------
+
+
+def test_no_worker_and_no_administrator() -> None:
+    assert "none has given a sign of life so far" in told(cluster.examine_processes)[0]
+    assert told(cluster.examine_people) == ["problem administrator: there is none"]
+    invite("admin", administers=True)
+    assert told(cluster.examine_people) == ["warning administrator: nobody has set their password"]
+
+
+def test_work_that_does_not_keep_up(running: Cluster) -> None:
+    revision = sql.counter()[0]
+    Cursor.objects.create(name="queue", revision=revision - cluster.BEHIND - 1)
+    long_ago = running.now - timedelta(minutes=5)
+    QueuedPod.objects.create(uid="u", namespace="n", name="p", created_at=long_ago)
+    found = told(cluster.examine_processes, running.now)
+    assert [line.split(":")[0] for line in found] == ["warning cursor queue", "warning queue"]
+
+
+def test_a_silent_node_and_one_whose_clock_is_wrong(running: Cluster) -> None:
+    running.create(make_node("node-2", ready=False))
+    ahead = (running.now + timedelta(seconds=30)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = LeaseSpec(holder_identity="node-1", renew_time=ahead)
+    meta = make_meta("node-1", LEASE_NAMESPACE)
+    running.create(Lease(api_version="coordination.k8s.io/v1", kind="Lease", metadata=meta, spec=spec))
+    silent, skewed = told(cluster.examine_nodes, running.now)
+    assert silent == "problem node node-2: it is not ready; its agent has given no sign of life ever"
+    assert skewed.startswith("warning node node-1: its clock is ")
+    assert "s ahead of the API server's" in skewed
+
+
+def test_drivers_that_are_stale(running: Cluster) -> None:
+    running.create(make_node("node-2", ready=False))
+    for node, slices in (("node-2", 1), ("node-9", 1)):
+        running.create(make_slice(node=node, slices=slices))
+    running.create(make_node("node-3"))
+    running.create(make_slice(node="node-3", slices=2))
+    held = make_allocation(make_result("gpu-99", pool="node-1"))
+    running.create_allocated(make_claim("lost"), held)
+    found = told(cluster.examine_drivers)
+    assert "pool node-3 of driver gpu.example.com: 1 of 2 ResourceSlices are there" in found[0]
+    assert "it is of node node-9, which does not exist" in found[1]
+    assert "it is stale on 1 silent nodes (node-2)" in found[2]
+    assert "claims hold 1 devices that it does not publish any more: node-1/gpu-99" in found[3]
+
+
+def test_claims_that_are_stuck(running: Cluster) -> None:
+    held = [make_allocation(make_result(f"gpu-{n}", pool="node-1")) for n in (0, 1)]
+    running.create_allocated(make_claim("idle"), held[0])
+    haunted = running.create_allocated(make_claim("haunted"), held[1])
+    status = structs.replace(haunted.status, reserved_for=(make_consumer("ghost"),))
+    running.update(structs.replace(haunted, status=status))
+    assert told(cluster.examine_claims, running.now) == []
+    haunted_told, idle_told = told(cluster.examine_claims, running.now + cluster.STUCK + timedelta(minutes=1))
+    assert "/haunted: it is reserved for pods that are gone: ghost" in haunted_told
+    assert "/idle: it holds devices, and nobody uses it" in idle_told
+
+
+def test_a_claim_that_somebody_deleted_waits_for_its_pod(running: Cluster) -> None:
+    pod = running.create(make_pod("user", node="node-1"))
+    held = make_allocation(make_result("gpu-0", pool="node-1"))
+    claim = running.create_allocated(make_claim("wanted"), held)
+    status = structs.replace(claim.status, reserved_for=(make_consumer(pod),))
+    running.delete(running.update(structs.replace(claim, status=status)))
+    (found,) = told(cluster.examine_claims, running.now + cluster.STUCK + timedelta(minutes=1))
+    assert "somebody deleted it, and it waits for the pods that use it: user" in found
+
+
+def test_pods_that_are_stuck(running: Cluster) -> None:
+    running.create(make_node("node-2", ready=False))
+    running.create(make_pod("slow", node="node-1"))
+    gone = running.create(make_pod("gone", node="node-2"))
+    running.update(structs.replace(gone, status=PodStatus(phase="Running")))
+    running.delete(running.pod("gone"), grace=30)
+    assert told(cluster.examine_pods, running.now) == []
+    deleted, slow = told(cluster.examine_pods, running.now + cluster.STUCK + timedelta(minutes=1))
+    assert "its node node-2, which is not ready, has not let it go" in deleted
+    assert "it was bound to node node-1, which is ready, and has not started" in slow
