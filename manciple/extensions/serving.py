@@ -101,6 +101,7 @@ def _kind(definition: CustomResourceDefinition, schema: VersionSchema) -> Kind:
         generation_of=schema.counted,
         list_kind=accepted.list_kind or spec.names.list_kind,
         fit=schema.fit,
+        refitted=_refitted(definition, schema),
         prune=schema.prune,
         splitting=splitting_of(schema.node),
         schema=published(version.open_schema or {}),
@@ -123,8 +124,6 @@ def _deprecation(definition: CustomResourceDefinition, version: CustomResourceDe
 def _conversion(definition: CustomResourceDefinition, schema: VersionSchema) -> Conversion:
     group, stored = definition.spec.group, definition.storage_version
     here, there = f"{group}/{schema.version.name}", f"{group}/{stored}"
-    only = len(definition.spec.versions) == 1
-    revision = int(definition.metadata.resource_version or 0)
 
     def from_storage(document: dict[str, Any]) -> dict[str, Any]:
         content = {name: part for name, part in document.items() if name not in ("apiVersion", "kind", "metadata")}
@@ -134,9 +133,25 @@ def _conversion(definition: CustomResourceDefinition, schema: VersionSchema) -> 
     return Conversion(
         to_storage=lambda document: {**document, "apiVersion": there},
         from_storage=from_storage,
-        # What was written since the definition was has gone through this very schema.
-        verbatim_after=revision if only and revision else None,
+        verbatim_after=_since(definition),
     )
+
+
+def _since(definition: CustomResourceDefinition) -> int | None:
+    """The revision since which all that is written has gone through the schema as it is; None: there are several."""
+    only = len(definition.spec.versions) == 1
+    return int(definition.metadata.resource_version or 0) or None if only else None
+
+
+def _refitted(definition: CustomResourceDefinition, schema: VersionSchema) -> Callable[[OpenObject, int], OpenObject]:
+    since = _since(definition)
+
+    def refitted(obj: OpenObject, revision: int) -> OpenObject:
+        if since is None or revision > since:
+            return obj
+        return structs.replace(obj, content=fit(obj.content, schema.node))
+
+    return refitted
 
 
 class VersionSchema:

@@ -366,6 +366,8 @@ class Writer:
 
     def _append(self, kind: Kind, type_: EventType, obj: ApiObject, previous: Current | None) -> ApiObject:
         self._revision += 1
+        if kind.refitted is not None and previous is not None:
+            obj = kind.refitted(obj, previous.revision)
         if _changes_policy(kind, type_, obj, previous):
             self._policy_changes.append(self._revision)
         numbered = metadata.with_meta(obj, resource_version=str(self._revision))

@@ -17,6 +17,7 @@ from manciple.audit.models import Entry
 from manciple.store.models import Event
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import PODS, Api
+from tests.scheduling.pages.browsing import signed_in
 
 __all__ = ["api"]
 
@@ -77,6 +78,21 @@ def test_what_a_request_shows_stands_in_no_log(
     kept = caplog.text + logged_in_the_trail() + " ".join(Event.objects.values_list("document", flat=True))
     for private in (token, token[12:], *SECRET):
         assert private not in kept, what
+
+
+def test_no_page_shows_what_is_in_a_secret_not_even_to_an_administrator(api: Api) -> None:
+    path = "/api/v1/namespaces/default/secrets"
+    api.made(path, secret())
+    assert api.put(f"{path}/s", secret(data={"key": "AAAA"}, metadata={"name": "s", "labels": {"a": "b"}})).code == 200
+    recording.catch_up()
+    browser = signed_in("ada", staff=True)
+    shown = [browser.get(page) for page in ("/yaml/secrets/s?ns=default", "/find?q=s", "/audit.csv", "/audit.jsonl")]
+    entries = Entry.objects.filter(resource="secrets").values_list("id", flat=True)
+    shown += [browser.get(f"/audit?entry={entry}") for entry in entries]
+    assert [one.status_code for one in shown] == [404, 200, 200, 200, *[200] * len(entries)]
+    text = " ".join(b"".join(one).decode() if one.streaming else one.content.decode() for one in shown)
+    assert "secrets" in text
+    assert not [private for private in (*SECRET, "AAAA") if private in text]
 
 
 def test_a_token_that_was_asked_for_stands_in_no_log(api: Api, caplog: pytest.LogCaptureFixture) -> None:

@@ -134,6 +134,23 @@ def test_v1_shows_the_claim_without_what_it_has_no_place_for_and_does_not_lose_i
     assert again["metadata"]["labels"] == {"seen": "by-v1"}
 
 
+def test_fields_are_preserved_during_updates_even_when_the_feature_is_disabled(classic: Api) -> None:
+    """KEP-3063, "Are there any tests for feature enablement/disablement?"."""
+    classic.made(OLD_CLAIMS, claim(parametersRef=PARAMETERS))
+    before = allocate(classic)
+    with gates.using(DRAControlPlaneController=False):
+        seen = classic.get(f"{CLAIMS}/gpu").json
+        assert classic.put(f"{CLAIMS}/gpu", seen | {"metadata": seen["metadata"] | {"labels": {"a": "b"}}}).code == 200
+        seen = classic.get(f"{CLAIMS}/gpu").json
+        users = [{"resource": "pods", "name": "p", "uid": "u"}]
+        with_user = seen | {"status": seen["status"] | {"reservedFor": users}}
+        assert classic.put(f"{CLAIMS}/gpu/status", with_user).code == 200
+        assert classic.patch(f"{CLAIMS}/gpu", {"metadata": {"labels": {"a": "c"}}}).code == 200
+    again = classic.get(f"{OLD_CLAIMS}/gpu").json
+    assert again["metadata"]["labels"] == {"a": "c"}
+    assert (again["spec"], again["status"]) == (before["spec"], before["status"] | {"reservedFor": users})
+
+
 @pytest.mark.parametrize("content_type", ["application/merge-patch+json", "application/strategic-merge-patch+json"])
 def test_a_patch_through_v1_keeps_it_too(classic: Api, content_type: str) -> None:
     before = classic.made(OLD_CLAIMS, claim(parametersRef=PARAMETERS))

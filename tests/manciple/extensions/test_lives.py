@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,7 +17,7 @@ from manciple.extensions import catalogue, cleanup, serving
 from manciple.extensions.definitions import CustomResourceDefinition
 from manciple.extensions.registration import DEFINITION
 from manciple.extensions.serving import ServedDefinition
-from manciple.store import garbage, objects
+from manciple.store import garbage, objects, tail
 from manciple.store.metadata import with_meta
 from manciple.wire import codec
 from manciple.wire.errors import ApiError, MethodNotAllowed
@@ -211,6 +212,23 @@ def test_a_process_that_knows_nothing_serves_the_kind_at_once(api: Api) -> None:
     assert api.put(f"{DEFINITIONS}/widgets.example.com", changed).code == 200
     assert api.get(f"{WIDGETS}/one").json["spec"] == {"a": "x"}, "pruned and filled when it is read"
     assert api.get(WIDGETS).json["items"][0]["spec"] == {"a": "x"}
+
+
+def test_what_was_written_before_its_schema_changed_is_told_by_the_new_one_whoever_writes_it_next(api: Api) -> None:
+    api.post(DEFINITIONS, definition())
+    before = widget(spec={"b": 1})
+    before["metadata"]["finalizers"] = [HOLD]
+    api.post(WIDGETS, before)
+    api.post(WIDGETS, widget("gone", spec={"b": 1}))
+    changed = of_schema(schema({"type": "object", "properties": {"a": {"type": "string", "default": "x"}}}))
+    changed["metadata"] = api.get(f"{DEFINITIONS}/widgets.example.com").json["metadata"]
+    assert api.put(f"{DEFINITIONS}/widgets.example.com", changed).code == 200
+    for name in ("one", "gone"):
+        assert api.delete(f"{WIDGETS}/{name}").code == 200
+    assert api.get(f"{WIDGETS}/one").json["metadata"]["deletionTimestamp"]
+    assert [api.get(f"{WIDGETS}/one").json["spec"], api.get(WIDGETS).json["items"][0]["spec"]] == [{"a": "x"}] * 2
+    told = [json.loads(one.text) for one in tail.read_after(0, resources=["widgets.example.com"])[2:]]
+    assert [one["spec"] for one in told] == [{"a": "x"}] * 2, "what watches are told of both"
 
 
 def test_openapi_describes_the_kind_until_it_is_gone(api: Api) -> None:

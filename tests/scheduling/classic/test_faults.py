@@ -21,6 +21,7 @@ from scheduling.controllers import scheduling_contexts
 from tests.builders import NAMESPACE, make_pod
 from tests.scheduling.classic.world import World
 from tests.scheduling.cluster import ObjectT
+from tests.scheduling.test_metrics import value
 
 #: Steps until a pod with a claim of each of two drivers is bound, at most.
 STEPS = range(1, 13)
@@ -275,6 +276,7 @@ def test_a_driver_that_comes_late_is_waited_for(pair: World) -> None:
     context = pair.context()
     assert context is not None
     assert (context.spec.selected_node, context.spec.potential_nodes) == ("", ("worker-1", "worker-2"))
+    assert value("scheduler_unschedulable_pods", plugin="DynamicResources") == 1
     pair.drivers[1].deaf = False
     pair.run()
     assert pair.bound() == "worker-2"
