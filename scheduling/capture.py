@@ -251,7 +251,8 @@ class ClusterState(AssumedState, View):
         elif node:
             if self.nodes.place(pod, node):
                 self.drift.nodes.add(node)
-                self._lifted |= Reason.NEIGHBOURS  # its labels count, too
+                if pod.spec.node_name:
+                    self._lifted |= Reason.NEIGHBOURS  # its labels count, too
             if pod.spec.node_name:
                 self.placed.put(PlacedPod.of(pod, node))
         else:

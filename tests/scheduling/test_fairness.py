@@ -6,8 +6,14 @@ import heapq
 from random import Random
 
 import pytest
+from msgspec import structs
 from pytest_django.fixtures import Settings
 
+from claims.kinds.pods import PodCondition
+from scheduling import preemption
+from scheduling.capture import ClusterState
+from scheduling.hints import Wakes
+from scheduling.holds import Reason
 from tests.builders import make_claim, make_pod, make_request
 from tests.scheduling.cluster import Cluster
 
@@ -138,3 +144,19 @@ def test_room_that_was_kept_for_a_deleted_pod_is_there_for_others_at_once(
     cluster.delete(cluster.pod("large"))
     cluster.retry()
     assert cluster.pod("small").spec.node_name == "node-1"
+
+
+def test_what_is_said_of_a_pod_for_which_room_is_kept_wakes_nobody(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    large = cluster.create(make_pod("large"))
+    cluster.update(structs.replace(large, status=structs.replace(large.status, nominated_node_name="node-1")))
+    state = ClusterState.captured()
+    preemption.settle(state, cluster.now)
+    assert state.rooms.on("node-1")
+    before, large = state.revision, cluster.pod("large")
+    told = (*large.status.conditions, PodCondition(type="example.com/Seen", status="True"))
+    cluster.update(structs.replace(large, status=structs.replace(large.status, conditions=told)))
+    state.advance()
+    news = state.news_after(before)
+    assert news
+    assert Wakes(news).anywhere == Reason(0)
