@@ -165,8 +165,8 @@ class Kind:
     #: of a kind that no type declares: (the content, what is found wrong with it: `scalars.Findings`) -> the content as
     #: it may be: without unknown fields, with defaults
     fit: Callable[[dict[str, Any], Any], dict[str, Any]] | None = None
-    #: (an object that is written again, the revision at which it was written before) -> it, as the schema has it by now:
-    #: answers rely on that (`Conversion.verbatim_after`)
+    #: (an object that is written again, the revision at which it was before) -> it, as the schema has it by now, which
+    #: answers rely on (`Conversion.verbatim_after`)
     refitted: Callable[[Any, int], Any] | None = None
     #: the same without defaults, for a document that says only some of an object; told of what it drops
     prune: Callable[[dict[str, Any], Callable[[str], None]], dict[str, Any]] | None = None
