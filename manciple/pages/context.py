@@ -25,11 +25,21 @@ PLACES = (
     ("what-if", "What if", "i-whatif"),
     ("timeline", "Timeline", "i-time"),
 )
+#: Places that the navigation has under "More".
+MORE = (
+    ("incidents", "Incidents", "i-alert"),
+    ("events", "Events", "i-time"),
+    ("namespaces", "Namespaces", "i-over"),
+    ("drivers", "Drivers", "i-dev"),
+    ("templates", "Templates", "i-claim"),
+    ("taint-rules", "Taint rules", "i-alert"),
+    ("views", "Saved views", "i-view"),
+)
 
 
 def person(request: HttpRequest) -> dict[str, Any]:
-    """`person`: who is signed in; `places`: where they may go; `audits`: whether they read the audit trail;
-    `administrators`: whom to ask; `undo`: what they may take back; `views`: those of the page that are saved.
+    """`person`: who is signed in; `places`, `more_places`: where they may go; `audits`: whether they read the audit
+    trail; `administrators`: whom to ask; `undo`: what they may take back; `views`: those of the page that are saved.
 
     Nothing where nobody is signed in.
     """
@@ -39,6 +49,7 @@ def person(request: HttpRequest) -> dict[str, Any]:
     return {
         "person": person_of(request),
         "places": PLACES,
+        "more_places": MORE,
         "audits": partial(may_audit, request),
         "administrators": administrators,
         "undo": partial(undo.offered, request),

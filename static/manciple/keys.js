@@ -1,24 +1,45 @@
-// What every page does with the keyboard, its menus and its buttons: "/" finds, Escape closes menus.
+// What every page does with its menus and its buttons: Escape closes menus, and leads back to where they were opened.
 // `data-copy` copies a text, `data-copy-from` that of the element of this id; `data-dialog` on a link shows the preview that
 // it leads to as a dialog.
 (() => {
-  const typing = (target) => target.closest?.("input, textarea, select, [contenteditable], .cm-editor");
   document.addEventListener("keydown", (event) => {
-    if (event.key === "/" && !event.ctrlKey && !event.metaKey && !event.altKey && !typing(event.target)) {
-      const find = document.getElementById("find");
-      if (find?.offsetParent) { event.preventDefault(); find.focus(); find.select(); }
+    if (event.key !== "Escape") return;
+    for (const menu of document.querySelectorAll(".me-menu[open]")) {
+      if (menu.contains(document.activeElement)) menu.querySelector("summary").focus();
+      menu.open = false;
     }
-    if (event.key === "Escape") document.querySelectorAll(".me-menu[open]").forEach((menu) => { menu.open = false; });
   });
 
-  // Buttons that copy stand hidden until a script can.
-  const reveal = () => document.querySelectorAll("[data-copy][hidden], [data-copy-from][hidden]").forEach((button) => { button.hidden = !navigator.clipboard; });
+  // Buttons that copy stand hidden until a script can. Over plain HTTP a page has no clipboard: there the text is selected
+  // and copied as by hand.
+  const SHOWN = 1600; // milliseconds that a button says that it has copied
+  const reveal = () => document.querySelectorAll("[data-copy][hidden], [data-copy-from][hidden]").forEach((button) => { button.hidden = false; });
   reveal();
   document.addEventListener("manciple:merged", reveal);
+  const byHand = (text, within) => {
+    const area = Object.assign(document.createElement("textarea"), { value: text, className: "sr", readOnly: true });
+    const focused = document.activeElement;
+    within.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    focused?.focus();
+    return done;
+  };
   const copy = async (button) => {
-    await navigator.clipboard?.writeText(button.dataset.copy ?? document.getElementById(button.dataset.copyFrom).textContent);
+    const text = button.dataset.copy ?? document.getElementById(button.dataset.copyFrom).textContent;
+    const within = button.closest("dialog") ?? document.body;
+    let done = false;
+    try { await navigator.clipboard.writeText(text); done = true; } catch { done = byHand(text, within); }
+    const words = done ? "Copied" : "Not copied: select it and press Ctrl C";
     const said = document.getElementById("said");
-    if (said) said.textContent = "Copied.";
+    if (said) said.textContent = `${words}.`;
+    const sign = Object.assign(document.createElement("span"), { className: "tip copied", textContent: words });
+    within.append(sign);
+    const box = button.getBoundingClientRect();
+    sign.style.left = `${Math.max(4, Math.min(box.left + (box.width - sign.offsetWidth) / 2, innerWidth - sign.offsetWidth - 4))}px`;
+    sign.style.top = `${box.top > 40 ? box.top - sign.offsetHeight - 6 : box.bottom + 6}px`;
+    setTimeout(() => sign.remove(), SHOWN);
   };
 
   // A form that only asks is sent as an address, so that what it shows has one; what is too long for that is posted.

@@ -9,7 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.pages.browser import new_context
-from tests.e2e.pages.demo import Demo
+from tests.e2e.pages.demo import SLICES, Demo
+from tests.e2e.pages.tour import Axe
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -143,3 +144,99 @@ def test_without_script_columns_and_views_are_forms(chromium: Browser, demo: Dem
     page.get_by_role("button", name="Cordon…", exact=True).click()
     expect(page.get_by_role("heading", name="Cordon 1 node?")).to_be_visible()
     context.close()
+
+
+# Finding and doing ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [2560, 1280, 1000, 390])
+def test_the_box_opens_at_every_width_suggests_and_goes(admin: Page, demo: Demo, width: int) -> None:
+    admin.set_viewport_size({"width": width, "height": 800})
+    admin.goto(f"{demo.web}/pods")
+    admin.keyboard.press("Control+k" if width > 1000 else "/")
+    field, first = admin.locator("#finder-q"), admin.locator('#finder [aria-selected="true"]')
+    expect(field).to_be_focused()
+    expect(first).to_have_count(1)
+    field.press_sequentially("gpu-a1")
+    expect(first).to_have_text("gpu-a10")
+    field.press("ArrowDown")
+    expect(first).to_have_text("gpu-a11")
+    expect(field).to_have_attribute("aria-activedescendant", first.get_attribute("id") or "")
+    field.press("Enter")
+    expect(admin).to_have_url(f"{demo.web}/nodes/gpu-a11")
+    admin.keyboard.press("/")
+    expect(admin.locator("#finder [role=option]").first).to_be_visible()
+    admin.keyboard.press("Escape")
+    expect(admin.locator("#finder")).to_be_hidden()
+
+
+def test_devices_are_found_by_what_they_have_and_verbs_are_completed(admin: Page, demo: Demo) -> None:
+    specs = [one["spec"] for one in demo.get(SLICES)["items"]]
+    pool = next(one for one in specs if (one["driver"], one["pool"]["name"]) == ("gpu.nvidia.com", "gpu-a17"))
+    uuid = pool["devices"][2]["attributes"]["uuid"]["string"]
+    admin.goto(f"{demo.web}/timeline")
+    admin.keyboard.press("/")
+    field, option = admin.locator("#finder-q"), admin.locator("#finder [role=option]")
+    field.fill(uuid)
+    expect(option).to_have_count(1)
+    expect(option).to_contain_text("gpu-a17 / gpu-2")
+    field.fill("dra")
+    field.press("Enter")  # before the answer is there: the first of what is asked for is meant
+    expect(field).to_have_value("drain ")
+    field.press_sequentially("gpu-a17")
+    field.press("Enter")
+    expect(admin.get_by_role("heading", name="Drain gpu-a17?")).to_be_visible()
+
+
+def test_what_was_opened_last_is_offered_until_it_is_forgotten(admin: Page, demo: Demo) -> None:
+    for path in ("/pods/teaching/course-dl-shared-anna", "/nodes/gpu-b02", "/pods"):
+        admin.goto(demo.web + path)
+    admin.locator("#find").click()
+    last = admin.get_by_role("group", name="Opened last").get_by_role("option")
+    expect(last.nth(0)).to_contain_text("gpu-b02")
+    expect(last.nth(1)).to_contain_text("course-dl-shared-anna")
+    admin.get_by_text("Forget").click()
+    expect(admin.get_by_role("group", name="Opened last")).to_have_count(0)
+
+
+def test_a_question_mark_shows_the_keys_but_not_to_whoever_types(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/pods")
+    admin.get_by_label("Name", exact=True).press_sequentially("?/")
+    expect(admin.locator("dialog[open]")).to_have_count(0)
+    admin.goto(f"{demo.web}/pods")
+    admin.keyboard.press("?")
+    keys = admin.get_by_role("dialog", name="Keys")
+    expect(keys).to_contain_text("Find anything, go anywhere, do something")
+    axe = Axe(admin)
+    axe.read()
+    assert axe.find() == []
+    admin.keyboard.press("Escape")
+    expect(keys).to_have_count(0)
+    admin.keyboard.press("/")
+    expect(admin.locator("#finder [role=option]").first).to_be_visible()
+    assert axe.find() == []
+
+
+def test_on_a_phone_the_box_is_the_page_and_a_finger_chooses(
+    chromium: Browser, demo: Demo, states: dict[str, Any]
+) -> None:
+    context = new_context(chromium, state=states["admin"], phone=True)
+    page = context.new_page()
+    page.goto(f"{demo.web}/overview")
+    page.locator("#find").tap()
+    page.locator("#finder-q").fill("gpu-b02")
+    page.get_by_role("option", name="gpu-b02", exact=True).tap()
+    expect(page).to_have_url(f"{demo.web}/nodes/gpu-b02")
+    context.close()
+
+
+def test_more_places_are_in_a_menu_that_the_keyboard_opens_and_closes(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/overview")
+    more = admin.locator(".nav .more summary")
+    more.press("Enter")
+    for place in ("Events", "Namespaces", "Drivers", "Templates"):
+        expect(admin.locator(".nav .more").get_by_role("link", name=place)).to_be_visible()
+    admin.keyboard.press("Tab")
+    admin.keyboard.press("Escape")
+    expect(more).to_be_focused()
+    expect(admin.locator(".nav .more[open]")).to_have_count(0)

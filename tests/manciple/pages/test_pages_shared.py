@@ -27,12 +27,11 @@ from manciple.access.kinds.roles import (
     Subject,
 )
 from manciple.pages import durations, links
-from manciple.pages.context import PLACES
+from manciple.pages.context import MORE, PLACES
 from manciple.pages.listening import Hearing
 from manciple.pages.people import person_of_user
 from manciple.store import objects
 from manciple.wire.base import ObjectMeta
-from scheduling.pages.finding.views import MORE_PLACES
 
 NOW = datetime(2026, 11, 20, 10, 20, 4, tzinfo=UTC)
 
@@ -204,6 +203,6 @@ def test_the_live_sign_tells_the_time_of_the_server() -> None:
     assert abs(datetime.fromisoformat(told[1]) - datetime.now(UTC)) < timedelta(minutes=1)
 
 
-@pytest.mark.parametrize("place", [place for place, _, _ in (*PLACES, *MORE_PLACES)])
+@pytest.mark.parametrize("place", [place for place, _, _ in (*PLACES, *MORE)])
 def test_every_place_of_the_navigation_has_a_page(place: str) -> None:
     assert resolve(reverse(place)).func is not None
