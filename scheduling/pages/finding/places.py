@@ -18,7 +18,7 @@ _OWN = (("account", "Your account", "i-person"), ("keys", "Keys", "i-key"))
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlaceToGo:
     """One page."""
 
     url: str
@@ -26,14 +26,14 @@ class Place:
     icon: str
 
 
-def places(person: Person) -> list[Place]:
+def places(person: Person) -> list[PlaceToGo]:
     """All that the person may go to."""
     named = [*PLACES, *MORE, *_OWN]
     if person.may("list", AUDIT):
         named.append(("audit", "Audit", "i-time"))
     if person.administers:
         named += [("people", "People and groups", "i-person"), ("roles", "Roles", "i-person")]
-    return [Place(reverse(name), word, icon) for name, word, icon in named]
+    return [PlaceToGo(reverse(name), word, icon) for name, word, icon in named]
 
 
 def gone_to(text: str, person: Person) -> Iterator[HitSection]:

@@ -28,7 +28,7 @@ Thing = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verb:
+class ObjectVerb:
     """word: as it is typed, and shown with a capital; on: what it is done to; verb: the right that it needs, "" for
     none but to see."""
 
@@ -96,27 +96,29 @@ def _delete(thing: Thing) -> str:
     return f"{_page(thing)}?delete=1" if thing[0] == NAMESPACES else f"{_page(thing)}/delete"
 
 
-VERBS: Sequence[Verb] = (
-    Verb(word="cordon", on=(NODES,), url=_act("cordon"), verb="update"),
-    Verb(word="cordon", on=(DEVICE,), url=_act("cordon"), verb="create"),
-    Verb(word="uncordon", on=(NODES,), url=_act("uncordon"), verb="update"),
-    Verb(word="drain", on=(NODES,), url=_act("drain"), verb="update"),
-    Verb(word="drain", on=(DEVICE,), url=_act("drain"), verb="create"),
-    Verb(word="taint", on=(NODES,), url=_act("taint"), verb="update"),
-    Verb(word="taint", on=(DEVICE,), url=_act("taint"), verb="create"),
-    Verb(word="untaint", on=(DEVICE,), url=_act("untaint"), verb="delete"),
-    Verb(word="delete", on=(PODS, CLAIMS, TEMPLATES, CLASSES, TAINT_RULES, NAMESPACES), url=_delete, verb="delete"),
-    Verb(word="release", on=(CLAIMS,), url=_below("release"), verb="*"),
-    Verb(
+VERBS: Sequence[ObjectVerb] = (
+    ObjectVerb(word="cordon", on=(NODES,), url=_act("cordon"), verb="update"),
+    ObjectVerb(word="cordon", on=(DEVICE,), url=_act("cordon"), verb="create"),
+    ObjectVerb(word="uncordon", on=(NODES,), url=_act("uncordon"), verb="update"),
+    ObjectVerb(word="drain", on=(NODES,), url=_act("drain"), verb="update"),
+    ObjectVerb(word="drain", on=(DEVICE,), url=_act("drain"), verb="create"),
+    ObjectVerb(word="taint", on=(NODES,), url=_act("taint"), verb="update"),
+    ObjectVerb(word="taint", on=(DEVICE,), url=_act("taint"), verb="create"),
+    ObjectVerb(word="untaint", on=(DEVICE,), url=_act("untaint"), verb="delete"),
+    ObjectVerb(
+        word="delete", on=(PODS, CLAIMS, TEMPLATES, CLASSES, TAINT_RULES, NAMESPACES), url=_delete, verb="delete"
+    ),
+    ObjectVerb(word="release", on=(CLAIMS,), url=_below("release"), verb="*"),
+    ObjectVerb(
         word="duplicate",
         on=(PODS,),
         url=lambda thing: f"/pods/new?like={quote('/'.join(thing[1:]))}",
         verb="create",
     ),
-    Verb(word="logs", on=(PODS,), url=_tab("logs"), asks=False),
-    Verb(word="rehearse", on=(PODS,), url=lambda thing: f"/what-if?pod={quote('/'.join(thing[1:]))}", asks=False),
-    Verb(word="history", on=_YAML, url=_tab("history"), asks=False),
-    Verb(word="yaml", on=_YAML, url=lambda thing: links.yaml_url(*thing), asks=False),
+    ObjectVerb(word="logs", on=(PODS,), url=_tab("logs"), asks=False),
+    ObjectVerb(word="rehearse", on=(PODS,), url=lambda thing: f"/what-if?pod={quote('/'.join(thing[1:]))}", asks=False),
+    ObjectVerb(word="history", on=_YAML, url=_tab("history"), asks=False),
+    ObjectVerb(word="yaml", on=_YAML, url=lambda thing: links.yaml_url(*thing), asks=False),
 )
 
 COMMANDS: Sequence[Command] = (
@@ -149,7 +151,7 @@ def _acts(text: str, person: Person) -> Iterator[Hit]:
                 yield from _on(verb, " ".join(rest), person)
 
 
-def _meant(word: str) -> Iterator[Verb]:
+def _meant(word: str) -> Iterator[ObjectVerb]:
     if len(word) >= ENOUGH:
         yield from (verb for verb in VERBS if verb.word.startswith(word.lower()))
 
@@ -170,7 +172,7 @@ def _shown(word: str) -> str:
     return word.upper() if word == "yaml" else word.capitalize()
 
 
-def _on(verb: Verb, rest: str, person: Person) -> Iterator[Hit]:
+def _on(verb: ObjectVerb, rest: str, person: Person) -> Iterator[Hit]:
     for resource in verb.on:
         if not verb.may(person, resource):
             continue

@@ -24,7 +24,7 @@ from manciple.pages.rendering import PageContext, TemplateContext, render_page
 from manciple.store.tail import latest_revision
 from scheduling.pages.finding.keys import KEYS, KeyGroup
 from scheduling.pages.finding.names import KINDS, Findable
-from scheduling.pages.finding.places import Place, gone_to, places
+from scheduling.pages.finding.places import PlaceToGo, gone_to, places
 from scheduling.pages.finding.sought import EXACT, HitSection, Sought
 from scheduling.pages.finding.values import search_attributes, search_labels, search_taints, search_uids
 from scheduling.pages.finding.verbs import done_with
@@ -49,7 +49,7 @@ class FindContext(PageContext):
     sections: Sequence[HitSection]
     total: int
     more: bool
-    pages: Sequence[Place]
+    pages: Sequence[PlaceToGo]
 
 
 @login_required
@@ -80,7 +80,7 @@ class SuggestionsContext(TemplateContext):
     text: str
     sections: Sequence[HitSection]
     more: bool
-    pages: Sequence[Place]
+    pages: Sequence[PlaceToGo]
 
 
 @login_required
