@@ -13,13 +13,12 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from socket import gethostname
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from csp.constants import NONCE
 from django.core.exceptions import ImproperlyConfigured
 
 from inventory.kinds import gates
-from manciple import configuration, layout, mailing
+from manciple import configuration, databases, layout, mailing
 from manciple.telemetry import logs
 
 try:
@@ -174,53 +173,13 @@ TEMPLATES = [
 LOCK_TIMEOUT = float(os.environ.get("MANCIPLE_LOCK_TIMEOUT", "10"))
 
 
-def sqlite_database(path: Path) -> dict[str, Any]:
-    """WAL and immediate transactions: without them four writers meet "database is locked"."""
-    return {
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": path,
-        "CONN_MAX_AGE": None,
-        "OPTIONS": {
-            "timeout": 20,
-            "transaction_mode": "IMMEDIATE",
-            "init_command": (
-                "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA mmap_size=134217728;"
-                "PRAGMA cache_size=-65536; PRAGMA temp_store=MEMORY; PRAGMA journal_size_limit=67108864;"
-            ),
-        },
-    }
-
-
-def postgresql_database(url: str) -> dict[str, Any]:
-    parts = urlsplit(url)
-    return {
-        "ENGINE": "manciple.postgresql",
-        "NAME": parts.path.lstrip("/"),
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
-        "HOST": parts.hostname or "",
-        "PORT": str(parts.port or ""),
-        "CONN_MAX_AGE": None,
-        "OPTIONS": {
-            # The same few statements come over and over: parsed and planned once a connection, values beside the text.
-            "server_side_binding": True,
-            "prepare_threshold": 5,
-            # Seconds; a server that vanished without a word is noticed after 30, also by who waits for its answer.
-            "connect_timeout": 5,
-            "keepalives_idle": 15,
-            "keepalives_interval": 5,
-            "keepalives_count": 3,
-            "tcp_user_timeout": 30_000,
-            "options": f"-c lock_timeout={round(LOCK_TIMEOUT * 1000)} -c random_page_cost=1.1 -c jit=off",
-        },
-    }
-
-
 if not DATABASE_URL:
     # REST framework takes PostgreSQL's fields along wherever psycopg is installed: 10 MiB that SQLite has no use for.
     sys.modules["django.contrib.postgres.fields"] = None  # type: ignore[assignment]  # it cannot be imported then
 DATABASES = {
-    "default": postgresql_database(DATABASE_URL) if DATABASE_URL else sqlite_database(HOME / "manciple.sqlite3")
+    "default": databases.postgresql(DATABASE_URL, lock_timeout=LOCK_TIMEOUT)
+    if DATABASE_URL
+    else databases.sqlite(HOME / "manciple.sqlite3")
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

@@ -161,7 +161,10 @@ class PodWorker:
         pod = self._pods.get(uid)
         if pod is None:
             if self._pods.listed:  # else whoever lists the pods has this one looked at again
+                left = self._left_of(uid)
                 self._stop(uid, grace_seconds=0)
+                if left:
+                    self._events.warn_node("PodUnknown", left)
                 self._forget(uid)
             return None
         if pod.metadata.deletion_timestamp is not None:
@@ -176,6 +179,27 @@ class PodWorker:
             self._end(pod, step.ending or "Failed", failure)
             return None
         return self._run(pod, step)
+
+    def _left_of(self, uid: str) -> str:
+        """What the node is told of a pod that runs here, or holds devices, and that the API does not know; or "".
+
+        It was deleted without asking its node, or the API was set back to a time before it was bound here.
+        """
+        runs = [name for name, run in self._runtime.runs(uid).items() if run.running]
+        records = [record for record in self._preparer.records() if uid in record.pods]
+        if not runs and not records:
+            return ""
+        held = [
+            f"{record.label}: {one.driver}/{device.pool}/{device.device}"
+            for record in records
+            for one in record.drivers
+            for device in one.devices
+        ]
+        return (
+            f"The pod with uid {uid} is not bound to this node, as the API knows it (any more): "
+            f"{len(runs)} containers were stopped and {'; '.join(held) or 'no devices'} given back. It was deleted by "
+            "force, or the API was set back to a time before it came"
+        )
 
     def _failure(self, pod: Pod) -> PodFailure | None:
         """Why the pod is to be ended here, though its containers would run on. Raises: ContainerFailed."""

@@ -149,6 +149,7 @@ VERBS: Final[Mapping[str, tuple[Verb, ...]]] = {
             "reseal": "encrypt Secrets with the newest key",
             "prune": "remove old events that no object points at",
             "backup": "a backup of the database",
+            "restored": "once, after the database was set back, before anything is started on it",
         }
     ),
     "People and credentials": _of_django(

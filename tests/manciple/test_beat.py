@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 from celery import Celery
 from celery.schedules import crontab
+from redis import Redis
 
-from manciple.beat import IntervalScheduler
+from manciple import beat
+from manciple.beat import IntervalScheduler, SharedLeadership
 from manciple.celery import app as our_app
+from tests.e2e.processes import wait_for
+from tests.services import Server
 
 #: Name of what is sent, and at what time.
 Sent = list[tuple[str, float]]
@@ -114,3 +118,57 @@ def test_a_calendar_is_refused_at_the_start() -> None:
 
 def test_every_beat_of_ours_uses_it() -> None:
     assert our_app.Beat().scheduler_cls == f"{IntervalScheduler.__module__}:{IntervalScheduler.__name__}"
+
+
+# Several beats --------------------------------------------------------------------------------------------------------
+
+
+class Time:
+    """Monotonic seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_one_of_several_beats_leads_and_another_follows_when_it_ends_or_falls_silent(
+    redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beat, "STANDS_MS", 150)
+    passes = Time()
+    with Redis.from_url(redis_server.url) as client:
+        client.delete(beat.LEADER)
+        first, second, third = (SharedLeadership(client, name, clock=passes) for name in ("first", "second", "third"))
+        assert (first.held(), second.held()) == (True, False)
+        passes.now += 1
+        assert (second.held(), first.held()) == (False, True)
+        first.give_up()
+        passes.now += 1
+        assert (second.held(), first.held()) == (True, False)
+        # The second is killed: its note runs out.
+        wait_for("the note to run out", lambda: not client.exists(beat.LEADER))
+        assert third.held()
+
+
+def test_nobody_leads_without_redis() -> None:
+    with Redis.from_url("redis://127.0.0.1:1/0") as client:
+        assert not SharedLeadership(client, "first").held()
+
+
+def test_the_only_beat_leads() -> None:
+    assert beat.leadership("in-process://localhost/").held()
+    assert isinstance(beat.leadership("redis://127.0.0.1:1/0"), SharedLeadership)
+
+
+def test_who_does_not_lead_sends_nothing_and_begins_with_a_whole_interval() -> None:
+    play = Play(schedule=1)
+    leading = [False]
+    play.beat.leadership.held = lambda: leading[0]  # type: ignore[method-assign]
+    play.beat.leadership.longest = 0.5
+    play.go_on(10)
+    assert play.sent == []
+    leading[0] = True
+    play.go_on(13.2)
+    assert play.times("schedule") == pytest.approx([11, 12, 13], abs=0.5)

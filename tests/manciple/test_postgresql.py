@@ -10,9 +10,9 @@ import pytest
 from django.db import OperationalError
 from django.db.utils import ConnectionHandler
 
+from manciple import databases
 from manciple.api import faults
 from manciple.postgresql import OutcomeUnknown
-from manciple.settings import postgresql_database
 from tests.e2e.processes import wait_for
 from tests.services import Server
 
@@ -29,7 +29,7 @@ def server(postgresql: Server) -> Iterator[psycopg.Connection[Any]]:
 
 
 def connect(url: str, options: str = "") -> Any:
-    settings = postgresql_database(url)
+    settings = databases.postgresql(url, lock_timeout=10)
     if options:
         settings["OPTIONS"]["options"] = options
     return ConnectionHandler({"default": settings})["default"]

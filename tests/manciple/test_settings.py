@@ -153,3 +153,26 @@ def test_what_would_let_anybody_in_is_refused_at_the_start(
 ) -> None:
     with pytest.raises(ImproperlyConfigured, match="MANCIPLE_"):
         read(monkeypatch, given)
+
+
+URLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "one server": ("postgresql://m:p%40ss@db:5433/m", {"HOST": "db", "PORT": "5433", "PASSWORD": "p@ss", "NAME": "m"}),
+    "no port": ("postgresql://m@db/m", {"HOST": "db", "PORT": "", "USER": "m"}),
+    "a socket": ("postgresql:///m", {"HOST": "", "NAME": "m"}),
+    "an address of IPv6": ("postgresql://m@[::1]:5432/m", {"HOST": "::1", "PORT": "5432"}),
+    "a primary and its standby": ("postgresql://m:p@a:5432,b:5433/m", {"HOST": "a,b", "PORT": "5432,5433"}),
+}
+
+
+@pytest.mark.parametrize(("url", "parts"), URLS.values(), ids=URLS)
+def test_the_database_is_where_its_url_says(monkeypatch: pytest.MonkeyPatch, url: str, parts: dict[str, Any]) -> None:
+    database = read(monkeypatch, {**KEY, "MANCIPLE_DATABASE_URL": url})["DATABASES"]["default"]
+    assert {name: database[name] for name in parts} == parts
+    several = "," in parts["HOST"]
+    assert database["OPTIONS"].get("target_session_attrs") == ("read-write" if several else None)
+
+
+def test_what_stands_behind_the_url_goes_to_libpq(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "postgresql://m:p@db/m?sslmode=verify-full&connect_timeout=9"
+    options = read(monkeypatch, {**KEY, "MANCIPLE_DATABASE_URL": url})["DATABASES"]["default"]["OPTIONS"]
+    assert options["sslmode"] == "verify-full"

@@ -1,0 +1,47 @@
+"""`manage.py restored`: to be run once after the database was set back, before anything is started on it.
+
+Everybody who remembers a later state lists anew then; agents stop what the database does not know and say so.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from datetime import UTC, datetime
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from manciple.audit import recording
+from manciple.store import restoring
+from scheduling.coordination import SILENT_AFTER
+from scheduling.models import Heartbeat
+
+_NEXT = """\
+Revisions go on from {revision}. Next:
+
+  1. start the API processes, beat and the workers
+  2. every agent compares its node with the API: pods that were bound in the lost time are stopped, and their devices
+     given back before others get them. What was stopped is told by events of the nodes:
+         kubectl get events -A --field-selector reason=PodUnknown
+  3. `manage.py check_invariants`, `manage.py doctor`
+  4. tokens and certificates that were issued in the lost time are not known: issue them again
+"""
+
+
+class Command(BaseCommand):
+    help = "After the database was set back: let nobody go on from what is lost. Before anything is started."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        force = "although a process gave a sign of life a moment before the time that was restored"
+        parser.add_argument("--force", action="store_true", help=force)
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        living = Heartbeat.objects.filter(seen_at__gt=datetime.now(UTC) - SILENT_AFTER)
+        if living.exists() and not options["force"]:
+            raise CommandError(
+                f"{living[0].name} works on this database: stop every API process, worker and beat first, or say "
+                "--force where none runs"
+            )
+        recording.catch_up()
+        Heartbeat.objects.all().delete()
+        self.stdout.write(_NEXT.format(revision=restoring.skip_lost_revisions()))

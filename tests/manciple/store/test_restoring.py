@@ -1,0 +1,56 @@
+"""After a restore nobody goes on from a revision that is lost, and everything else goes on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from manciple.store import objects, tail
+from manciple.store.restoring import skip_lost_revisions
+from manciple.wire.errors import Expired
+from manciple.wire.registry import Kind, registry
+from scheduling.models import Heartbeat
+from tests.builders import make_claim, make_pod
+from tests.scheduling.cluster import Cluster
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_who_remembers_what_is_lost_lists_again_and_the_cluster_goes_on() -> None:
+    cluster = Cluster()
+    cluster.with_gpus("node-1")
+    cluster.create(make_claim("held"))
+    cluster.create(make_pod("before", claims={"gpu": "held"}))
+    cluster.settle()
+    known, names = tail.latest_revision(), {one.name for one in objects.list(objects_kind()).items}
+
+    following = skip_lost_revisions(1000)
+
+    assert following == known + 1000
+    for lost in (known, known + 1, following - 1):
+        with pytest.raises(Expired):
+            tail.read_after(lost, limit=10)
+    assert {one.name for one in objects.list(objects_kind()).items} == names
+    cluster.create(make_claim("next"))
+    cluster.create(make_pod("after", claims={"gpu": "next"}))
+    cluster.settle()
+    assert cluster.pod("after").spec.node_name == "node-1"
+    assert int(cluster.pod("after").metadata.resource_version) > following
+    assert cluster.violations() == {}
+
+
+def objects_kind() -> Kind:
+    return registry.by_resource("resourceslices.resource.k8s.io")
+
+
+def test_it_is_refused_while_somebody_works(capsys: pytest.CaptureFixture[str]) -> None:
+    now = datetime.now(UTC)
+    row = Heartbeat.objects.create(name="here-1", kind="worker", started_at=now, seen_at=now, lately={})
+    with pytest.raises(CommandError, match="here-1 works on this database: stop every API process"):
+        call_command("restored")
+    Heartbeat.objects.filter(name=row.name).update(seen_at=now - timedelta(minutes=5))
+    call_command("restored")
+    assert "Revisions go on from 1" in capsys.readouterr().out
+    assert not Heartbeat.objects.exists()
