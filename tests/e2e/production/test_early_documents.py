@@ -39,6 +39,8 @@ ACCELERATORS = ("-n", "accelerators")
 CLAIMS = f"{V1ALPHA2}/namespaces/accelerators/resourceclaims"
 CONTEXTS = f"{V1ALPHA2}/namespaces/accelerators/podschedulingcontexts"
 PODS = "/api/v1/namespaces/accelerators/pods"
+#: Of all namespaces, those of the structured draft among them.
+EVERY_CLAIM = "/apis/resource.k8s.io/v1/resourceclaims"
 ACME_CLAIMS = "/apis/cdi.k8s.io/v1alpha1/namespaces/default/resourceclaims"
 
 
@@ -269,7 +271,8 @@ def test_drivers_with_controllers_and_the_drafts_outlive_kills_and_gates_and_lea
     text = STRUCTURED.read_text().replace("worker-1", NODE)
     kubectl("delete", "-f", "-", "--ignore-not-found", "--wait=false", stdin=text)
     drivers.until(
-        "everything to be given back", lambda: not (looks.claims() or api.listed(ACME_CLAIMS) or drivers.files())
+        "everything to be given back",
+        lambda: not (api.listed(EVERY_CLAIM) or api.listed(ACME_CLAIMS) or drivers.files()),
     )
     assert json.loads(kubectl("get", "resourceclaims", "-A", "-o", "json"))["items"] == []
     kubectl("delete", "-f", str(DRIVER))
