@@ -38,7 +38,6 @@ from manciple.wire.errors import (
 )
 from manciple.wire.identity import Identity
 from manciple.wire.registry import Kind, Served
-from manciple.wire.scalars import Findings
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -139,7 +138,7 @@ def _declared_only(kind: Kind, document: dict[str, Any]) -> dict[str, Any]:
     if kind.prune is None:
         return document
     dropped: list[str] = []
-    kept = kind.prune(codec.as_go_reads(document, "", Findings()), dropped.append)
+    kept = kind.prune(codec.as_go_reads(document, "", codec.Findings()), dropped.append)
     if dropped:
         metadata = document.get("metadata") or {}
         named = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {kind.api_version}, Kind={kind.kind}"

@@ -22,7 +22,7 @@ from manciple.extensions.expressions import Before
 from manciple.extensions.formats import FORMATS, INTEGERS, is_known
 from manciple.extensions.structure import NOWHERE, ROOT, Schema, SchemaNode
 from manciple.wire.base import ObjectMeta
-from manciple.wire.codec import decode_value, normalize
+from manciple.wire.codec import Findings, decode_value, normalize
 from manciple.wire.errors import (
     FieldError,
     duplicate,
@@ -32,7 +32,6 @@ from manciple.wire.errors import (
     too_long,
     too_many,
 )
-from manciple.wire.scalars import Findings
 from manciple.wire.validation import Path, check_dns_1035_label, validate_object_meta
 
 if TYPE_CHECKING:

@@ -17,15 +17,16 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cache
 from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import inspect, structs
 
-from manciple.wire import documents, protobuf
+from manciple.wire import documents, json_schema, named, protobuf
 from manciple.wire.base import (
     ApiObject,
     Declaration,
@@ -35,11 +36,12 @@ from manciple.wire.base import (
     Value,
     declarations,
     shape_of,
+    time_text,
 )
 from manciple.wire.documents import RepeatedKeys
 from manciple.wire.errors import BadRequest, Invalid, UnsupportedMediaType, invalid
+from manciple.wire.quantity import Quantity
 from manciple.wire.registry import Kind
-from manciple.wire.scalars import PLAIN, SCALARS, Findings, Normalizer, joined
 
 Strictness = Literal["Strict", "Warn", "Ignore"]
 PROTOBUF_MEDIA = "application/vnd.kubernetes.protobuf"
@@ -48,6 +50,9 @@ V = TypeVar("V")
 
 #: what is left for msgspec to find wrong: integers out of range
 _OUT_OF_RANGE = re.compile(r"Expected (?P<what>`int`.*) - at `\$\.(?P<path>.*)`")
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+_BASE64_BEGINNING = re.compile(r"[A-Za-z0-9+/]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +272,7 @@ def as_go_reads(raw: Any, path: str, findings: Findings) -> Any:
     """
     if isinstance(raw, dict):
         _report_repeated(raw, path, findings)
-        return {key: as_go_reads(item, joined(path, key), findings) for key, item in raw.items()}
+        return {key: as_go_reads(item, _join(path, key), findings) for key, item in raw.items()}
     if isinstance(raw, list):
         return [as_go_reads(item, f"{path}[{at}]", findings) for at, item in enumerate(raw)]
     if isinstance(raw, int | float) and not isinstance(raw, bool):
@@ -284,6 +289,47 @@ def _in_words(message: str) -> str:
 
 
 # Normalization --------------------------------------------------------------------------------------------------------
+
+#: Wrong values that one answer tells of.
+MOST_WRONG = 20
+#: Unknown and repeated fields that one answer tells of.
+MOST_STRICT = 500
+
+
+@dataclass(slots=True)
+class Findings:
+    """What is wrong with one document. `strict`: unknown and repeated fields; `wrong`: values no type can take."""
+
+    strict: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    def warn(self, text: str) -> None:
+        """Note an unknown or repeated field."""
+        if len(self.strict) < MOST_STRICT:
+            self.strict.append(text)
+
+    def mismatch(self, raw: Any, path: str, expected: str) -> None:
+        """Note a value of the wrong type; what is returned in its place is never looked at."""
+        got = next((name for types, name in _JSON_NAMES if isinstance(raw, types)), "null")
+        into = f"field {path}" if path else "a value"
+        self.note(f"json: cannot unmarshal {got} into {into} of type {expected}")
+
+    def note(self, wrong: str) -> None:
+        if len(self.wrong) < MOST_WRONG:
+            self.wrong.append(wrong)
+
+
+#: (raw, path, findings) -> the normalised value; worth nothing once something wrong was found
+Normalizer = Callable[[Any, str, Findings], Any]
+
+
+_JSON_NAMES: tuple[tuple[Any, str], ...] = (
+    (bool, "bool"),
+    (str, "string"),
+    (int | float, "number"),
+    (list | tuple, "array"),
+    (dict, "object"),
+)
 
 
 def normalize(type_: Any, document: Any, findings: Findings, *, asides: bool = False) -> Any:
@@ -318,9 +364,9 @@ def _value(type_: type[Value], asides: bool) -> Normalizer:
             member = members.get(key)
             if member is None:
                 if key not in repeated:
-                    findings.warn(f'unknown field "{joined(path, key)}"')
+                    findings.warn(f'unknown field "{_join(path, key)}"')
             elif item is not None:
-                fitted[key] = member(item, joined(path, key), findings)
+                fitted[key] = member(item, _join(path, key), findings)
         return fitted
 
     return normalize_value
@@ -330,8 +376,12 @@ def _report_repeated(raw: dict[str, Any], path: str, findings: Findings) -> Coll
     if not isinstance(raw, RepeatedKeys):
         return ()
     for key in raw.repeated:
-        findings.warn(f'duplicate field "{joined(path, key)}"')
+        findings.warn(f'duplicate field "{_join(path, key)}"')
     return frozenset(raw.repeated)
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
 
 
 def _member(declared: Declaration, asides: bool) -> Normalizer:
@@ -356,7 +406,7 @@ def _contained(shape: Shape, encoding: str, asides: bool) -> Normalizer:
         if not isinstance(raw, dict):
             return findings.mismatch(raw, path, "map")
         _report_repeated(raw, path, findings)
-        return {key: zero if item is None else element(item, joined(path, key), findings) for key, item in raw.items()}
+        return {key: zero if item is None else element(item, _join(path, key), findings) for key, item in raw.items()}
 
     return {"": element, "list": normalize_list, "map": normalize_map}[shape.container]
 
@@ -367,4 +417,84 @@ _ZEROS: dict[type, Any] = {str: "", int: 0, bool: False, object: None}
 def _element(shape: Shape, encoding: str, asides: bool) -> Normalizer:
     if issubclass(shape.element, Value):
         return _value(shape.element, asides)
-    return SCALARS.get(encoding) or PLAIN[shape.element]
+    return _SCALARS.get(encoding) or _PLAIN[shape.element]
+
+
+def _plain(type_: type, expected: str) -> Normalizer:
+    def normalize_plain(raw: Any, path: str, findings: Findings) -> Any:
+        if type(raw) is not type_:  # bool is an int to isinstance()
+            return findings.mismatch(raw, path, expected)
+        return raw
+
+    return normalize_plain
+
+
+def _any(raw: Any, path: str, findings: Findings) -> Any:  # noqa: ARG001
+    return raw
+
+
+def _int_or_string(raw: Any, path: str, findings: Findings) -> Any:
+    if isinstance(raw, bool) or not isinstance(raw, int | str):
+        return findings.mismatch(raw, path, "int or string")
+    return raw
+
+
+def _strings(raw: Any, path: str, findings: Findings) -> Any:
+    if not isinstance(raw, list | tuple):
+        return findings.mismatch(raw, path, "array")
+    return ["" if item is None else _PLAIN[str](item, f"{path}[{at}]", findings) for at, item in enumerate(raw)]
+
+
+def _quantity(raw: Any, path: str, findings: Findings) -> Any:
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+        return findings.mismatch(raw, path, "Quantity")
+    text = format(Decimal(str(raw)), "f") if isinstance(raw, float) else str(raw)
+    try:
+        Quantity.parse(text)
+    except ValueError as error:
+        return findings.note(f"{path}: {error}")
+    return text
+
+
+def _base64(raw: Any, path: str, findings: Findings) -> Any:
+    """As Go reads it: padded, in lines or not."""
+    if not isinstance(raw, str):
+        return findings.mismatch(raw, path, "[]uint8")
+    text = raw.replace("\r", "").replace("\n", "") if "\n" in raw or "\r" in raw else raw
+    if len(text) % 4 or not _BASE64.fullmatch(text):
+        ends = _BASE64_BEGINNING.match(text)
+        return findings.note(f"illegal base64 data at input byte {ends.end() if ends else 0}")
+    return text
+
+
+def _time(micro: bool) -> Normalizer:
+    canonical = len("2006-01-02T15:04:05.000000Z") if micro else len("2006-01-02T15:04:05Z")
+
+    def normalize_time(raw: Any, path: str, findings: Findings) -> Any:
+        if not isinstance(raw, str):
+            return findings.mismatch(raw, path, "Time")
+        try:
+            text = time_text(raw, micro=micro)
+        except (ValueError, OverflowError) as error:
+            return findings.note(f"{path}: {error}")
+        return raw if len(raw) == canonical and raw.endswith("Z") else text
+
+    return normalize_time
+
+
+_PLAIN: dict[type, Normalizer] = {
+    str: _plain(str, "string"),
+    bool: _plain(bool, "bool"),
+    int: _plain(int, "int"),
+    object: _any,
+}
+_SCALARS: dict[str, Normalizer] = {
+    "intOrString": _int_or_string,
+    "bytes": _base64,
+    "strings": _strings,
+    "quantity": _quantity,
+    "time": _time(micro=False),
+    "microTime": _time(micro=True),
+    "jsonSchema": json_schema.normalize,
+    "name": named.normalize,
+}

@@ -15,7 +15,7 @@ from manciple.wire.documents import as_go_number
 
 
 class _Findings(Protocol):
-    """What is found on the way (`manciple.wire.scalars.Findings`)."""
+    """What is found on the way (`manciple.wire.codec.Findings`)."""
 
     def warn(self, text: str) -> None: ...
 

@@ -162,7 +162,7 @@ class Kind:
     resource: str = field(init=False)
     #: whether no type declares what the objects hold
     is_open: bool = field(init=False)
-    #: of a kind that no type declares: (the content, what is found wrong with it: `scalars.Findings`) -> the content as
+    #: of a kind that no type declares: (the content, what is found wrong with it: `codec.Findings`) -> the content as
     #: it may be: without unknown fields, with defaults
     fit: Callable[[dict[str, Any], Any], dict[str, Any]] | None = None
     #: (an object that is written again, the revision at which it was before) -> it, as the schema has it by now, which
