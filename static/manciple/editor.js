@@ -97,7 +97,7 @@
     const closed = [...behind].findIndex((letter) => !text.includes(letter));
     const end = to + (closed < 0 ? behind.length : closed);
     view.dispatch({ changes: { from, to: end, insert: text }, selection: { anchor: from + text.length }, userEvent: "input.complete" });
-    if (/[.(["]$/.test(text) && !/^[^"]*"[^"]*"$|^[^"]+"$/.test(text)) setTimeout(() => CM.startCompletion(view));
+    if (/[.(\[]$|[(\[]"$/.test(text)) setTimeout(() => CM.startCompletion(view));
   };
   const option = (one) => {
     const { label, detail, info, type, apply } = typeof one === "string" ? { label: one } : one;

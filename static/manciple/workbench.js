@@ -95,7 +95,7 @@
     if (button.id === "show-diff") { reviewing = !reviewing; review(); return; }
     if (button.dataset.insert) { Editors.insert(button.dataset.insert); return; }
     if (button.name === "add" && button.value === "selector") { event.preventDefault(); addSelector(); }
-    if (button.name === "guard") { event.preventDefault(); put(document.getElementById(button.dataset.into), button.dataset.text); }
+    if (button.name === "guard" || button.name === "spelling") { event.preventDefault(); put(document.getElementById(button.dataset.into), button.dataset.text); }
     if (button.name === "example") {
       event.preventDefault();
       const blank = selectors().find((area) => !area.value.trim());

@@ -182,9 +182,9 @@ def _values(text: str, values: list[str]) -> dict[str, list[Option]]:
 @cache
 def _functions() -> list[Option]:
     """The functions that stand by themselves, as the compiler declares them."""
-    known = {str(option["label"]) for option in _WORDS}
+    known = {"in", *(str(option["label"]) for option in _WORDS)}
     return [
         {"label": name, "detail": "function", "apply": f"{name}("}
         for name, overloads in sorted(stored_environment().functions.items())
-        if name.isidentifier() and name not in known and not all(one.is_member for one in overloads)
+        if name.isidentifier() and name[0] != "_" and name not in known and not all(one.is_member for one in overloads)
     ]

@@ -43,6 +43,7 @@ from scheduling.pages.classes.attributes import examples
 from scheduling.pages.classes.diagnostics import Finding
 from scheduling.pages.classes.form import ClassForm, SelectorRow, complain, from_class, guarded, to_class
 from scheduling.pages.classes.manifest import manifest
+from scheduling.pages.classes.spelling import misspellings
 from scheduling.pages.classes.verdicts import ClassVerdicts, judge
 from scheduling.pages.classes.workbench import (
     Bench,
@@ -385,6 +386,8 @@ def pressed(form: ClassForm, data: Any) -> ClassForm | None:
     if "example" in data:
         known = {expression for _, expression in examples(published_devices())}
         return with_example(form, data["example"]) if data["example"] in known else form
+    if "spelling" in data:
+        return _with_spelling(form, data["spelling"])
     if "guard" in data:
         return _with_guards(form, data["guard"])
     return form if "check" in data else None
@@ -394,6 +397,14 @@ def with_example(form: ClassForm, expression: str) -> ClassForm:
     """In the first blank selector, or in one of its own."""
     blank = next((row.place for row in form.selectors if row.blank), len(form.selectors))
     return form.with_selector(int(blank), expression)
+
+
+def _with_spelling(form: ClassForm, number: str) -> ClassForm:
+    """The selector with this number in the form, its first misspelling mended."""
+    for row in form.kept_selectors:
+        for one in misspellings(row.expression, published_devices()) if str(row.place) == number else ():
+            return form.with_selector(int(number), one.fixed)
+    return form
 
 
 def _with_guards(form: ClassForm, number: str) -> ClassForm:

@@ -39,6 +39,7 @@ from scheduling.pages.classes.form import (
 )
 from scheduling.pages.classes.manifest import manifest
 from scheduling.pages.classes.places import spelled
+from scheduling.pages.classes.spelling import Misspelling, misspellings
 from scheduling.pages.classes.users import ClassRequest
 from scheduling.pages.classes.verdicts import ClassVerdicts, VerdictGroup, judge, matches
 from scheduling.pages.devices.words import how_many
@@ -199,9 +200,17 @@ class Bench:
     def failures(self) -> list[ShownGroup]:
         return [self._group(group) for group in self.verdicts.failures[:GROUPS]]
 
+    @cached_property
+    def misspelt(self) -> list[tuple[SelectorRow, Misspelling]]:
+        """What selectors name that nobody publishes, though something like it is."""
+        rows = [row for row in self.form.kept_selectors if row.judged and not row.judged.error]
+        return [(row, one) for row in rows for one in misspellings(row.expression, self.verdicts.devices)]
+
     def _group(self, group: VerdictGroup) -> ShownGroup:
         row = self.form.kept_selectors[group.selector]
-        guard = guard_of(row.expression, group.text)
+        missing = _MISSING.match(group.text)
+        misspelt = missing and any(each is row and one.written == missing[1] for each, one in self.misspelt)
+        guard = "" if misspelt else guard_of(row.expression, group.text)
         fixed = guarded(row.expression, guard) if guard else ""
         return ShownGroup(group=group, row=row, count=len(group.devices), guard=guard, fixed=fixed)
 

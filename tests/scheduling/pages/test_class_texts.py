@@ -217,3 +217,9 @@ def test_the_map_draws_runs_and_says_what_it_shows() -> None:
     assert drawn.width == WIDTH
     assert (drawn.match.count("M"), drawn.miss.count("M"), drawn.error) == (1, 2, "")
     assert drawn.label == "Map of 2 nodes: 2 devices match, on node-1; 6 do not match"
+
+
+def test_internal_functions_and_operators_are_not_offered() -> None:
+    offered = [option["label"] for option in cel_table(PUBLISHED)[""]]
+    assert "isIP" in offered
+    assert not [label for label in offered if label.startswith("_") or label == "in"]
