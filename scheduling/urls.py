@@ -19,6 +19,7 @@ from scheduling.pages.events import views as events
 from scheduling.pages.finding import views as finding
 from scheduling.pages.incidents import views as incidents
 from scheduling.pages.manifests.views import edit_object
+from scheduling.pages.manual import views as manual
 from scheduling.pages.namespaces import views as namespaces
 from scheduling.pages.nodes import page as nodes_one
 from scheduling.pages.nodes import views as nodes
@@ -38,6 +39,7 @@ from scheduling.pages.taint_rules import views as taint_rules
 from scheduling.pages.timeline import views as timeline
 from scheduling.pages.undoing import undo_act
 from scheduling.pages.usage import views as usage
+from scheduling.pages.wallboard import views as wallboard
 from scheduling.pages.whatif import views as whatif
 
 #: Lists that are files as well, for spreadsheets: the same views.
@@ -108,6 +110,9 @@ urlpatterns = [
     path("incidents/<str:name>/acknowledge", incidents.acknowledge, name="incident-acknowledge"),
     path("timeline", timeline.show_timeline, name="timeline"),
     path("timeline.csv", timeline.export_timeline, name="timeline-csv"),
+    path("wallboard", wallboard.show_wallboard, name="wallboard"),
+    path("manual", manual.show_manual, name="manual"),
+    path("manual/<str:name>", manual.show_manual_page, name="manual-page"),
     path("usage", usage.show_usage, name="usage"),
     path("usage.csv", usage.export_usage, name="usage-csv"),
     path("audit", audit.list_audit, name="audit"),

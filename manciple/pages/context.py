@@ -11,6 +11,7 @@ from manciple.access.membership import administrators
 from manciple.pages import undo
 from manciple.pages.auditors import may_audit
 from manciple.pages.people import person_of
+from manciple.pages.preferences import preferences_of
 from manciple.pages.saved_views import views_of
 
 #: The main navigation: (URL name, word, icon). On a phone the first five, and the rest under "More".
@@ -39,7 +40,8 @@ MORE = (
 
 def person(request: HttpRequest) -> dict[str, Any]:
     """`person`: who is signed in; `places`, `more_places`: where they may go; `audits`: whether they read the audit
-    trail; `administrators`: whom to ask; `undo`: what they may take back; `views`: those of the page that are saved.
+    trail; `administrators`: whom to ask; `undo`: what they may take back; `views`: those of the page that are saved;
+    `tour`: whether the page begins with the tour of a first visit.
 
     Nothing where nobody is signed in.
     """
@@ -54,4 +56,13 @@ def person(request: HttpRequest) -> dict[str, Any]:
         "administrators": administrators,
         "undo": partial(undo.offered, request),
         "views": partial(views_of, request),
+        "tour": partial(wants_tour, request),
     }
+
+
+#: Where people come first.
+_ENTRANCES = ("/overview", "/devices")
+
+
+def wants_tour(request: HttpRequest) -> bool:
+    return request.path in _ENTRANCES and not preferences_of(request).toured

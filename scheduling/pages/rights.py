@@ -25,6 +25,7 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
     "overview": (NODES, SLICES, CLASSES),
     "timeline": (SLICES,),
     "usage": (SLICES,),
+    "wallboard": (NODES, SLICES, CLASSES),
     "whatif": (NODES, SLICES, CLASSES),
 }
 _PAGES = "scheduling.pages."

@@ -7,7 +7,7 @@
   const note = ({ title, text, path }) => {
     const list = document.getElementById("notes") ?? document.body.appendChild(Object.assign(document.createElement("div"), { id: "notes" }));
     list.setAttribute("role", "status");
-    const one = Object.assign(document.createElement("p"), { className: "note" });
+    const one = document.createElement("p");
     const link = Object.assign(document.createElement("a"), { className: "ent", href: path, textContent: title });
     const close = Object.assign(document.createElement("button"), { className: "btn ghost icon", type: "button", textContent: "×", ariaLabel: "Dismiss" });
     close.addEventListener("click", () => one.remove());

@@ -125,6 +125,10 @@ EXAMPLES: dict[str, tuple[PageExample, ...]] = {
         PageExample(label="one", query="user=admin"),
         PageExample(label="question", query="user=bob&groups=namespace:vision&verb=create&resource=pods&ns=teaching"),
     ),
+    "manual-page": (
+        PageExample(parameters={"name": "dashboard"}),
+        PageExample(label="glossary", parameters={"name": "glossary"}),
+    ),
     "notifications-confirm": (PageExample(parameters={"token": "out-of-date"}),),
     "notifications-unsubscribe": (PageExample(parameters={"token": "out-of-date"}),),
     "incident": (

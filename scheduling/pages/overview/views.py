@@ -78,7 +78,7 @@ def show_overview(request: HttpRequest) -> HttpResponse:
     signs = read_signs(census.snapshot, person, now=now)
     health = lines(signs)
     mended = read_mendings() if census.waiting else UNKNOWN
-    waiting = _waiting(person, mended)
+    waiting = waiting_groups(person, mended)
     context = OverviewContext(
         place="overview",
         revision=revision,
@@ -96,7 +96,7 @@ def show_overview(request: HttpRequest) -> HttpResponse:
         health=health,
         needing_attention=needing_attention(health),
         sees_all=whole,
-        use=_use(request, census, now),
+        use=use_of_day(person, census, request.GET.get("class", ALL), now),
     )
     return render_page(request, "overview/page.html", context)
 
@@ -198,9 +198,8 @@ class UseOfDay:
     recorded: bool
 
 
-def _use(request: HttpRequest, census: Census, now: datetime) -> UseOfDay:
-    """Of the class that the address names, if it exists."""
-    asked = request.GET.get("class", ALL)
+def use_of_day(person: Person, census: Census, asked: str, now: datetime) -> UseOfDay:
+    """Of the class of that name, if it exists; else of all devices."""
     counts: Mapping[str, int] = census.snapshot.by_use
     waiting = census.waiting
     found = next((one for one in census.classes if one.name == asked), None)
@@ -210,7 +209,6 @@ def _use(request: HttpRequest, census: Census, now: datetime) -> UseOfDay:
     # This minute is not over: it is drawn as it is now.
     current = UsageOfMoment(at=minute_of(now), counts=nonzero(counts), waiting=waiting)
     past = [one for one in samples_since(now - charts.SPAN, name) if one.at < current.at]
-    person = person_of(request)
     if person.namespaces is not None:
         # How many pods of other namespaces waited is theirs to know.
         past = [UsageOfMoment(at=one.at, counts=one.counts, waiting=0) for one in past]
@@ -228,7 +226,7 @@ def _use(request: HttpRequest, census: Census, now: datetime) -> UseOfDay:
 # Why pods wait -------------------------------------------------------------------------------------------------------
 
 
-def _waiting(person: Person, mended: Mended) -> Sequence[WaitingGroup]:
+def waiting_groups(person: Person, mended: Mended) -> Sequence[WaitingGroup]:
     columns = ("uid", "namespace", "name", "created_at", "cause")
     rows: Iterable[tuple[str, str, str, datetime, str]] = (
         person.seen(QueuedPod.objects.all()).order_by("created_at").values_list(*columns)[:SORTED]

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 from manciple.processes.demolab.pages import PageAddress, every_page
 from tests.e2e.pages.browser import CHANCES, SHOWN_WITHIN, new_context
 from tests.e2e.pages.demo import Demo
-from tests.e2e.pages.tour import Tour, asking, documents, on_a_desk, on_a_phone
+from tests.e2e.pages.tour import Axe, Tour, asking, documents, on_a_desk, on_a_phone
 from tests.e2e.processes import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -269,6 +269,68 @@ def test_a_slow_server_gets_one_question_at_a_time(admin: Page, demo: Demo) -> N
     expect(admin.locator("#node-gpu-b03")).not_to_contain_text("Cordoned")
     assert 2 <= len(asked) <= 6, asked
     assert most == 1
+
+
+# A first visit, and what one asked to be told -----------------------------------------------------------------------
+
+
+def test_the_tour_is_taken_by_keyboard_and_does_not_come_again(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/account")
+    admin.get_by_role("button", name="Show the tour again").click()
+    tour = admin.get_by_role("region", name="Welcome")
+    expect(tour).to_contain_text("1 of 4")
+    expect(admin.locator(".toured")).to_have_text("Devices")
+    axe = Axe(admin)
+    axe.read()
+    assert axe.find() == []
+    tour.get_by_role("button", name="Next").press("Enter")
+    expect(tour.get_by_role("heading", level=3, name="Why a pod waits")).to_be_visible()
+    tour.get_by_role("button", name="Back").press("Enter")
+    expect(tour).to_contain_text("1 of 4")
+    with admin.expect_response(lambda answer: answer.url.endswith("/account/tour")):
+        admin.keyboard.press("Escape")
+    expect(tour).to_have_count(0)
+    admin.goto(f"{demo.web}/devices")
+    expect(admin.locator(".tile").first).to_be_visible()
+    expect(tour).to_have_count(0)
+
+
+NOTICES = """
+window.shown = [];
+window.Notification = class {
+  static permission = "default";
+  static requestPermission() { this.permission = "granted"; return Promise.resolve("granted"); }
+  constructor(title, options) { window.shown.push([title, options.tag, Notification.permission]); }
+  addEventListener() {}
+};
+"""
+
+
+def test_a_page_shows_what_one_asked_to_be_told_and_asks_by_a_click_alone(admin: Page, demo: Demo) -> None:
+    admin.add_init_script(NOTICES)
+    admin.goto(f"{demo.web}/notifications")
+    expect(admin.locator("#browser-state")).to_contain_text("Not allowed yet")
+    admin.evaluate("""() => document.dispatchEvent(new CustomEvent("manciple:notice", {
+      detail: { id: 1, title: "Pod team-a/job started", text: "Pod team-a/job started", path: "/pods/team-a/job" },
+    }))""")
+    note = admin.locator("#notes")
+    expect(note.get_by_role("link", name="Pod team-a/job started")).to_have_attribute("href", "/pods/team-a/job")
+    assert admin.evaluate("window.shown") == [], "nobody has allowed it"
+    note.get_by_role("button", name="Dismiss").click()
+    expect(note).to_have_text("")
+    admin.get_by_role("button", name="Allow notifications").click()
+    expect(admin.locator("#browser-state")).to_have_text("Allowed in this browser.")
+    body = {"channel": "browser"}
+    admin.evaluate("""(body) => fetch("/notifications/test", {
+      method: "POST", body: new URLSearchParams(body), headers: JSON.parse(document.body.getAttribute("hx-headers")),
+    })""", body)  # fmt: skip
+    wait_for("the browser's notification", lambda: admin.evaluate("window.shown.length") or pause(admin))
+    ((title, tag, permission),) = admin.evaluate("window.shown")
+    assert title == "Notifications from Manciple reach you here"
+    assert tag.startswith("manciple-")
+    assert permission == "granted"
+    admin.reload()
+    expect(admin.locator("#told")).to_contain_text("Browser: sent")
 
 
 # Who may see and do what ---------------------------------------------------------------------------------------------

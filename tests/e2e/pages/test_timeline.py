@@ -1,4 +1,4 @@
-"""The timeline in Chromium: read along its axis, and zoomed into, with a mouse and without one."""
+"""Charts in Chromium: read along their axis, and zoomed into, with a mouse and without one."""
 
 from __future__ import annotations
 
@@ -50,3 +50,50 @@ def shown_minutes(page: Page) -> float:
     query = parse_qs(urlsplit(page.url).query)
     begin, end = (datetime.fromisoformat(query[name][0]) for name in ("from", "to"))
     return (end - begin).total_seconds() / 60
+
+
+def test_the_usage_is_read_by_pointer_and_keyboard_and_the_overview_leads_into_it(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/usage?by=model&range=7d")
+    now = admin.locator(".legend-list [data-level]").first.text_content()
+    moment = admin.get_by_role("slider", name="Moment")
+    moment.focus()
+    for _ in range(5):
+        admin.keyboard.press("PageDown")
+    expect(moment).to_have_attribute("aria-valuetext", re.compile(r"NVIDIA H100 80GB \d+, "))
+    admin.keyboard.press("Tab")
+    expect(admin.locator(".legend-list [data-level]").first).to_have_text(str(now))
+    box = moment.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    admin.mouse.move(box["x"] + box["width"] / 2, middle)
+    expect(admin.locator(".reader .at")).to_have_text(re.compile(r"^[A-Z][a-z]{2}.*, \d\d:\d\d$"))
+    admin.mouse.down()
+    admin.mouse.move(box["x"] + box["width"] * 3 / 4, middle, steps=4)
+    with admin.expect_navigation():
+        admin.mouse.up()
+    assert 40 * 60 < shown_minutes(admin) < 44 * 60, "a quarter of a week"
+    expect(admin.locator("#h-usage")).to_contain_text("device-hours in 1 d 18 h")
+
+    admin.goto(f"{demo.web}/overview")
+    moment = admin.get_by_role("slider", name="Moment")
+    moment.focus()
+    admin.keyboard.press("Home")
+    expect(moment).to_have_attribute("aria-valuetext", re.compile(r"Held \d+, Free \d+"))
+    admin.keyboard.press("Enter")
+    admin.keyboard.press("PageUp")
+    with admin.expect_navigation():
+        admin.keyboard.press("Enter")
+    assert urlsplit(admin.url).path == "/usage"
+    expect(admin.locator("#h-usage")).to_contain_text("Devices by state, 4 h")
+
+
+def test_paper_has_the_page_alone_in_daylight(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/usage")
+    admin.emulate_media(media="print", color_scheme="dark")
+    for gone in (".top", ".bar-form", ".reader", ".tabbar"):
+        expect(admin.locator(gone).first).to_be_hidden()
+    expect(admin.locator("#usage-table thead")).to_be_visible()
+    expect(admin.locator(".on-paper")).to_contain_text("/usage, printed")
+    ground = admin.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    assert ground == "rgb(255, 255, 255)"
+    admin.emulate_media(media="screen", color_scheme="light")

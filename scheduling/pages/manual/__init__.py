@@ -1,0 +1,1 @@
+"""The documentation, to which pages lead from hard words."""

@@ -1,0 +1,1 @@
+"""The wallboard: what a team reads from across the room."""
