@@ -126,7 +126,7 @@ def test_waiting_pods_are_grouped_by_cause_with_the_next_step(pages: Client, clu
         wants(cluster, f"late-{number}")
     wants(cluster, "lost", device_class="gpu-h100")
     waiting = text(pages, part="waiting")
-    assert "Why pods wait 6 pods, oldest" in waiting
+    assert "Why pods wait ? 6 pods, oldest" in waiting
     assert "5 Every matching device is held" in waiting
     assert "accepts only 1 device and it is held." in waiting
     assert "Next Wait until one is released" in waiting
