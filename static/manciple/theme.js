@@ -19,4 +19,11 @@
   if (zone && !document.cookie.includes(`time-zone=${zone};`) && !document.cookie.endsWith(`time-zone=${zone}`)) {
     document.cookie = `time-zone=${zone}; path=/; max-age=31536000; samesite=lax`;
   }
+
+  // What is printed says where it came from, filters and all, and when.
+  addEventListener("beforeprint", () => {
+    const said = document.querySelector(".on-paper");
+    const now = new Intl.DateTimeFormat("sv-SE", { timeZone: root.dataset.zone, dateStyle: "short", timeStyle: "short" }).format(new Date());
+    if (said) said.textContent = `${location.href}, printed ${now}`;
+  });
 })();

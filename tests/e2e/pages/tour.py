@@ -202,8 +202,9 @@ def _open(page: Page, url: str) -> None:
 
 
 def _turn_dark(page: Page) -> None:
-    """The browser draws the next frame in other colours; until then a script is told the old ones. A page that looks the
-    same by day and night was looked at already.
+    """The browser draws the next frame in other colours; until then a script is told the old ones.
+
+    A page that looks the same by day and night was looked at already.
     """
     if page.evaluate("'always' in document.documentElement.dataset"):
         return
