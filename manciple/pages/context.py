@@ -28,6 +28,7 @@ PLACES = (
 )
 #: Places that the navigation has under "More".
 MORE = (
+    ("usage", "Usage", "i-over"),
     ("incidents", "Incidents", "i-alert"),
     ("events", "Events", "i-time"),
     ("namespaces", "Namespaces", "i-over"),

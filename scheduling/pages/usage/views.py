@@ -74,7 +74,7 @@ def show_usage(request: HttpRequest) -> HttpResponse:
         return redirect(query.url())
     window, problem = query.time.window(datetime.now(UTC))
     context = UsageContext(
-        place="timeline",
+        place="usage",
         revision=revision,
         query=query,
         window=window,
