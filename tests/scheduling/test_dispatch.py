@@ -41,7 +41,7 @@ WAKES: dict[str, tuple[tuple[str, str], set[str]]] = {
     "a node that was written": (("nodes", "MODIFIED"), {"schedule", "sweep_nodes"}),
     "a node that went": (
         ("nodes", "DELETED"),
-        {"sweep_pods", "collect_garbage", "sweep_namespaces"},
+        {"schedule", "sweep_pods", "collect_garbage", "sweep_namespaces"},
     ),
     "a namespace on its way out": (("namespaces", "MODIFIED"), {"sweep_namespaces"}),
 }
