@@ -12,7 +12,7 @@ NAMED = frozenset(re.findall(r"`(tests/[\w/]+\.py)`", PAGE))
 #: What the page must have a row for.
 CLASSES = (
     "confused deputy",
-    "a node writes what is another's",
+    "a node writes objects of another",
     "status forgery",
     "token replay",
     "path traversal",
