@@ -296,9 +296,9 @@ class Agent:
         self._trouble = trouble
         if trouble and trouble != before:
             log.error("node %s: %s", self.config.node_name, trouble)
-            self._events.warn_node("StorageFailed", f"No claim can be prepared or given back: {trouble}")
+            self._events.warn_node("StorageFailed", f"No claim can be prepared or unprepared: {trouble}")
         elif before and not trouble:
-            log.info("node %s: its directories can be written to again", self.config.node_name)
+            log.info("node %s: its directories are writable again", self.config.node_name)
             self._watching.look_at_everything()
 
     def _say_whether_gone(self, *, gone: bool) -> None:
@@ -308,7 +308,7 @@ class Agent:
             log.error("node %s: %s", name, NODE_GONE)
             self._events.warn_node("NodeGone", NODE_GONE)
         else:
-            log.info("node %s: the Node is there again", name)
+            log.info("node %s: the Node exists again", name)
             self._watching.look_at_everything()
 
     def publish_all(self) -> None:
@@ -451,7 +451,7 @@ class Agent:
                     self.report()
                     reported = now
             except AgentError as error:
-                log.warning("node %s: sign of life: %s; trying again", self.config.node_name, error)
+                log.warning("node %s: heartbeat: %s; trying again", self.config.node_name, error)
             if now - looked >= self.config.resync_seconds:
                 looked = now
                 self._watching.look_at_everything()

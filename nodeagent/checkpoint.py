@@ -237,14 +237,14 @@ class Checkpoint:
         taken = sum(1 for other in self._disk.names(self.quarantine, "") if other.startswith(f"{name}."))
         target = self.quarantine / f"{name}.{taken}"
         self._disk.rename(self.folder / name, target.with_name(target.name + OPEN))
-        log.error("checkpoint %s: %s; moved to %s, its claim is taken up as one of unknown state", name, reason, target)
+        log.error("checkpoint %s: %s; moved to %s, its claim is handled as one of unknown state", name, reason, target)
 
     def _open_case(self, name: str) -> Quarantined:
         path = self.quarantine / name
         try:
             content = self._disk.read(path)
             decode(content)
-            reason = "it is not the record of the claim that its name says"
+            reason = "it is not the record of the claim in its file name"
         except OSError as error:
             content, reason = b"", str(error)
         except ValueError as error:
@@ -266,7 +266,7 @@ def decode(content: bytes) -> ClaimRecord:
         if file.version != VERSION:
             raise ValueError(f"it has version {file.version}, this agent reads version {VERSION}")
         if file.checksum != _checksum(bytes(file.claim)):
-            raise ValueError("its checksum does not fit its content")
+            raise ValueError("its checksum does not match its content")
         return _records.decode(file.claim)
     except msgspec.MsgspecError as error:
         raise ValueError(f"it cannot be decoded: {error}") from error

@@ -180,7 +180,7 @@ class Renewal:
             return known.renewal - now
         if now >= known.ends:
             log.error(
-                "node %s: its certificate has ended, the API server does not let it in; let it join again: "
+                "node %s: its certificate has expired and the API server refuses it; join again: "
                 "python -m nodeagent join URL --token TOKEN --node-name %s",
                 self._node,
                 self._node,
@@ -193,7 +193,7 @@ class Renewal:
             return AFTER_REFUSAL
         self._known = self._read()
         self._renewed()
-        log.info("node %s: its certificate is renewed, until %s", self._node, time.ctime(self._known.ends))
+        log.info("node %s: its certificate was renewed, until %s", self._node, time.ctime(self._known.ends))
         return self._known.renewal - now
 
     def _read(self) -> KnownCertificate:

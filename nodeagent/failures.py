@@ -75,7 +75,7 @@ class StillStopping(AgentError):
     """Containers have been told to end and have not yet; look again in `seconds`, or when they have ended."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"containers are being stopped; looking again in {seconds:.1f} s")
+        super().__init__(f"containers are being stopped; checking again in {seconds:.1f} s")
         self.seconds = seconds
 
 

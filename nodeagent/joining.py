@@ -123,8 +123,8 @@ def _acquire(acquisition: Acquisition, client: Client, *, wait: float, pause: Ca
             raise NotJoined(str(refusal)) from refusal
         if time.monotonic() > deadline:
             raise NotJoined(
-                "nobody has approved or signed the request yet; see `kubectl get csr`, approve it there "
-                "(`kubectl certificate approve NAME`), and run this again: it goes on from here"
+                "the request has not been approved and signed yet; see `kubectl get csr`, approve it there "
+                "(`kubectl certificate approve NAME`), and run this again: it continues from here"
             )
         pause(LOOK_AGAIN)
 
@@ -149,7 +149,7 @@ def _kubeconfig(server: str, authority: Path | None, node: str) -> dict[str, Any
 def find_authority(server: str, folder: Path, *, ca_hash: str | None, ca_file: Path | None) -> Path | None:
     """The file of the authority to trust; None for the system's. Raises: NotJoined, OSError, StorageFailed."""
     if not server.startswith("https://"):
-        raise NotJoined(f"{server} is no https:// address: a credential is sent over TLS alone")
+        raise NotJoined(f"{server} is not an https:// address: credentials are sent over TLS only")
     if ca_file is not None:
         return ca_file.resolve()
     if ca_hash is None:

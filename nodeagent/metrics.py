@@ -40,7 +40,7 @@ Operation = Literal["PrepareResources", "UnprepareResources"]
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 #: The value of `driver_name` that counts the claims of all drivers, each once.
 ANY_DRIVER = "<any>"
-_OF_OPERATIONS = "How long it took to prepare all claims of a pod, or to give them back."
+_OF_OPERATIONS = "Time to prepare all claims of a pod, or to unprepare them."
 
 
 class AgentMetrics:
@@ -57,7 +57,7 @@ class AgentMetrics:
         )
         self._any_calls = Histogram(
             "dra_operations_seconds",
-            "How long a driver took to answer a call, behind a socket or in this process.",
+            "Time that a driver took to answer a call, behind a socket or in this process.",
             ("driver_name", "method_name", "grpc_status_code"),
             registry=self.registry,
             buckets=BUCKETS,
@@ -66,14 +66,14 @@ class AgentMetrics:
         self._behind_sockets: set[str] = set()
         self._calls = Histogram(
             "manciple_driver_call_duration_seconds",
-            "How long a driver took with the claims of a call, in this process or behind its socket.",
+            "Time that a driver took for the claims of a call, in this process or behind its socket.",
             ("driver_name", *labels),
             registry=self.registry,
             buckets=BUCKETS,
         )
         self._grpc_calls = Histogram(
             "dra_grpc_operations_duration_seconds",
-            "How long a driver behind a socket took to answer a call.",
+            "Time that a driver behind a socket took to answer a call.",
             ("driver_name", "method_name", "grpc_status_code"),
             registry=self.registry,
             buckets=BUCKETS,
@@ -81,13 +81,13 @@ class AgentMetrics:
         self._requests = count_requests(self.registry)
         self._started = Counter(
             "kubelet_started_containers",
-            "Containers that were to be started, by what they are.",
+            "Containers started, by type.",
             ("container_type",),
             registry=self.registry,
         )
         self._not_started = Counter(
             "kubelet_started_containers_errors",
-            "Of these, those that could not be started, and why.",
+            "Containers that could not be started, by reason.",
             ("container_type", "code"),
             registry=self.registry,
         )
@@ -164,15 +164,15 @@ class AgentState(Collector):
 
 def count_requests(registry: CollectorRegistry) -> Counter:
     """Of whoever asks the API server, by method, code and host."""
-    told = "Requests to the API server, by method and code; <error> is none that was answered."
+    told = "Requests to the API server, by method and code; <error>: without an answer."
     return Counter("rest_client_requests", told, ("method", "code", "host"), registry=registry)
 
 
 def queue_metrics(name: str, counts: tuple[int, int]) -> Iterator[Metric]:
     """Of the work queue `name`: (waiting, retries so far)."""
     waiting, retries = counts
-    yield _gauge("workqueue_depth", "Pieces of work that wait for a worker.", "name", {name: waiting})
-    yield _count("workqueue_retries", "Pieces of work that failed and are tried again.", "name", {name: retries})
+    yield _gauge("workqueue_depth", "Work items that wait for a worker.", "name", {name: waiting})
+    yield _count("workqueue_retries", "Failed work items that are retried.", "name", {name: retries})
 
 
 def _claim_metrics(records: Sequence[ClaimRecord]) -> Iterator[Metric]:

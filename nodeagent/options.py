@@ -37,16 +37,16 @@ def parser() -> argparse.ArgumentParser:
         description="Runs the agent of one node.",
         epilog="`python -m nodeagent join URL --token TOKEN` makes this machine a node: see its --help.",
     )
-    command.add_argument("--node-name", required=True, metavar="NAME", help="the node that this agent is for")
+    command.add_argument("--node-name", required=True, metavar="NAME", help="the node that this agent runs")
     add_server(command, whose="the node's")
     _add_node(command.add_argument_group("the node"))
     _add_devices(command.add_argument_group("devices"))
     command.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (default: %(default)s)")
-    where = "where the ways of pods are sent as traces, OTLP over HTTP; needs the packages of the group traces"
+    where = "where traces of pods are sent, OTLP over HTTP; needs the packages of the group traces"
     command.add_argument("--traces", default="", metavar="URL", help=f"{where} (default: nowhere)")
-    part = "of which part of all pods, 0 to 1; the same for all processes (default: %(default)g)"
+    part = "for which fraction of pods, 0 to 1; the same for all processes (default: %(default)g)"
     command.add_argument("--traces-part", type=float, default=1.0, metavar="PART", help=part)
-    lines = "lines of text, or of JSON with the object that each is about (default: %(default)s)"
+    lines = "lines of text, or of JSON with the object of each (default: %(default)s)"
     command.add_argument("--log-format", choices=logs.FORMATS, default="text", help=lines)
     return command
 
@@ -57,7 +57,7 @@ def add_server(command: argparse.ArgumentParser, *, whose: str) -> None:
     file = partial(server.add_argument, type=Path, metavar="FILE")
     file("--kubeconfig", help="take server, CA and token or certificate from its current context")
     server.add_argument("--server", metavar="URL", help="https://host:port")
-    file("--token-file", help=f"holds {whose} bearer token, read anew for each request")
+    file("--token-file", help=f"holds {whose} bearer token, read again for each request")
     file("--ca-file", help="the CA that signed the server's certificate (PEM)")
 
 
@@ -73,7 +73,7 @@ def access(options: argparse.Namespace, *, ca_folder: Path) -> Access:
 def _add_node(node: argparse._ArgumentGroup) -> None:
     add, folder = node.add_argument, partial(node.add_argument, type=Path, metavar="DIR")
     searched = " and ".join(map(str, CDI_DIRS))
-    looks = "where the simulated runtime looks for CDI files besides, the lowest precedence first; repeatable"
+    looks = "further directories with CDI files for the simulated runtime, the lowest precedence first; repeatable"
     served = "where health, metrics and the containers' logs are served, '' for nowhere"
     folder("--state-dir", help="checkpoint and containers (default: var/nodes/NAME)")
     folder("--cdi-dir", help="where CDI files are written (default: var/cdi/NAME)")
@@ -93,7 +93,7 @@ def _add_runtime(node: argparse._ArgumentGroup) -> None:
     images = "a directory of which those below may be images (rootfs:/DIR/...); repeatable (default: none)"
     add("--rootfs-dir", action="append", default=[], type=Path, metavar="DIR", help=images)
     add("--pids-limit", type=int, default=2048, metavar="N", help="processes of a container (default: %(default)s)")
-    unsafe = "a kernel parameter that pods may set besides the safe ones; repeatable"
+    unsafe = "a kernel parameter that pods may set in addition to the safe ones; repeatable"
     add("--allow-unsafe-sysctl", action="append", default=[], metavar="NAME", help=unsafe)
 
 
@@ -104,7 +104,7 @@ def _add_devices(devices: argparse._ArgumentGroup) -> None:
     add("--drivers-file", type=Path, metavar="FILE", help="more drivers, with their settings (YAML)")
     add("--gpus", type=int, default=DEFAULT_COUNT, help="GPUs of the sim driver (default: %(default)s)")
     add("--driver-name", default=DEFAULT_NAME, metavar="NAME", help="of the sim driver (default: %(default)s)")
-    ill = "the effect of the taint on devices that their drivers call unhealthy (default: %(default)s)"
+    ill = "the effect of the taint on devices that their drivers report unhealthy (default: %(default)s)"
     add("--unhealthy-effect", choices=UNHEALTHY_EFFECTS, default="NoSchedule", help=ill)
     others = "taint unhealthy devices of drivers behind sockets too, by DeviceTaintRules, to which nodes need a right"
     add("--taint-unhealthy-plugins", action="store_true", help=others)

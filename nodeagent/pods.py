@@ -231,10 +231,10 @@ class PodWorker:
         """A pod that does not go must say why; one that is gone already cannot, so its node does."""
         message = f"Failed to unprepare dynamic resources: {error}"
         if (pod := self._pods.get(uid)) is not None:
-            held = "the pod and its devices are held until that works, it is tried again; see to what is named here"
+            held = "the pod and its devices are held until it succeeds; the agent retries. Fix what is named here"
             self._events.warn(pod, "FailedUnprepareDynamicResources", f"{message}; {held}")
         else:
-            held = f"the devices of the deleted pod with uid {uid} are held until that works, it is tried again"
+            held = f"the devices of the deleted pod with uid {uid} are held until it succeeds; the agent retries"
             self._events.warn_node("FailedUnprepareDynamicResources", f"{message}; {held}")
 
     def _forget(self, uid: str) -> None:

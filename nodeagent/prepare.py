@@ -137,7 +137,7 @@ class Preparer:
         for uid, named in sorted(drivers.items()):
             known = self._checkpoint.get(uid)
             if known is None:
-                log.warning("claim %s has no readable record; it is taken up as one of unknown state", uid)
+                log.warning("claim %s has no readable record; it is handled as one of unknown state", uid)
                 its = named.union(self._drivers.names())
                 self._checkpoint.put(unknown_record(uid, pods=self._running(uid), drivers=its))
             elif extra := named - {driver.driver for driver in known.drivers}:
@@ -243,7 +243,7 @@ class Preparer:
         try:
             self._give_back([record for record in outdated if not self._running(record.uid)])
         except UnprepareFailed as error:
-            raise PrepareFailed(f"what was prepared before cannot be given back: {error}") from error
+            raise PrepareFailed(f"what was prepared before cannot be unprepared: {error}") from error
 
     def _record_intent(self, pod_uid: str, claims: Sequence[ResourceClaim]) -> None:
         with self._reserving:
@@ -296,10 +296,10 @@ class Preparer:
                 return
             self._checkpoint.put(replace(record, state="Preparing"), survival="rebuilt")
         except (StorageFailed, ContainerFailed) as error:
-            log.warning("not rolled back: %s; it is prepared again or given back later", error)
+            log.warning("not rolled back: %s; it is prepared again or unprepared later", error)
             return
         for reason in self._undo([record]).values():
-            log.warning("rolling back: %s; it is prepared again or given back later", reason)
+            log.warning("rolling back: %s; it is prepared again or unprepared later", reason)
 
     # Giving back.
 
@@ -468,7 +468,7 @@ class DriverCalls:
                 given = call_of(driver)(list(claims.values()))
             except Exception as error:  # whatever a driver raises, it must not take the agent with it
                 what = operation.removesuffix("Resources").lower()
-                log.exception("driver %s failed to %s %d claims; they are tried again", name, what, len(claims))
+                log.exception("driver %s failed to %s %d claims; they are retried", name, what, len(claims))
                 given = dict.fromkeys(claims, Failed(str(error)))
         failed = any(isinstance(answer, Failed) for answer in given.values())
         self._metrics.driver_called(name, operation, time.perf_counter() - started, failed=failed)

@@ -226,7 +226,7 @@ class Publisher:
         wanted = self._slices(key, pool, generation)
         if {name: slice_.spec for name, slice_ in wanted.items()} != {n: s.spec for n, s in current.items()}:
             return None
-        log.info("pool %s of driver %s: published already, generation %d", pool.name, key[0], generation)
+        log.info("pool %s of driver %s: already published, generation %d", pool.name, key[0], generation)
         return _Published(pool=pool, generation=generation, wanted=wanted, versions=_versions(current), own=False)
 
     def _change_one(

@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     shipped = ", ".join(MODULES)
     add("driver", metavar="MODULE:CLASS", help=f"the driver, or one of those that ship: {shipped}")
     add("--node-name", required=True, metavar="NAME", help="the node whose devices it publishes")
-    add("--settings", type=Path, metavar="FILE", help="what the driver is made with (YAML)")
+    add("--settings", type=Path, metavar="FILE", help="the driver's settings (YAML)")
     add_server(command, whose="the driver's or node's")
     directories = command.add_argument_group("the node's directories")
     folder = partial(directories.add_argument, type=Path, metavar="DIR")
@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     add("--rolling-update", default="", metavar="UID", help=rolling)
     parallel = "call the driver for several pods at once (default: one after another)"
     add("--parallel", action="store_true", help=parallel)
-    ill = "the effect of the taint on devices that the driver calls unhealthy (default: %(default)s)"
+    ill = "the effect of the taint on devices that the driver reports unhealthy (default: %(default)s)"
     add("--unhealthy-effect", choices=UNHEALTHY_EFFECTS, default="NoSchedule", help=ill)
     add("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (default: %(default)s)")
     add("--log-format", choices=logs.FORMATS, default="text", help="lines of text or of JSON (default: %(default)s)")

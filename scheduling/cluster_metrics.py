@@ -71,14 +71,14 @@ def of_queue() -> Iterator[Metric]:
     )
     yield metrics.gauges(
         "scheduler_unschedulable_pods",
-        "Pods that a plugin holds back; one that several hold back counts for each.",
+        "Pods held back by a plugin; a pod held back by several counts for each.",
         ("plugin", "profile"),
         (((plugin, PROFILE), pods) for plugin, pods in held.items()),
     )
     waited = 0.0 if oldest is None else max(0.0, (utc_now() - oldest).total_seconds())
     yield metrics.gauges(
         "manciple_oldest_ready_pod_seconds",
-        "The age of the oldest pod that nothing holds back and that has no node.",
+        "Age of the oldest pod without a node that nothing holds back.",
         (),
         [((), waited)],
     )
@@ -200,7 +200,7 @@ def of_log() -> Iterator[Metric]:
     cursors = dict(Cursor.objects.exclude(name=queue.GATES).values_list("name", "revision"))
     yield metrics.gauges(
         "manciple_cursor_lag",
-        "Entries of the log that were written since a reader that all workers share looked at it.",
+        "Log entries that a reader shared by all workers has not processed yet.",
         ("cursor",),
         metrics.by_one({name: max(0, latest - revision) for name, revision in cursors.items()}),
     )
@@ -213,12 +213,12 @@ def of_workers() -> Iterator[Metric]:
         lately[kind] += now - seen < SILENT_AFTER
     yield metrics.gauges(
         "manciple_live_workers",
-        "Processes that run tasks and gave a sign of life lately.",
+        "Processes that run tasks, with a recent heartbeat.",
         ("kind",),
         metrics.by_one(lately),
     )
     last = max(Heartbeat.objects.values_list("seen_at", flat=True), default=None)
     silence = (now - last if last else timedelta(days=365)).total_seconds()
     yield metrics.gauges(
-        "manciple_worker_silence_seconds", "Since the last sign of life of any worker.", (), [((), max(0.0, silence))]
+        "manciple_worker_silence_seconds", "Time since the last heartbeat of any worker.", (), [((), max(0.0, silence))]
     )

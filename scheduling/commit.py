@@ -211,7 +211,7 @@ class _Batch:
         except Error:
             raise  # the transaction is broken, for everybody
         except Exception as error:
-            log.exception("pod %s cannot be committed; it is tried again after a rest", "/".join(pod.key))
+            log.exception("pod %s cannot be committed; it will be retried after a backoff", "/".join(pod.key))
             return Retry(uid=uid, cause=Interrupted(f"internal error: {error}"), broken=True)
 
     def _carry_out(self, pod: Pod, decision: Decision) -> Outcome:

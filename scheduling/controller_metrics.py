@@ -22,12 +22,14 @@ from manciple.telemetry import metrics
 
 
 _SECONDS = metrics.exponential(0.0001, 10, 6)
-_ADDS = metrics.counter("workqueue_adds_total", "Messages that were sent to a controller.", "name")
-_RETRIES = metrics.counter("workqueue_retries_total", "Runs of a controller that failed, and are repeated.", "name")
+_ADDS = metrics.counter("workqueue_adds_total", "Messages sent to a controller.", "name")
+_RETRIES = metrics.counter("workqueue_retries_total", "Failed runs of a controller, which are repeated.", "name")
 _WAITS = metrics.histogram(
-    "workqueue_queue_duration_seconds", "From a message being sent to its being taken up.", "name", buckets=_SECONDS
+    "workqueue_queue_duration_seconds", "Time from sending a message to processing it.", "name", buckets=_SECONDS
 )
-_WORK = metrics.histogram("workqueue_work_duration_seconds", "One run of a controller.", "name", buckets=_SECONDS)
+_WORK = metrics.histogram(
+    "workqueue_work_duration_seconds", "Duration of one run of a controller.", "name", buckets=_SECONDS
+)
 
 _guard = threading.Lock()
 #: (name, thread) -> since when it runs
@@ -81,13 +83,13 @@ def _of_queues() -> Iterable[Metric]:
     yield metrics.gauges("workqueue_depth", "Messages that wait for a thread.", label, metrics.by_one(depths))
     yield metrics.gauges(
         "workqueue_unfinished_work_seconds",
-        "How long the runs that are not finished have taken so far, added up.",
+        "Total duration so far of the unfinished runs.",
         label,
         metrics.by_one(unfinished),
     )
     yield metrics.gauges(
         "workqueue_longest_running_processor_seconds",
-        "How long the longest of the runs that are not finished has taken so far.",
+        "Duration so far of the longest unfinished run.",
         label,
         metrics.by_one(longest),
     )
@@ -100,18 +102,21 @@ metrics.OnDemand(_of_queues)
 
 _CREATES = metrics.counter(
     "resourceclaim_controller_creates_total",
-    "Claims that were made from templates, or could not be.",
+    "Claims created from templates, and failures to create them.",
     "status",
     "admin_access",
 )
 _CREATE = metrics.one_counter(
-    "resourceclaim_controller_create_total", "Claims that were to be made from templates (KEP-4381's name)."
+    "resourceclaim_controller_create_total", "Attempts to create claims from templates (KEP-4381's name)."
 )
 _CREATE_FAILURES = metrics.one_counter(
-    "resourceclaim_controller_create_failures_total", "Those of them that could not be made (KEP-4381's name)."
+    "resourceclaim_controller_create_failures_total",
+    "Failed attempts to create claims from templates (KEP-4381's name).",
 )
 SCHEDULER_CREATES = metrics.counter(
-    "scheduler_resourceclaim_creates_total", "Claims that were made for extended resources, or could not be.", "status"
+    "scheduler_resourceclaim_creates_total",
+    "Claims created for extended resources, and failures to create them.",
+    "status",
 )
 
 
@@ -143,7 +148,7 @@ class Evicted:
         self._pods = metrics.one_counter(f"{prefix}_pod_deletions_total", f"Pods deleted for taints of {what}.")
         self._seconds = metrics.one_histogram(
             f"{prefix}_pod_deletion_duration_seconds",
-            f"From the moment when a pod had to go, for a taint of its {what}, to its deletion.",
+            f"Time from when a pod had to be evicted, for a taint of its {what}, to its deletion.",
             buckets=_LATENCIES,
         )
 
@@ -162,12 +167,12 @@ FROM_NODES = Evicted("taint_eviction_controller", "nodes")
 
 _POOL_REQUESTS = metrics.counter(
     "resourcepoolstatusrequest_controller_requests_processed_total",
-    "ResourcePoolStatusRequests that were answered, by driver; none: no driver of that name publishes.",
+    "Answered ResourcePoolStatusRequests, by driver; none: no driver of that name publishes.",
     "driver_name",
 )
 _POOL_REQUEST_SECONDS = metrics.histogram(
     "resourcepoolstatusrequest_controller_request_processing_duration_seconds",
-    "Answering a ResourcePoolStatusRequest, with those that were answered together with it.",
+    "Time to answer a ResourcePoolStatusRequest, with those answered together with it.",
     "driver_name",
     buckets=metrics.exponential(0.001, 2, 15),
 )

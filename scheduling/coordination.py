@@ -364,7 +364,7 @@ class Heart:
         try:
             self._write(lately, first=first)
         except (DatabaseError, InterfaceError):
-            log.warning("the sign of life of %s could not be written", self.name, exc_info=True)
+            log.warning("the heartbeat of %s could not be written", self.name, exc_info=True)
         return True
 
     def stop(self) -> None:
@@ -372,7 +372,7 @@ class Heart:
         try:
             Heartbeat.objects.filter(name=self.name).delete()
         except (DatabaseError, InterfaceError):
-            log.warning("the sign of life of %s could not be removed", self.name, exc_info=True)
+            log.warning("the heartbeat of %s could not be removed", self.name, exc_info=True)
 
     def _lately(self, at: float) -> dict[str, int]:
         """What was done in the last minute, as a row tells it."""

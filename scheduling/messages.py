@@ -235,14 +235,14 @@ def preemption_clause(cause: causes.OfPreemption) -> str:
 
 _PLAIN_NOT_ELIGIBLE = {
     Ineligible.POLICY: "it evicts nobody: its preemptionPolicy is `Never`",
-    Ineligible.WAITING: "it evicts nobody else while pods on the node that it is nominated for are on their way out",
+    Ineligible.WAITING: "it evicts nobody else while pods on its nominated node are being deleted",
     Ineligible.UNDECIDED: "the search for pods to evict was stopped, and goes on with the next attempt",
 }
 
 
 def _evicting(cause: causes.Evicting) -> str:
     if not cause.victims and not cause.more:
-        return f"pods that are on their way out make room for it on node `{cause.node}`; nobody is evicted"
+        return f"pods that are being deleted make room for it on node `{cause.node}`; nobody is evicted"
     named = [f"`{one.namespace}/{one.name}` (priority {one.priority})" for one in cause.victims]
     if cause.more:
         others = "that are not named here" if named else "of other namespaces"
@@ -254,12 +254,12 @@ def _evicting(cause: causes.Evicting) -> str:
 def _not_helped(one: OfNode | causes.PreemptionNotHelpful | causes.NoVictims, count: int) -> str:
     nodes = "1 node" if count == 1 else f"{count} nodes"
     if isinstance(one, causes.PreemptionNotHelpful):
-        return f"{nodes} would not take it whoever left"
+        return f"{nodes} would not take it even if other pods left"
     if isinstance(one, causes.NoVictims):
         return f"nobody on {nodes} is less important"
     if isinstance(one, causes.CannotAllocate):
-        return f"{nodes} would lack devices even without those who are less important"
-    return f"even without those who are less important, {_plain(one, count)}"
+        return f"{nodes} would lack devices even without less important pods"
+    return f"even without less important pods, {_plain(one, count)}"
 
 
 def _nodes(cause: NoNodeFits) -> str:

@@ -105,7 +105,7 @@ class PodRefusal:
     withdrawn: tuple[Pod, ...] = ()
     #: who is evicted for it now
     eviction: PlannedEviction | None = None
-    #: what was asked has no answer yet: the pod is tried again after a rest
+    #: what was asked has no answer yet: the pod will be retried after a backoff
     again: bool = False
     #: what is said to those who decide about claims of the pod
     writes: tuple[NegotiationWrite, ...] = ()

@@ -26,53 +26,55 @@ _STEP = metrics.exponential(0.0001, 2, 12)
 _PLUGIN = metrics.exponential(0.00001, 1.5, 20)
 
 ATTEMPTS = metrics.counter(
-    "scheduler_schedule_attempts_total", "Attempts to place a pod, by how they ended.", "result", "profile"
+    "scheduler_schedule_attempts_total", "Attempts to schedule a pod, by result.", "result", "profile"
 )
 ATTEMPT_DURATIONS = metrics.histogram(
     "scheduler_scheduling_attempt_duration_seconds",
-    "An attempt: the search, and its part of the commit.",
+    "Duration of an attempt: the search, and its part of the commit.",
     *("result", "profile"),
     buckets=_ATTEMPT,
 )
 ALGORITHM = metrics.one_histogram(
-    "scheduler_scheduling_algorithm_duration_seconds", "The search for a node and devices.", buckets=_ATTEMPT
+    "scheduler_scheduling_algorithm_duration_seconds",
+    "Duration of the search for a node and devices.",
+    buckets=_ATTEMPT,
 )
 POD_ATTEMPTS = metrics.one_histogram(
-    "scheduler_pod_scheduling_attempts", "Attempts that a pod took until it had a node.", buckets=(1, 2, 4, 8, 16)
+    "scheduler_pod_scheduling_attempts", "Attempts that a pod needed to get a node.", buckets=(1, 2, 4, 8, 16)
 )
 POD_DURATIONS = metrics.histogram(
     "scheduler_pod_scheduling_sli_duration_seconds",
-    "From a pod being ready for its first attempt to its node.",
+    "Time from a pod being ready for its first attempt to its binding.",
     "attempts",
     buckets=metrics.exponential(0.01, 2, 20),
 )
 STEPS = metrics.histogram(
     "scheduler_framework_extension_point_duration_seconds",
-    "One extension point, all its plugins together.",
+    "Duration of one extension point, all its plugins together.",
     *("extension_point", "status", "profile"),
     buckets=_STEP,
 )
 PLUGINS = metrics.histogram(
     "scheduler_plugin_execution_duration_seconds",
-    "One plugin at one extension point.",
+    "Duration of one plugin at one extension point.",
     *("plugin", "extension_point", "status"),
     buckets=_PLUGIN,
 )
 EVALUATIONS = metrics.counter(
-    "scheduler_plugin_evaluation_total", "Pods that a plugin was asked about.", "plugin", "extension_point", "profile"
+    "scheduler_plugin_evaluation_total", "Pods evaluated by a plugin.", "plugin", "extension_point", "profile"
 )
 INCOMING = metrics.counter(
-    "scheduler_queue_incoming_pods_total", "Pods that came into a part of the queue, and what for.", "queue", "event"
+    "scheduler_queue_incoming_pods_total", "Pods added to a part of the queue, by event.", "queue", "event"
 )
 EVENT_HANDLING = metrics.histogram(
     "scheduler_event_handling_duration_seconds",
-    "Carrying what the log says over to the queue, one batch of changes.",
+    "Time to apply one batch of log entries to the queue.",
     "event",
     buckets=_STEP,
 )
 HINTS = metrics.histogram(
     "scheduler_queueing_hint_execution_duration_seconds",
-    "Asking which waiting pods a batch of changes may help.",
+    "Time to find the waiting pods that a batch of changes may help.",
     *("plugin", "event", "hint"),
     buckets=_PLUGIN,
 )
@@ -82,40 +84,40 @@ AFTER_FLUSH = metrics.one_counter(
 )
 BINDING_ALLOCATIONS = metrics.counter(
     "scheduler_dra_bindingconditions_allocations_total",
-    "Claims whose devices had to be attached, by how that ended.",
+    "Claims whose devices had to be attached, by result.",
     *("driver", "status", "profile"),
 )
 BINDING_WAITS = metrics.histogram(
     "scheduler_dra_bindingconditions_wait_duration_seconds",
-    "How long a claim waited for its devices to be attached.",
+    "Time that a claim waited for its devices to be attached.",
     *("driver", "status", "profile"),
     buckets=(1, 2, 5, 10, 20, 30, 60, 120, 300, 600),
 )
 PREEMPTION_ATTEMPTS = metrics.one_counter(
-    "scheduler_preemption_attempts_total", "Pods for which others were looked for that could make room."
+    "scheduler_preemption_attempts_total", "Pods for which preemption victims were searched."
 )
 PREEMPTION_VICTIMS = metrics.one_histogram(
-    "scheduler_preemption_victims", "Pods that made room for one.", buckets=metrics.exponential(1, 2, 7)
+    "scheduler_preemption_victims", "Victims of one preemption.", buckets=metrics.exponential(1, 2, 7)
 )
 
 GROUP_ATTEMPTS = metrics.counter(
     "scheduler_podgroup_schedule_attempts_total",
-    "Attempts to place the pods of a group, by how they ended.",
+    "Attempts to schedule the pods of a group, by result.",
     *("result", "profile"),
 )
 GROUP_DURATIONS = metrics.histogram(
     "scheduler_podgroup_scheduling_attempt_duration_seconds",
-    "An attempt to place the pods of a group: the search, and its part of the commit.",
+    "Duration of an attempt to schedule a group: the search, and its part of the commit.",
     *("result", "profile"),
     buckets=_ATTEMPT,
 )
 GROUP_ALGORITHM = metrics.one_histogram(
     "scheduler_podgroup_scheduling_algorithm_duration_seconds",
-    "The search for the places of a group.",
+    "Duration of the search for the places of a group.",
     buckets=_ATTEMPT,
 )
 
-CACHE = metrics.gauge("scheduler_cache_size", "What the worker remembers of the cluster.", "type")
+CACHE = metrics.gauge("scheduler_cache_size", "Objects in the worker's cluster state.", "type")
 
 #: Of so many runs of plugins one's duration is told (upstream: a tenth of the cycles). A prime, so that each plugin has
 #: its turn: a pod's runs come in the same order every time.

@@ -195,7 +195,7 @@ def _conflict(cause: NotTogether) -> str:
             of = f"none of the devices that claim `{cause.claim}` accepts has `{cause.attribute}`"
             return f"{of}, which must be the same for {cause.wanted}"
         case causes.NoCommonValue():
-            share = "no two" if cause.most == 1 else f"no more than {cause.most}"
+            share = "no two" if cause.most == 1 else f" no more than {cause.most}"
             same = f"claim `{cause.claim}` wants {cause.wanted} devices with the same `{cause.attribute}`"
             return f"{same}, and {share} of the free ones share a value"
         case causes.CountersExhausted():

@@ -111,7 +111,7 @@ def _ask_together(together: GroupDecision, placed: set[str]) -> GroupDecision:
 
 
 def refusal_by(pod: Pod, error: ApiError) -> PodRefusal:
-    """What `pod` is told where its claim cannot be made. It waits for a quota, else it is tried again after a rest."""
+    """What `pod` is told if its claim cannot be created. It waits for a quota; otherwise it is retried later."""
     if isinstance(error, QuotaExceeded):
         # Others have used it up since the decision, or it limits the claim that would have been made.
         excess = error.excess
@@ -186,9 +186,9 @@ class ServedTwiceEvents:
         if known is None:
             return
         message = (
-            f"node {node} advertises {resource} itself, and has devices of DeviceClass {device_class}, which serves "
-            f"that name: pods that ask for {resource} get what the node advertises, and not these devices. Remove the "
-            "device plugin, or the name from the class."
+            f"node {node} advertises {resource} itself and has devices of DeviceClass {device_class}, which "
+            f"serves that name: pods that request {resource} get what the node advertises, not these devices. Remove "
+            "the device plugin, or the name from the class."
         )
         note = EventNote(
             regarding=known,

@@ -151,7 +151,7 @@ def tell_of_kept(claims: Iterable[ResourceClaim]) -> None:
     if kept := sum(map(is_structured, claims)):
         log.warning(
             "%s is off; claims that were allocated with structured parameters: %d. They keep their devices until "
-            "their pods end, and no more are allocated; NodeResourceSlices are not looked at",
+            "their pods end, and no more are allocated; NodeResourceSlices are ignored",
             gates.STRUCTURED_PARAMETERS_DRAFT,
             kept,
         )

@@ -118,7 +118,7 @@ async def _measure(
 
 
 async def _evicted(name: str, taint: Callable[[list[_Place]], None], places: list[_Place], *, by: int) -> list[Figure]:
-    """Taint the places and wait until `by` pods are on their way out."""
+    """Taint the places and wait until `by` pods are being deleted."""
     began, spent = time.perf_counter(), cpu.by_role()
     await asyncio.to_thread(taint, places)
     written = time.perf_counter()

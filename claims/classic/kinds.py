@@ -113,7 +113,7 @@ class PodSchedulingContextStatus(Value):
 
 
 class PodSchedulingContext(ApiObject):
-    """How a pod's scheduling goes on between the scheduler and the drivers of its claims. Named as the pod, and owned
+    """The exchange between the scheduler and the drivers of a pod's claims. Named as the pod, and owned
     by it; namespaced.
     """
 

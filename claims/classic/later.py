@@ -86,7 +86,7 @@ class ResourceClaimStatus(Value):
 
 
 class ResourceClaim(ApiObject):
-    """A request for devices, and once it is met, the devices. Namespaced."""
+    """A request for devices, and once it is allocated, the devices. Namespaced."""
 
     spec: Annotated[ResourceClaimSpec, pb(2)] = always(ResourceClaimSpec())
     status: Annotated[ResourceClaimStatus, pb(3)] = ResourceClaimStatus()

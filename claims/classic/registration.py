@@ -167,5 +167,5 @@ POD_SCHEDULING_CONTEXT = Kind(
             from_storage=lambda document: with_version(document, "resource.k8s.io/v1alpha2"),
         )
     },
-    description="How a pod's scheduling goes on between the scheduler and the drivers of its claims.",
+    description="The exchange between the scheduler and the drivers of a pod's claims.",
 )

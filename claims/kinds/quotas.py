@@ -75,7 +75,7 @@ class ResourceQuotaStatus(Value):
 
 
 class ResourceQuota(ApiObject):
-    """Limits on what the objects of a namespace may add up to. Namespaced."""
+    """Limits on the totals of the objects in a namespace. Namespaced."""
 
     spec: Annotated[ResourceQuotaSpec, pb(2)] = always(ResourceQuotaSpec())
     status: Annotated[ResourceQuotaStatus, pb(3)] = always(ResourceQuotaStatus())
@@ -278,15 +278,15 @@ RESOURCE_QUOTA = Kind(
         NAME_COLUMN,
         Column(
             name="Request",
-            description="What is used of each limit on requests and counts",
+            description="Usage of each limit on requests and counts",
             cell=lambda quota, _now: _usage_cell(quota, limits=False),
         ),
         Column(
             name="Limit",
-            description="What is used of each limit on limits",
+            description="Usage of each limit on limits",
             cell=lambda quota, _now: _usage_cell(quota, limits=True),
         ),
         AGE_COLUMN,
     ),
-    description="Limits on what the objects of a namespace may add up to.",
+    description="Limits on the totals of the objects in a namespace.",
 )

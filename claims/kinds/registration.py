@@ -303,7 +303,7 @@ RESOURCE_CLAIM = Kind(
     },
     columns=CLAIM_COLUMNS,
     served_versions={**CLAIM_VERSIONS, **classic.CLAIM_VERSIONS},
-    description="A request for devices, and once it is met, the devices.",
+    description="A request for devices, and once it is allocated, the devices.",
 )
 
 RESOURCE_CLAIM_TEMPLATE = Kind(

@@ -66,7 +66,7 @@ RESOURCE_CLASS = _kind(
         Column(name="DriverName", description="The driver that allocates", cell=lambda one, _now: one.driver_name),
         AGE_COLUMN,
     ),
-    description="Which driver allocates what claims ask for through the class, and with which parameters.",
+    description="The driver that allocates the claims of this class, and its parameters.",
 )
 
 
@@ -77,7 +77,7 @@ def _generated_from(one: ResourceClaimParameters | ResourceClassParameters, _now
 
 _PARAMETERS_COLUMNS = (
     NAME_COLUMN,
-    Column(name="GeneratedFrom", description="The vendor's object that it was made of", cell=_generated_from),
+    Column(name="GeneratedFrom", description="The vendor's object that it was generated from", cell=_generated_from),
     AGE_COLUMN,
 )
 

@@ -149,7 +149,7 @@ class GeneratedFromClassParameters(ResourceClassParametersReference):
 
 
 class ResourceClass(ApiObject):
-    """Which driver allocates what claims ask for through the class, and with which parameters. Cluster scoped.
+    """The driver that allocates the claims of this class, and its parameters. Cluster scoped.
 
     driver_name: of the driver; a DNS subdomain. parameters_ref: an object with parameters for every claim of the class.
     suitable_nodes: the only nodes that are considered for pods whose claims are not allocated yet.

@@ -277,7 +277,9 @@ RESOURCE_POOL_STATUS_REQUEST = Kind(
     subresources={"status": Subresource(prepare_update=update_status, validate_update=validate_status)},
     columns=(
         NAME_COLUMN,
-        Column(name="Driver", description="Whose pools are asked for", cell=lambda one, _now: one.spec.driver),
+        Column(
+            name="Driver", description="The driver whose pools are requested", cell=lambda one, _now: one.spec.driver
+        ),
         _column("Total", "Devices of all pools", lambda pool: pool.total_devices),
         _column("Available", "Devices that could be allocated", lambda pool: pool.available_devices),
         _column("Allocated", "Devices that claims hold", lambda pool: pool.allocated_devices),

@@ -279,7 +279,7 @@ NODE = Kind(
     },
     selectable=lambda node: {"spec.unschedulable": "true" if node.spec.unschedulable else "false"},
     columns=NODE_COLUMNS,
-    description="A machine that runs pods, and what it has besides devices.",
+    description="A machine that runs pods, with its capacity besides devices.",
 )
 
 KINDS: tuple[Kind, ...] = (

@@ -2,7 +2,7 @@
 
 A rule names a driver, a pool, a device, or leaves some of them open; without a selector it taints nothing.
 `TaintRules` finds the rules of a device by what they name, so it does not matter to a device how many rules there are
-for others. While gate DRADeviceTaintRules is off, rules are kept and taint nothing.
+for others. While gate DRADeviceTaintRules is off, rules have no effect.
 Source: staging/src/k8s.io/dynamic-resource-allocation/resourceslice/tracker of Kubernetes 1.36.
 """
 

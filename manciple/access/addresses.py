@@ -72,9 +72,9 @@ class AddressPolicy:
         if self.local:
             return ""
         if address.is_loopback:
-            return "is a loopback address; set MANCIPLE_LOCAL_CONNECTIONS=1 where it is meant"
+            return "is a loopback address; set MANCIPLE_LOCAL_CONNECTIONS=1 if that is intended"
         if is_own(address):
-            return "is an address of the API server's own machine; set MANCIPLE_LOCAL_CONNECTIONS=1 where it is meant"
+            return "is an address of the API server's own machine; set MANCIPLE_LOCAL_CONNECTIONS=1 if that is intended"
         return ""
 
     def permitted(self, host: str, found: Iterable[str]) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def _make(name: str) -> Any:
     try:
         model._meta.get_field("username").clean(name, None)
     except ValidationError as error:
-        raise NameRefused(f"{name!r} is no name: {' '.join(error.messages)}") from error
+        raise NameRefused(f"{name!r} is not a valid name:  {' '.join(error.messages)}") from error
     return model.objects.create_user(name)  # without a password: only the link lets them in
 
 

@@ -43,16 +43,18 @@ class Standing:
 
 
 def change(person: Any, standing: Standing, *, by: str) -> None:
-    """by: the name of who changes it. Who may not come in any more is signed out everywhere. Raises: ChangeRefused."""
+    """by: the name of who changes it. Who may no longer sign in is signed out everywhere. Raises: ChangeRefused."""
     if person.get_username() == by and not (standing.active and standing.administers) and person.is_staff:
-        raise ChangeRefused("You cannot close your own account, nor stop being an administrator. Ask another one.")
+        raise ChangeRefused(
+            "You cannot close your own account or give up being an administrator. Ask another administrator."
+        )
     reserved = sorted(name for name in standing.groups if name.startswith(RESERVED))
     if reserved:
         raise ChangeRefused(f'Groups that begin with "{RESERVED}" are the system\'s: nobody is put into {reserved[0]}.')
     with transaction.atomic():
         _write(person, standing)
         if not get_user_model()._default_manager.filter(is_staff=True, is_active=True).exists():
-            raise ChangeRefused("This is the last administrator. Make another one first.")
+            raise ChangeRefused("This is the last administrator. Appoint another one first.")
         epoch.advance()
     epoch.settle()
     if not standing.active:

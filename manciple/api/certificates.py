@@ -67,7 +67,7 @@ class _Authority:
         """Of any kind that signs. Raises: OSError, ValueError."""
         signing = serialization.load_pem_private_key(key.read_bytes(), password=None)
         if not isinstance(signing, PrivateKey):
-            raise ValueError(f"{key} holds no key that signs certificates")  # noqa: TRY004 - the file is wrong
+            raise ValueError(f"{key} does not hold a key that can sign certificates")  # noqa: TRY004 - the file is wrong
         return cls(x509.load_pem_x509_certificate(certificate.read_bytes()), signing)
 
     @classmethod
@@ -171,7 +171,7 @@ def sign_client(
     signer, now = _Authority.load(authority.certificate, authority.key), now or datetime.now(UTC)
     key = request.public_key()
     if not isinstance(key, PublicKey) or (isinstance(key, rsa.RSAPublicKey) and key.key_size < RSA_BITS):
-        raise ValueError(f"the key is none of an elliptic curve, Ed25519, or RSA with at least {RSA_BITS} bits")
+        raise ValueError(f"the key must be an elliptic curve key, Ed25519, or RSA with at least {RSA_BITS} bits")
     lifetime = min(lifetime, signer.certificate.not_valid_after_utc - now)
     certificate = (
         _builder(subject=request.subject, issuer=signer.certificate.subject, public_key=key, now=now, lifetime=lifetime)

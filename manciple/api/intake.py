@@ -170,7 +170,7 @@ def _too_many(refused: Overflow) -> TooManyRequests:
     said = {
         "queue-full": "too many requests wait already, please try again later",
         "identity-queue-full": "too many of your requests wait already, please try again later",
-        "rate": "you send more requests a second than you may, please try again later",
+        "rate": "you exceed your request rate, please try again later",
     }
     return TooManyRequests(said[refused.why], details={"retryAfterSeconds": math.ceil(refused.after)})
 
@@ -303,7 +303,7 @@ async def _read_in_time(receive: Receive) -> bytes:
             return await _read_body(receive)
     except TimeoutError as error:
         raise RequestTimeout(
-            f"the body of the request did not come within {settings.BODY_SECONDS:g} seconds", details={}
+            f"the body of the request did not arrive within {settings.BODY_SECONDS:g} seconds", details={}
         ) from error
 
 

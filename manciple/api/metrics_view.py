@@ -23,5 +23,5 @@ class MetricsView(ApiView):
         try:
             told = metrics.text(metrics.Together(collector, metrics.CLUSTER))
         except processes.RedisAway as error:
-            raise unavailable_for("the metrics of other processes cannot be read: Redis is away") from error
+            raise unavailable_for("the metrics of other processes cannot be read: Redis is not available") from error
         return HttpResponse(told, content_type=metrics.CONTENT_TYPE)

@@ -76,7 +76,7 @@ class OpenApiPath:
 _ANYTHING = ("*/*",)
 _NAMESPACE = Parameter("namespace", "path", "string", "object name and auth scope, such as for teams and projects")
 _PRETTY = Parameter("pretty", "query", "string", "If 'true', then the output is pretty printed.")
-_DRY_RUN = Parameter("dryRun", "query", "string", "'All' goes through every stage of the request and stores nothing.")
+_DRY_RUN = Parameter("dryRun", "query", "string", "'All' runs every stage of the request and stores nothing.")
 _MANAGER = Parameter("fieldManager", "query", "string", "Who or what makes these changes.")
 _VALIDATION = Parameter(
     "fieldValidation", "query", "string", "How to treat unknown or duplicate fields: Ignore, Warn or Strict."

@@ -29,7 +29,7 @@ def body(content: bytes, request: Request) -> dict[str, Any]:
     """The document in the body of a PUT. Raises: BadRequest, UnsupportedMediaType."""
     document = codec.read_document(content, content_type=request.content_type or "")
     if not isinstance(document, dict):
-        raise BadRequest("the body of the request is no object")
+        raise BadRequest("the body of the request is not an object")
     return document
 
 

@@ -37,14 +37,14 @@ _SECONDS = (
 _OF_REQUEST = ("verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component")
 REQUESTS = metrics.counter(
     "apiserver_request_total",
-    "Requests that ended, by what they wanted and the code.",
+    "Finished requests, by what they asked for and by code.",
     *_OF_REQUEST,
     "system_client",
     "code",
 )
 DURATIONS = metrics.histogram(
     "apiserver_request_duration_seconds",
-    "From a request's head to the end of its answer.",
+    "Time from a request's headers to the end of its answer.",
     *_OF_REQUEST,
     buckets=_SECONDS,
 )
@@ -53,13 +53,13 @@ WATCH_EVENTS = metrics.counter(
 )
 WATCH_SIZES = metrics.histogram(
     "apiserver_watch_events_sizes",
-    "Bytes of an event sent to a watch.",
+    "Size in bytes of an event sent to a watch.",
     *("group", "version", "resource"),
     buckets=metrics.exponential(1024, 2.0, 8),
 )
 WATCH_LISTS = metrics.histogram(
     "apiserver_watch_list_duration_seconds",
-    "From the beginning of a watch that asked for the state (sendInitialEvents) to its end.",
+    "Time from the start of a watch with sendInitialEvents to the end of its initial events.",
     *("group", "version", "resource", "scope"),
     buckets=(0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60),
 )
@@ -268,7 +268,7 @@ def _of_queues() -> Iterable[Metric]:
     )
     yield metrics.counters(
         f"{prefix}rejected_requests",
-        f"Requests that were refused for want of room, {said}.",
+        f"Requests refused because a queue was full, {said}.",
         (*labels, "reason"),
         (((*of, why), count) for of, one in flows for why, count in dict(one.refused).items()),
     )

@@ -64,7 +64,7 @@ def refuse_endless(write: Write) -> None:
         raise Forbidden.of(
             "secrets",
             meta.name or meta.generate_name,
-            "tokens that never end are not issued: ask for one that does with "
+            "tokens without an expiry are not issued: request one with "
             f"`kubectl create token {account} -n {meta.namespace}`, or mount one (a serviceAccountToken in a projected "
             "volume)",
         )

@@ -169,7 +169,7 @@ class Hub:
         """Raises: TooManyRequests for who has as many open as one may have; administrators may have any number."""
         if MASTERS not in identity.groups and self.open_watches[identity.name] >= settings.IDENTITY_WATCHES:
             raise TooManyRequests(
-                f"you have as many watches open as one may have ({settings.IDENTITY_WATCHES}): end some first",
+                f"you have reached the limit of open watches ({settings.IDENTITY_WATCHES}): close some first",
                 details={"retryAfterSeconds": RETRY_WATCH},
             )
 

@@ -167,7 +167,7 @@ async def serve(streamed: Streamed, request: StreamRequest, scope: Scope, receiv
             await refuse(status_of(error), send)
         else:
             # Leaving without an end closes the connection: the client sees that something is missing.
-            logger.warning("%s of %s/%s broke off: %s", streamed.name, request.namespace, request.name, error)
+            logger.warning("%s of %s/%s was interrupted: %s", streamed.name, request.namespace, request.name, error)
 
 
 async def _send_all(pieces: AsyncIterator[bytes], send: Send) -> None:

@@ -33,8 +33,8 @@ _OUTCOMES: dict[str, Q] = {
 class Search:
     """What is looked for; "" and None let everything through.
 
-    user: in whose name, or who acted in it. namespaces: only these. routine: also what parts of the system did as their
-    work.
+    user: the user, or who impersonated that user. namespaces: only these. routine: include the routine work of
+    the system's parts.
     """
 
     since: datetime | None = None

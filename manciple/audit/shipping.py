@@ -63,7 +63,7 @@ class Shipment:
                 failing = False
             except (OSError, Error) as error:
                 if not failing:
-                    log.warning("the audit trail is not shipped for now: %s", error)
+                    log.warning("the audit trail cannot be shipped at the moment: %s", error)
                 failing = True
             if stopping.wait(EVERY):
                 return

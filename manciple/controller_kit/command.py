@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m manciple.controller_kit", description="Runs the controller of a driver."
     )
     add = command.add_argument
-    add("driver", metavar="MODULE:CLASS", help="a ControllerDriver; it is made with the client as its argument")
+    add("driver", metavar="MODULE:CLASS", help="a ControllerDriver; it is called with the client")
     add_server(command, whose="the controller's")
     only = "of resource.k8s.io whose claims it allocates; repeatable (default: all)"
     add("--version", action="append", choices=tuple(FORMS), help=only)

@@ -91,7 +91,7 @@ class DriverController:
                 self._driver.restore(list(work.allocated()))
                 workers = [_started(work.run, self._driver.name) for _ in range(self._workers)]
                 self.working.set()
-                log.info("driver %s: its controller works", self._driver.name)
+                log.info("driver %s: its controller is running", self._driver.name)
                 stop.wait()
         finally:
             self.working.clear()

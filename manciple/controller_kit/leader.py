@@ -89,7 +89,7 @@ class LeaderElector:
         try:
             self._client.update(LEASES, replace(self._seen.lease, spec=spec))
         except ApiFailure as failure:
-            log.warning("lease %s/%s was not given back: %s", self._namespace, self._name, failure)
+            log.warning("lease %s/%s was not released: %s", self._namespace, self._name, failure)
 
     def _hold(self, lead: Callable[[threading.Event], None], stop: threading.Event) -> None:
         log.info("lease %s/%s: %s leads", self._namespace, self._name, self._identity)
@@ -101,7 +101,7 @@ class LeaderElector:
             if self.try_to_hold():
                 renewed = self._clock()
             elif self._clock() - renewed >= RENEW_SECONDS:
-                log.error("lease %s/%s: could not be renewed; stopping to work", self._namespace, self._name)
+                log.error("lease %s/%s: could not be renewed; stopping", self._namespace, self._name)
                 break
         over.set()
         work.join()

@@ -35,27 +35,27 @@ class ControllerMetrics:
         ).labels(driver)
         self._failed = Counter(
             "resource_controller_create_failures",
-            "Those of them that it did not allocate (KEP-3063's name).",
+            "Claims that the driver failed to allocate (KEP-3063's name).",
             ("driver_name",),
             registry=self.registry,
         ).labels(driver)
         self._calls = Histogram(
             "manciple_controller_driver_call_duration_seconds",
-            "How long the driver took to answer a call of its controller.",
+            "Time that the driver took to answer a call of its controller.",
             ("driver_name", "method", "is_error"),
             registry=self.registry,
             buckets=BUCKETS,
         )
         self._work = Histogram(
             "workqueue_work_duration_seconds",
-            "How long a piece of work took.",
+            "Duration of a work item.",
             ("name",),
             registry=self.registry,
             buckets=BUCKETS,
         ).labels(self.queue_name)
         self._leading = Gauge(
             "leader_election_master_status",
-            "Whether this process is the one that works (1), or waits (0).",
+            "Whether this process leads (1) or waits (0).",
             ("name",),
             registry=self.registry,
         ).labels(driver)

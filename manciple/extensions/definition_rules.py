@@ -36,7 +36,7 @@ from manciple.wire.validation import (
     validate_object_meta_update,
 )
 
-NO_WEBHOOKS = "this server converts between versions with strategy None alone: it calls no conversion webhooks"
+NO_WEBHOOKS = "this server supports only the conversion strategy None: it calls no conversion webhooks"
 COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
 MOST_SELECTABLE = 8

@@ -44,5 +44,5 @@ DEFINITION = Kind(
             cell=lambda definition, _now: definition.metadata.creation_timestamp or "",
         ),
     ),
-    description="A kind that was added to the server.",
+    description="Adds a kind to the server.",
 )

@@ -64,7 +64,7 @@ def told_to_the_person(view: Callable[[HttpRequest], HttpResponse]) -> Callable[
         except PersonRefused as error:
             return _refused(request, str(error))
         except TokenRefused as error:
-            return _refused(request, f"What the identity provider says cannot be used: {error}.")
+            return _refused(request, f"The answer of the identity provider cannot be used: {error}.")
         except (ProviderAway, httpx.HTTPError) as error:
             return _refused(request, f"The identity provider does not answer. Try again later. ({error})", status=AWAY)
 
@@ -107,10 +107,10 @@ def finish(request: HttpRequest) -> HttpResponse:
     provider = _provider()
     kept = _taken(request)
     if request.GET.get("iss", provider.options.issuer) != provider.options.issuer:
-        raise SignInRefused("Another identity provider answered than was asked. Sign in again.")
+        raise SignInRefused("The answer came from another identity provider. Sign in again.")
     if error := request.GET.get("error"):
         told = request.GET.get("error_description") or error
-        raise SignInRefused(f"The identity provider did not let you in: {told[:200]}")
+        raise SignInRefused(f"The identity provider refused the sign-in: {told[:200]}")
     found = oidc.check(provider, _exchanged(request, provider, kept["verifier"]), nonce=kept["nonce"])
     person = person_of_provider(provider.options.issuer, found.subject, found.identity)
     login(request, person, backend=BACKEND)
@@ -125,7 +125,7 @@ def _taken(request: HttpRequest) -> dict[str, Any]:
     kept: dict[str, Any] | None = begun.pop(request.GET.get("state", ""), None)
     request.session[BEGUN] = begun
     if kept is None or time.time() - kept["at"] > PATIENCE:
-        raise SignInRefused("This sign-in was not begun here, or too long ago. Sign in again.")
+        raise SignInRefused("This sign-in was not started here, or too long ago. Sign in again.")
     return kept
 
 
@@ -133,7 +133,7 @@ def _provider() -> OidcProvider:
     """Raises: Http404 where none is set."""
     found = oidc.provider()
     if found is None:
-        raise Http404("No identity provider is set up.")
+        raise Http404("No identity provider is configured.")
     return found
 
 

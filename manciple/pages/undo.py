@@ -164,7 +164,7 @@ def _states(steps: Iterable[UndoStep]) -> dict[int, Any]:
     found = history.states_at(wanted)
     for revision, step in wanted.items():
         if revision not in found:
-            raise Conflict.of(step.resource, step.name, "the log no longer has what it was before")
+            raise Conflict.of(step.resource, step.name, "the log no longer has its earlier state")
     return {
         revision: objects.decode(registry.by_resource(wanted[revision].resource), state.text)
         for revision, state in found.items()
@@ -174,7 +174,9 @@ def _states(steps: Iterable[UndoStep]) -> dict[int, Any]:
 def _expect(kind: Kind, known: Any, left: Any, *, name: str = "") -> None:
     """Raises: Conflict where `known` is not what the act left."""
     if known is None or left is None or known.metadata.uid != left.metadata.uid:
-        raise Conflict.of(kind.resource, name or (known or left).metadata.name, "it was deleted or made again since")
+        raise Conflict.of(
+            kind.resource, name or (known or left).metadata.name, "it has been deleted or created again since"
+        )
     if known.metadata.deletion_timestamp or _content(known) != _content(left):
         raise Conflict.of(kind.resource, known.metadata.name, "somebody has changed it since")
 

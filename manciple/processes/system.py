@@ -196,7 +196,7 @@ def build_demo(path: Path = DEMO, namespace: str = NAMESPACE) -> bool:
     for document in filter(None, yaml.safe_load_all(path.read_text())):
         kind = registry.find_kind(str(document["apiVersion"]), str(document["kind"]))
         if kind is None:
-            raise LookupError(f"the demo has a {document['kind']} that nobody serves")
+            raise LookupError(f"the demo has a {document['kind']} that is not served")
         obj = codec.decode_value(kind.type, document)
         if objects.get(kind, obj.metadata.namespace, obj.metadata.name) is None:
             verbs.create(kind, obj, namespace=obj.metadata.namespace, identity=_BUILDER)

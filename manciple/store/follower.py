@@ -209,7 +209,7 @@ def listed(make: Callable[[], ViewT], source: Source = LOG) -> ViewT:
         try:
             return _listed(make(), source)
         except Expired as error:
-            log.warning("what was listed is out of date already: %s", error.message)
+            log.warning("the list is already out of date: %s", error.message)
     return _listed(make(), source)
 
 
@@ -235,7 +235,7 @@ def since(after: int | None, read: Callable[[int], Stretch[Item]]) -> Stretch[It
     try:
         return read(after)
     except Expired as error:
-        log.info("starting anew: %s", error.message)
+        log.info("starting over: %s", error.message)
         return None
 
 
@@ -295,7 +295,7 @@ class Follower(Generic[ViewT]):
         try:
             advance(view, self._source)
         except Expired as error:
-            log.info("listing anew: %s", error.message)
+            log.info("listing again: %s", error.message)
             return None
         return view
 
@@ -310,7 +310,7 @@ def _of_views() -> Iterable[Metric]:
     places = dict(one.place for one in tuple(Follower.every) if one.place[0])
     yield metrics.gauges(
         "manciple_view_revision",
-        "How far a view of this process had come when somebody last asked for it.",
+        "Revision of a view of this process when it was last used.",
         ("view",),
         metrics.by_one(dict(sorted(places.items()))),
     )

@@ -464,7 +464,7 @@ LEASE = Kind(
         ),
         AGE_COLUMN,
     ),
-    description="A lock or sign of life that its holder must renew.",
+    description="A lock or heartbeat that its holder must renew.",
 )
 
 KINDS: tuple[Kind, ...] = (NAMESPACE, EVENT, LEASE)

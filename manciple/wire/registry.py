@@ -378,7 +378,7 @@ class Registry:
         self._added: Callable[[bool], Added] = lambda _surely: Nothing()
 
     def register(self, kind: Kind) -> None:
-        """Add `kind`. Raises: ValueError when its resource is registered already by another declaration."""
+        """Add `kind`. Raises: ValueError when its resource is already registered by another declaration."""
         known = self._by_resource.get(kind.resource)
         if known is not None and known is not kind:
             raise ValueError(f"{kind.resource} is registered twice")

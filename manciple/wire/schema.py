@@ -55,9 +55,9 @@ _ENCODED = MappingProxyType(
 #: Schemas that no type declares. `number` in v3, text in v2, as upstream.
 _FIXED: MappingProxyType[str, Schema] = MappingProxyType(
     {
-        _QUANTITY: {"description": "An amount, exact, with an optional suffix: 1.5Gi, 500m, 2e3.", "type": "string"},
+        _QUANTITY: {"description": "An exact amount with an optional suffix: 1.5Gi, 500m, 2e3.", "type": "string"},
         _INT_OR_STRING: {"description": "A number or a name.", "type": "string", "format": "int-or-string"},
-        _JSON_SCHEMA: {"description": "A JSON Schema, as far as structural schemas go.", "type": "object"},
+        _JSON_SCHEMA: {"description": "A JSON Schema, restricted to structural schemas.", "type": "object"},
         _RAW_EXTENSION: {"description": "Any JSON object.", "type": "object"},
         f"{META}.Time": {"description": "RFC 3339, in UTC.", "type": "string", "format": "date-time"},
         f"{META}.MicroTime": {
@@ -198,7 +198,7 @@ class _Collection:
             "properties": {
                 "apiVersion": {"description": _HEAD["api_version"], "type": "string"},
                 "kind": {"description": _HEAD["kind"], "type": "string"},
-                "metadata": self._described(self._reference(ListMeta), "What the list says of itself."),
+                "metadata": self._described(self._reference(ListMeta), "Metadata of the list."),
                 "items": {"type": "array", "items": self._ref(served.name), "description": "The objects."},
             },
             "x-kubernetes-group-version-kind": [{"group": served.group, "kind": listed, "version": served.version}],

@@ -76,7 +76,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(n for n in names if names.count(n) > 1)!r} is there twice")
+        raise ValueError(f"duplicate key {next(n for n in names if names.count(n) > 1)!r}")
     return found
 
 
@@ -86,7 +86,7 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != f"{_TAG}merge"]
         if twice := [key for index, key in enumerate(keys) if key in keys[:index]]:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]!r} is there twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"duplicate key {twice[0]!r}", node.start_mark)
         return super().construct_mapping(node, deep)
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
@@ -279,7 +279,7 @@ class CdiFolder:
         """
         content = _ENCODER.encode(spec)
         if problems := validate_spec(msgspec.json.decode(content)):
-            raise SpecRefused(f"driver {driver} made a CDI spec that breaks the rules: {'; '.join(problems)}")
+            raise SpecRefused(f"driver {driver} produced an invalid CDI spec: {'; '.join(problems)}")
         _refuse_strange_names(driver, claim_uid, spec)
         self._refuse_conflict(spec)
         path = self.path / file_name(driver, claim_uid)
@@ -327,7 +327,7 @@ class CdiFolder:
                 continue
             for name in sorted(wanted & {device.name for device in file.spec.devices}):
                 raise SpecRefused(
-                    f"CDI device {qualified_name(spec.kind, name)} is defined already, by {file.path}, which is not "
+                    f"CDI device {qualified_name(spec.kind, name)} is already defined by {file.path}, which is not "
                     "this agent's; remove that file"
                 )
 
@@ -346,7 +346,7 @@ class CdiFolder:
 def _refuse_strange_names(driver: str, claim_uid: str, spec: Spec) -> None:
     """Raises: SpecRefused for a kind or a device that is not the driver's and the claim's."""
     if spec.kind != kind_of(driver):
-        raise SpecRefused(f"driver {driver} made a CDI spec of kind {spec.kind}; it must be {kind_of(driver)}")
+        raise SpecRefused(f"driver {driver} produced a CDI spec of kind {spec.kind}; it must be {kind_of(driver)}")
     for device in spec.devices:
         if device.name != claim_uid and not device.name.startswith(f"{claim_uid}-"):
             raise SpecRefused(

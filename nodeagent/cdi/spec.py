@@ -333,7 +333,7 @@ def _taken_out(document: Mapping[str, Any]) -> Iterator[str]:
         for name in edit.get("intelRdt", {}):
             since = TAKEN_OUT.get(name)
             if since is not None and VERSIONS.index(document["cdiVersion"]) >= VERSIONS.index(since):
-                yield f"{path}.intelRdt.{name}: was taken out of CDI in {since}"
+                yield f"{path}.intelRdt.{name}: was removed from CDI in {since}"
 
 
 def _relations(spec: Spec) -> Iterator[str]:

@@ -192,7 +192,7 @@ class NodeDriver(_ClaimByClaim):
         device = devices.get(result.device)
         allocation = claim.status.allocation
         if device is None or allocation is None or result.pool != self.node_name:
-            raise ValueError(f"device {result.pool}/{result.device} does not exist on this node any more")
+            raise ValueError(f"device {result.pool}/{result.device} no longer exists on this node")
         meta = claim.metadata
         parameters = parameters_for(allocation.devices, driver=self.name, request=result.request)
         return Given(ClaimIdentity(meta.uid, meta.namespace, meta.name), device, result, parameters)

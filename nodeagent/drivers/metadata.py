@@ -206,7 +206,7 @@ class MetadataFiles:
         device = cdi.CdiDevice(name=name, container_edits=cdi.ContainerEdits(mounts=(mount,)))
         content = _encoder.encode(cdi.Spec.of(f"{self._driver}/metadata", (device,)))
         if problems := cdi.validate_spec(msgspec.json.decode(content)):
-            raise ValueError(f"its CDI spec breaks the rules: {'; '.join(problems)}")
+            raise ValueError(f"its CDI spec is invalid: {'; '.join(problems)}")
         target = self._cdi_dir / f"{self._driver}_metadata_{claim.metadata.uid}_{request}.json"
         if not target.exists() or self._disk.read(target) != content:
             self._disk.write(target, content, mode=FILE_MODE)

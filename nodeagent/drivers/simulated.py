@@ -301,7 +301,7 @@ class SimulatedDevices(ABC):
         """Raises: ValueError for one that is not there (any more)."""
         found = next((d for d in self._devices() if (d.name, self._pool.name) == (result.device, result.pool)), None)
         if found is None:
-            raise ValueError(f"device {result.pool}/{result.device} does not exist on this node any more")
+            raise ValueError(f"device {result.pool}/{result.device} no longer exists on this node")
         return found
 
 

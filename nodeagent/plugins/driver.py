@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 # What a driver's answers mean to the agent; an answer that is no good becomes a failure that says why. Pure.
 
-LEFT_OUT = Failed("its answer leaves this claim out")
+LEFT_OUT = Failed("its answer does not cover this claim")
 
 
 def prepared(answer: PreparedClaim | None) -> Prepared | Failed:
@@ -186,7 +186,7 @@ class PluginDriver:
         """Raises: Refused when another instance has the endpoint."""
         with self._lock:
             if any(instance.endpoint == plugin.endpoint for instance in self._instances):
-                raise RegistrationRefused(f"endpoint {plugin.endpoint} is registered already for driver {self._name}")
+                raise RegistrationRefused(f"endpoint {plugin.endpoint} is already registered for driver {self._name}")
             instance = Instance(
                 plugin, cache=self._cache, changed=self._changed, connected=self._note, has=self._publish
             )
@@ -287,7 +287,7 @@ class PluginDriver:
         """In the newest version that the driver knows. Raises: CallFailed."""
         instance = self._current()
         if instance is None:
-            raise CallFailed("it is not registered any more")
+            raise CallFailed("it is no longer registered")
         ask = _Asking(self._name, instance.channel, seconds=self._call_seconds, called=self._called)
         service = instance.service(handles=part.handled)
         while True:

@@ -311,7 +311,7 @@ class Channel:
         except grpc.RpcError as error:
             raise _failure(call.name, error, seconds) from error
         except ValueError as error:  # the channel was closed
-            raise CallFailed(f"{call.name}: the connection to the driver was given up") from error
+            raise CallFailed(f"{call.name}: the connection to the driver was closed") from error
         return _decoded(call, data)
 
     def stream(self, call: Call[Question, Answer], question: Question) -> Iterator[Answer]:
@@ -322,7 +322,7 @@ class Channel:
         except grpc.RpcError as error:
             raise _failure(call.name, error, 0.0) from error
         except ValueError as error:  # the channel was closed
-            raise CallFailed(f"{call.name}: the connection to the driver was given up") from error
+            raise CallFailed(f"{call.name}: the connection to the driver was closed") from error
 
     def close(self) -> None:
         """End everything that goes on over it, at once or within a second."""

@@ -149,7 +149,7 @@ def _notify(channel: Channel, status: RegistrationStatus) -> None:
     try:
         channel.call(NOTIFY, status, seconds=NOTIFY_SECONDS)
     except CallFailed as failure:
-        log.warning("plugin at %s was not told how its registration went: %s", channel.endpoint, failure)
+        log.warning("plugin at %s could not be told the result of its registration: %s", channel.endpoint, failure)
 
 
 # Keeps the registrations in step with the sockets: registers what appears, again what was replaced, drops what went. A

@@ -70,7 +70,7 @@ def ungranted(pod: Pod, container: Container) -> Iterator[str]:
     if spec.host_users is False:
         yield "hostUsers: false: this node's containers have no user namespaces of their own"
     if spec.share_process_namespace:
-        yield "shareProcessNamespace: the containers of a pod do not share their processes here"
+        yield "shareProcessNamespace: sharing processes between containers is not supported here"
     if spec.runtime_class_name:
         yield f'runtimeClassName: RuntimeClass "{spec.runtime_class_name}" is not known here'
     if spec.os is not None and spec.os.name not in ("", "linux"):

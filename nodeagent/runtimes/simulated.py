@@ -188,7 +188,7 @@ class SimulatedRuntime:
             try:
                 pods[name.removesuffix(".json")] = _decoder.decode(self._disk.read(self._folder / name))
             except msgspec.MsgspecError as error:
-                log.error("%s cannot be read: %s; its containers are started anew", self._folder / name, error)  # noqa: TRY400 - a damaged file, not a bug
+                log.error("%s cannot be read: %s; its containers are started again", self._folder / name, error)  # noqa: TRY400 - a damaged file, not a bug
         return pods
 
 

@@ -162,7 +162,7 @@ def _shown(pod: Pod, container: Container, source: EnvVarSource, at: Addresses) 
     """(what is shown of the pod, "") or (None, why nothing is); no reason where it is optional."""
     if source.field_ref is not None:
         path = source.field_ref.field_path
-        return field_value(pod, path, at), f"the field {path} is not one that a container can be shown"
+        return field_value(pod, path, at), f"the field {path} cannot be exposed to a container"
     if source.resource_field_ref is not None:
         return _shown_amount(pod, source.resource_field_ref, container)
     if source.file_key_ref is not None:
@@ -213,7 +213,7 @@ def _shown_amount(pod: Pod, source: ResourceFieldSelector, own: Container | None
     amounts = {"limits": of.resources.limits, "requests": of.resources.requests}.get(kind) if of is not None else None
     whole = {"cpu": machine_cpus(), "memory": machine_memory()}
     if amounts is None or (resource not in amounts and resource not in whole):
-        return None, f"the resource {source.resource} is not one that a container can be shown"
+        return None, f"the resource {source.resource} cannot be exposed to a container"
     text = amounts.get(resource) or (whole[resource] if kind == "limits" else "0")
     divisor = Quantity.parse(source.divisor or "1").nanos or Quantity.of(1).nanos
     return str(-(-Quantity.parse(text).nanos // divisor)), ""
@@ -289,7 +289,7 @@ def _check_contained(path: str) -> None:
     """The API refuses such paths, and keys; an agent that trusted it for that would write anywhere for a bad one."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith(("/", "..")) or ".." in parts:
-        raise MissingSource(f"the path {path} leads out of the volume")
+        raise MissingSource(f"the path {path} leads outside the volume")
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +342,7 @@ class _FileMaker:
         trouble = "there is nothing to show"
         if item.field_ref is not None:
             value = field_value(self.pod, item.field_ref.field_path, Addresses("", ""))
-            trouble = f"the field {item.field_ref.field_path} is not one that a container can be shown"
+            trouble = f"the field {item.field_ref.field_path} cannot be exposed to a container"
         elif item.resource_field_ref is not None:
             value, trouble = _shown_amount(self.pod, item.resource_field_ref, None)
         if value is None:

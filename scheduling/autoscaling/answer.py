@@ -152,7 +152,7 @@ def _unschedulable(one: SubjectRefusal) -> UnschedulablePod:
         namespace=one.subject.namespace,
         name=one.subject.name,
         reason=str(cause.__struct_config__.tag) if cause else "NotTried",
-        message=message(cause) if cause else "there was no time to try it",
+        message=message(cause) if cause else "it was not tried for lack of time",
     )
 
 

@@ -71,7 +71,7 @@ def _subject_errors(asked: Simulation, *, below: bool) -> Iterator[FieldError]:
     if below:
         for name, given in (("pods", spec.pods), ("newPods", spec.new_pods), ("scaleDown", spec.scale_down)):
             if given:
-                yield forbidden(f"spec.{name}", "the simulation of one object is about that object alone")
+                yield forbidden(f"spec.{name}", "a simulation below an object covers only that object")
         yield from _number("spec.replicas", 1 if spec.replicas is None else spec.replicas, MOST_REPLICAS)
     elif spec.replicas is not None:
         yield forbidden("spec.replicas", "may only be set below a pod or a claim; newPods have replicas of their own")
@@ -123,7 +123,7 @@ def _own_errors(one: NodeTemplate, path: str) -> Iterator[FieldError]:
     if one.node is not None:
         yield from _described_errors(one.node, one.resource_slices, path)
     elif one.resource_slices:
-        yield forbidden(f"{path}.resourceSlices", "nodes that are `like` another publish what that one does")
+        yield forbidden(f"{path}.resourceSlices", "a node that is `like` another publishes the same devices")
 
 
 def _described_errors(node: Node, slices: Iterable[ResourceSlice], path: str) -> Iterator[FieldError]:

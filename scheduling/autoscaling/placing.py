@@ -33,7 +33,7 @@ class SubjectPlacement:
 
 @dataclass(frozen=True, slots=True)
 class SubjectRefusal:
-    """One that fits nowhere, and what keeps it out; None where there was no time to try it."""
+    """One that fits nowhere, and what keeps it out; None where it was not tried for lack of time."""
 
     subject: SimulatedSubject
     hold: Hold | None

@@ -293,7 +293,7 @@ class ContextNegotiator:
         if kept := sum(map(is_allocated_by_controller, claims)):
             log.warning(
                 "DRAControlPlaneController is off; claims that drivers' controllers have allocated: %d. Their pods "
-                "go on, and no more are allocated; what is to be deallocated waits until the feature is on again",
+                "keep running, and no more are allocated; deallocations wait until the feature is on again",
                 kept,
             )
 

@@ -49,7 +49,7 @@ def _write(writer: objects.Writer, name: str, status: ValidatingAdmissionPolicyS
 
 CONTROLLER = Controller(
     name="check_admission_policies",
-    does="looks at the expressions of new admission policies and says in their status what cannot work",
+    does="checks the expressions of new admission policies and reports problems in their status",
     reconcile=reconcile,
     every=60,
     wakes_on=frozenset({(POLICY.resource, ADDED), (POLICY.resource, MODIFIED)}),

@@ -16,7 +16,7 @@ def keep(now: datetime) -> int:
 
 CONTROLLER = Controller(
     name="audit",
-    does="takes what was written into the audit trail, and forgets what is old there",
+    does="copies writes into the audit trail, and prunes it",
     reconcile=keep,
     every=60,
 )

@@ -175,7 +175,7 @@ def _objection(request: CertificateSigningRequest, now: datetime) -> str:
         return f"the bootstrap token was made for node {bound[0]} alone"
     if living_keys(name, now) - {key_digest(parsed)} or tokens.live().filter(name=name).exists():
         return (
-            f"{name} has a credential that still holds, and another key; if that machine is to be replaced, revoke "
+            f"{name} has a valid credential with another key; to replace that machine, revoke "
             f"what it has: manage.py certificate revoke {name}; manage.py token revoke {name}"
         )
     return ""

@@ -390,7 +390,7 @@ def reconcile(now: datetime) -> int:
 
 CONTROLLER = Controller(
     name="sync_claims",
-    does="makes the claims that new pods ask for by template, and places these pods",
+    does="creates claims from templates for new pods, and schedules these pods",
     reconcile=reconcile,
     every=5,
     # A pod that another scheduler has bound may lack reservations; the periodic run finds it.
@@ -404,7 +404,7 @@ CONTROLLER = Controller(
 
 RESYNC = Controller(
     name="resync_claims",
-    does="looks for missing claims at all pods that could lack one, whatever the log said",
+    does="checks all pods for missing claims, whatever the log said",
     reconcile=sweep,
     every=60,
     most_per_turn=MOST,

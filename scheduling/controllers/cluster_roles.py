@@ -16,7 +16,7 @@ def reconcile(_now: datetime) -> int:
 
 CONTROLLER = Controller(
     name="aggregate_cluster_roles",
-    does="gathers the rules of ClusterRoles with an aggregationRule from the roles that it selects",
+    does="collects the rules of ClusterRoles with an aggregationRule from the roles that it selects",
     reconcile=reconcile,
     every=60,
     wakes_on=frozenset({(CLUSTER_ROLES, ADDED), (CLUSTER_ROLES, MODIFIED), (CLUSTER_ROLES, DELETED)}),

@@ -54,7 +54,7 @@ COMPONENT = "resource_claim"
 BATCH = 100
 KEPT = (
     "The feature gate DRAClaimsDraft is off. The pod keeps the claims that it uses; "
-    "no new ones are allocated, and its own are given back when it ends"
+    "no new ones are allocated, and its own are released when it ends"
 )
 
 
@@ -244,7 +244,7 @@ def _tell(writer: Writer, pod: Pod, *, now: datetime) -> int:
 
 CONTROLLER = Controller(
     name="draft_claims",
-    does="makes the claims of cdi.k8s.io that pods list, and takes them back from pods that are over",
+    does="creates the claims of cdi.k8s.io that pods list, and releases those of finished pods",
     reconcile=reconcile,
     every=5,
     wakes_on=frozenset(
@@ -259,7 +259,7 @@ CONTROLLER = Controller(
 
 KEPT_CLAIMS = Controller(
     name="keep_draft_claims",
-    does="tells pods that keep claims of cdi.k8s.io while their feature gate is off, and takes them back in the end",
+    does="warns pods that keep claims of cdi.k8s.io while the feature gate is off, and releases them at the end",
     reconcile=reconcile_kept,
     every=60,
 )

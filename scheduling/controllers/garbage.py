@@ -18,7 +18,7 @@ def sweep(now: datetime) -> int:  # noqa: ARG001 - every controller is swept at 
 
 CONTROLLER = Controller(
     name="collect_garbage",
-    does="deletes what lost its owners",
+    does="deletes objects whose owners are gone",
     reconcile=sweep,
     every=10,
     wakes_on=frozenset({(ANY, DELETED)}),

@@ -16,7 +16,7 @@ def reconcile(now: datetime) -> int:  # noqa: ARG001 - every controller is run a
 
 CONTROLLER = Controller(
     name="restore_namespace_defaults",
-    does="gives every namespace its service account `default` and kube-root-ca.crt",
+    does="creates the service account `default` and kube-root-ca.crt in every namespace",
     reconcile=reconcile,
     every=60,
     wakes_on=frozenset({(SERVICE_ACCOUNTS, DELETED), (CONFIG_MAPS, DELETED), (CONFIG_MAPS, MODIFIED)}),

@@ -16,7 +16,7 @@ def sweep(now: datetime) -> int:
 
 CONTROLLER = Controller(
     name="sweep_namespaces",
-    does="empties namespaces that are being deleted, and lets them go",
+    does="empties and removes namespaces that are being deleted",
     reconcile=sweep,
     every=5,
     wakes_on=frozenset({(NAMESPACES, MODIFIED), (NAMESPACES, DELETING), (ANY, DELETED)}),

@@ -440,7 +440,7 @@ def _note(pod: Pod) -> EventNote:
 
 CONTROLLER = Controller(
     name="sweep_nodes",
-    does="marks nodes that fell silent, came back or are under pressure; evicts pods from tainted ones",
+    does="marks nodes that stopped or resumed reporting, or are under pressure; evicts pods from tainted nodes",
     reconcile=sweep,
     every=5,
     wakes_on=frozenset({(NODES, MODIFIED), (NODES, DELETING)}),

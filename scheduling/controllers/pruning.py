@@ -49,7 +49,7 @@ def _delete(keys: list[Key]) -> int:
 
 CONTROLLER = Controller(
     name="prune",
-    does="drops old Events, what nobody can read any more from the event log, and old history",
+    does="deletes old Events, log entries that nobody can read any more, and old history",
     reconcile=sweep,
     every=300,
     most_per_turn=MOST,

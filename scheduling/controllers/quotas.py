@@ -109,7 +109,7 @@ def reconcile(now: datetime) -> int:
         try:
             wrong += recount(namespace)
         except Expired as error:
-            log.warning("quotas of %s are counted again: %s", namespace, error.message)
+            log.warning("recounting the quotas of %s: %s", namespace, error.message)
         else:
             known.counted_at[namespace] = now
     return wrong
@@ -163,7 +163,7 @@ def _given_up(pod: Pod, now: datetime) -> Pod:
 
 CONTROLLER = Controller(
     name="recount_quotas",
-    does="counts what is used of quotas that are new, and of all of them every five minutes",
+    does="counts the usage of new quotas, and of all quotas every five minutes",
     reconcile=reconcile,
     every=5,
     # Not when a quota changes: every write that is charged changes one.

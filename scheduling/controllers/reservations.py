@@ -259,7 +259,7 @@ def reconcile(_now: datetime) -> int:
 
 CONTROLLER = Controller(
     name="release_claims",
-    does="takes back what finished and deleted pods held",
+    does="releases the claims of finished and deleted pods",
     reconcile=reconcile,
     every=5,
     wakes_on=frozenset({(PODS, FINISHED), (PODS, DELETED), (CLAIMS, DELETING)}),
@@ -268,7 +268,7 @@ CONTROLLER = Controller(
 
 RESYNC = Controller(
     name="resync_reservations",
-    does="takes back what is held by nobody, whatever the log said; gives up allocations that stay unreserved",
+    does="releases claims that no pod uses, whatever the log said; deallocates claims that stay unreserved",
     reconcile=sweep,
     every=60,
     most_per_turn=MOST,

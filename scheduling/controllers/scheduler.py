@@ -244,7 +244,7 @@ def _decision(state: ClusterState, pod: Pod, now: datetime, remedies: Remedies |
                 return refused_outright(state, pod, hold)
             return _while_binding(state, pod, now) or decide(state, pod, remedies)
     except Exception as error:
-        log.exception("nothing could be decided about pod %s; it is tried again after a rest", "/".join(pod.key))
+        log.exception("no decision for pod %s; it will be retried after a backoff", "/".join(pod.key))
         return Retry(uid=pod.metadata.uid, cause=Interrupted(f"internal error: {error}"), broken=True)
 
 
@@ -427,7 +427,7 @@ def _reserve(state: ClusterState, placement: Placement) -> Placement:
 STRATEGIES: Mapping[str, tuple[Score, str]] = {
     "pack": (most_packed, "the most packed"),
     "spread": (most_spread, "the emptiest"),
-    "best-fit": (best_fitting, "the most packed of those with the smallest devices that will do"),
+    "best-fit": (best_fitting, "the most packed among those with the smallest sufficient devices"),
 }
 
 
@@ -482,7 +482,7 @@ def sweep_queue(_now: datetime) -> int:
 
 CONTROLLER = Controller(
     name="schedule",
-    does="places the pods that are ready",
+    does="schedules the pods that are ready",
     reconcile=schedule,
     every=1,  # rests after failed attempts end without an event
     wakes_on=frozenset({*hints.RULES, (PODS, ADDED), (PODS, DELETING), (PODS, FINISHED), (CLAIMS, DELETING)}),
@@ -492,7 +492,7 @@ CONTROLLER = Controller(
 
 SWEEP = Controller(
     name="sweep_queue",
-    does="flushes pods that have waited for long, and makes the queue match the pods there are",
+    does="retries pods that have waited long, and synchronises the queue with the existing pods",
     reconcile=sweep_queue,
     every=5,
 )

@@ -123,7 +123,7 @@ def _class_of(writer: Writer, claim: ResourceClaim) -> ResourceClass | None:
 
 CONTROLLER = Controller(
     name="scheduling_contexts",
-    does="asks drivers' controllers to allocate for pods that others bound, and removes contexts that nobody needs",
+    does="asks drivers' controllers to allocate for pods that others bound, and removes unneeded contexts",
     reconcile=reconcile,
     every=5,
     wakes_on=frozenset({(CONTEXTS, MODIFIED)}),

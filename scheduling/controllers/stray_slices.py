@@ -54,15 +54,15 @@ def _tell(names: Sequence[str], now: datetime) -> int:
 
 def _note(one: ResourceSlice) -> EventNote:
     message = (
-        f"Node {one.spec.node_name} does not exist: it was deleted, or is not registered yet. Nobody is given the "
-        f"devices of this slice; restart the node's agent to register it, then driver {one.spec.driver}"
+        f"Node {one.spec.node_name} does not exist: it was deleted, or is not registered yet. The devices "
+        f"of this slice are not allocated; restart the node's agent to register it, then driver {one.spec.driver}"
     )
     return EventNote(regarding=one, type="Warning", reason="NodeMissing", message=message, component=COMPONENT)
 
 
 CONTROLLER = Controller(
     name="tell_stray_drivers",
-    does="tells drivers that publish devices of a node that does not exist",
+    does="warns drivers that publish devices of a node that does not exist",
     reconcile=sweep,
     every=300,
     wakes_on=frozenset({(SLICES, ADDED)}),

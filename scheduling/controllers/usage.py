@@ -24,7 +24,7 @@ def reconcile(now: datetime) -> int:
 
 CONTROLLER = Controller(
     name="sample_usage",
-    does="notes once a minute how many devices are in which state; forgets processes that were silent for long",
+    does="records once a minute how many devices are in which state; removes processes without a recent heartbeat",
     reconcile=reconcile,
     every=20,  # oftener than needed, so that no minute is missed
 )

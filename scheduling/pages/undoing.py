@@ -22,7 +22,7 @@ def undo_act(request: HttpRequest) -> HttpResponse:
     if request.POST.get("dismiss"):
         undo.dismiss(request)
     elif offer is None or offer.id != asked:
-        messages.error(request, "Nothing was undone: it is too long ago, or something has changed since.")
+        messages.error(request, "Nothing was undone: too much time has passed, or something has changed since.")
     else:
         _take_back(request, offer)
     back = request.POST.get("back", "")

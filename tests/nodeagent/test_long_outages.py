@@ -93,7 +93,7 @@ def test_a_disk_that_cannot_be_written_to_is_told_and_everything_settles_afterwa
     assert "cannot be written" in machine.events("FailedPrepareDynamicResources")[0] or folder == "cdi"
     assert disk_condition(machine)[0] == "True"
     (told,) = machine.events("StorageFailed")
-    assert told.startswith("No claim can be prepared or given back: ")
+    assert told.startswith("No claim can be prepared or unprepared: ")
     assert "cannot be written to: " in told
     assert told.endswith("make room there, or mount it writable")
 

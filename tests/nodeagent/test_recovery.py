@@ -304,7 +304,7 @@ def test_a_pod_that_is_held_by_a_driver_says_which_and_what_to_do(machine: Machi
     assert event["involvedObject"]["name"] == "p"
     assert event["count"] == 2, "each time that it is tried"
     assert "ResourceClaim default/of-p: driver gpu.example.com: still in use" in event["message"]
-    assert "see to what is named here" in event["message"]
+    assert "Fix what is named here" in event["message"]
 
 
 def test_devices_held_for_a_pod_that_is_gone_are_told_on_the_node(machine: Machine) -> None:

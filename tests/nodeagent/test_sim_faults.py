@@ -145,7 +145,7 @@ def test_a_device_vanishes_and_cannot_be_prepared(short: str) -> None:
     assert device not in {one.name for one in driver.pools()[0].devices}
     assert device not in {one.device for one in driver.health()}
     answer = driver.prepare([wanted])["claim-c"]
-    assert answer == Failed(f"device {NODE}/{device} does not exist on this node any more")
+    assert answer == Failed(f"device {NODE}/{device} no longer exists on this node")
 
     driver.set_faults(Faults())
     assert isinstance(driver.prepare([wanted])["claim-c"], Prepared)

@@ -300,9 +300,10 @@ def test_an_explanation_says_whom_the_pod_would_evict_or_why_nobody(busy: Cluste
         "victims": ({"namespace": "default", "name": "d", "priority": 10},),
         "moreVictims": 0,
     }
-    assert explained("equal")["reason"] == "Preemption would not help: 2 nodes would not take it whoever left."
+    reason = explained("equal")["reason"]
+    assert reason == "Preemption would not help: 2 nodes would not take it even if other pods left."
     assert explained("large")["reason"] == (
-        "Preemption would not help: 2 nodes would lack devices even without those who are less important."
+        "Preemption would not help: 2 nodes would lack devices even without less important pods."
     )
     assert going(busy) == set()
 

@@ -463,7 +463,7 @@ def test_pages_show_what_is_published_and_given_in_the_drafts_form(
         "/pods/default/q": "claim parameters default/unknown not found",
         "/nodes/worker-1": "gpu-1",
         f"/drivers/{DRIVER}": "worker-1",
-        "/overview": "What a claim asks for cannot be told",
+        "/overview": "The requests of a claim are unknown",
     }
     for path, wanted in shown.items():
         answer = client.get(path)

@@ -40,7 +40,11 @@ CLASS = _kind(
     validate_update=rules.validate_class_update,
     columns=(
         NAME_COLUMN,
-        Column(name="Plugin", description="Who allocates the claims of the class", cell=lambda one, _: one.plugin_name),
+        Column(
+            name="Plugin",
+            description="The driver that allocates the claims of the class",
+            cell=lambda one, _: one.plugin_name,
+        ),
         AGE_COLUMN,
     ),
     description="A kind of resources that one plugin provides (KEP-3063, first draft).",

@@ -28,5 +28,5 @@ NODE_RESOURCE_SLICE = Kind(
     ),
     generation_of=lambda one: one.spec,
     without_protobuf=True,
-    description="What a driver has on one node, as the draft of KEP-4381 publishes it.",
+    description="The devices of a driver on one node, as the draft of KEP-4381 publishes them.",
 )

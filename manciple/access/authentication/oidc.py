@@ -163,17 +163,17 @@ class OidcProvider:
             self._told, self._failure = self._ask(self._asked), ""
         except (httpx.HTTPError, OSError, ValueError, KeyError, TypeError, JoseError) as error:
             self._failure = f"{type(error).__name__}: {error}"
-            log.warning("the identity provider %s cannot be asked: %s", self.options.issuer, self._failure)
+            log.warning("the identity provider %s cannot be reached: %s", self.options.issuer, self._failure)
 
     def _ask(self, now: float) -> _Told:
         issuer = self.options.issuer
         with self.client() as client:
             document = _fetched(client, f"{issuer.rstrip('/')}/.well-known/openid-configuration")
             if document["issuer"] != issuer:
-                raise ValueError(f"it calls itself {document['issuer']!r}")
+                raise ValueError(f"its issuer is {document['issuer']!r}")
             addresses = [str(document[name]) for name in ("authorization_endpoint", "token_endpoint", "jwks_uri")]
             if insecure := [one for one in addresses if not one.startswith("https://")]:
-                raise ValueError(f"{insecure[0]} is no https:// address")
+                raise ValueError(f"{insecure[0]} is not an https:// address")
             keys = tuple(filter(None, map(_public_key, _fetched(client, addresses[2])["keys"])))
         return _Told(authorization_endpoint=addresses[0], token_endpoint=addresses[1], keys=keys, at=now)
 
@@ -242,12 +242,12 @@ def check(provider: OidcProvider, token: str, *, nonce: str | None = None, now: 
     options, now = provider.options, time.time() if now is None else now
     header, claims = _part(token, 0), _part(token, 1)
     if claims.get("iss") != options.issuer:
-        raise TokenRefused("it is of another issuer")
+        raise TokenRefused("it is from another issuer")
     claims = _signed_claims(provider, token, header)
     _check_times(claims, now)
     _check_audience(options, claims, signing_in=nonce is not None)
     if nonce is not None and not secrets.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
-        raise TokenRefused("it was made for another sign-in")
+        raise TokenRefused("it belongs to another sign-in")
     for name, value in options.required:
         if claims.get(name) != value:
             raise TokenRefused(f"the claim {name} is not {value!r}")
@@ -264,9 +264,9 @@ def _part(token: str, number: int) -> dict[str, Any]:
         text = parts[number] if len(parts) == len(("header", "claims", "signature")) else ""
         found = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except (ValueError, RecursionError) as error:
-        raise TokenRefused("it is no ID token") from error
+        raise TokenRefused("it is not an ID token") from error
     if not isinstance(found, dict):
-        raise TokenRefused("it is no ID token")
+        raise TokenRefused("it is not an ID token")
     return found
 
 
@@ -281,14 +281,14 @@ def _signed_claims(provider: OidcProvider, token: str, header: Mapping[str, Any]
         except (JoseError, ValueError, TypeError):
             continue
         return _part(token, 1)
-    raise TokenRefused("its signature is not good")
+    raise TokenRefused("its signature is invalid")
 
 
 def _check_times(claims: Mapping[str, Any], now: float) -> None:
     """Raises: TokenRefused."""
     expires, begins = claims.get("exp"), claims.get("nbf", 0)
     if not _is_time(expires) or not _is_time(begins):
-        raise TokenRefused("its times are none")
+        raise TokenRefused("its times are invalid")
     if now >= float(expires or 0):
         raise TokenRefused("it has expired")
     if now < float(begins or 0) - LEEWAY:
@@ -315,7 +315,7 @@ def _identity(options: OidcOptions, claims: Mapping[str, Any]) -> Identity:
     if not isinstance(name, str) or not name:
         raise TokenRefused(f"it has no claim {options.username_claim}")
     if options.username_claim == "email" and claims.get("email_verified", True) is not True:
-        raise TokenRefused("the address of mail is not verified")
+        raise TokenRefused("the email address is not verified")
     name = options.username_prefix + name
     if name.startswith(RESERVED):
         raise TokenRefused(f"names that begin with {RESERVED} are not the provider's to give")
@@ -329,7 +329,7 @@ def _groups(options: OidcOptions, claims: Mapping[str, Any]) -> list[str]:
     given = claims.get(options.groups_claim, []) if options.groups_claim else []
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
-        raise TokenRefused(f"the claim {options.groups_claim} is no list of groups")
+        raise TokenRefused(f"the claim {options.groups_claim} is not a list of groups")
     return [options.groups_prefix + one for one in names if one]
 
 
@@ -357,7 +357,7 @@ class OidcTokens:
         except ProviderAway as error:
             raise ServiceUnavailable(f"oidc: the identity provider is not available: {error}") from error
         if get_user_model().objects.filter(username=found.identity.name, is_active=False).exists():
-            raise Unauthorized(f"oidc: {found.identity.name} may not come in any more")
+            raise Unauthorized(f"oidc: {found.identity.name} may no longer sign in")
         _remember(token, found)
         return Authenticated(found.identity)
 

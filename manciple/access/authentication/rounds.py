@@ -73,7 +73,7 @@ class Rounds:
             try:
                 count = await asyncio.get_running_loop().run_in_executor(_reader, _read)
             except Error as error:
-                log.warning("cannot tell whether sessions and credentials have changed: %s", error)
+                log.warning("cannot check sessions and credentials for changes: %s", error)
                 count = known
             if count != known:
                 known = count

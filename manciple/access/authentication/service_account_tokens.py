@@ -262,12 +262,12 @@ def _verified(token: str, key_name: str) -> TokenClaims:
     """Raises: Unauthorized."""
     key = signing_keys.verifying(key_name)
     if key is None:
-        raise _refused("it is signed with a key that is not ours")
+        raise _refused("it is signed with an unknown key")
     try:
         read = jws.deserialize_compact(token, key, algorithms=[signing_keys.ALGORITHM])
         return _claims.decode(read.payload)
     except (JoseError, ValueError) as error:
-        raise _refused("its signature is not good") from error
+        raise _refused("its signature is invalid") from error
 
 
 def _identity(claims: TokenClaims) -> Identity:

@@ -132,7 +132,7 @@ def lifetime_of(days: float | None) -> timedelta | None:
             raise LifetimeRefused(f"Tokens must expire here, after at most {longest:g} days.")
         return None
     if not 0 < days <= (longest or days):
-        raise LifetimeRefused(f"A token lives more than 0 and at most {longest:g} days here.")
+        raise LifetimeRefused(f"The lifetime of a token must be more than 0 and at most {longest:g} days.")
     return timedelta(days=days)
 
 
@@ -230,7 +230,7 @@ def _look_up(digest: str, current: int) -> _Recognised | None:
 
 
 def _groups(row: Token) -> tuple[str, ...] | None:
-    """None where the person may not come in any more."""
+    """None where the person may no longer sign in."""
     if row.person is None:
         return tuple(dict.fromkeys((*row.groups, AUTHENTICATED)))
     return groups_of_user(row.person) if row.person.is_active else None
@@ -280,4 +280,4 @@ def _write_uses(noted: Mapping[int, tuple[datetime, str]]) -> None:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.executemany(statement, [(adapted(at), address, row) for row, (at, address) in noted.items()])
     except Error as error:
-        log.warning("could not write when tokens were last used: %s", error)
+        log.warning("could not record the last use of tokens: %s", error)

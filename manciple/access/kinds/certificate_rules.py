@@ -281,9 +281,9 @@ def _condition_cell(request: CertificateSigningRequest, _now: float) -> str:
 COLUMNS = (
     NAME_COLUMN,
     AGE_COLUMN,
-    Column(name="SignerName", description="Who is to sign it.", cell=lambda one, _now: one.spec.signer_name),
+    Column(name="SignerName", description="Who should sign it.", cell=lambda one, _now: one.spec.signer_name),
     Column(name="Requestor", description="Who asked for it.", cell=lambda one, _now: one.spec.username),
-    Column(name="RequestedDuration", description="How long it is to be good, if that was said.", cell=_duration_cell),
+    Column(name="RequestedDuration", description="The requested lifetime, if any.", cell=_duration_cell),
     Column(name="Condition", description="Whether it was approved or denied, and issued.", cell=_condition_cell),
 )
 
@@ -304,5 +304,5 @@ CERTIFICATE_SIGNING_REQUEST = Kind(
     },
     selectable=lambda one: {"spec.signerName": one.spec.signer_name},
     columns=COLUMNS,
-    description="A certificate that somebody asks a signer for.",
+    description="A request for a certificate from a signer.",
 )

@@ -64,7 +64,7 @@ class AggregationRule(Value):
 
 
 class ClusterRole(ApiObject):
-    """What may be done everywhere, or where a RoleBinding says. Cluster scoped.
+    """Permissions in the whole cluster, or in namespaces where a RoleBinding grants them. Cluster scoped.
 
     aggregation_rule: the rules are gathered from other ClusterRoles, and written by a controller.
     """
@@ -91,14 +91,14 @@ class RoleRef(Value):
 
 
 class RoleBinding(ApiObject):
-    """Who may do what a role says, in one namespace. Namespaced."""
+    """Grants the permissions of a role, in one namespace. Namespaced."""
 
     subjects: Annotated[tuple[Subject, ...], pb(2)] = ()
     role_ref: Annotated[RoleRef, pb(3)] = always(RoleRef())
 
 
 class ClusterRoleBinding(ApiObject):
-    """Who may do what a ClusterRole says, everywhere. Cluster scoped."""
+    """Grants the permissions of a ClusterRole, in the whole cluster. Cluster scoped."""
 
     subjects: Annotated[tuple[Subject, ...], pb(2)] = ()
     role_ref: Annotated[RoleRef, pb(3)] = always(RoleRef())
@@ -254,7 +254,7 @@ _BINDING_COLUMNS = (
     NAME_COLUMN,
     Column(
         name="Role",
-        description="The role that is given",
+        description="The role that is granted",
         cell=lambda binding, _now: f"{binding.role_ref.kind}/{binding.role_ref.name}",
     ),
     AGE_COLUMN,
@@ -303,13 +303,17 @@ def _binding_kind(type_: type[AnyBinding], *, namespaced: bool, description: str
     )
 
 
-ROLE = _role_kind(Role, namespaced=True, description="What may be done in one namespace.")
+ROLE = _role_kind(Role, namespaced=True, description="Permissions in one namespace.")
 CLUSTER_ROLE = _role_kind(
-    ClusterRole, namespaced=False, description="What may be done everywhere, or where a RoleBinding says."
+    ClusterRole,
+    namespaced=False,
+    description="Permissions in the whole cluster, or in namespaces where a RoleBinding grants them.",
 )
-ROLE_BINDING = _binding_kind(RoleBinding, namespaced=True, description="Who may do what a role says, in one namespace.")
+ROLE_BINDING = _binding_kind(
+    RoleBinding, namespaced=True, description="Grants the permissions of a role, in one namespace."
+)
 CLUSTER_ROLE_BINDING = _binding_kind(
-    ClusterRoleBinding, namespaced=False, description="Who may do what a ClusterRole says, everywhere."
+    ClusterRoleBinding, namespaced=False, description="Grants the permissions of a ClusterRole, in the whole cluster."
 )
 
 KINDS: tuple[Kind, ...] = (CLUSTER_ROLE_BINDING, CLUSTER_ROLE, ROLE_BINDING, ROLE)

@@ -57,7 +57,7 @@ Errors = list[FieldError]
 
 
 class Secret(ApiObject):
-    """Small amounts of data that must not be shown around: passwords, tokens, keys. Namespaced.
+    """Small amounts of sensitive data: passwords, tokens, keys. Namespaced.
 
     data: base64, by key. string_data: the same as text, for writing only: it is merged into data. type: what programs
     expect in data; cannot change. immutable: true keeps data as it is until the Secret is deleted.
@@ -180,7 +180,7 @@ SECRET = Kind(
         Column(name="Data", description="How many values it holds", cell=lambda secret, _now: len(secret.data)),
         AGE_COLUMN,
     ),
-    description="Small amounts of data that must not be shown around: passwords, tokens, keys.",
+    description="Small amounts of sensitive data: passwords, tokens, keys.",
 )
 
 

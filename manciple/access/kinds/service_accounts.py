@@ -35,7 +35,7 @@ Errors = list[FieldError]
 
 
 class ServiceAccount(ApiObject):
-    """An identity that processes in pods have. Namespaced.
+    """An identity for processes in pods. Namespaced.
 
     secrets: those that pods of the account may use. image_pull_secrets: for pulling the images of its pods.
     automount_service_account_token: whether its pods get a token; they may say otherwise themselves.
@@ -72,7 +72,7 @@ SERVICE_ACCOUNT = Kind(
     validate_create=validate_service_account,
     validate_update=validate_service_account_update,
     columns=DEFAULT_COLUMNS,
-    description="An identity that processes in pods have.",
+    description="An identity for processes in pods.",
 )
 
 

@@ -387,5 +387,5 @@ POLICY = Kind(
         AGE_COLUMN,
     ),
     generation_of=lambda policy: policy.spec,
-    description="What must be true of requests, in CEL.",
+    description="Conditions that requests must meet, in CEL.",
 )

@@ -108,7 +108,7 @@ class ValidatingWebhook(Value):
 
 
 class ValidatingWebhookConfiguration(ApiObject):
-    """Webhooks that are asked about writes, and may refuse them. Cluster scoped.
+    """Webhooks that are called for writes, and may refuse them. Cluster scoped.
 
     webhooks: all of them are asked at once.
     """
@@ -276,5 +276,5 @@ WEBHOOKS = Kind(
         AGE_COLUMN,
     ),
     generation_of=lambda configuration: configuration.webhooks,
-    description="Webhooks that are asked about writes, and may refuse them.",
+    description="Webhooks that are called for writes, and may refuse them.",
 )

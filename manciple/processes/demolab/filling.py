@@ -356,7 +356,7 @@ class Filling:
 def _typed(document: Document) -> tuple[Kind, ApiObject]:
     kind = registry.find_kind(document["apiVersion"], document["kind"])
     if kind is None:
-        raise LookupError(f"the laboratory has a {document['kind']} that nobody serves")
+        raise LookupError(f"the demo has a {document['kind']} that is not served")
     return kind, codec.decode_value(kind.type, document)
 
 

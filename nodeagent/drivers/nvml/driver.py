@@ -24,7 +24,7 @@ DEFAULT_NAME = "gpu.nvidia.com"
 
 
 class NvmlSettings(Value, forbid_unknown_fields=True):
-    """name: the driver's. required: refuse to start where NVML does not answer, instead of waiting until it does.
+    """name: the driver's. required: refuse to start if NVML does not answer, instead of waiting until it does.
 
     driver_root: under which NVIDIA's driver is installed; a driver container mounts it at /run/nvidia/driver.
     library_dir: where the driver's libraries go in a container. set_library_path: whether LD_LIBRARY_PATH names it.
@@ -223,7 +223,7 @@ class NvmlDriver:
         with self._lock:
             one = self._by_name.get(result.device) if result.pool == self._pool else None
         if one is None:
-            raise ValueError(f"device {result.pool}/{result.device} does not exist on this node any more")
+            raise ValueError(f"device {result.pool}/{result.device} no longer exists on this node")
         return device_edits(self._roots, one.gpu, one.mig)
 
 

@@ -252,7 +252,7 @@ class Monitor:
             try:
                 events.free()
             except NvmlError as error:
-                log.debug("the events of NVML were not let go of: %s", error)
+                log.debug("the events of NVML were not released: %s", error)
 
     def _let_go(self) -> None:
         self._free_events()

@@ -115,7 +115,7 @@ def kernel_events() -> socket.socket | None:
         events = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _KOBJECT_UEVENT)
         events.bind((0, _KERNEL_GROUP))
     except OSError as error:
-        log.info("the kernel's device events cannot be had (%s); scanning at intervals only", error)
+        log.info("the kernel's device events are not available (%s); scanning at intervals only", error)
         return None
     events.setblocking(False)
     return events
@@ -228,7 +228,7 @@ class SysfsDriver:
     def _found(self, result: DeviceRequestAllocationResult) -> FoundDevice:
         found = self._view.present.get(result.device) if result.pool == self._pool else None
         if found is None:
-            raise ValueError(f"device {result.pool}/{result.device} does not exist on this node any more")
+            raise ValueError(f"device {result.pool}/{result.device} no longer exists on this node")
         return found
 
     def _health(self, device: str, *, present: bool) -> DeviceHealth:

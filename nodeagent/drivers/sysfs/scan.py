@@ -168,7 +168,7 @@ class MachineUsage:
         if read(folder / "type") == _LOOPBACK:
             return "the loopback interface"
         if interface in self.routes:
-            return "the way of the default route"
+            return "the interface of the default route"
         if master := link(folder / "master"):
             return f"a part of {master}"
         upper = next(iter(names(folder, prefix="upper_")), "")

@@ -44,7 +44,7 @@ _HANDLE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 def open_below(root: Path, sub_path: str) -> int:
     """A handle (O_PATH) of `sub_path` in the volume at `root`; directories that are missing are made, as open as it is.
 
-    Raises: OSError, also where it leads out of the volume.
+    Raises: OSError, also where it leads outside the volume.
     """
     base = root.resolve(strict=True)
     handle = os.open(base, _HANDLE | os.O_DIRECTORY)
@@ -100,7 +100,7 @@ def _parts(base: Path, sub_path: str) -> tuple[str, ...]:
     try:
         found = (base / given).resolve()
     except RuntimeError as error:  # links that lead to each other
-        raise OSError(f"subPath {sub_path} goes round in circles") from error
+        raise OSError(f"subPath {sub_path} has a loop of symbolic links") from error
     if not found.is_relative_to(base):
         raise _leads_out(sub_path)
     return found.relative_to(base).parts
@@ -112,7 +112,7 @@ def _open_or_make(name: str, parent: int, *, mode: int) -> int:
     except FileNotFoundError:
         pass
     except NotADirectoryError:
-        raise OSError(f"subPath: {name} stands below what is no directory") from None
+        raise OSError(f"subPath: {name} is below something that is not a directory") from None
     with suppress(FileExistsError):  # a container was faster
         os.mkdir(name, mode, dir_fd=parent)
     made = os.open(name, _HANDLE, dir_fd=parent)
@@ -122,7 +122,7 @@ def _open_or_make(name: str, parent: int, *, mode: int) -> int:
 
 
 def _leads_out(sub_path: str) -> OSError:
-    return OSError(f"subPath {sub_path} leads out of the volume")
+    return OSError(f"subPath {sub_path} leads outside the volume")
 
 
 def _unmount_all(target: Path) -> None:
@@ -183,7 +183,7 @@ class PodFolder:
             try:
                 notes[name.removesuffix(".json")] = _decoder.decode(self._disk.read(folder / name))
             except (msgspec.MsgspecError, OSError) as error:
-                log.error("%s cannot be read: %s; podman is asked for its container", folder / name, error)  # noqa: TRY400 - a damaged file, not a bug
+                log.error("%s cannot be read: %s; its container is looked up with podman", folder / name, error)  # noqa: TRY400 - a damaged file, not a bug
         return notes
 
     def keep(self, note: ContainerNote) -> None:

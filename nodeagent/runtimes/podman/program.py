@@ -165,7 +165,7 @@ def _ended(run: ContainerRun, state: ContainerLife) -> ContainerRun:
     if state.status not in ("exited", "stopped", "removing") or state.exit_code < 0:
         # podman forgets how a container ended when the machine or the container's monitor went down under it.
         finished = seconds(state.finished_at) if state.finished_at > "0002" else run.started_at
-        return lost(run, "nobody saw how the container ended", finished)
+        return lost(run, "it is unknown how the container ended", finished)
     reason = "OOMKilled" if state.oom_killed else ""
     return msgspec.structs.replace(
         run, finished_at=seconds(state.finished_at), exit_code=state.exit_code, reason=reason
@@ -293,7 +293,9 @@ def installed_podman() -> Podman:
     if missing:
         raise ValueError(f"the podman runtime needs {' and '.join(missing)}: apt-get install podman runc")
     if os.geteuid() != 0:
-        raise ValueError("the podman runtime needs root: it makes network namespaces and gives devices to containers")
+        raise ValueError(
+            "the podman runtime needs root: it creates network namespaces and passes devices to containers"
+        )
     managed = Path("/run/systemd/system").exists()
     return Podman(options=("--runtime", "runc", *(() if managed else ("--cgroup-manager", "cgroupfs"))))
 

@@ -470,4 +470,4 @@ def create(config: AgentConfig, *, disk: Disk, clock: Callable[[], float]) -> Po
     try:
         return PodmanRuntime(podman, setting, disk=disk, clock=clock)
     except ContainerFailed as error:
-        raise ValueError(f"podman does not work here: {error}") from error
+        raise ValueError(f"podman does not work on this machine: {error}") from error

@@ -30,7 +30,7 @@ class AccessForm(PageForm):
         found = self.cleaned_data
         if bool(found.get("verb")) != bool(found.get("resource")):
             missing = "resource" if found.get("verb") else "verb"
-            self.add_error(missing, "A question needs both what is done and what it is done to.")
+            self.add_error(missing, "Enter both a verb and a resource.")
         return found
 
     @property

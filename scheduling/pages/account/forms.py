@@ -35,7 +35,7 @@ class NewTokenForm(PageForm):
     title = forms.CharField(
         max_length=100,
         widget=forms.TextInput({"class": "input", "placeholder": "laptop", "autocomplete": "off"}),
-        error_messages={"required": "Say what it is for: that is how you will know it again."},
+        error_messages={"required": "Enter what it is for, so that you can recognise it later."},
     )
     description = forms.CharField(
         max_length=1000, required=False, widget=forms.TextInput({"class": "input", "autocomplete": "off"})

@@ -157,7 +157,7 @@ def revoke_token(request: HttpRequest) -> HttpResponse:
     if not ended:
         raise Http404("That token does not exist, or was revoked before.")
     note_account(person_of(request).identity, "delete", TOKENS, user.get_username())
-    messages.success(request, f"Revoked {ended} token{'' if ended == 1 else 's'}. Nothing lets them in any more.")
+    messages.success(request, f"Revoked {ended} token{'' if ended == 1 else 's'}. They are no longer valid.")
     return redirect("account")
 
 

@@ -1,7 +1,7 @@
 """Who did what: the audit trail, for whoever may read it (`rights`).
 
 - `/audit`: filtered by `?user=`, `?verb=`, `?resource=`, `?ns=`, `?name=`, `?outcome=`, `?range=`, `?id=` (of a
-  request), `?system=1` (also what parts of the system did as their work); `?before=ENTRY` goes on where a page ended,
+  request), `?system=1` (include the routine work of the system's parts); `?before=ENTRY` goes on where a page ended,
   `?entry=` shows one with all that is known of its request and with what it changed.
 - `/audit.csv`, `/audit.jsonl`: the newest that the same address lets through, oldest first; as lines of JSON they are
   `audit.k8s.io/v1` Events. `manage.py audit export` has no limit.
@@ -138,7 +138,7 @@ def _shown(request: HttpRequest, query: AuditQuery) -> ShownEntry | None:
         return None
     entry = Entry.objects.filter(id=number(query.entry)).first()
     if entry is None:
-        raise Http404("This entry does not exist. It may have been too old to be kept.")
+        raise Http404("This entry does not exist. It may be too old to be kept.")
     demand_audit(request, entry.namespace)
     change = change_of(entry, read_states([entry])) if entry.revision else None
     more = AuditQuery(path=query.path, request=entry.audit_id, system="1").url() if entry.audit_id else ""

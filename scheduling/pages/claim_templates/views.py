@@ -273,7 +273,7 @@ def effect_of_deletion(use: TemplateUse) -> ActionEffect:
     found = [
         ("Claims", f"{many} {kept}." if many else ""),
         *(
-            ("Pods", f"Pod {name} has no claim from it yet, and would wait until the template is back.")
+            ("Pods", f"Pod {name} has no claim from it yet, and would wait until the template exists again.")
             for name in use.unmade
         ),
         ("Pods", "A pod that is created later and names it waits until a template of that name exists again."),

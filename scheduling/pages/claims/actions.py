@@ -27,7 +27,7 @@ def effect_of_deletion(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
     living = [user.name for user in line.users if not user.is_over]
     others = line.facts.foreign_finalizers or tuple(name for name in claim.metadata.finalizers if name != FINALIZER)
     found = [
-        ("Devices", _devices(claim, line, freed="are free for others" if not living else "stay held until then")),
+        ("Devices", _devices(claim, line, freed="are free for other claims" if not living else "stay held until then")),
         *(
             ("Pods", f"Pod {name} uses it now and goes on; the claim is removed when that pod has ended.")
             for name in living
@@ -48,7 +48,7 @@ def effect_of_release(claim: ResourceClaim, line: ClaimRow) -> ActionEffect:
     users = [f"pod {user.name}" if user.is_pod else user.title for user in line.users]
     deleted = claim.metadata.deletion_timestamp is not None
     found = [
-        ("Devices", _devices(claim, line, freed="are free at once, for whoever waits")),
+        ("Devices", _devices(claim, line, freed="are free at once, for waiting pods")),
         *(("Reserved for", f"The reservation for {user} is removed.") for user in users),
         *(("Finalizers", f"Finalizer {name} is removed.") for name in removed_finalizers(claim)),
         ("Claim", "The claim is already deleted, so it is removed." if deleted else ""),
@@ -65,14 +65,15 @@ def _release_in_words(claim: ResourceClaim, line: ClaimRow) -> tuple[str, str]:
         who = f"whoever set finalizer {others[0]}" if others else "its controllers"
         return (
             f"{line.name} is removed without waiting for {who}.",
-            f"What {who} wanted to do before the claim goes is not done. Do this only where that controller is gone.",
+            f"The cleanup that {who} wanted to do before the claim goes is skipped. Do this only if that controller is "
+            "gone.",
         )
     node = line.nodes[0] if line.nodes else "its node"
     return (
         f"{line.name} releases what it holds without asking {node}.",
         f"{node if line.nodes else 'Its node'} may still use what it held: what runs there is not stopped, and two "
-        "pods may then share a device that neither expects to share. Do this only where the machine is off, or "
-        "where you have seen that nothing runs on it.",
+        "pods may then share a device that neither expects to share. Do this only if the machine is off, or "
+        "if you have checked that nothing runs on it.",
     )
 
 
@@ -144,7 +145,7 @@ def _devices(claim: ResourceClaim, line: ClaimRow, *, freed: str) -> str:
         freed = freed.replace("are ", "is ", 1).replace("stay ", "stays ", 1)
     more = f" and {len(given) - NAMED} more" if len(given) > NAMED else ""
     told = [f"{whose} {', '.join(given[:NAMED])}{more} {freed}."] if given else []
-    told += [f"{names[key]} {why}, so it is still given to nobody." for key, why in list(kept.items())[:NAMED]]
+    told += [f"{names[key]} {why}, so it cannot be allocated yet." for key, why in list(kept.items())[:NAMED]]
     return " ".join(told)
 
 

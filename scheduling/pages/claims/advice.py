@@ -22,7 +22,7 @@ from scheduling.resources import EVENTS, kind
 HOLDERS_OF_FINALIZERS = {
     FINALIZER: "the claim controller, once no pod uses the claim",
     "foregroundDeletion": "the garbage collector, once what the claim owns is gone",
-    "orphan": "the garbage collector, once what the claim owns has let go of it",
+    "orphan": "the garbage collector, once the objects that the claim owns are gone",
 }
 
 
@@ -48,7 +48,7 @@ class Complaint:
 
 def holder_of(finalizer: str) -> str:
     """Who removes a finalizer."""
-    return HOLDERS_OF_FINALIZERS.get(finalizer, "whoever set it; its name says who that is")
+    return HOLDERS_OF_FINALIZERS.get(finalizer, "the controller that set it; see its name")
 
 
 def advise(
@@ -83,10 +83,10 @@ def advise(
 
 def _of_foreign(facts: ClaimFacts, devices: int) -> Advice:
     """A claim that only such things use whose end is not known here: it may be in use, it may be forgotten."""
-    since = f" It is allocated since {clock(facts.allocated_at)}." if facts.allocated_at else ""
+    since = f" It has been allocated since {clock(facts.allocated_at)}." if facts.allocated_at else ""
     return Advice(
         title=f"{_it_holds(devices)} for {facts.users[0].title}, and no pod uses it.",
-        text=f"Only whoever reserved it knows when that is done, and takes it out of `status.reservedFor`.{since}",
+        text=f"Only its owner knows when that is done, and then removes it from `status.reservedFor`.{since}",
         next_step="Ask them. If the work is done, remove the entry yourself; that releases the devices.",
     )
 
@@ -110,7 +110,7 @@ def _of_stuck(cause: str, facts: ClaimFacts, devices: int, complaint: Complaint 
     }
     title, text, step = makers[cause](facts, devices)
     if said and cause in ("pod-gone", "pod-stays"):
-        step = f"See to what {_place(facts)} names here; it tries again by itself."
+        step = f"Fix what {_place(facts)} reports here; it retries by itself."
     return Advice(title=title, text=f"{text} {said}".strip(), next_step=step, alarming=True)
 
 
@@ -149,8 +149,8 @@ def _node_silent(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
     node = facts.silent_nodes[0]
     return (
         f"{_it_holds(devices)} on node {node}, which is not ready.",
-        "What runs there is not known. Its pods leave after the time that they tolerate this, and the devices are taken"
-        " back once the node confirms that they ended.",
+        "What runs there is not known. Its pods are evicted when their tolerations end, and the devices are released "
+        "once the node confirms that they ended.",
         f"Start the agent on {node} again.",
     )
 

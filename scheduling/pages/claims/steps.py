@@ -117,7 +117,7 @@ def changes(before: ResourceClaim | None, after: ResourceClaim) -> Iterator[tupl
     if removed := [name for uid, name in was.items() if uid not in now]:
         yield f"Reservation of {_listed(removed)} removed", False
     if had is not None and has is None:
-        yield f"Gave back {names_of(had)}", False
+        yield f"Released {names_of(had)}", False
     if old is not None:
         yield from _reports(old.devices, new.devices)
     yield from _finalizers(before, after)
@@ -174,7 +174,7 @@ def words_of(event: Event) -> str:
 
 def _of_past(past: Past) -> Iterator[Step]:
     yield Step(at=past.began, text=f"Allocated {_listed(past.devices)}")
-    yield Step(at=past.ended, text=f"Gave back {_listed(past.devices)}")
+    yield Step(at=past.ended, text=f"Released {_listed(past.devices)}")
 
 
 def names_of(allocation: AllocationResult) -> str:

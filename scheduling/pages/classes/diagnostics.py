@@ -93,8 +93,8 @@ def _syntax(line: int, column: int, text: str) -> Finding:
     if "<EOF>" in text:
         return _at(line, column, "The expression ends before it is complete.")
     if text.startswith("token recognition error at: '\"") or text.startswith("token recognition error at: ''"):
-        return _at(line, column, "A text is not closed.", hint="Close it with the quote that opens it.")
-    return _at(line, column, f"This does not belong here: {text}.")
+        return _at(line, column, "A string is not closed.", hint="Close it with the quote that opens it.")
+    return _at(line, column, f"Unexpected: {text}.")
 
 
 def _overload(expression: str, line: int, column: int, function: str, applied: str) -> Finding:
@@ -197,7 +197,7 @@ def read_yaml(text: str) -> Any:
     except ApiError as error:
         raise YamlProblem(_at(1, 1, _capital(error.message))) from None
     except RecursionError:
-        raise YamlProblem(_at(1, 1, "It nests too deep.")) from None
+        raise YamlProblem(_at(1, 1, "It is nested too deeply.")) from None
 
 
 _STEP = re.compile(r"[^.\[\]]+|\[\d+\]")

@@ -491,7 +491,7 @@ def effect_of_deletion(existing: DeviceClass, users: class_claims.Users) -> Acti
         sentence = f"Containers that ask for {resource} would get no devices."
         found.append(Consequence(term="Extended resource", sentences=(sentence,)))
     return ActionEffect(
-        summary="It is removed immediately. What waits for it waits until a class of this name exists again.",
+        summary="It is removed immediately. Claims that wait for it wait until a class of this name exists again.",
         consequences=tuple(found),
     )
 

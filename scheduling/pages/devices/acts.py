@@ -74,7 +74,7 @@ ACTS: Mapping[str, Act] = {
     "cordon": Act(
         word="Cordon",
         told="cordoned",
-        does="New claims get none of them; whoever holds one keeps it.",
+        does="New claims get none of them; claims that hold one keep it.",
         key="manciple.dev/cordon",
         effect="NoSchedule",
     ),
@@ -149,7 +149,7 @@ def act_on_devices(request: HttpRequest, act: str) -> HttpResponse:
     data = request.POST if request.method == "POST" else request.GET
     chosen = read_chosen(data, read_devices(), read_classes())
     if not chosen.keys:
-        messages.error(request, "No device is chosen. Choose some in the grid, or let the filters choose.")
+        messages.error(request, "No device is chosen. Choose some in the grid, or use the filters.")
         return redirect(_return_to(request, data))
     return show(request, data, act, chosen)
 
@@ -222,7 +222,7 @@ def _rules_in_words(rules: Sequence[DeviceTaintRule]) -> str:
     if not pools:
         return f"{text}, with the taint {taint}."
     which = f"pool {pools[0]}" if len(pools) == 1 else f"{len(pools)} whole pools"
-    return f"{text}, with the taint {taint}; what is published later in {which} is tainted as well."
+    return f"{text}, with the taint {taint}; devices published later in {which} are tainted as well."
 
 
 # Untainting ----------------------------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ def _effect_of_untainting(found: Untaint, person: Person, chosen: Chosen) -> Act
         stays.append(Consequence(term="Stays", sentences=(said,), links=((name, taint_rule_url(name)),)))
     if found.published:
         taints = sorted({f"{taint_in_words(taint)} by {key[0]}" for key, taint in found.published})
-        said = f"{', '.join(taints[:3])}: published by the driver, which alone takes it back."
+        said = f"{', '.join(taints[:3])}: published by the driver; only the driver can remove it."
         stays.append(Consequence(term="Stays", sentences=(said,)))
     if not changes:
         return ActionEffect(consequences=tuple(stays), refused="no rule taints these devices alone")

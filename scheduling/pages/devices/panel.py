@@ -287,8 +287,8 @@ def _ends(pods: Sequence[Pod], others: Sequence[Other]) -> str:
     if others:
         rest = f" and {len(others) - 1} more" if len(others) > 1 else ""
         return (
-            f"Free again: unknown. It stays held until {others[0]}{rest} is taken out of the claim's "
-            "status.reservedFor, which its own controller does."
+            f"Free again: unknown. It stays held until the controller of {others[0]}{rest} removes it from the claim's "
+            "status.reservedFor."
         )
     deadlines = [_deadline(pod) for pod in pods]
     if not pods:

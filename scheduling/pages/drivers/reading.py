@@ -164,7 +164,7 @@ class PoolLine:
         if self.missing > 0:
             return f"{there} of {wanted} slices of generation {self.pool.generation} are there"
         if there == 1:
-            return f"1 slice is there, and it says that there are {wanted}"
+            return f"1 slice is published, but it announces {wanted}"
         return f"{there} slices are there, and they say that there are {wanted}"
 
 

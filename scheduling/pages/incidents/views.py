@@ -235,7 +235,7 @@ def acknowledge(request: HttpRequest, name: str) -> HttpResponse:
         _keep(incident, person)
     else:
         _acknowledge(incident, person, request.POST.get("note", "").strip()[:LONGEST_NOTE])
-    messages.success(request, "Acknowledged." if incident.acknowledged_at else "Nobody has acknowledged it any more.")
+    messages.success(request, "Acknowledged." if incident.acknowledged_at else "The acknowledgement is withdrawn.")
     return redirect(_back(request) or links.incident_url(name))
 
 
@@ -278,5 +278,5 @@ def may_acknowledge(person: Person) -> bool:
 def _incident(name: str) -> Incident:
     found = Incident.objects.filter(id=name).first()
     if found is None:
-        raise Http404(f"Incident {name} does not exist. What ended is kept for 90 days.")
+        raise Http404(f"Incident {name} does not exist. Incidents are kept for 90 days after they end.")
     return found

@@ -246,7 +246,7 @@ def _tell(request: HttpRequest, opened: Opened, after: Any) -> None:
     before = objects.decode(opened.kind, opened.stored.text)
     said = f"Saved {opened.kind.kind} {opened.name}."
     if before.metadata.resource_version == after.metadata.resource_version:
-        messages.success(request, f"{opened.kind.kind} {opened.name} is so already; nothing was changed.")
+        messages.success(request, f"{opened.kind.kind} {opened.name} already has this content; nothing was changed.")
     else:
         undo.offer(request, said, [undo.UndoStep.of(opened.kind, before, after)])
 

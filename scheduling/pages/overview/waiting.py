@@ -111,7 +111,7 @@ def _group(key: str, members: Sequence[WaitingPod], mended: Mended) -> WaitingGr
     then = mended.rest.get(first.uid)
     sentence = brief(first.cause)
     if then is not None and topic_of(first.cause).key != key:
-        sentence = f"With everything mended they would still wait: {brief(then)}"
+        sentence = f"Even with everything fixed they would still wait: {brief(then)}"
     return WaitingGroup(topic=TOPICS[key], pods=tuple(members), sentence=sentence)
 
 
@@ -120,10 +120,10 @@ def _mendable(
 ) -> WaitingGroup:
     title, step, url = said_of(trouble, sees)
     topic = Topic(f"{MEND}{trouble.key}", title, step)
-    starts = f"Mended, it would start {len(members)} of the {waiting} pods that wait."
+    starts = f"Fixing this would start {len(members)} of the {waiting} waiting pods."
     if len(members) == waiting:
         starts = (
-            "Mended, it would start the pod that waits." if waiting == 1 else f"Mended, it would start all {waiting}."
+            "Fixing this would start the waiting pod." if waiting == 1 else f"Fixing this would start all {waiting}."
         )
     return WaitingGroup(topic=topic, pods=members, sentence=starts, of=waiting, url=url)
 

@@ -35,7 +35,7 @@ class InvitationForm(PageForm):
     ids = "invite-%s"
 
     name = forms.CharField(
-        max_length=150, widget=code_input("alice"), error_messages={"required": "Under which name do they sign in?"}
+        max_length=150, widget=code_input("alice"), error_messages={"required": "Enter the name for signing in."}
     )
     groups = _groups()
     administers = forms.BooleanField(required=False)

@@ -64,7 +64,7 @@ def _demand(request: HttpRequest) -> Person:
     """Raises: PermissionDenied for whoever is no administrator."""
     person = person_of(request)
     if not person.administers:
-        raise PermissionDenied("You may not look after people. Ask an administrator.")
+        raise PermissionDenied("You may not manage people. Ask an administrator.")
     return person
 
 
@@ -146,7 +146,7 @@ def invite_person(request: HttpRequest) -> HttpResponse:
         return _draw(request, who=row.name, link=request.build_absolute_uri(invite(row.name).path))
     form = InvitationForm(request.POST)
     if form.is_valid() and read_person(form.cleaned_data["name"]) is not None:
-        form.add_error("name", "Somebody of that name is here already. Choose another name.")
+        form.add_error("name", "A person of that name already exists. Choose another name.")
     made = _invited(form) if form.is_valid() else None
     if made is None:
         return _draw(request, invitation=form)
@@ -178,7 +178,7 @@ def change_person(request: HttpRequest) -> HttpResponse:
     if form.errors:
         return _draw(request, who=row.name, standing=form)
     note_account(person.identity, "update", PEOPLE, row.name)
-    messages.success(request, f"Changed {row.name}. It counts from now on, for their tokens as well.")
+    messages.success(request, f"Changed {row.name}. The change is in effect now, for their tokens too.")
     return redirect(row.url)
 
 

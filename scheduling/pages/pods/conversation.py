@@ -254,10 +254,10 @@ def _of_claim(entry: str, driven: _Driven, bound: datetime | None) -> Iterator[N
                 text = f"Allocates claim `{entry}`{_where(has)}"
                 yield NegotiationTurn(at=at, who=driver, what="allocates", text=text, entry=entry)
             if after.status.deallocation_requested and not before.status.deallocation_requested:
-                text = f"Asks for claim `{entry}` to be given back"
+                text = f"Requests that claim `{entry}` be deallocated"
                 yield NegotiationTurn(at=at, who=_our_side(at, bound), what="asks back", text=text, entry=entry)
             if had is not None and has is None:
-                text = f"Gives claim `{entry}` back"
+                text = f"Deallocates claim `{entry}`"
                 yield NegotiationTurn(at=at, who=driver, what="gives back", text=text, entry=entry)
         before = after
 
@@ -271,7 +271,7 @@ def _where(allocation: AllocationResult) -> str:
 
 
 def _binding(binding: Revised, pod: Pod) -> NegotiationTurn:
-    who = SCHEDULER if binding.type != "ADDED" else "Whoever made the pod"
+    who = SCHEDULER if binding.type != "ADDED" else "The pod's author"
     return NegotiationTurn(at=binding.at, who=who, what="binds", text=f"Binds the pod to {pod.spec.node_name}")
 
 
@@ -340,7 +340,7 @@ def _awaited(
     nodes = _nodes(context, driven)
     if nodes and all(one.refused_by for one in nodes):
         who = ", ".join(sorted({driver for one in nodes for driver, _ in one.refused_by}))
-        return (AwaitedTurn(who=who, text="to accept a node: all that were offered are refused", since=since),)
+        return (AwaitedTurn(who=who, text="to accept a node: it refused all that were offered", since=since),)
     return (AwaitedTurn(who="the scheduler", text="to try the pod", since=since),)
 
 
@@ -349,7 +349,7 @@ def _turn_of_driver(
 ) -> AwaitedTurn | None:
     claim, who = driven.claim, driven.driver
     if claim.status.deallocation_requested:
-        return AwaitedTurn(who=who, text=f"to give claim `{entry}` back", since=_last(steps, "asks back", entry))
+        return AwaitedTurn(who=who, text=f"to deallocate claim `{entry}`", since=_last(steps, "asks back", entry))
     if claim.status.allocation is None and claim.spec.allocation_mode == IMMEDIATE:
         created = moment(claim.metadata.creation_timestamp)
         return AwaitedTurn(who=who, text=f"to allocate claim `{entry}`, for which it needs no node", since=created)

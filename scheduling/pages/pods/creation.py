@@ -182,7 +182,7 @@ def _maker(request: HttpRequest) -> Person:
 def _checked(text: str, namespace: str, person: Person) -> Reading:
     reading = pod_documents.read(text, namespace=namespace)
     if not reading.documents and not reading.problems:
-        reading.problems.append(pod_documents.DocumentProblem("", "", "Write a Pod, or begin with an example.", 1, 1))
+        reading.problems.append(pod_documents.DocumentProblem("", "", "Write a Pod, or start with an example.", 1, 1))
     pod_documents.rehearse(reading, person)
     return reading
 

@@ -123,7 +123,7 @@ def _warning(pod: Pod) -> str:
         return ""
     return (
         f"{pod.spec.node_name} is not asked. What still runs there goes on, and may use a device that another pod is "
-        "given. Do this only where the machine is off, or where you have seen that nothing of the pod runs on it."
+        "given. Do this only if the machine is off, or if you have checked that nothing of the pod runs on it."
     )
 
 

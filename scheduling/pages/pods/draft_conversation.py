@@ -117,10 +117,10 @@ def _phases(entry: str, before: ClaimState, after: ClaimState) -> Iterator[Negot
         text = f"Allocates claim `{entry}`"
         yield NegotiationTurn(at=after.at, who=after.plugin, what="allocates", text=text, entry=entry)
     elif now == REALLOCATE:
-        text = f"Asks for claim `{entry}` to be given back"
+        text = f"Requests that claim `{entry}` be deallocated"
         yield NegotiationTurn(at=after.at, who=SCHEDULER, what="asks back", text=text, entry=entry)
     elif was in {ALLOCATED, REALLOCATE}:
-        text = f"Gives claim `{entry}` back"
+        text = f"Deallocates claim `{entry}`"
         yield NegotiationTurn(at=after.at, who=after.plugin, what="gives back", text=text, entry=entry)
 
 
@@ -129,7 +129,7 @@ def _awaited(talks: Mapping[str, tuple[ClaimState, ...]]) -> Iterator[AwaitedTur
         now = states[-1]
         status = now.status
         if status.phase == REALLOCATE:
-            yield AwaitedTurn(who=now.plugin, text=f"to give claim `{entry}` back", since=now.at)
+            yield AwaitedTurn(who=now.plugin, text=f"to deallocate claim `{entry}`", since=now.at)
         elif status.phase == ALLOCATED:
             continue
         elif status.selected_node:

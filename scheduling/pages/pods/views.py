@@ -101,7 +101,11 @@ class PodQuery(ListQuery):
 
     def waits_for(self, mended: Mended, person: Person) -> str:
         """What the pods have in common that are shown, in words; empty where all are."""
-        words = [begun(title_of(self.reason, mended, person.sees) or "what is mended by now")] if self.reason else []
+        words = (
+            [begun(title_of(self.reason, mended, person.sees) or "what has been fixed meanwhile")]
+            if self.reason
+            else []
+        )
         words += [f"they ask for `{self.device_class}`"] if self.device_class else []
         return ", ".join(words)
 

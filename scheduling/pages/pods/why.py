@@ -94,12 +94,12 @@ def read_stay(
     told = next((one.text for one in reversed(moments) if one.reason == NOT_GIVEN_BACK), "")
     node = f"node `{pod.spec.node_name}`" if pod.spec.node_name else "its node"
     if told:
-        title, text = "It stays until its devices are given back, and that fails.", f"{told}."
+        title, text = "It stays until its devices are released, and that fails.", f"{told}."
         step = f"Start the driver's plugin on {node}; if a feature gate is off, turn it on."
     elif now > ends + PATIENCE:
         title = f"It should have ended {duration((now - ends).total_seconds())} ago."
         text = f"The agent on {node} has not confirmed that its containers ended and its devices are unprepared."
-        step = "Check that agent. By force only where the machine is off, or nothing of the pod runs there any more."
+        step = "Check that agent. Use force only if the machine is off, or nothing of the pod runs there any more."
     else:
         return None
     forced = tuple(_by_force(pod, claims, person))
@@ -170,7 +170,7 @@ def _mending(pod: Pod, person: Person) -> Iterator[str]:
     mending = read_mendings().of(pod.metadata.uid)
     if mending is not None:
         title, step, _ = said_of(mending.trouble, person.sees)
-        yield f"It would start if this was mended: {begun(title)}. {step}"
+        yield f"It would start if this were fixed: {begun(title)}. {step}"
 
 
 # What would start it -------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def _how(pod: Pod, changes: Changes, words: str) -> str:
             steps.append(f"claim `{entry.resource_claim_name}`")
     if not steps:
         return ""
-    return f"Write {joined(steps)} anew {words}, then make the pod anew: what a claim asks for cannot be changed."
+    return f"Recreate {joined(steps)} {words}, then recreate the pod: the requests of a claim cannot be changed."
 
 
 def left_out_of(workload: Workload, changes: Changes, report: Report | None) -> LeftOut:

@@ -16,7 +16,7 @@ from scheduling.pages.quotas.reading import QuotaLimit, limits_of
 
 #: How the inputs of limits are called: with the limit's key behind it.
 _LIMIT = "hard."
-_REQUIRED_VALUE = "Say how much, for example `8`."
+_REQUIRED_VALUE = "Enter an amount, for example `8`."
 
 
 class LimitsForm(PageForm):
@@ -55,7 +55,7 @@ class LimitsForm(PageForm):
         if self.cleaned_data.get("key") and not self.cleaned_data.get("value"):
             self.add_error("value", _REQUIRED_VALUE)
         if self.cleaned_data.get("value") and not self.cleaned_data.get("key"):
-            self.add_error("key", "Say what is limited, for example `pods`.")
+            self.add_error("key", "Enter what is limited, for example `pods`.")
         for wrong in RESOURCE_QUOTA.validate_update(self.wanted(self._quota), self._quota):
             self.blame(wrong.field, wrong.body)
 

@@ -27,12 +27,12 @@ from scheduling.simulation_changes import Imagined, what_if_changed
 #: What each effect means for claims without a toleration.
 MEANINGS = {
     "None": "nothing happens; the rule's status says how many pods NoExecute would evict",
-    "NoSchedule": "no new claim gets the device; whoever holds it keeps it",
+    "NoSchedule": "no new claim gets the device; a claim that holds it keeps it",
     "NoExecute": "no new claim gets the device, and pods that use it are evicted",
 }
 #: Devices that one line names.
 NAMED = 8
-OFF = f"feature gate {GATE} is off: rules are kept and taint nothing"
+OFF = f"feature gate {GATE} is off: rules have no effect"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ def _of_devices(keys: Sequence[DeviceKey], coming: TaintRules, snapshot: DeviceS
         )
     if held := sum(bool(snapshot.held_by(key)) for key in keys):
         stays = any(rule.spec.taint.effect == NO_EXECUTE for rule in coming)
-        what = "given back when the pods are gone" if stays else "kept by the claims that hold them"
+        what = "released when the pods are gone" if stays else "kept by the claims that hold them"
         yield Consequence(
             term="Held", sentences=(f"{_devices(held)} {'is' if held == 1 else 'are'} held, and {what}.",)
         )

@@ -287,7 +287,7 @@ def test_an_administrator_lifts_a_lockout(alice: User) -> None:
     assert run("unlock", "alice")[0] == "alice may try again"
     assert not throttle.is_locked(throttle.name_key("alice"))
     assert try_to_sign_in(Client()).status_code == 302
-    assert run("unlock", "nobody")[0] == "nothing was counted against nobody"
+    assert run("unlock", "nobody")[0] == "no failed attempts were counted for nobody"
 
 
 def test_the_lockout_of_an_address_is_told_and_lifted() -> None:

@@ -162,7 +162,7 @@ def test_webhooks_are_called_only_where_addresses_allow_it(api: Api, server: Web
     answer = api.post(CONFIG_MAPS, config_map())
     assert answer.code == 500
     assert answer.message.endswith(
-        "address not allowed: 127.0.0.1 is a loopback address; set MANCIPLE_LOCAL_CONNECTIONS=1 where it is meant"
+        "address not allowed: 127.0.0.1 is a loopback address; set MANCIPLE_LOCAL_CONNECTIONS=1 if that is intended"
     )
     assert server.asked == []
 

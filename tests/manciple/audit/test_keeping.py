@@ -98,7 +98,7 @@ def test_the_command_prunes() -> None:
     entry("b", days=1)
     out = StringIO()
     call_command("audit", "prune", "--keep", "1", "--days", "36500", stdout=out)
-    assert out.getvalue() == "forgot 1 entries\n"
+    assert out.getvalue() == "deleted 1 entries\n"
 
 
 def test_a_file_is_continued_where_it_was_left(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_follower_goes_on_when_the_disk_is_back(tmp_path: Path, caplog: pytest
     stopping = _Stopping({1: path.rmdir, 3: None})
     Shipment(path, Search()).follow(stopping)
     assert len(path.read_text().splitlines()) == 1
-    assert caplog.text.count("not shipped for now") == 1
+    assert caplog.text.count("cannot be shipped at the moment") == 1
 
 
 class _Stopping(threading.Event):

@@ -257,7 +257,7 @@ def test_conversion_webhooks_are_refused_with_what_to_do(api: Api) -> None:
     body = definition(conversion={"strategy": "Webhook", "webhook": webhook})
     refused = api.post(DEFINITIONS, body)
     assert (refused.code, refused.json["details"]["causes"][0]["field"]) == (422, "spec.conversion.strategy")
-    assert "strategy None alone" in refused.message
+    assert "only the conversion strategy None" in refused.message
 
 
 def test_the_stored_version_moves_and_old_objects_are_read_in_the_new_one(api: Api) -> None:

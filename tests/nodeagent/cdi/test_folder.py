@@ -75,7 +75,7 @@ def test_what_is_said_already_is_not_written_again(folder: CdiFolder) -> None:
 
 
 REFUSED = {
-    "no devices": (spec(), "breaks the rules: devices: is empty"),
+    "no devices": (spec(), "produced an invalid CDI spec: devices: is empty"),
     "a name twice": (spec(f"{UID}-a", f"{UID}-a"), "is used 2 times"),
     "a device without edits": (
         Spec.of(KIND, (CdiDevice(name=f"{UID}-a", container_edits=ContainerEdits()),)),
@@ -108,7 +108,7 @@ def test_a_spec_that_would_conflict_with_somebody_elses_is_refused(folder: CdiFo
     }
     theirs.write_text(json.dumps(document) if suffix == ".json" else yaml.safe_dump(document))
 
-    with pytest.raises(SpecRefused, match=rf"{KIND}={UID}-a is defined already, by .*theirs{suffix}.*remove that file"):
+    with pytest.raises(SpecRefused, match=rf"{KIND}={UID}-a is already defined by .*theirs{suffix}.*remove that file"):
         folder.write(DRIVER, UID, spec(f"{UID}-a", f"{UID}-b"))
     folder.write(DRIVER, UID, spec(f"{UID}-b"))
 

@@ -112,7 +112,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "cache monitoring as text": (f"{EDITS}.intelRdt.enableCMT", "yes", "is not true or false"),
     "bandwidth monitoring as text": (f"{EDITS}.intelRdt.enableMBM", "yes", "is not true or false"),
     "schemata before 1.1.0": (f"{EDITS}.intelRdt.schemata", [], "cdiVersion: '0.7.0' is below '1.1.0'"),
-    "cache monitoring since 1.1.0": ("cdiVersion", "1.1.0", "intelRdt.enableCMT: was taken out of CDI in 1.1.0"),
+    "cache monitoring since 1.1.0": ("cdiVersion", "1.1.0", "intelRdt.enableCMT: was removed from CDI in 1.1.0"),
     "network devices before 1.1.0": (
         f"{EDITS}.netDevices",
         [{"hostInterfaceName": "eth1", "name": "net1"}],

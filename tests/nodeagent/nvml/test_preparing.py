@@ -129,7 +129,7 @@ def test_what_is_missing_on_the_node_is_told_with_what_to_do(files: GpuFiles, mi
 def test_a_partition_that_was_destroyed_since_is_refused(files: GpuFiles) -> None:
     driver = driver_of(recorded("a100-mig"), roots=files.roots)
     assert "the MIG device is gone" in failure_of(driver, "gpu-0-mig-2g10gb-14-0")
-    assert failure_of(driver, "gpu-9") == f"device {NODE}/gpu-9 does not exist on this node any more"
+    assert failure_of(driver, "gpu-9") == f"device {NODE}/gpu-9 no longer exists on this node"
 
 
 def test_an_agent_gives_a_pod_its_gpu_and_takes_it_back(files: GpuFiles, tmp_path: Path) -> None:

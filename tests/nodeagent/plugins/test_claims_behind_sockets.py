@@ -83,7 +83,7 @@ def broken(device: Device) -> Callable[[Claim], PreparedClaim]:
     ("answer", "said"),
     [
         (refuse, "the device is on fire"),
-        (leave_out, "its answer leaves this claim out"),
+        (leave_out, "its answer does not cover this claim"),
         (broken(Device(cdi_device_ids=("dev-7",))), "device number 1: 'dev-7' is no CDI device id"),
         (broken(Device(device_name="dev-7", pool_name="a", cdi_device_ids=("dev-7",))), "'dev-7' is no CDI device id"),
         (broken(Device(device_name="d", pool_name="a", cdi_device_ids=("a/b=",))), "'a/b=' is no CDI device id"),

@@ -190,7 +190,7 @@ def test_an_instance_cannot_take_over_the_endpoint_of_another(node: PluginNode) 
     try:
         thief.start(endpoint=False)
         thief.wait_for(lambda: thief.statuses)
-        assert "is registered already" in thief.statuses[0].error
+        assert "is already registered" in thief.statuses[0].error
     finally:
         thief.crash()
 

@@ -218,15 +218,15 @@ REFUSED: dict[str, tuple[Document, str]] = {
     ),
     "a path that leads out": (
         {"secret": {"secretName": "login", **keys({"key": "user", "path": "a/../../x"})}},
-        "the path a/../../x leads out of the volume",
+        "the path a/../../x leads outside the volume",
     ),
     "a path of the agent's own": (
         {"configMap": {"name": "colours", **keys({"key": "sky", "path": "..data"})}},
-        "the path ..data leads out of the volume",
+        "the path ..data leads outside the volume",
     ),
     "a path anywhere": (
         {"configMap": {"name": "colours", **keys({"key": "sky", "path": "/etc/passwd"})}},
-        "the path /etc/passwd leads out of the volume",
+        "the path /etc/passwd leads outside the volume",
     ),
 }
 

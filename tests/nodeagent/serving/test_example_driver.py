@@ -98,7 +98,7 @@ def test_a_configuration_that_it_cannot_read_is_refused_with_the_reason(driver: 
 def test_a_device_that_is_gone_is_refused(driver: Driver) -> None:
     one = msgspec.convert(claim("c", "slot-7", driver=NAME), ResourceClaim)
 
-    assert driver.prepare([one]) == {"claim-c": Failed(f"device {NODE}/slot-7 does not exist on this node any more")}
+    assert driver.prepare([one]) == {"claim-c": Failed(f"device {NODE}/slot-7 no longer exists on this node")}
 
 
 def test_a_disk_that_refuses_fails_the_claim_only(driver: Driver, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_a_device_that_is_gone_is_refused_and_reported_unhealthy_until_it_is_bac
     tree.disk("sdb")
     driver = driver_of(tree)
     tree.remove_disk("sda")
-    assert failure_of(driver, "block-sda") == f"device {NODE}/block-sda does not exist on this node any more"
+    assert failure_of(driver, "block-sda") == f"device {NODE}/block-sda no longer exists on this node"
     assert [device.name for device in driver.pools()[0].devices] == ["block-sdb"]
     health = {one.device: (one.health, one.message) for one in driver.health()}
     assert health == {"block-sda": ("Unhealthy", "it is gone from the machine"), "block-sdb": ("Healthy", "")}

@@ -86,7 +86,7 @@ def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "nod
             (make_slice("d-0", nodeName="node-2"),),
             request(),
             "request `r` wants 1 device, and node `node-1` does not see the only one in the cluster",
-            "Let the pod run on nodes that have such devices, or give its nodes some.",
+            "Let the pod run on nodes that have such devices, or add some to its nodes.",
             id="another node's devices",
         ),
         pytest.param(

@@ -121,7 +121,7 @@ def test_drivers_that_refuse_every_node_are_named(pair: World) -> None:
     pair.drivers[0].unsuitable = {"worker-1", "worker-2", "worker-3"}
     pair.run()
     assert [(one.who, one.text) for one in _talks(pair).awaited] == [
-        (DRIVER, "to accept a node: all that were offered are refused")
+        (DRIVER, "to accept a node: it refused all that were offered")
     ]
     assert "3 offered, 3 refused" in _page()
 
@@ -140,7 +140,7 @@ def test_a_claim_that_is_asked_back_is_waited_for(world: World) -> None:
     world.run()
     world.create(make_pod("pod", claims={"gpu": "gpu"}))
     world.run()
-    assert [(one.who, one.text) for one in _talks(world).awaited] == [(DRIVER, "to give claim `gpu` back")]
+    assert [(one.who, one.text) for one in _talks(world).awaited] == [(DRIVER, "to deallocate claim `gpu`")]
 
 
 def test_many_nodes_and_many_steps_are_folded(pair: World, monkeypatch: pytest.MonkeyPatch) -> None:

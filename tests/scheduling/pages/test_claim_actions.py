@@ -80,7 +80,7 @@ def test_a_stuck_claim_can_be_released_by_force(pages: Client, cluster: Cluster)
     assert claim.status.reserved_for, "nobody ran the claim controller yet"
     text = words(pages, "/claims/default/web/release")
     assert "web releases what it holds without asking node-1." in text
-    assert "Its 2 devices node-1/gpu-0, node-1/gpu-1 are free at once, for whoever waits." in text
+    assert "Its 2 devices node-1/gpu-0, node-1/gpu-1 are free at once, for waiting pods." in text
     assert "The reservation for pod web is removed." in text
     assert "Finalizer resource.kubernetes.io/delete-protection is removed." in text
     assert "node-1 may still use what it held" in text
@@ -143,7 +143,7 @@ def test_a_template_is_deleted_after_a_preview(pages: Client, cluster: Cluster) 
     cluster.create(make_pod("late", templates={"gpu": "one-gpu"}))
     text = words(pages, "/templates/default/one-gpu/delete")
     assert "1 claim created from it stays, with what it holds." in text
-    assert "Pod late has no claim from it yet, and would wait until the template is back." in text
+    assert "Pod late has no claim from it yet, and would wait until the template exists again." in text
     assert browser("vera").post("/templates/default/one-gpu/delete").status_code == 403
     assert pages.post("/templates/default/one-gpu/delete", {"uid": uid}).headers["Location"] == "/templates"
     assert pages.get("/templates/default/one-gpu").status_code == 404
@@ -158,7 +158,7 @@ def test_what_is_tainted_or_unpublished_is_not_called_free(pages: Client, cluste
     known = cluster.slice()
     cluster.update(with_spec(known, devices=known.spec.devices[:2]))
     text = words(pages, "/claims/default/web/release")
-    assert "Of its 3 devices node-1/gpu-0 is free at once, for whoever waits." in text
-    assert "node-1/gpu-1 is tainted, so it is still given to nobody." in text
-    assert "node-1/gpu-2 is not published, so it is still given to nobody." in text
+    assert "Of its 3 devices node-1/gpu-0 is free at once, for waiting pods." in text
+    assert "node-1/gpu-1 is tainted, so it cannot be allocated yet." in text
+    assert "node-1/gpu-2 is not published, so it cannot be allocated yet." in text
     cluster.settle()

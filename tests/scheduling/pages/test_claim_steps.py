@@ -45,7 +45,7 @@ def test_a_life_is_told_from_its_revisions() -> None:
         (at(1), "Reserved for pod web"),
         (at(9), "Deletion requested"),
         (at(12), "Reservation of web removed"),
-        (at(12), "Gave back gpu-0, gpu-1 of node-1"),
+        (at(12), "Released gpu-0, gpu-1 of node-1"),
     ]
 
 
@@ -60,7 +60,7 @@ def test_an_earlier_life_is_told_from_the_history() -> None:
     past = Past(began=at(1), ended=at(60), devices=("gpu-0", "gpu-1", "gpu-2", "gpu-3", "gpu-4"))
     told = [step.text for step in steps(claim(), [ClaimRevision(at=at(5000), claim=claim())], [], [past])]
     five = "gpu-0, gpu-1, gpu-2, gpu-3 and 1 more"
-    assert told == ["Created", f"Allocated {five}", f"Gave back {five}"]
+    assert told == ["Created", f"Allocated {five}", f"Released {five}"]
 
 
 def test_what_a_driver_reports_is_a_step() -> None:

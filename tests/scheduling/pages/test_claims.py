@@ -193,7 +193,7 @@ def test_what_the_node_says_of_a_pod_that_does_not_end_is_told(
     text = words(pages, "/claims/default/web")
     assert "This claim holds 1 device for a pod that does not end." in text
     assert "The node says: gpu.example.com: device lost (219 times" in text
-    assert "Next See to what the agent on node-1 names here; it tries again by itself." in text
+    assert "Next Fix what the agent on node-1 reports here; it retries by itself." in text
 
 
 def test_a_claim_on_a_silent_node_is_stuck(pages: Client, cluster: Cluster) -> None:
@@ -209,7 +209,7 @@ def test_who_holds_a_foreign_finalizer_is_said(pages: Client, cluster: Cluster) 
     is_held_by_a_finalizer(cluster, "web")
     text = words(pages, "/claims/default/web")
     assert "It is deleted, and finalizer example.org/report holds it." in text
-    assert "Removed by whoever set it; its name says who that is." in text
+    assert "Removed by the controller that set it; see its name." in text
 
 
 def test_a_claim_that_is_not_there_is_not_found(pages: Client) -> None:

@@ -46,7 +46,7 @@ PUBLISHED = JudgedDevices(
     ("expression", "place", "message"),
     [
         ("device.driver ==", (1, 17), "The expression ends before it is complete."),
-        ("device.driver == 'a", (1, 18), "A text is not closed."),
+        ("device.driver == 'a", (1, 18), "A string is not closed."),
         ("devic.x", (1, 1), "devic is not known here."),
         ("device.foo", (1, 7), "device has no field foo."),
         ('true ||\n 1 > "a"', (2, 4), "> does not go with int and string."),

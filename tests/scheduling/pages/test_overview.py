@@ -245,8 +245,8 @@ def test_the_overview_says_how_many_pods_a_mending_would_start(cluster: Cluster,
         cluster.create(make_pod(f"web-{number}", templates={"gpu": "one"}))
     cluster.settle()
     shown = text(pages)
-    assert "2 of 5 Pool node-2 is 1 slice short Mended, it would start 2 of the 5 pods that wait." in shown
-    assert "3 Every matching device is held With everything mended they would still wait: " in shown
+    assert "2 of 5 Pool node-2 is 1 slice short Fixing this would start 2 of the 5 waiting pods." in shown
+    assert "3 Every matching device is held Even with everything fixed they would still wait: " in shown
     listed = text(pages, "/pods?reason=mend:pool/gpu.example.com/node-2")
     assert "Only pods that wait: pool node-2 is 1 slice short." in listed
     assert ("web-1" in listed, "web-3" in listed) == (True, False)

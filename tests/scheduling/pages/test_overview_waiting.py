@@ -163,10 +163,10 @@ def test_pods_stand_under_what_would_start_them_and_the_others_under_what_they_l
     rest = {str(at): NO_DEVICES for at in range(2, 9)}
     first, second = by_topic(pods, Mended(waiting=9, mendings=(mending,), rest=rest))
     assert (first.topic.title, first.count, first.of) == ("Pool `gpu-b04` is 1 slice short", 2, 9)
-    assert first.sentence == "Mended, it would start 2 of the 9 pods that wait."
+    assert first.sentence == "Fixing this would start 2 of the 9 waiting pods."
     assert "8 devices can be given again" in first.topic.next_step
     assert (second.topic.key, second.count) == ("held", 7)
-    assert second.sentence.startswith("With everything mended they would still wait: Request `gpu`")
+    assert second.sentence.startswith("Even with everything fixed they would still wait: Request `gpu`")
 
 
 def test_what_is_wrong_in_another_namespace_is_not_named() -> None:

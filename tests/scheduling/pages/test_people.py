@@ -182,7 +182,7 @@ def test_a_closed_account_lets_nobody_in(admin: Client) -> None:
 
 UNWISE = {
     "closing one's own account": ({"administers": "on"}, "close your own account"),
-    "no administrator any more": ({"active": "on"}, "stop being an administrator"),
+    "no administrator any more": ({"active": "on"}, "give up being an administrator"),
     "a group of the system": ({"administers": "on", "active": "on", "groups": "system:nodes"}, "system:nodes"),
 }
 

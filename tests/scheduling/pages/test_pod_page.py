@@ -184,7 +184,7 @@ def test_a_pod_that_cannot_end_says_what_its_node_says_of_that(cluster: Cluster)
     assert "stays until" not in _text(_client("alice"), "/pods/default/holds")
     with objects.writing(identity=SCHEDULER) as writer:
         event_recorder.record(writer, note, now=cluster.now)
-    assert f"It stays until its devices are given back, and that fails. {why}." in _text(
+    assert f"It stays until its devices are released, and that fails. {why}." in _text(
         _client("bob"), "/pods/default/holds"
     )
 

@@ -164,8 +164,8 @@ WRONG = {
     "never": (limits("never"), "quantities must match the regular expression"),
     "less than nothing": (limits("-1"), "must be greater than or equal to 0"),
     "no such key": ({**limits("2"), "key": "devices", "value": "1"}, "must be a standard resource for quota"),
-    "no amount": ({**limits("2"), "key": "pods"}, "Say how much"),
-    "no key": ({**limits("2"), "value": "1"}, "Say what is limited"),
+    "no amount": ({**limits("2"), "key": "pods"}, "Enter an amount"),
+    "no key": ({**limits("2"), "value": "1"}, "Enter what is limited"),
 }
 
 

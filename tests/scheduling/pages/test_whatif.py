@@ -113,7 +113,7 @@ def test_a_waiting_pod_without_one_of_its_selectors(pages: Client, cluster: Clus
     page = _text(pages, "/pods/default/web?without=gpu/gpu:2")
     assert "Without selector 2 it would start now on node-1, with gpu-0." in page
     assert "left out of this rehearsal" in page
-    assert "Write claim web anew without selector 2" in page
+    assert "Recreate claim web without selector 2" in page
     assert "Without selector 2 starts on node-" in _text(pages, "/pods/default/web")
     assert "Without selector 1 it would still wait" in _text(pages, "/pods/default/web?without=gpu/gpu:1")
 

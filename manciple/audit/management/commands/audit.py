@@ -28,7 +28,7 @@ def moment(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is neither a moment (2026-11-23T08:00:00Z) nor an age (90m, 7d)") from None
+        raise ArgumentTypeError(f"{text!r} is neither a time (2026-11-23T08:00:00Z) nor an age (90m, 7d)") from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
@@ -37,15 +37,13 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
-        export = actions.add_parser("export", help="write what a filter lets through, oldest first")
+        export = actions.add_parser("export", help="write the entries that match, oldest first")
         _add_filters(export)
-        follow = actions.add_parser(
-            "follow", help="append what comes to a file, until it is stopped; SIGHUP: reopen it"
-        )
+        follow = actions.add_parser("follow", help="append new entries to a file until stopped; SIGHUP reopens it")
         _add_filters(follow)
         for one in (export, follow):
             one.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
-        prune = actions.add_parser("prune", help="forget old entries")
+        prune = actions.add_parser("prune", help="delete old entries")
         prune.add_argument("--days", type=float, default=settings.AUDIT_DAYS, help="default: %(default)s")
         prune.add_argument(
             "--system-days", type=float, default=settings.AUDIT_SYSTEM_DAYS, help="of the system's work: %(default)s"
@@ -76,20 +74,20 @@ class Command(BaseCommand):
             routine_older_than=timedelta(days=options["system_days"]),
             keep=options["keep"],
         )
-        self.stdout.write(f"forgot {gone} entries")
+        self.stdout.write(f"deleted {gone} entries")
 
 
 def _add_filters(parser: ArgumentParser) -> None:
     for name in ("since", "until"):
         parser.add_argument(f"--{name}", type=moment, metavar="WHEN", help="2026-11-23T08:00:00Z, or an age: 90m, 7d")
-    parser.add_argument("--user", default="", help="in whose name, or who acted in it")
+    parser.add_argument("--user", default="", help="the user, or who impersonated that user")
     parser.add_argument("--verb", default="")
     parser.add_argument("--resource", default="", metavar="PLURAL.GROUP", help="resourceclaims.resource.k8s.io")
     parser.add_argument("--namespace", default="")
     parser.add_argument("--name", default="")
     parser.add_argument("--audit-id", default="", help="of one request: the Audit-Id header of its answer")
     parser.add_argument("--outcome", default="", choices=OUTCOMES)
-    parser.add_argument("--routine", action="store_true", help="also what parts of the system did as their work")
+    parser.add_argument("--routine", action="store_true", help="include the routine work of the system's parts")
 
 
 def _search(options: dict[str, Any]) -> Search:

@@ -27,7 +27,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--server", required=True, metavar="URL", help="the API's URL, as clients reach it")
         parser.add_argument("--node", action="append", default=[], metavar="NAME", help="a node to create a token for")
-        parser.add_argument("--ca", type=Path, metavar="FILE", help="the authority's certificate (default HOME/ca.crt)")
+        parser.add_argument("--ca", type=Path, metavar="FILE", help="the CA's certificate (default HOME/ca.crt)")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         home = Home(Path(settings.HOME))

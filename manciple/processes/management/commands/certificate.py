@@ -34,7 +34,7 @@ class Command(BaseCommand):
         issue.add_argument("--days", type=float, default=30.0, help="lifetime (default %(default)g)")
         issue.add_argument("--kubeconfig", type=Path, metavar="FILE", required=True, help="the file to write")
         issue.add_argument("--server", metavar="URL", help="the API's (default: that of HOME/kubeconfig)")
-        revoke = actions.add_parser("revoke", help="end every certificate that a name has by now")
+        revoke = actions.add_parser("revoke", help="revoke all certificates that a name has now")
         revoke.add_argument("name")
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -50,7 +50,7 @@ class Command(BaseCommand):
     def _revoke(self, options: dict[str, Any]) -> None:
         client_certificates.revoke(options["name"])
         note_command("certificate revoke", "delete", CERTIFICATES, options["name"])
-        self.stdout.write(f"no certificate that {options['name']} has lets anybody in")
+        self.stdout.write(f"all certificates of {options['name']} are revoked")
 
 
 def made(name: str, groups: list[str], *, lifetime: timedelta) -> ClientKey:
@@ -63,7 +63,7 @@ def made(name: str, groups: list[str], *, lifetime: timedelta) -> ClientKey:
     try:
         certificate = sign_client(request, authority=authority, lifetime=lifetime)
     except OSError as error:
-        raise CommandError(f"the authority's files are not here: {error}") from error
+        raise CommandError(f"the CA's files are not here: {error}") from error
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

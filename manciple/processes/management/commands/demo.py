@@ -36,7 +36,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--size", choices=filling.SIZES, default="lab", help="40 nodes, or 625 with 5,000 devices")
         parser.add_argument(
-            "--seed", type=int, default=1, help="seed of the laboratory: another number gives another one (default 1)"
+            "--seed", type=int, default=1, help="seed of the demo: another number gives another cluster (default 1)"
         )
         parser.add_argument(
             "--serve", action="store_true", help="then run the API, the dashboard and the workers on it"

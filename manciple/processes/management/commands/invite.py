@@ -15,17 +15,15 @@ from manciple.processes.accounts import link_hours
 
 
 class Command(BaseCommand):
-    help = "Print a link by which a person sets their password. Who is new is made."
+    help = "Print a link with which a person sets their password. New people are created."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("name", help="as they sign in")
+        parser.add_argument("name", help="the name for signing in")
         parser.add_argument(
-            "--administrator", action=BooleanOptionalAction, help="may do everything (default: as they are)"
+            "--administrator", action=BooleanOptionalAction, help="make them an administrator (default: unchanged)"
         )
-        parser.add_argument("--group", action="append", default=[], help="to add them to; may be given several times")
-        parser.add_argument(
-            "--url", default=settings.PAGES_URL, help="where the dashboard is reached (default %(default)s)"
-        )
+        parser.add_argument("--group", action="append", default=[], help="to add them to; repeatable")
+        parser.add_argument("--url", default=settings.PAGES_URL, help="the dashboard's URL (default %(default)s)")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         try:

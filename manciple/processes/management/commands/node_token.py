@@ -21,7 +21,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True)
-        issue = actions.add_parser("issue", help="print what to run on the machine; the token is shown only once")
+        issue = actions.add_parser(
+            "issue", help="print the command to run on the machine; the token is shown only once"
+        )
         issue.add_argument("--node", default="", metavar="NAME", help="the only node that may join with it")
         issue.add_argument("--hours", type=float, default=24.0, help="lifetime (default %(default)g)")
         issue.add_argument("--description", default="")

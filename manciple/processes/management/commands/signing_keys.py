@@ -17,8 +17,10 @@ class Command(BaseCommand):
     help = "List the keys that sign tokens of service accounts; add a new one, remove an old one."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--add", action="store_true", help="make a key that signs from now on")
-        parser.add_argument("--remove", metavar="NAME", help="end a key, and with it the tokens that it has signed")
+        parser.add_argument("--add", action="store_true", help="create a key that signs from now on")
+        parser.add_argument(
+            "--remove", metavar="NAME", help="remove a key and invalidate the tokens that it has signed"
+        )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         if options["add"]:

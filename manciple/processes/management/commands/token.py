@@ -39,7 +39,7 @@ class Command(BaseCommand):
         issue.add_argument("--description", default="")
         lifetime = issue.add_mutually_exclusive_group()
         lifetime.add_argument("--days", type=float, default=settings.TOKEN_DAYS, help="lifetime (default %(default)g)")
-        lifetime.add_argument("--never-expires", action="store_true", help="good until it is revoked")
+        lifetime.add_argument("--never-expires", action="store_true", help="valid until it is revoked")
         issue.add_argument("--kubeconfig", type=Path, metavar="FILE", help="write a kubeconfig with the token instead")
         issue.add_argument("--server", metavar="URL", help="the API's in it (default: that of HOME/kubeconfig)")
         listing = actions.add_parser("list", help="list the tokens: what for, last use and from where, end")

@@ -22,4 +22,4 @@ class Command(BaseCommand):
         found = throttle.lift(subject)
         if found:
             note_command("unlock", "delete", LOCKOUTS, subject)
-        self.stdout.write(f"{subject} may try again" if found else f"nothing was counted against {subject}")
+        self.stdout.write(f"{subject} may try again" if found else f"no failed attempts were counted for {subject}")

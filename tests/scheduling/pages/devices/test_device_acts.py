@@ -88,7 +88,7 @@ def test_a_pool_of_which_all_is_chosen_is_one_rule_and_says_so(admin: Client, cl
     tiles = "&".join(f"tile={DRIVER}/node-1/gpu-{number}" for number in range(3))
     text = words(admin, f"/devices/act/cordon?{tiles}&tile={DRIVER}/node-2/gpu-1")
     assert "2 DeviceTaintRules are made" in text
-    assert "what is published later in pool node-1 is tainted as well" in text
+    assert "devices published later in pool node-1 are tainted as well" in text
     assert "4 devices are free now and no longer given to claims without a toleration." in text
     text = at(*(f"node-1/gpu-{number}" for number in range(3)), "node-2/gpu-1")
     admin.post("/devices/act/cordon", {"at": text, "sure": "1"})
@@ -196,7 +196,7 @@ def test_a_drivers_own_taint_cannot_be_taken_off(admin: Client, cluster: Cluster
     tainted = make_device_taint(key="example.com/hot")
     cluster.create(make_slice(devices=make_devices(1, taints=(tainted,))))
     text = words(admin, f"/devices/act/untaint?at={at('node-1/gpu-0')}")
-    assert "published by the driver, which alone takes it back" in text
+    assert "published by the driver; only the driver can remove it" in text
     assert "This cannot be done now: no rule taints these devices alone." in text
 
 
@@ -218,7 +218,7 @@ def test_what_somebody_changed_since_is_not_taken_back(admin: Client, cluster: C
     }
     assert other.post(f"/taint-rules/{rule.metadata.name}/change", form).status_code == 302
     answer = admin.post("/undo", {"offer": offer, "back": "/devices"}, follow=True)
-    assert "Nothing was undone: it is too long ago, or something has changed since." in answer.content.decode()
+    assert "Nothing was undone: too much time has passed, or something has changed since." in answer.content.decode()
     assert len(cluster.all(DeviceTaintRule)) == 1
     assert 'name="offer"' not in admin.get("/devices").content.decode()
 

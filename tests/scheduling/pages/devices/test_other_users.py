@@ -39,7 +39,7 @@ def test_a_device_says_that_a_job_uses_its_claim() -> None:
     hold_for_a_job()
     markup, words = seen(f"/devices/d/{AT}")
     assert "jobs.batch train" in words
-    assert "Free again: unknown. It stays held until jobs.batch train is taken out" in words
+    assert "Free again: unknown. It stays held until the controller of jobs.batch train removes it" in words
     assert "/pods/lab/train" not in markup
     assert "Nobody uses this claim" not in words
 
@@ -91,7 +91,7 @@ def test_a_claim_that_only_a_job_uses_says_who_can_give_it_back() -> None:
     hold_for_a_job()
     _, words = seen("/claims/lab/training")
     assert "for jobs.batch train, and no pod uses it." in words
-    assert "Only whoever reserved it knows when that is done" in words
+    assert "Only its owner knows when that is done" in words
 
 
 def test_a_claim_that_a_pod_uses_too_needs_no_advice() -> None:
