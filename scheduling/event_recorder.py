@@ -109,7 +109,7 @@ def _event(note: EventNote, namespace: str, name: str, now: str) -> Event:
 
 
 def _annotations(note: EventNote) -> dict[str, str]:
-    found = {CAUSE: encode(note.cause), PLACEMENT: note.placement}
+    found = {CAUSE: encode(note.cause) if note.cause else "", PLACEMENT: note.placement}
     return {name: text for name, text in found.items() if text}
 
 

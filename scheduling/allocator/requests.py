@@ -216,11 +216,11 @@ class RequestPlan:
 
     def exclusive_result(self, device: PublishedDevice, *, conditions: bool) -> DeviceRequestAllocationResult:
         """A device that the request has for itself. conditions: whether binding conditions are copied."""
-        published = device.published
+        published, pool = device.published, device.slice.key
         return DeviceRequestAllocationResult(
             request=self.full_name,
-            driver=device.key.driver,
-            pool=device.key.name,
+            driver=pool.driver,
+            pool=pool.name,
             device=published.name,
             tolerations=self.tolerations,
             binding_conditions=published.binding_conditions if conditions else (),
