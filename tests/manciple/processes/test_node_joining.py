@@ -263,7 +263,7 @@ def test_a_second_authority_beside_the_vouched_one_is_refused(cluster: ApiServer
 
 
 NO_AUTHORITY = {
-    "no TLS": ("http://h:1", f"sha256:{'0' * 64}", "is no https:// address"),
+    "no TLS": ("http://h:1", f"sha256:{'0' * 64}", "is not an https:// address"),
     "no hash": ("https://h:1", "md5:abc", "is no hash"),
     "nobody there": ("https://127.0.0.1:1", f"sha256:{'0' * 64}", "--ca-file"),
 }
@@ -343,7 +343,7 @@ def test_a_node_whose_certificate_has_ended_says_what_to_do(
     client = joined(cluster, tmp_path)
     ended = read_certificate(tmp_path / "credential.pem").ends
     renewal(tmp_path, client, ended).step(client)
-    assert "let it join again: python -m nodeagent join" in caplog.text
+    assert "join again: python -m nodeagent join" in caplog.text
 
 
 def test_a_certificate_that_cannot_be_read_is_told(tmp_path: Path) -> None:
