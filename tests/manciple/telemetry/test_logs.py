@@ -96,7 +96,7 @@ def test_a_worker_names_the_pod_that_it_could_not_decide_about(
     pod = cluster.create(make_pod("strange"))
     monkeypatch.setattr("scheduling.controllers.scheduler.decide", fail)
     cluster.worker.run()
-    found = [line for line in lines.read_all() if "nothing could be decided" in line["msg"]]
+    found = [line for line in lines.read_all() if "no decision for pod" in line["msg"]]
     assert [line["object"] for line in found] == [
         {
             "kind": "Pod",

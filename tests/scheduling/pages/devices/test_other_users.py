@@ -99,4 +99,4 @@ def test_a_claim_that_a_pod_uses_too_needs_no_advice() -> None:
     publish()
     hold_for_a_job(pods=("web",))
     _, words = seen("/claims/lab/training")
-    assert "Only whoever reserved it" not in words
+    assert "Only its owner knows" not in words
