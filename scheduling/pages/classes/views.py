@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -39,11 +38,9 @@ from scheduling.judging import judged_devices
 from scheduling.models import QueuedPod
 from scheduling.pages.bulk.acts import delete_act
 from scheduling.pages.classes import users as class_claims
-from scheduling.pages.classes.attributes import examples
 from scheduling.pages.classes.diagnostics import Finding
-from scheduling.pages.classes.form import ClassForm, SelectorRow, complain, from_class, guarded, to_class
+from scheduling.pages.classes.form import ClassForm, SelectorRow, complain, from_class, to_class
 from scheduling.pages.classes.manifest import manifest
-from scheduling.pages.classes.spelling import misspellings
 from scheduling.pages.classes.verdicts import ClassVerdicts, judge
 from scheduling.pages.classes.workbench import (
     Bench,
@@ -51,8 +48,8 @@ from scheduling.pages.classes.workbench import (
     class_kind,
     evaluate,
     expressions_of,
-    guard_of,
     palette,
+    pressed,
     published_devices,
 )
 from scheduling.pages.devices.words import bar_of, how_many, in_words
@@ -375,47 +372,6 @@ def _answer_post(request: HttpRequest, *, existing: DeviceClass | None) -> HttpR
         return show_bench(request, form, existing=existing, refused=True)
     messages.success(request, f"{'Saved' if existing else 'Created'} class {wanted.metadata.name}.")
     return redirect(class_url(wanted.metadata.name))
-
-
-def pressed(form: ClassForm, data: Any) -> ClassForm | None:
-    """The form after a button that saves nothing: add, check, guard or example; None where none was pressed."""
-    if data.get("add") == "selector":
-        return form.with_selector(len(form.selectors), "")
-    if data.get("add") == "config":
-        return form.with_blank_config()
-    if "example" in data:
-        known = {expression for _, expression in examples(published_devices())}
-        return with_example(form, data["example"]) if data["example"] in known else form
-    if "spelling" in data:
-        return _with_spelling(form, data["spelling"])
-    if "guard" in data:
-        return _with_guards(form, data["guard"])
-    return form if "check" in data else None
-
-
-def with_example(form: ClassForm, expression: str) -> ClassForm:
-    """In the first blank selector, or in one of its own."""
-    blank = next((row.place for row in form.selectors if row.blank), len(form.selectors))
-    return form.with_selector(int(blank), expression)
-
-
-def _with_spelling(form: ClassForm, number: str) -> ClassForm:
-    """The selector with this number in the form, its first misspelling mended."""
-    for row in form.kept_selectors:
-        for one in misspellings(row.expression, published_devices()) if str(row.place) == number else ():
-            return form.with_selector(int(number), one.fixed)
-    return form
-
-
-def _with_guards(form: ClassForm, number: str) -> ClassForm:
-    """The selector with this number in the form, asked only where its keys are there."""
-    verdicts = judge([row.expression for row in form.kept_selectors], published_devices())
-    for group in verdicts.failures:
-        row = form.kept_selectors[group.selector]
-        guard = guard_of(row.expression, group.text)
-        if str(row.place) == number and guard:
-            return form.with_selector(int(number), guarded(row.expression, guard))
-    return form
 
 
 def _save(wanted: DeviceClass, form: ClassForm, *, existing: DeviceClass | None, identity: Identity) -> None:

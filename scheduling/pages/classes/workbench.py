@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from django.conf import settings
 
@@ -385,3 +386,47 @@ def _effect(claim: ClassRequest, name: str, old: int, new: int, devices: JudgedD
         found.append(((old & seen).bit_count(), (new & seen).bit_count()))
     before, after = min(found, key=lambda one: (min(one[1] - one[0], 0), -(one[1] - one[0])))
     return Effect(claim=claim, before=before, after=after)
+
+
+# Buttons that save nothing --------------------------------------------------------------------------------------------
+
+
+def pressed(form: ClassForm, data: Any) -> ClassForm | None:
+    """The form after a button that saves nothing: add, check, guard or example; None where none was pressed."""
+    if data.get("add") == "selector":
+        return form.with_selector(len(form.selectors), "")
+    if data.get("add") == "config":
+        return form.with_blank_config()
+    if "example" in data:
+        known = {expression for _, expression in class_attributes.examples(published_devices())}
+        return with_example(form, data["example"]) if data["example"] in known else form
+    if "spelling" in data:
+        return _with_spelling(form, data["spelling"])
+    if "guard" in data:
+        return _with_guards(form, data["guard"])
+    return form if "check" in data else None
+
+
+def with_example(form: ClassForm, expression: str) -> ClassForm:
+    """In the first blank selector, or in one of its own."""
+    blank = next((row.place for row in form.selectors if row.blank), len(form.selectors))
+    return form.with_selector(int(blank), expression)
+
+
+def _with_spelling(form: ClassForm, number: str) -> ClassForm:
+    """The selector with this number in the form, its first misspelling fixed."""
+    for row in form.kept_selectors:
+        for one in misspellings(row.expression, published_devices()) if str(row.place) == number else ():
+            return form.with_selector(int(number), one.fixed)
+    return form
+
+
+def _with_guards(form: ClassForm, number: str) -> ClassForm:
+    """The selector with this number in the form, asked only where its keys are there."""
+    verdicts = judge([row.expression for row in form.kept_selectors], published_devices())
+    for group in verdicts.failures:
+        row = form.kept_selectors[group.selector]
+        guard = guard_of(row.expression, group.text)
+        if str(row.place) == number and guard:
+            return form.with_selector(int(number), guarded(row.expression, guard))
+    return form
