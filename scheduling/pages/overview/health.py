@@ -200,7 +200,8 @@ def _short(pool: ShortPool, now: datetime) -> Warning:
         what = f"Pool `{pool.name}` has {-missing} more slices than it announces; {devices} not allocatable."
     if pool.changed:
         what += f" Its slices last changed at {clock(pool.changed, now=now)}."
-    step = f"Read the driver's log on {pool.node}." if pool.node else "Read the driver's log."
+    where = f" on {pool.node}" if pool.node else ""
+    step = f"See what the driver published{where}; only its own log, there, says why it stopped."
     return Warning(what=what, step=step, url=links.node_url(pool.node) if pool.node else links.driver_url(pool.driver))
 
 

@@ -9,14 +9,48 @@ from django import forms
 from django.forms.boundfield import BoundField
 from msgspec import structs
 
-from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota
+from claims.kinds.quota_usage import DEVICES
+from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota, ResourceQuotaSpec
 from manciple.pages.forms import PageForm, code_input
+from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError
 from scheduling.pages.quotas.reading import QuotaLimit, limits_of
 
 #: How the inputs of limits are called: with the limit's key behind it.
 _LIMIT = "hard."
 _REQUIRED_VALUE = "Enter an amount, for example `8`."
+
+
+class NewQuotaForm(PageForm):
+    """A quota for devices of one class; whatever else it is to limit is added on its page."""
+
+    ids = "new-quota-%s"
+    namespace = forms.CharField(widget=code_input("team-a", list="quota-namespaces", required=True))
+    name = forms.CharField(widget=code_input("gpus", required=True))
+    device_class = forms.CharField(widget=code_input("gpu-hopper", list="quota-classes", required=True))
+    devices = forms.CharField(widget=code_input("8", required=True, inputmode="numeric"))
+
+    @classmethod
+    def in_namespace(cls, namespace: str) -> NewQuotaForm:
+        """Blank but for the namespace."""
+        form = cls()
+        form.initial = {"namespace": namespace}
+        return form
+
+    def quota(self) -> ResourceQuota:
+        """What the form asks for; of a valid form."""
+        asked = self.cleaned_data
+        meta = ObjectMeta(namespace=asked["namespace"], name=asked["name"])
+        hard = {f"{asked['device_class']}{DEVICES}": asked["devices"]}
+        spec = ResourceQuotaSpec(hard=hard)
+        return ResourceQuota(api_version=RESOURCE_QUOTA.api_version, kind="ResourceQuota", metadata=meta, spec=spec)
+
+    def complain(self, refusal: ApiError) -> None:
+        """What the API says, at the field that it is about."""
+        for cause in (refusal.details or {}).get("causes") or [{"message": refusal.message}]:
+            field = str(cause.get("field", ""))
+            place = "devices" if "hard" in field else field.rpartition(".")[2]
+            self.add_error(place if place in self.fields else "name", str(cause.get("message", "")))
 
 
 class LimitsForm(PageForm):

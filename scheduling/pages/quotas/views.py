@@ -14,7 +14,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
 from claims.kinds.quota_usage import ALIASES, COUNT, QuotaLimits, Usage, parsed
 from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota
@@ -33,7 +33,7 @@ from manciple.store.objects import listed
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from scheduling.pages.history.views import HistoryPage, asked, show_history
-from scheduling.pages.quotas.forms import LimitsForm
+from scheduling.pages.quotas.forms import LimitsForm, NewQuotaForm
 from scheduling.pages.quotas.reading import (
     ClassUse,
     QuotaLimit,
@@ -45,7 +45,8 @@ from scheduling.pages.quotas.reading import (
     read_waiting,
 )
 from scheduling.pages.quotas.rehearsal import CountedQuota, LimitsRehearsal, rehearse
-from scheduling.resources import CLASSES, QUOTAS, kind
+from scheduling.pages.rights import may_somewhere
+from scheduling.resources import CLASSES, NAMESPACES, QUOTAS, kind
 
 #: Pods that are named.
 NAMED = 20
@@ -98,17 +99,40 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotasContext(ListContext):
-    """total: quotas that the person may read, whatever the filter."""
+    """total: quotas that the person may read, whatever the filter; form: of a new one, None for who may make none."""
 
     query: QuotaQuery
     total: int
+    form: NewQuotaForm | None
+    namespaces: Sequence[str]
+    classes: Sequence[str]
 
 
 @login_required
-@require_safe
+@require_http_methods(["GET", "HEAD", "POST"])
 @opens_as_usual
 def list_quotas(request: HttpRequest) -> HttpResponse:
-    """The list."""
+    """The list; a POST makes a quota."""
+    return _create(request) if request.method == "POST" else _draw_list(request)
+
+
+def _create(request: HttpRequest) -> HttpResponse:
+    namespace = request.POST.get("namespace", "").strip()
+    person = demand(request, "create quotas", "create", QUOTAS, namespace)
+    form = NewQuotaForm(request.POST)
+    if form.is_valid():
+        wanted = form.quota()
+        try:
+            made = verbs.create(RESOURCE_QUOTA, wanted, namespace=namespace, identity=person.identity)
+        except ApiError as refusal:
+            form.complain(refusal)
+        else:
+            messages.success(request, f"Created quota {made.metadata.name}.")
+            return redirect(links.quota_url(namespace, made.metadata.name))
+    return _draw_list(request, form)
+
+
+def _draw_list(request: HttpRequest, form: NewQuotaForm | None = None) -> HttpResponse:
     revision, person = latest_revision(), person_of(request)
     query = QuotaQuery.read(request)
     found = read_quotas(person)
@@ -122,8 +146,18 @@ def list_quotas(request: HttpRequest) -> HttpResponse:
         rows=sorted_by(COLUMNS, query.sort, chosen),
         filters=(Filter.of_namespaces(query.namespace, (one.namespace for one in found)),),
     )
-    context = QuotasContext(place="quotas", revision=revision, query=query, table=table, total=len(found))
-    return show_list(request, "quotas/list.html", context)
+    may_create = may_somewhere(person, "create", QUOTAS)
+    context = QuotasContext(
+        place="quotas",
+        revision=revision,
+        query=query,
+        table=table,
+        total=len(found),
+        form=(form or NewQuotaForm.in_namespace(query.namespace)) if may_create else None,
+        namespaces=[one.name for one in objects.list(kind(NAMESPACES)).items if person.sees(one.name)],
+        classes=[one.name for one in objects.list(kind(CLASSES)).items],
+    )
+    return show_list(request, "quotas/list.html", context, status=422 if form else 200)
 
 
 @login_required

@@ -81,10 +81,10 @@ def test_one_that_was_refused_is_told_no_longer_when_it_has_its_claim(viewer: Cl
 
 def test_without_quotas_the_page_says_how_to_make_one(viewer: Client, cluster: Cluster) -> None:
     assert "No quota yet" in words(viewer, "/quotas")
-    assert "kubectl create quota" in words(viewer, "/quotas")
+    assert "Who administers the cluster limits one." in words(viewer, "/quotas")
     assert "No quota is open to you" in words(signed_in("mia", "namespace:lab"), "/quotas")
     cluster.create(make_namespace("lab"))
-    assert "kubectl create quota NAME -n lab" in words(viewer, "/namespaces/lab")
+    assert 'href="/quotas?ns=lab#new"' in viewer.get("/namespaces/lab").content.decode()
 
 
 def test_namespace_pod_and_find_lead_to_the_quota(viewer: Client, cluster: Cluster) -> None:
@@ -262,3 +262,23 @@ def test_with_fair_share_weight_and_share_of_the_namespace_are_shown(
     UsageSample.objects.create(at=cluster.now, device_class=CLASS, counts={"free": 3, "reserved": 1}, waiting=0)
     assert "lab weighs 3, holds 25%" in words(viewer, "/quotas")
     assert f"In lab, by class weighs 3 · holds 25% of {CLASS}" in words(viewer, PAGE)
+
+
+def test_a_quota_is_made_for_the_devices_of_a_class(admin: Client, cluster: Cluster) -> None:
+    cluster.create(make_namespace("team-a"))
+    asked = {"namespace": "team-a", "name": "gpus", "device_class": "gpu", "devices": "8"}
+    assert admin.post("/quotas", asked)["Location"] == "/quotas/team-a/gpus"
+    assert "gpus" in words(admin, "/quotas?ns=team-a")
+    refused = admin.post("/quotas", asked | {"name": "more", "devices": "many"})
+    assert refused.status_code == 422
+    assert "aria-invalid" in refused.content.decode()
+    taken = admin.post("/quotas", asked)
+    assert taken.status_code == 422
+    assert "already exists" in taken.content.decode()
+
+
+def test_who_may_not_make_a_quota_has_no_form_for_it(viewer: Client, cluster: Cluster) -> None:
+    cluster.create(make_namespace("team-a"))
+    assert "New quota" not in words(viewer, "/quotas")
+    asked = {"namespace": "team-a", "name": "gpus", "device_class": "gpu", "devices": "8"}
+    assert viewer.post("/quotas", asked).status_code == 403
