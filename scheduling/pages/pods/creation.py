@@ -44,6 +44,7 @@ from scheduling.pages.pods.manifest import free_name, manifest
 from scheduling.pages.pods.views import may_create
 from scheduling.pages.whatif.views import asked_of
 from scheduling.pages.whatif.writing import text_of
+from scheduling.quota_refusals import refused
 from scheduling.resources import PODS, TEMPLATES, kind
 from scheduling.simulation import Placed, try_one
 from scheduling.simulation_workload import NotRehearsable, of_documents
@@ -158,7 +159,7 @@ def _started(reading: Reading, person: Person) -> StartVerdict | None:
         return None
     try:
         workload = of_documents([one.kind.prepare_create(one.object) for one in reading.documents])
-        found = try_one(workload)
+        found = refused(workload) or try_one(workload)
     except (NotRehearsable, ApiError):
         return None
     if isinstance(found, Placed):

@@ -24,6 +24,7 @@ from tests.builders import (
     make_namespace,
     make_node,
     make_pod,
+    make_quota,
     make_request,
     make_slice,
     make_template,
@@ -248,6 +249,22 @@ def test_the_form_says_where_the_pod_starts_and_the_scheduler_does_so(member: Cl
     member.post("/pods/new", {**TRAINER, "class": "gpu.example.com", "count": "3", "action": "create"})
     namespaces.settle()
     assert namespaces.get(Pod, "trainer", "team-a").spec.node_name == "node-2"
+
+
+def test_a_quota_that_refuses_the_claim_is_told_before_the_pod_is_made(member: Client, namespaces: Cluster) -> None:
+    namespaces.create(make_node("node-1"))
+    namespaces.create(make_slice(node="node-1", devices=make_devices(4)))
+    one_device = {"gpu.example.com.deviceclass.resource.k8s.io/devices": "1"}
+    namespaces.create(make_quota(one_device, name="one", namespace="team-a"))
+    revision = latest_revision()
+    assert "Starts now on node-1 , with gpu-0 ." in _made(member, count="1")
+    waits = _made(member, count="2")
+    assert "It would wait because its claim for devices is not made" in waits
+    assert "one" in waits
+    assert latest_revision() == revision, "nothing was written to find that out"
+    member.post("/pods/new", {**TRAINER, "class": "gpu.example.com", "count": "2", "action": "create"})
+    namespaces.settle()
+    assert namespaces.get(Pod, "trainer", "team-a").spec.node_name == "", "and so it is"
 
 
 def test_the_check_of_a_text_says_where_its_pod_would_start(member: Client, namespaces: Cluster) -> None:

@@ -1,0 +1,32 @@
+"""Whether a quota would refuse the claims that are made for a pod which does not exist yet. Nothing is written.
+
+They are created together, as the claim controller would create them, in a transaction that is rolled back: so the
+answer is the writer's own.
+"""
+
+from __future__ import annotations
+
+from claims.quotas import QuotaExceeded
+from manciple.store import objects
+from manciple.wire.errors import ApiError
+from scheduling.causes import QuotaUsedUp
+from scheduling.controllers.claims import IDENTITY
+from scheduling.resources import CLAIMS, kind
+from scheduling.simulation_workload import Workload, replica
+
+
+def refused(workload: Workload) -> QuotaUsedUp | None:
+    """Why one replica would wait for its first claim that is refused; None where all of them would be made."""
+    _, claims = replica(workload, 1)
+    entries, made = tuple(workload.own), 0
+    try:
+        with objects.writing(identity=IDENTITY, dry_run=True) as writer:
+            for claim in claims:
+                writer.create(kind(CLAIMS), kind(CLAIMS).prepare_create(claim))
+                made += 1
+    except QuotaExceeded as error:
+        _, quota, key, requested, used, hard = error.excess
+        return QuotaUsedUp(quota=quota, key=key, requested=requested, used=used, hard=hard, entry=entries[made])
+    except ApiError:
+        return None  # what else is wrong with them is told where they are made
+    return None
