@@ -77,7 +77,11 @@ def _prepare_for(name: str) -> None:
         os.environ.setdefault("MANCIPLE_LOG_LEVEL", "WARNING")
     in_production = os.environ.get("MANCIPLE_DATABASE_URL") or os.environ.get("MANCIPLE_REDIS_URL")
     folder = Path(os.environ.get("MANCIPLE_HOME") or layout.default_home())
-    home.prepare(folder, with_key=not in_production)
+    try:
+        home.prepare(folder, with_key=not in_production)
+    except OSError as error:
+        reason = f"the home {folder} cannot be written ({error.strerror}): name another with --home DIR"
+        raise ConfigurationRefused([reason]) from error
 
 
 def _celery(*options: str) -> Run:

@@ -69,6 +69,14 @@ def test_the_home_may_stand_anywhere(words: list[str]) -> None:
     assert os.environ["MANCIPLE_HOME"] == str(Path("lab").resolve())
 
 
+def test_a_home_that_cannot_be_written_is_told_of_and_no_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert command_line.main(["up", "--home", str(tmp_path / "file" / "home")]) == 2
+    assert "cannot be written (Not a directory): name another with --home DIR" in capsys.readouterr().err
+
+
 def test_a_program_gets_what_stands_behind_its_verb(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         command_line.main(["node", "join", "--help"])

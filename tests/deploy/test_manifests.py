@@ -1,0 +1,70 @@
+"""The manifests for Kubernetes and the compose file: settings that exist, pods that a strict namespace takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from claims.kinds.pods import Pod
+from claims.kinds.registration import POD
+from claims.kinds.security_checks import violations
+from claims.kinds.security_levels import LevelVersion
+from manciple.configuration import SETTINGS
+from manciple.processes import command_line
+from manciple.wire import codec
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+DOCUMENTS = list(yaml.safe_load_all((DEPLOY / "kubernetes" / "manciple.yaml").read_text()))
+COMPOSE = yaml.safe_load((DEPLOY / "container" / "compose.yaml").read_text())
+
+
+def templates() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for document in DOCUMENTS:
+        if "template" in document.get("spec", {}):
+            yield document["metadata"]["name"], document["spec"]["template"]
+
+
+def found(kind: str) -> list[Mapping[str, Any]]:
+    return [document for document in DOCUMENTS if document["kind"] == kind]
+
+
+def test_every_setting_that_is_set_exists() -> None:
+    (secret,), (config,) = found("Secret"), found("ConfigMap")
+    named = {*secret["stringData"], *config["data"], *COMPOSE["x-manciple"]["environment"]}
+    assert named - set(SETTINGS) == set()
+    assert {name for name in config["data"] if SETTINGS[name].secret} == set()
+
+
+@pytest.mark.parametrize(("name", "template"), list(templates()), ids=[name for name, _ in templates()])
+def test_pods_are_valid_and_a_restricted_namespace_takes_them(name: str, template: Mapping[str, Any]) -> None:
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "manciple"}}
+    pod: Pod = codec.decode_document(POD, {**document, "spec": template["spec"]}, strictness="Warn").object
+    pod = POD.prepare_create(pod)
+    assert list(POD.validate_create(pod)) == []
+    assert violations(LevelVersion("restricted"), pod) == ()
+    (container,) = pod.spec.containers
+    assert container.security_context is not None
+    assert container.security_context.read_only_root_filesystem
+    if container.args and not container.command:
+        assert command_line.find(list(container.args)) is not None
+
+
+def test_a_selector_matches_the_pods_that_it_means() -> None:
+    labels = {name: template.get("metadata", {}).get("labels", {}) for name, template in templates()}
+    for document in (*found("Deployment"), *found("PodDisruptionBudget")):
+        wanted = document["spec"]["selector"]["matchLabels"]
+        assert wanted.items() <= labels[document["metadata"]["name"]].items()
+    for service in found("Service"):
+        assert any(service["spec"]["selector"].items() <= one.items() for one in labels.values())
+
+
+def test_every_service_of_the_compose_file_runs_a_verb() -> None:
+    ours = {name: one for name, one in COMPOSE["services"].items() if "tmpfs" in one}
+    assert set(ours) == {"prepare", "api", "worker", "beat"}
+    for name in ("api", "worker", "beat"):
+        assert command_line.find(ours[name]["command"]) is not None
+    assert all(one["read_only"] and one["cap_drop"] == ["ALL"] for one in ours.values())
