@@ -290,7 +290,7 @@ def _incidents(signs: HealthSigns) -> HealthLine:
         if found.unseen
         else "each is acknowledged"
         if found.total
-        else "no device is out of order",
+        else "no device is out of service",
         value=f"{found.total} open",
         url="/incidents",
         severity=WARN if found.unseen else OK,

@@ -70,7 +70,7 @@ def test_a_link_works_once() -> None:
     set_password(Client(), path)
     again = Client().get(path)
     assert again.status_code == 410
-    assert b"no longer good" in again.content
+    assert b"no longer valid" in again.content
 
 
 def test_a_link_that_was_opened_and_not_used_is_still_good() -> None:

@@ -207,7 +207,7 @@ def test_the_strip_shows_what_was_out_of_order(
 def test_a_device_tells_of_its_incidents(admin: Client, scene: Cluster) -> None:
     page = admin.get(f"/devices/d/{DRIVER}/node-2/gpu-0").content.decode()
     assert f'href="/incidents/{ids()["node-2"]}"' in page
-    assert "out of order" in page
+    assert "out of service" in page
 
 
 def test_the_timeline_draws_lists_and_exports_it(admin: Client, scene: Cluster) -> None:

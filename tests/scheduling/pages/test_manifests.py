@@ -52,7 +52,7 @@ def test_check_writes_nothing_and_shows_the_difference_and_save_writes_and_is_un
     assert "resourceVersion" not in form["text"]
     form["text"] = form["text"].replace("value: fan", "value: heat")
     page = admin.post(PATH, form | {"act": "check"}).content.decode()
-    assert "1 line changes The API would take it." in said(page)
+    assert "1 line changes The API would accept it." in said(page)
     assert "value: heat" in said(page)
     assert cluster.get(DeviceTaintRule, "repair").spec == rule.spec
     assert admin.post(PATH, form | {"act": "save"}).headers["Location"] == PATH
@@ -72,7 +72,7 @@ def test_what_another_changed_elsewhere_in_it_is_merged_and_shown_before_it_is_s
     form["text"] = form["text"].replace("value: fan", "value: heat")
     answer = admin.post(PATH, form | {"act": "save"})
     assert answer.status_code == 409
-    assert "Both changes fit together" in said(answer.content.decode())
+    assert "The changes do not conflict" in said(answer.content.decode())
     assert cluster.get(DeviceTaintRule, "repair").spec.taint.value == "fan"
     admin.post(PATH, form_of(answer.content.decode()) | {"act": "save"})
     taint = cluster.get(DeviceTaintRule, "repair").spec.taint

@@ -211,12 +211,12 @@ def test_cordon_is_rehearsed_then_done_then_taken_back(admin: Client, cluster: C
     text = words(admin, "/nodes/node-1?change=cordon")
     assert "Cordon node-1?" in text
     assert "1 stays." in text
-    assert "1 of 1 could no longer come here: default/waiting" in text
+    assert "1 of 1 could no longer start here: default/waiting" in text
     assert not cluster.node().spec.unschedulable
     assert admin.post("/nodes/node-1/change", {"change": "cordon"}).headers["Location"] == "/nodes/node-1"
     assert cluster.node().spec.unschedulable
     assert "node-1 is cordoned: no new pod comes here." in words(admin, "/nodes/node-1")
-    assert "1 of 1 could come here then" in words(admin, "/nodes/node-1?change=uncordon")
+    assert "1 of 1 could then start here" in words(admin, "/nodes/node-1?change=uncordon")
     admin.post("/nodes/node-1/change", {"change": "uncordon"})
     assert not cluster.node().spec.unschedulable
 

@@ -53,7 +53,7 @@ def test_when_all_is_well_nothing_needs_attention() -> None:
     assert told == {
         "Node agents": ("2 of 2", "each reported in the last 5 s"),
         "Driver gpu.example.com": ("2 of 2", "every pool is complete"),
-        "Incidents": ("0 open", "no device is out of order"),
+        "Incidents": ("0 open", "no device is out of service"),
         "Scheduler": ("8/min", "9 attempts in the last minute, queue 3, oldest 1 h 1 min"),
         "Workers": ("1 of 1", "host-1 seen 2 s ago"),
         "Periodic tasks": ("on time", "last sample 10:20:00"),

@@ -301,7 +301,7 @@ def test_a_template_that_an_earlier_pod_left_is_used_again_or_another_name_is_ta
         assert pod.spec.resource_claims[0].resource_claim_template_name == template
         namespaces.delete(pod)
     assert "trainer-devices-2" in _made(member, count="2")
-    assert "its template exists already and says the same" in _made(member, count="2")
+    assert "its template already exists with the same content" in _made(member, count="2")
     assert len(namespaces.all(ResourceClaimTemplate)) == 2
 
 

@@ -255,7 +255,7 @@ def test_the_page_leads_from_an_extended_resource_to_its_devices(cluster: Cluste
     assert chain in holds
     assert "example.com/gpu: node-1 / gpu-0" in holds
     assert chain in waits
-    assert "Made when it has a node" in waits
+    assert "Created when it has a node" in waits
 
 
 def test_a_pod_that_does_not_end_says_why_and_is_ended_by_force(

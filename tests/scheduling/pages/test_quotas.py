@@ -81,7 +81,7 @@ def test_one_that_was_refused_is_told_no_longer_when_it_has_its_claim(viewer: Cl
 
 def test_without_quotas_the_page_says_how_to_make_one(viewer: Client, cluster: Cluster) -> None:
     assert "No quota yet" in words(viewer, "/quotas")
-    assert "Who administers the cluster limits one." in words(viewer, "/quotas")
+    assert "An administrator can limit one." in words(viewer, "/quotas")
     assert "No quota is open to you" in words(signed_in("mia", "namespace:lab"), "/quotas")
     cluster.create(make_namespace("lab"))
     assert 'href="/quotas?ns=lab#new"' in viewer.get("/namespaces/lab").content.decode()
@@ -128,7 +128,7 @@ def test_lower_limits_tell_what_is_above_them_and_who_would_be_refused(viewer: C
     fill(cluster)
     text = words(viewer, tried(**limits("1", "")))
     assert f"Changes Devices of {CLASS}: 2 → 1 Pods that have not ended: 5 → no limit" in text
-    assert f"Above them now Devices of {CLASS}: 2 of 1 It stays." in text
+    assert f"Above them now Devices of {CLASS}: 2 of 1 Existing objects stay." in text
     refused = text.partition("Would be refused")[2].partition("Wait, and")[0]
     assert f"late Devices of {CLASS}: it wants 1, and others use 2 of 1" in refused
     again = text.partition("counted already")[2]

@@ -156,7 +156,7 @@ def test_what_somebody_may_do_is_told_by_namespace_with_its_source(admin: Client
     assert "In lab: logs" in text
     assert 'By RoleBinding "logs-bound/lab" of Role "logs" to User "bob"' in text
     assert "This role does not exist" in text
-    assert text.index("In lab: logs") < text.index("As everybody who is known") < text.index("system:discovery: ")
+    assert text.index("In lab: logs") < text.index("As any authenticated user") < text.index("system:discovery: ")
     assert "Everywhere: view" not in text
     assert "Everywhere: view" in words(admin, "/access?user=bob&groups=readers")
     assert "In lab: logs" in words(admin, "/access?user=system:serviceaccount:lab:robot")

@@ -28,7 +28,7 @@ def test_the_list_tells_what_each_rule_taints_and_how_far_it_is(viewer: Client, 
     cluster.create(make_taint_rule("repair", pool="node-1"))
     cluster.create(make_taint_rule("nothing-yet", device="gpu-9", effect="None"))
     text = words(viewer, "/taint-rules")
-    assert "repair Every device, pool node-1 example.com/broken:NoSchedule 2 1 Not looked at yet" in text
+    assert "repair Every device, pool node-1 example.com/broken:NoSchedule 2 1 Not processed yet" in text
     assert "nothing-yet Device gpu-9 example.com/broken:None 0 0" in text
     assert "nothing-yet" not in words(viewer, "/taint-rules?effect=NoSchedule")
     assert "repair" in words(viewer, "/taint-rules?q=pool+node-1")
