@@ -29,7 +29,6 @@ NEW_PHASES = frozenset({"", "Pending"})
 OWN_STATUS = Reason.GATED | Reason.CLAIM_MISSING
 #: What is there for others when room that was kept for a pod is not any more.
 FREED = Reason.RESOURCES | Reason.NEIGHBOURS | Reason.DEVICES
-EVERYTHING = Reason(sum(Reason))
 
 
 # What pods await by name ----------------------------------------------------------------------------------------------

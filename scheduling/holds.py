@@ -29,10 +29,6 @@ class Reason(IntFlag):
     NEGOTIATION = 32768  #: others decide about its claims (`scheduling.negotiation`)
 
 
-#: Names in the order of the bits, for pages and logs.
-NAMES = {reason: str(reason.name).lower().replace("_", "-") for reason in Reason}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
     """What keeps a pod out of the active queue."""
@@ -41,8 +37,3 @@ class Hold:
     #: keys of objects that it waits for; reasons that name no object wait for any event of their kind
     awaited: frozenset[str] = frozenset()
     cause: AnyCause | None = None  #: the same for people
-
-
-def names_of(reasons: Reason) -> tuple[str, ...]:
-    """`Reason.NODE | Reason.DEVICES` -> `("devices", "node")`, in the order of the bits."""
-    return tuple(name for reason, name in NAMES.items() if reason in reasons)

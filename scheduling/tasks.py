@@ -315,9 +315,3 @@ class Dispatcher:
     def _wake(self, names: Iterable[str]) -> None:
         for name in names:
             self._send(task_name(name))
-
-
-def concerned_after(position: int) -> list[str]:
-    """The controllers to wake for what came after `position`, by name."""
-    table = WakeTable(controllers())
-    return table.concerned_by(table.read(position))

@@ -191,12 +191,6 @@ def made_claim(group: PodGroup, entry: str) -> str:
     return next(made, None) or ""
 
 
-def claims_of(group: PodGroup) -> tuple[str, ...]:
-    """The names of the claims of the group, as far as they are made."""
-    found = (one.resource_claim_name or made_claim(group, one.name) for one in group.spec.resource_claims)
-    return tuple(dict.fromkeys(name for name in found if name))
-
-
 def consumer_of(group: PodGroup) -> ResourceClaimConsumerReference:
     """The entry of status.reservedFor that stands for the group."""
     meta = group.metadata

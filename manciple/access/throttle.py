@@ -138,20 +138,7 @@ def _browser_key(cookie: str, name: str) -> str:
 # Lockouts -------------------------------------------------------------------------------------------------------------
 
 
-def is_locked(key: str) -> bool:
-    """key: of `name_key` or `address_key`."""
-    most = MOST_BY_ADDRESS if key.startswith("address:") else MOST_BY_NAME
-    return SignInAttempts.objects.filter(key=key, failures__gte=most, last__gte=timezone.now() - PERIOD).exists()
-
-
 def lift(subject: str) -> bool:
     """End the lockout of a name or an address; False where nothing was counted for it."""
     keys = [key for key in (name_key(subject), address_key(subject)) if key]
     return bool(SignInAttempts.objects.filter(key__in=keys).delete()[0])
-
-
-def locked_addresses() -> list[str]:
-    locked = SignInAttempts.objects.filter(
-        key__startswith="address:", failures__gte=MOST_BY_ADDRESS, last__gte=timezone.now() - PERIOD
-    )
-    return sorted(key.removeprefix("address:") for key in locked.values_list("key", flat=True))

@@ -38,7 +38,6 @@ from manciple.cel.tree import (
 from manciple.cel.types import BOOL, BYTES, DOUBLE, INT, NULL, STRING, UINT, CelType
 from manciple.cel.values import Uint
 
-MIN_INT = -(2**63)
 MAX_INT = 2**63 - 1
 MAX_UINT = 2**64 - 1
 

@@ -9,12 +9,19 @@ from manciple.store.tail import latest_revision
 from manciple.wire.errors import AlreadyExists
 from scheduling import tasks
 from scheduling.controllers import claims
+from scheduling.controllers.declaration import controllers
 from scheduling.coordination import LookedAfter
-from scheduling.tasks import concerned_after
+from scheduling.tasks import WakeTable
 from tests.builders import make_pod, make_template
 from tests.scheduling.cluster import Cluster, kind_of
 
 SCHEDULE = frozenset({"schedule"})
+
+
+def concerned_after(position: int) -> list[str]:
+    """The controllers to wake for what came after `position`, by name."""
+    table = WakeTable(controllers())
+    return table.concerned_by(table.read(position))
 
 
 def test_exactly_what_is_written_within_is_noted(cluster: Cluster) -> None:

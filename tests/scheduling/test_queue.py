@@ -11,7 +11,7 @@ from manciple.store.pruning import prune
 from scheduling import queue
 from scheduling.capture import ClusterState
 from scheduling.causes import Interrupted
-from scheduling.holds import Hold, Reason, names_of
+from scheduling.holds import Hold, Reason
 from scheduling.models import Cursor, QueuedPod
 from scheduling.queue import Done, Parked, Retry
 from tests.builders import make_claim, make_container, make_node, make_pod, make_priority, make_template
@@ -58,7 +58,7 @@ def test_a_gated_pod_waits_for_its_gates_and_nothing_else(cluster: Cluster) -> N
     cluster.create(make_node())
     cluster.create(make_pod("web", scheduling_gates=(PodSchedulingGate(name="example.com/wait"),)))
     cluster.settle()
-    assert names_of(Reason(cluster.queued("web").held_by)) == ("gated",)
+    assert cluster.queued("web").held_by == Reason.GATED
     assert cluster.events("FailedScheduling") == []
 
     cluster.update(with_spec(cluster.pod("web"), scheduling_gates=()))
@@ -70,7 +70,7 @@ def test_a_pod_without_its_claims_enters_the_queue_when_they_are_made(cluster: C
     cluster.with_gpus()
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
     cluster.settle()
-    assert names_of(Reason(cluster.queued("web").held_by)) == ("claim-missing",)
+    assert cluster.queued("web").held_by == Reason.CLAIM_MISSING
     assert [event.message for event in cluster.events("FailedResourceClaimCreation")] == [
         'PodResourceClaim gpu: resource claim template "one-gpu": '
         'resourceclaimtemplate.resource.k8s.io "one-gpu" not found'

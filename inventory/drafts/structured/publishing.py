@@ -8,7 +8,7 @@ too, those count, and nothing is there twice. A ResourceSlice of 1.30 is a pool 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -137,11 +137,3 @@ def as_attribute(attribute: NamedResourceAttribute) -> DeviceAttribute:
         int_values=attribute.int_slice or (),
         string_values=attribute.string_slice or (),
     )
-
-
-def pools_of(slices: Iterable[NodeResourceSlice]) -> tuple[ResourceSlice, ...]:
-    """All of them at once."""
-    at: dict[Place, dict[str, NodeResourceSlice]] = {}
-    for one in slices:
-        at.setdefault(place_of(one), {})[one.metadata.name] = one
-    return tuple(as_pool(place, at[place]) for place in sorted(at))

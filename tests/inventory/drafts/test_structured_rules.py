@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from inventory.classic.registration import RESOURCE_CLAIM_PARAMETERS, RESOURCE_CLASS_PARAMETERS
-from inventory.drafts.structured.publishing import NodeResources, as_device, pools_of
+from inventory.drafts.structured.publishing import NodeResources, as_device
 from inventory.drafts.structured.registration import NODE_RESOURCE_SLICE
 from inventory.drafts.structured.values import NodeResourceSlice
 from inventory.kinds import gates
@@ -140,7 +140,6 @@ def test_of_two_resources_with_one_name_the_first_slice_counts_and_the_other_fol
     )
     resources = NodeResources()
     (pool,) = (*resources.put(second), *resources.put(first))[-1:]
-    assert pools_of([second, first]) == (pool,)
     assert [device.attributes["cores"].int_value for device in pool.spec.devices] == [1]
     (left,) = resources.remove(first)
     assert [device.attributes["cores"].int_value for device in left.spec.devices] == [2]
