@@ -65,7 +65,7 @@ def examined(checkups: Sequence[Checkup], now: datetime) -> Iterator[CheckupResu
         try:
             found = tuple(one.examine(now))
         except (DatabaseError, InterfaceError, OSError) as error:
-            found = (problem(one.name, f"could not be examined: {error}", "see to what is named here"),)
+            found = (problem(one.name, f"could not be examined: {error}", "fix what is named here"),)
         if any(diagnosis.level == "problem" for diagnosis in found):
             failed.add(one.name)
         yield CheckupResult(one.name, found)
