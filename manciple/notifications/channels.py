@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parseaddr
-from smtplib import SMTPException
 from urllib.parse import urlsplit
 
 import orjson
@@ -165,5 +164,5 @@ def _send(
     letter = EmailMessage(f"[Manciple] {line}", text, to=[to], headers=given, connection=connection)
     try:
         letter.send()
-    except (OSError, SMTPException) as error:
+    except OSError as error:  # smtplib's errors too
         raise DeliveryFailed(f"the mail was not taken: {error}") from error

@@ -12,12 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from django.utils.safestring import SafeString, mark_safe
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
 from manciple import layout
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 #: The documents that are shown, in the order of the list: what people read who use or run an installation.
 NAMES = (
@@ -77,6 +80,8 @@ def address_of(place: str) -> str:
 
 @lru_cache(maxsize=1)
 def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt  # noqa: PLC0415 - 1 MiB where nobody reads the manual
+
     return MarkdownIt("commonmark", {"html": True}).enable("table")
 
 

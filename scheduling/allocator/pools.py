@@ -111,7 +111,7 @@ class Generation:
     @cached_property
     def tainted(self) -> int:
         """Devices with a taint that keeps requests away unless they tolerate it."""
-        return self._where(lambda device: any(taint.effect in HARD_EFFECTS for taint in device.taints))
+        return self._where(lambda device: any(taint.effect in HARD_EFFECTS for taint in device.condition.taints))
 
     def _where(self, test: Callable[[PublishedDevice], bool]) -> int:
         return sum(1 << position for position, device in enumerate(self.devices) if test(device))

@@ -156,7 +156,7 @@ def usable(view: PoolOnNode, plan: RequestPlan, mask: int, features: Features) -
 def untainted(view: PoolOnNode, plan: RequestPlan, mask: int, features: Features) -> int:
     """Drop devices with a taint that the request does not tolerate."""
     for position in bits(mask & view.generation.tainted if features.device_taints else 0):
-        taints = view.generation.devices[position].taints
+        taints = view.generation.devices[position].condition.taints
         if any(taint.effect in HARD_EFFECTS and not plan.tolerates(taint) for taint in taints):
             mask &= ~(1 << position)
     return mask

@@ -13,7 +13,7 @@ whole units. Source: upstream's structured/internal/experimental/consumable_capa
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, MutableMapping
+from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from inventory.kinds.devices import (
     Device,
     DeviceCapacity,
     DeviceTaint,
+    DeviceTaintRule,
     ResourceSlice,
     ResourceSliceSpec,
 )
@@ -289,18 +290,27 @@ class SliceHead:
         self.skip_node_operations = spec.skip_node_operations
 
 
+class DeviceCondition(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """What keeps claims or selectors away from a device: nothing, of nearly all, which have one object."""
+
+    #: the driver's own, then those of taint rules
+    taints: tuple[DeviceTaint, ...] = ()
+    #: the names of these rules, in the same order
+    tainted_by: tuple[str, ...] = ()
+    #: whether selectors can be evaluated on it at all
+    readable: bool = True
+
+
+SOUND = DeviceCondition()
+
+
 class PublishedDevice(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """A device as the search sees it. Compared by identity; nothing that it holds leads back to it (`gc=False`)."""
 
     published: Device
     slice: SliceHead
-    #: the driver's own, then those of taint rules
-    taints: tuple[DeviceTaint, ...]
-    #: the names of these rules, in the same order
-    tainted_by: tuple[str, ...]
     capacities: Capacities
-    #: whether selectors can be evaluated on it at all
-    readable: bool
+    condition: DeviceCondition
 
     @property
     def key(self) -> PoolKey:
@@ -374,10 +384,8 @@ class SliceContent:
             PublishedDevice(
                 published=one,
                 slice=head,
-                taints=(*one.taints, *(rule.spec.taint for rule in tainting)),
-                tainted_by=tuple(rule.metadata.name for rule in tainting),
                 capacities=capacities,
-                readable=readable,
+                condition=_condition(one, tainting, readable=readable),
             )
             for one, tainting, (capacities, readable) in (
                 (one, rules.of(*self.key, one.name), interner.derived(one)) for one in spec.devices
@@ -411,6 +419,14 @@ class SliceContent:
             elif targeting.is_set:
                 return None
         return names
+
+
+def _condition(device: Device, tainting: Sequence[DeviceTaintRule], *, readable: bool) -> DeviceCondition:
+    """tainting: the rules that taint it."""
+    if readable and not device.taints and not tainting:
+        return SOUND
+    taints = (*device.taints, *(rule.spec.taint for rule in tainting))
+    return DeviceCondition(taints, tuple(rule.metadata.name for rule in tainting), readable)
 
 
 def _targeting(published: Device | object) -> Targeting:

@@ -157,7 +157,7 @@ def _evaluate(content: SliceContent, compiled: Selector, missing: int, verdicts:
     project = projection_of(compiled.references, content.key.driver)
     for position in bits(missing):
         device = content.devices[position]
-        seen = project(device.published) if project is not None and device.readable else None
+        seen = project(device.published) if project is not None and device.condition.readable else None
         verdict = None if seen is None else known.get(seen)
         if verdict is None:
             verdict = _verdict(compiled, device)

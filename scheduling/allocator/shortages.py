@@ -81,8 +81,8 @@ def _taints(short: Shortage) -> _Fields:
     counted: Counter[tuple[str, str, str]] = Counter()
     rules: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
     for device in short.lost:
-        authors = (*("" for _ in device.published.taints), *device.tainted_by)
-        for taint, author in zip(device.taints, authors, strict=True):
+        authors = (*("" for _ in device.published.taints), *device.condition.tainted_by)
+        for taint, author in zip(device.condition.taints, authors, strict=True):
             if taint.effect in HARD_EFFECTS and not short.plan.tolerates(taint):
                 said = (taint.key, taint.value, taint.effect)
                 counted[said] += 1

@@ -99,7 +99,7 @@ class _Views:
         if driver not in self._projections:
             self._projections[driver] = projection_of(self._selector.references, driver)
         project = self._projections[driver]
-        seen = project(device.published) if project is not None and device.readable else None
+        seen = project(device.published) if project is not None and device.condition.readable else None
         known = self._known.get(seen) if seen is not None else None
         if known is None:
             view = device.view
