@@ -84,7 +84,7 @@ def node(system: Up, disk: Disk, tmp_path: Path) -> Iterator[RealNode]:
     sysfs = {"kinds": ["loop"], "include": [{"name": disk.name}]}
     nvml = {"recording": str(RECORDINGS / "a100-mig.json")}
     node = RealNode(system, tmp_path, {"driver": "sysfs", "settings": sysfs}, {"driver": "nvml", "settings": nvml})
-    node.process.line(r"pool .* of driver gpu\.nvidia\.com: (generation|published already)")
+    node.process.line(r"pool .* of driver gpu\.nvidia\.com: (generation|already published)")
     yield node
     node.end()
 
