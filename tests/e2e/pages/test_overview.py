@@ -94,7 +94,7 @@ def test_events_are_filtered_by_choosing_and_new_ones_come_in(page: Page, up: Up
     hands.apply(_stuck_pod())
     found = page.locator("#found")
     expect(found.get_by_role("row").filter(has_text="demo/stuck").first).to_be_visible()
-    page.get_by_label("Type").select_option("Warning")
+    page.get_by_role("combobox", name="Type").select_option("Warning")
     expect(page).to_have_url(f"{up.web}/events?type=Warning&kind=Pod")
     expect(found).to_contain_text("FailedScheduling")
     page.get_by_label("saying").fill("no such words")
