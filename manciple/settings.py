@@ -220,11 +220,15 @@ BODY_SECONDS = float(os.environ.get("MANCIPLE_BODY_SECONDS", "30"))
 SCHEDULER_FILTER_TIMEOUT = float(os.environ.get("MANCIPLE_FILTER_TIMEOUT", "10"))
 #: Seconds for which a pod waits for the binding conditions of its devices (Kubernetes' bindingTimeout).
 SCHEDULER_BINDING_TIMEOUT = float(os.environ.get("MANCIPLE_BINDING_TIMEOUT", "600"))
-#: Which of the nodes that have the devices gets a pod: "pack" (the fewest free ones), "spread" (the most), "best-fit"
-#: (the smallest that will do).
-SCHEDULER_PLACEMENT = os.environ.get("MANCIPLE_PLACEMENT", "pack")
-if SCHEDULER_PLACEMENT not in ("pack", "spread", "best-fit"):
-    raise ImproperlyConfigured(f'MANCIPLE_PLACEMENT is "{SCHEDULER_PLACEMENT}": it has to be pack, spread or best-fit')
+#: Which of the nodes that have the devices gets a pod, where neither claim nor class says so (`scheduling.allocator`).
+SCHEDULER_PLACEMENT = os.environ.get("MANCIPLE_PLACEMENT", "fragmentation")
+PLACEMENT_POLICIES = ("first-fit", "pack", "spread", "best-fit", "fragmentation")
+if SCHEDULER_PLACEMENT not in PLACEMENT_POLICIES:
+    raise ImproperlyConfigured(
+        f'MANCIPLE_PLACEMENT is "{SCHEDULER_PLACEMENT}": it has to be one of {", ".join(PLACEMENT_POLICIES)}'
+    )
+#: A file that declares what pods usually ask for; "" to learn it from the pods that there are.
+SCHEDULER_DEMANDS = os.environ.get("MANCIPLE_DEMANDS", "")
 #: Whether pods of one priority take turns by what their namespaces hold for their weights (`scheduling.fair_share`).
 SCHEDULER_FAIR_SHARE = switch("MANCIPLE_FAIR_SHARE", default=False)
 #: Seconds after which room is kept for the pod that has waited for longest among those of its priority; 0 for never.

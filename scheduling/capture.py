@@ -36,7 +36,7 @@ from manciple.store.records import Written
 from manciple.wire.base import ApiObject
 from manciple.wire.machinery import Namespace
 from scheduling import hints, pod_claims, structured_claims
-from scheduling.allocator import Features, Inventory, Snapshot
+from scheduling.allocator import Features, Inventory, Snapshot, UsualDemands
 from scheduling.assumptions import AssumedState
 from scheduling.classic.negotiation import ContextNegotiator
 from scheduling.draft_claims import DraftNegotiator
@@ -93,6 +93,8 @@ class ClusterState(AssumedState, View):
         self.charges = NodeCharges() if gates.enabled("DRANodeAllocatableResources") else None
         #: who has a place
         self.placed = PlacedPods()
+        #: what is usually asked for: `placement_policies` reads it
+        self.usual = UsualDemands()
         self.rooms = Rooms(self.nodes, self._inventory)
         self.unsettled = set()
         #: what quotas leave of what may be held; None as long as none limits that
@@ -180,6 +182,7 @@ class ClusterState(AssumedState, View):
         made._assumed_claims = dict(self._assumed_claims)
         made._assumed_pods = dict(self._assumed_pods)
         made.placed = self.placed.copied()
+        made.usual = self.usual.copied()
         made.rooms = self.rooms.copied(made.nodes, made._inventory)
         made.unsettled = set(self.unsettled)
         if self._quotas is not None:
@@ -242,6 +245,8 @@ class ClusterState(AssumedState, View):
         uid, node = pod.metadata.uid, pod.spec.node_name or pod.status.nominated_node_name
         if (kept := self._kept_for(uid)) and (kept != node or is_done(pod)):
             self._lifted |= FREED
+        if uid not in self.pending and self.placed.get(uid) is None:
+            self.usual.note()
         self._forget_assumed_pod(uid)
         self._forget_place(uid)
         if pod.spec.scheduling_group is not None:

@@ -21,7 +21,7 @@ from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches
 from manciple.wire.validation import is_device_resource_name
 from scheduling import policy
-from scheduling.allocator import NodeView
+from scheduling.allocator import NodeNeeds, NodeView
 from scheduling.causes import NodeRefusal
 from scheduling.neighbours import NeighbourRules, Neighbours
 from scheduling.policy import PodNeeds
@@ -34,6 +34,11 @@ NOT_HERE = NodeRefusal("DynamicResources")
 #: many nodes have the same to give, and the same against them
 _specs = Alike[NodeSpec]()
 _statuses = Alike[NodeStatus]()
+
+
+def needs_of(requests: Mapping[str, int]) -> NodeNeeds:
+    """requests: of a pod, in nanos of each resource."""
+    return NodeNeeds(-(-requests.get("cpu", 0) // 10**6), -(-requests.get("memory", 0) // (10**9 << 20)))
 
 
 @dataclass(slots=True)
@@ -110,6 +115,8 @@ class NodeTable:
         self._last_read: tuple[Pod, Mapping[str, int]] | None = None
         self._shapes: dict[Hashable, _Shape] = {}
         self._journal: list[str] = []
+        #: changes before those in the journal
+        self._journal_began = 0
         #: nodes with a taint that pods would rather avoid
         self._softly_tainted: set[str] = set()
         #: extended resource -> the nodes that advertise some of it themselves
@@ -174,7 +181,7 @@ class NodeTable:
 
     def place(self, pod: Pod, node: str) -> bool:
         """Count `pod` on `node`. Returns whether anything changed by that."""
-        uid, requests = pod.metadata.uid, self._requests_of(pod)
+        uid, requests = pod.metadata.uid, self.requests_of(pod)
         if self._pods.get(uid) == (node, requests):
             return self.neighbours.place(pod, node)
         self.remove_pod(uid)
@@ -184,8 +191,8 @@ class NodeTable:
         self._changed(node)
         return True
 
-    def _requests_of(self, pod: Pod) -> Mapping[str, int]:
-        """Read once for the pod that is being tried, about which many nodes are asked."""
+    def requests_of(self, pod: Pod) -> Mapping[str, int]:
+        """What the pod takes of its node, in nanos. Read once for the pod that is being tried: many nodes are asked."""
         if self._last_read is None or self._last_read[0] is not pod:
             self._last_read = (pod, node_requests_of(pod))
         return self._last_read[1]
@@ -207,6 +214,7 @@ class NodeTable:
         self._journal.append(name)
         if len(self._journal) > 4 * len(self._nodes) + 1000:
             # Reading the journal would cost more than looking at every node again.
+            self._journal_began += len(self._journal)
             self._journal.clear()
             self._shapes.clear()
 
@@ -239,7 +247,7 @@ class NodeTable:
 
     def _needs_of(self, pod: Pod) -> PodNeeds:
         """Where no node advertises what devices serve, pods that ask for it are judged like those that do not."""
-        needs = policy.needs_of(pod, self._served, self._requests_of(pod))
+        needs = policy.needs_of(pod, self._served, self.requests_of(pod))
         if not needs.by_devices or self.advertise(needs.by_devices):
             return needs
         others = {name: amount for name, amount in needs.requests.items() if name not in needs.by_devices}
@@ -256,7 +264,7 @@ class NodeTable:
     def fewest_to_leave(self, pod: Pod, name: str, others: Collection[str]) -> int:
         """At least so many of the pods `others` (uids) have to leave `name` for the requests of `pod` to fit there."""
         node, load = self._nodes[name], self._loads.get(name, _IDLE)
-        needs = policy.needs_of(pod, self._served, self._requests_of(pod))
+        needs = policy.needs_of(pod, self._served, self.requests_of(pod))
         held = [known[1] for uid in others if (known := self._pods.get(uid)) is not None]
         fewest = 0
         for resource, short in policy.shortages(needs, node, used=load.used, pods=load.pods):
@@ -306,7 +314,7 @@ class NodeTable:
 
         A soft taint outweighs all affinities.
         """
-        needs = policy.needs_of(pod, self._served, self._requests_of(pod))
+        needs = policy.needs_of(pod, self._served, self.requests_of(pod))
         rules = self.neighbours.rules_for(pod, self._nodes)
         if rules is not None and rules.is_indifferent:
             rules = None
@@ -347,6 +355,20 @@ class NodeTable:
         text = self.allocatable(name).get(resource)
         given = self._loads.get(name, _IDLE).used.get(resource, 0)
         return (0 if text is None else Quantity.parse(text).nanos) - given
+
+    def left(self, name: str) -> NodeNeeds:
+        """What no pod there has asked for of the node's cpu and memory (`allocator.NodeRoom`)."""
+        return NodeNeeds(self.left_of(name, "cpu") // 10**6, self.left_of(name, "memory") // (10**9 << 20))
+
+    def changed_since(self, mark: int) -> tuple[Iterable[str] | None, int]:
+        """As `allocator.NodeRoom` tells it."""
+        now = self._journal_began + len(self._journal)
+        return (None if mark < self._journal_began else self._journal[mark - self._journal_began :]), now
+
+    def taken_by(self, uid: str) -> NodeNeeds:
+        """What a pod with a place takes of its node."""
+        known = self._pods.get(uid)
+        return NodeNeeds() if known is None else needs_of(known[1])
 
     def pods_on(self, name: str) -> int:
         return self._loads.get(name, _IDLE).pods

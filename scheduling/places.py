@@ -14,7 +14,7 @@ Upstream: pkg/scheduler/util/utils.go (MoreImportantPod, GetPodStartTime), frame
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -189,6 +189,10 @@ class PlacedPods:
 
     def get(self, uid: str) -> PlacedPod | None:
         return self._by_uid.get(uid)
+
+    def latest(self) -> Iterator[PlacedPod]:
+        """All of them, the one that was put last first."""
+        return reversed(self._by_uid.values())
 
     def on(self, node: str) -> Iterable[PlacedPod]:
         known: Mapping[str, PlacedPod] = self._by_node.get(node, {})

@@ -14,7 +14,17 @@ Where Kubernetes' reference allocator allocates, the same devices come out, in t
 """
 
 from scheduling.allocator.allocation import allocate, is_allocatable, read_claims
-from scheduling.allocator.index import Fit, Score, best_fitting, most_packed, most_spread
+from scheduling.allocator.fragmentation.demands import (
+    Demand,
+    DemandHistory,
+    DemandMix,
+    NodeNeeds,
+    NodeRoom,
+    RoomTable,
+    UsualDemands,
+)
+from scheduling.allocator.fragmentation.policy import Fragmentation
+from scheduling.allocator.index import Fit, Score, best_fitting, first_named, most_packed, most_spread
 from scheduling.allocator.outcome import (
     Allocated,
     AllocationFailed,
@@ -24,7 +34,7 @@ from scheduling.allocator.outcome import (
     Undecided,
     overall,
 )
-from scheduling.allocator.placement import NodeChoice, NodePlacement, place
+from scheduling.allocator.placement import NodeChoice, NodePlacement, least_stranding, place
 from scheduling.allocator.problem import free_on
 from scheduling.allocator.published import Features, NodeView
 from scheduling.allocator.requests import RequestPlan
@@ -36,24 +46,34 @@ __all__ = [
     "Allocated",
     "AllocationFailed",
     "Deadline",
+    "Demand",
+    "DemandHistory",
+    "DemandMix",
     "Features",
     "Fit",
+    "Fragmentation",
     "Inventory",
     "NodeChoice",
+    "NodeNeeds",
     "NodePlacement",
+    "NodeRoom",
     "NodeView",
     "Outcome",
     "RequestPlan",
     "RequestReason",
+    "RoomTable",
     "Score",
     "Snapshot",
     "Stage",
     "Unallocatable",
     "Undecided",
+    "UsualDemands",
     "allocate",
     "best_fitting",
+    "first_named",
     "free_on",
     "is_allocatable",
+    "least_stranding",
     "most_packed",
     "most_spread",
     "overall",

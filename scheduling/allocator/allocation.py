@@ -25,8 +25,8 @@ from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSel
 from scheduling.allocator.explain import explain, funnels, is_short, wanted
 from scheduling.allocator.outcome import INVALID_POOLS, Allocated, AllocationFailed, Outcome, Unallocatable
 from scheduling.allocator.problem import AllocationProblem, pose
-from scheduling.allocator.published import NodeView, PublishedDevice
-from scheduling.allocator.requests import ClaimPlan, RequestPlan, plan_claim
+from scheduling.allocator.published import Consumption, NodeView, PublishedDevice
+from scheduling.allocator.requests import ClaimPlan, RequestPlan, name_of, plan_claim
 from scheduling.allocator.search import DEFAULT_LIMIT, Deadline, NoSolution, Solution, solve
 from scheduling.allocator.snapshot import Snapshot
 from scheduling.allocator.stages import Funnel
@@ -62,18 +62,21 @@ def _device_result(problem: AllocationProblem, claim: ClaimPlan, taken: Taken) -
     result = plan.exclusive_result(device, conditions=problem.snapshot.features.binding_conditions)
     if taken.consumed is None and not plan.admin:
         return result
-    consumed = taken.consumed
+    if plan.admin:
+        result = replace(result, admin_access=True)
+    return result if taken.consumed is None else shared_result(result, claim.claim, device, taken.consumed)
+
+
+def shared_result(
+    result: DeviceRequestAllocationResult, claim: ResourceClaim, device: PublishedDevice, consumed: Consumption
+) -> DeviceRequestAllocationResult:
+    """`result` as a share of the device."""
+    owner = "\n".join((claim.metadata.uid or name_of(claim), result.request, str(device)))
     return replace(
         result,
-        admin_access=True if plan.admin else None,
-        share_id=_share_id(claim, plan, device) if consumed is not None else None,
-        consumed_capacity={name: amount.canonical() for name, amount in (consumed or {}).items()},
+        share_id=str(uuid.uuid5(_SHARES, owner)),
+        consumed_capacity={name: amount.canonical() for name, amount in consumed.items()},
     )
-
-
-def _share_id(claim: ClaimPlan, plan: RequestPlan, device: PublishedDevice) -> str:
-    owner = claim.claim.metadata.uid or claim.name
-    return str(uuid.uuid5(_SHARES, "\n".join((owner, plan.full_name, str(device)))))
 
 
 def configuration(claim: ClaimPlan, chosen: Sequence[RequestPlan]) -> tuple[DeviceAllocationConfiguration, ...]:

@@ -53,6 +53,11 @@ def most_spread(fit: Fit) -> float:
     return fit.free
 
 
+def first_named(_fit: Fit) -> float:
+    """All nodes are the same to it: the first by name is taken, as the reference's order has it."""
+    return 0.0
+
+
 def best_fitting(fit: Fit) -> float:
     """Prefers, among the nodes whose devices have the least capacity that will do, the most packed one."""
     return -fit.free
@@ -72,6 +77,8 @@ class ClassMembers(NamedTuple):
 #: Releases listed before all that was derived from them is forgotten, and the list starts anew.
 MAX_RELEASES = 200_000
 
+#: 0 and 1 as digits.
+_DIGITS = bytes.maketrans(bytes((0, 1)), b"01")
 #: Tuples of nodes that are known again.
 MAX_ASKED = 64
 #: Refusals that are kept, each with its funnels: 2 KiB or so.
@@ -180,6 +187,9 @@ class NodeIndex:
         self.sharing = any(sharing(one, self.features) for one in self.devices)
         #: (node, devices that came free), in order
         self.releases: list[tuple[int, int]] = []
+        #: the numbers of nodes where something else is published or in use than before, in order; a new list where any
+        #: may be one
+        self.touched: list[int] = []
         #: what `shapes` keeps here, by what was asked
         self.shapes: dict[bytes, Any] = {}
         #: per node, how often what is in use there changed
@@ -188,8 +198,12 @@ class NodeIndex:
         #: all nodes: the only level where nothing tells them apart
         self.one_level = ((1 << len(self.nodes)) - 1,)
         self._numbers = {node.name: number for number, node in enumerate(self.nodes)}
+        #: the identities of the views, which the index holds: the last first, as the digits of a set stand
+        self._ids = [id(node) for node in reversed(self.nodes)]
         #: id -> (a tuple of nodes that was asked for, its set); the tuple is held, so the id stays its own
         self._asked: dict[int, tuple[Sequence[NodeView], int]] = {}
+        #: what the placement policy `fragmentation` keeps here
+        self.outlooks: Any = None
         #: what was known of the classes, and of which catalogue
         self._members: tuple[ClassMembers, ...] | None = None
         self._members_of = self.catalogue
@@ -224,6 +238,9 @@ class NodeIndex:
     def number_of(self, node: NodeView) -> int:
         return self._numbers[node.name]
 
+    def number_of_name(self, name: str) -> int | None:
+        return self._numbers.get(name)
+
     def used_on(self, number: int) -> TakenDevices:
         return TakenDevices(self.taken[number], self.shared_out[number])
 
@@ -234,17 +251,27 @@ class NodeIndex:
         asked = self._asked.get(id(nodes))
         if asked is not None and asked[0] is nodes:
             return asked[1]
-        members = bytearray(len(self.nodes) // 8 + 1)
-        for node in nodes:
-            number = self._numbers.get(node.name)
-            if number is None or (self.nodes[number] is not node and self.nodes[number] != node):
-                return None
-            members[number >> 3] |= 1 << (number & 7)
-        mask = int.from_bytes(members, "little")
+        mask = self._mask_of_known(nodes)
+        if mask is None:
+            return None
         if isinstance(nodes, tuple):
             if len(self._asked) >= MAX_ASKED:
                 self._asked.clear()
             self._asked[id(nodes)] = (nodes, mask)
+        return mask
+
+    def _mask_of_known(self, nodes: Sequence[NodeView]) -> int | None:
+        """The views are nearly always those that the index holds: then nothing of them is looked at."""
+        asked = set(map(id, nodes))
+        members = bytes(map(asked.__contains__, self._ids))
+        if members.count(1) == len(asked):
+            return int(members.translate(_DIGITS), 2) if members else 0
+        mask = 0
+        for node in nodes:
+            number = self._numbers.get(node.name)
+            if number is None or self.nodes[number] != node:
+                return None
+            mask |= 1 << number
         return mask
 
     @property
@@ -292,6 +319,7 @@ class NodeIndex:
             self._spots.setdefault(spot.generation.key, []).append(spot)
         self._file(number)
         self.stamps[number] += 1
+        self.touched.append(number)
         for counts in self._counts:
             counts.look_again(number)
         self.releases.append((number, -1))
@@ -309,6 +337,8 @@ class NodeIndex:
             return False
         self._log, self._seen = usage.log, usage.version
         self._apply(changes, usage)
+        if len(self.touched) > MAX_RELEASES:
+            self.touched = []
         if len(self.releases) > MAX_RELEASES:
             self.releases = []
             self._signatures = {}
@@ -328,6 +358,7 @@ class NodeIndex:
     def _recount(self, spot: _Spot, before: PoolUsage, now: PoolUsage) -> None:
         number, generation, shift, span, shareable = spot
         self.stamps[number] += 1
+        self.touched.append(number)
         exclusive, shares = now.masks(generation)
         old = self.taken[number]
         new = self.taken[number] = old & ~span | (exclusive | (shares & ~shareable)) << shift
@@ -391,8 +422,12 @@ class NodeIndex:
     def best_first(self, among: int, score: Score, levels: Sequence[int]) -> Iterator[int]:
         """The numbers of the nodes in `among`: highest score first, then by name.
 
-        levels: sets of nodes; with one of the scores of this module those of an earlier one come first.
+        levels: sets of nodes; with one of the scores of this module those of an earlier one come first, but with
+        `first_named`.
         """
+        if score is first_named:
+            yield from bits(among)
+            return
         if score is most_packed or score is best_fitting or score is most_spread:
             order = self._levels[::-1] if score is most_spread else self._levels
             for level in levels:

@@ -14,13 +14,16 @@ searched.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from claims.kinds.resource_claims import ResourceClaim
 from scheduling.allocator.allocation import answer, read_claims
+from scheduling.allocator.fragmentation.policy import Fragmentation
 from scheduling.allocator.index import Fit, NodeIndex, Score, best_fitting, most_packed
 from scheduling.allocator.outcome import Allocated, AllocationFailed, Outcome, RequestReason, Unallocatable, Undecided
 from scheduling.allocator.problem import AllocationProblem, TakenDevices, pose
@@ -31,6 +34,11 @@ from scheduling.allocator.shapes import ClaimShape, ShapeAnswer, Variant, direct
 from scheduling.allocator.snapshot import LessenedUsage, Snapshot
 
 _NONE = NoSolution(trials=0)
+#: For what takes no search.
+NEVER = Deadline.after(math.inf)
+
+#: Why a node does not take the claims.
+NodeRefusalOutcome = Unallocatable | AllocationFailed | Undecided
 
 
 class Refuted:
@@ -43,6 +51,15 @@ class Refuted:
         self._kept = index.refusals_of(shape)
         #: the requests of other claims of this shape -> those of the claims that are refused now
         self._stand_ins: dict[int, Mapping[RequestPlan, RequestPlan]] = {}
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether there is no node that is undecided."""
+        return not self._undecided
+
+    def is_about(self, snapshot: Snapshot) -> bool:
+        """Whether the index still stands where it stood: it goes on with every placement."""
+        return self._index.age == snapshot.usage.age and self._index.catalogue is snapshot.catalogue
 
     def verdict(self, node: NodeView) -> NoSolution | Undecided:
         return self._undecided.get(node.name) or _NONE
@@ -105,6 +122,10 @@ class NodeChoice(NamedTuple):
 
     free: int
     nodes: int
+    #: with `Fragmentation`: how many devices more are expected to be stranded by it
+    stranded: float | None = None
+    #: and the next best node, with the same of it
+    next_best: tuple[str, float] | None = None
 
 
 @dataclass(slots=True)
@@ -150,14 +171,37 @@ def first_fit(
         return None
     asked = _Asked(snapshot=snapshot, claims=claims, shape=shape, index=index, effort=effort)
     for variant in shape.variants:
-        feasible, levels = variant.feasible(among), variant.levels(by_size=score is best_fitting)
-        for number in index.best_first(feasible, score, levels):
-            free = index.free_on(number)
-            found = asked.on_node(variant, number)
-            if found is not None:
-                found.choice = NodeChoice(free, feasible.bit_count())
-                return found
+        feasible = variant.feasible(among)
+        if isinstance(score, Fragmentation):
+            found = _least_stranding(asked, variant, feasible, score)
+        else:
+            found = _best_scored(asked, variant, feasible, score)
+        if found is not None:
+            return found
     return Refuted(index, shape, asked.undecided)
+
+
+def _best_scored(asked: _Asked, variant: Variant, feasible: int, score: Score) -> Fitting | None:
+    index, levels = asked.index, variant.levels(by_size=score is best_fitting)
+    for number in index.best_first(feasible, score, levels):
+        free = index.free_on(number)
+        found = asked.on_node(variant, number)
+        if found is not None:
+            found.choice = NodeChoice(free, feasible.bit_count())
+            return found
+    return None
+
+
+def _least_stranding(asked: _Asked, variant: Variant, feasible: int, policy: Fragmentation) -> Fitting | None:
+    index = asked.index
+    ranking = policy.ranking(index, asked.snapshot, variant)
+    for number, stranded in policy.best_first(ranking, feasible):
+        free = index.free_on(number)
+        found = asked.on_node(variant, number, within=ranking.devices(number) or ())
+        if found is not None:
+            found.choice = NodeChoice(free, feasible.bit_count(), stranded, ranking.runner_up())
+            return found
+    return None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -172,51 +216,91 @@ class _Asked:
     #: node name -> why its search was stopped
     undecided: dict[str, Undecided] = field(default_factory=dict)
 
-    def on_node(self, variant: Variant, number: int) -> Fitting | None:
-        """None where the node does not meet this variant. No earlier variant can be met on any node."""
+    def on_node(self, variant: Variant, number: int, *, within: Sequence[int] = ()) -> Fitting | None:
+        """None where the node does not meet this variant. No earlier variant can be met on any node.
+
+        within: of each request, the devices by which it had best be met. Where these alone do not meet it, all count.
+        """
+        if within and (found := self._attempt(variant, number, within=within)) is not None:
+            return found
+        return self._attempt(variant, number)
+
+    def _attempt(self, variant: Variant, number: int, *, within: Sequence[int] = ()) -> Fitting | None:
         index = self.index
-        found = first_devices(variant, index, number)
+        found = first_devices(variant, index, number, self.snapshot.usage, within=within)
         if found is ShapeAnswer.HOPELESS:
-            variant.give_up(number)
+            if not within:
+                variant.give_up(number)
             return None
         if found is not ShapeAnswer.UNSURE:
             results = direct_results(self.claims, variant, found, index=index, number=number)
             if results is not None:
                 return Fitting(index.nodes[number], Allocated(results=results, trials=sum(map(len, found))))
-        return self._search(variant, number)
+        return self._search(variant, number, within=within)
 
-    def _search(self, variant: Variant, number: int) -> Fitting | None:
+    def _search(self, variant: Variant, number: int, *, within: Sequence[int]) -> Fitting | None:
         node = self.index.nodes[number]
         if node.name in self.undecided:
             return None
         if self.effort.deadline.has_passed:
             self.undecided[node.name] = Undecided(trials=0, timed_out=True)
             return None
-        problem = pose(self.snapshot, self.shape.plans(self.claims), node, used=self.index.used_on(number))
+        used = self.index.used_on(number)
+        problem = pose(self.snapshot, self.shape.plans(self.claims), node, used=used, within=within)
         found = problem if isinstance(problem, AllocationFailed) else self.effort.solve(problem)
-        if isinstance(found, NoSolution):
-            variant.give_up(number)
-        elif isinstance(found, Undecided):
-            self.undecided[node.name] = found
-        elif isinstance(found, AllocationFailed):
+        if isinstance(found, AllocationFailed):
             return Fitting(node, found)
-        elif isinstance(problem, AllocationProblem) and sum(found.chosen) == variant.rank:
-            return Fitting(node, answer(problem, found))
+        if isinstance(found, Solution) and isinstance(problem, AllocationProblem):
+            return Fitting(node, answer(problem, found)) if sum(found.chosen) == variant.rank else None
+        if isinstance(found, NoSolution) and not within:
+            variant.give_up(number)
+        elif isinstance(found, Undecided) and not within:
+            self.undecided[node.name] = found
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlacement:
     """`outcome` is that of `node` where there is one, else what holds the pod on all of them.
 
-    `refusals` tells, where no node fits, why each was refused: Unallocatable, Failed or Undecided.
+    `refusals` tells, where no node fits, why each was refused: Unallocatable, Failed or Undecided. Where it is proven
+    that none fits, both are worked out when somebody asks for them.
     """
 
-    node: NodeView | None
-    outcome: Outcome
-    refusals: Mapping[str, Unallocatable | AllocationFailed | Undecided] = field(default_factory=dict)
-    #: how the node was chosen; None where every node was searched
-    choice: NodeChoice | None = None
+    __slots__ = ("_found", "_later", "choice", "node")
+
+    def __init__(
+        self,
+        *,
+        node: NodeView | None,
+        outcome: Outcome,
+        refusals: Mapping[str, NodeRefusalOutcome] | None = None,
+        choice: NodeChoice | None = None,
+    ) -> None:
+        """choice: how the node was chosen; None where every node was searched."""
+        self.node = node
+        self.choice = choice
+        self._found: tuple[Outcome, Mapping[str, NodeRefusalOutcome]] = (outcome, refusals or {})
+        self._later: Callable[[], NodePlacement] | None = None
+
+    @classmethod
+    def refused(cls, explain: Callable[[], NodePlacement]) -> NodePlacement:
+        """No node fits; explain: says why."""
+        made = cls(node=None, outcome=Unallocatable())
+        made._later = explain
+        return made
+
+    @property
+    def outcome(self) -> Outcome:
+        return self._read()[0]
+
+    @property
+    def refusals(self) -> Mapping[str, NodeRefusalOutcome]:
+        return self._read()[1]
+
+    def _read(self) -> tuple[Outcome, Mapping[str, NodeRefusalOutcome]]:
+        if self._later is not None:
+            self._found, self._later = self._later()._found, None
+        return self._found
 
 
 def place(
@@ -242,8 +326,23 @@ def place(
         found = first_fit(snapshot, claims, among, index=index, score=score, effort=effort)
         if isinstance(found, Fitting):
             return NodePlacement(node=found.node, outcome=found.outcome, choice=found.choice)
+        if found is not None and found.is_proof:
+            searched = _Everywhere(snapshot, claims, Effort(limit, NEVER), found)
+            return NodePlacement.refused(partial(_by_search, searched, nodes, score=score))
         refuted = found
-    return _by_search(_Everywhere(snapshot, read_claims(snapshot, claims), effort, refuted), nodes, score=score)
+    return _by_search(_Everywhere(snapshot, claims, effort, refuted), nodes, score=score)
+
+
+def least_stranding(snapshot: Snapshot, nodes: Sequence[NodeView], policy: Fragmentation) -> Sequence[NodeView]:
+    """Those of these nodes, on which a pod without new claims fits, where it strands hardly more than on the best one.
+    All of them where nothing tells them apart.
+    """
+    indexed = index_of(snapshot, nodes)
+    if indexed is None:
+        return nodes
+    index, among = indexed
+    ranking = policy.ranking(index, snapshot, None)
+    return [index.nodes[number] for number in ranking.as_good_as_the_best(among)] or nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,33 +350,36 @@ class _Everywhere:
     """What is asked of every node."""
 
     snapshot: Snapshot
-    plans: Sequence[ClaimPlan]
+    claims: Sequence[ResourceClaim]
     effort: Effort
     #: what the index has shown of all nodes, where it could
     refuted: Refuted | None
 
-    def on(self, node: NodeView) -> tuple[AllocationProblem | None, Solution | Outcome]:
+    def on(self, node: NodeView, plans: Sequence[ClaimPlan]) -> tuple[AllocationProblem | None, Solution | Outcome]:
         """The node's problem and its solution; or what speaks against the node, then perhaps without its problem."""
         refuted = self.refuted
-        known = refuted.known(node, self.plans) if refuted else None
+        current = refuted if refuted is not None and refuted.is_about(self.snapshot) else None
+        known = current.known(node, plans) if current else None
         if known is not None:
             return None, known
         if self.effort.deadline.has_passed:
             return None, Undecided(trials=0, timed_out=True)
-        problem = pose(self.snapshot, self.plans, node, used=refuted.used_on(node) if refuted else None)
+        problem = pose(self.snapshot, plans, node, used=current.used_on(node) if current else None)
         if isinstance(problem, AllocationFailed):
             return None, problem
         if refuted is None:
             found = self.effort.solve(problem)
             return problem, found if isinstance(found, Solution) else answer(problem, found)
-        return problem, refuted.keep(node, self.plans, answer(problem, refuted.verdict(node)))
+        told = answer(problem, refuted.verdict(node))
+        return problem, told if current is None else current.keep(node, plans, told)
 
 
 def _by_search(asked: _Everywhere, nodes: Sequence[NodeView], *, score: Score) -> NodePlacement:
     fitting: list[tuple[tuple[int, float], AllocationProblem, Solution]] = []
-    refusals: dict[str, Unallocatable | AllocationFailed | Undecided] = {}
+    refusals: dict[str, NodeRefusalOutcome] = {}
+    plans = read_claims(asked.snapshot, asked.claims)
     for node in sorted(nodes, key=lambda one: one.name):
-        problem, found = asked.on(node)
+        problem, found = asked.on(node, plans)
         if isinstance(found, AllocationFailed) and found.fatal_for_pod:
             return NodePlacement(node=None, outcome=found, refusals={node.name: found})
         if isinstance(found, Solution) and problem is not None:
@@ -291,7 +393,7 @@ def _by_search(asked: _Everywhere, nodes: Sequence[NodeView], *, score: Score) -
     return NodePlacement(node=best.node, outcome=answer(best, found))
 
 
-def _overall(refusals: Mapping[str, Unallocatable | AllocationFailed | Undecided]) -> Outcome:
+def _overall(refusals: Mapping[str, NodeRefusalOutcome]) -> Outcome:
     """Undecided before "no", since it may yet be "yes"; then the reason that most nodes give."""
     undecided = [one for one in refusals.values() if isinstance(one, Undecided)]
     if undecided:
@@ -304,7 +406,7 @@ def _overall(refusals: Mapping[str, Unallocatable | AllocationFailed | Undecided
     return next(one for one in refusals.values() if _gist(one) == commonest)
 
 
-def _gist(refusal: Unallocatable | AllocationFailed | Undecided) -> Hashable:
+def _gist(refusal: NodeRefusalOutcome) -> Hashable:
     """What tells refusals apart, without the cost of their words."""
     if isinstance(refusal, Unallocatable):
         return tuple((reason.claim, reason.request, reason.progress) for reason in refusal.reasons[:1])

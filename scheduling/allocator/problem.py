@@ -16,7 +16,7 @@ constraints of upstream's allocator_experimental.go (v1.37).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from inventory.kinds.devices import HARD_EFFECTS, DeviceAttribute
@@ -274,9 +274,17 @@ class AllocationProblem:
 
 
 def pose(
-    snapshot: Snapshot, claims: Sequence[ClaimPlan], node: NodeView, *, used: TakenDevices | None = None
+    snapshot: Snapshot,
+    claims: Sequence[ClaimPlan],
+    node: NodeView,
+    *,
+    used: TakenDevices | None = None,
+    within: Sequence[int] = (),
 ) -> AllocationProblem | AllocationFailed:
-    """The problem, or the first error that upstream's validation would meet. `used`: where the caller knows it."""
+    """The problem, or the first error that upstream's validation would meet. `used`: where the caller knows it.
+
+    within: of each request, of all claims laid end to end, the devices that may be taken; all, where it is empty.
+    """
     devices = snapshot.on_node(node)
     reader = _Reader(snapshot, devices, used or in_use(devices, snapshot.usage, snapshot.features))
     constraints: list[ConstraintPlan] = []
@@ -297,6 +305,8 @@ def pose(
         if claim.constraint_error:
             return AllocationFailed(cause=claim.constraint_error)
         steps.extend((index, alternatives) for alternatives in options)
+    if within:
+        steps = [(claim, _within(options, mask)) for (claim, options), mask in zip(steps, within, strict=True)]
     return AllocationProblem(
         node=node,
         snapshot=snapshot,
@@ -308,6 +318,10 @@ def pose(
         consuming=devices.consuming,
         free=reader.free,
     )
+
+
+def _within(options: Iterable[RequestOnNode], mask: int) -> tuple[RequestOnNode, ...]:
+    return tuple(replace(one, candidates=one.candidates & mask) for one in options)
 
 
 class _Reader:

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from claims.kinds.resource_claims import (
     DeviceConstraint,
     DeviceRequest,
@@ -257,7 +259,7 @@ class ClaimPlan:
     def of(self, claim: ResourceClaim) -> ClaimPlan:
         """The same plan for another claim that asks for the same. Its requests keep the first claim's name."""
         return ClaimPlan(
-            name=_name(claim),
+            name=name_of(claim),
             claim=claim,
             requests=self.requests,
             constraints=self.constraints,
@@ -265,9 +267,20 @@ class ClaimPlan:
         )
 
 
+_ENCODE = msgspec.json.Encoder().encode
+
+
+def asked_key(claims: Sequence[ResourceClaim]) -> bytes:
+    """Equal for claims that ask for the same, whatever they are called."""
+    if len(claims) == 1:
+        asked = claims[0].spec.devices
+        return _ENCODE((asked.requests, asked.constraints))
+    return _ENCODE([(one.spec.devices.requests, one.spec.devices.constraints) for one in claims])
+
+
 def plan_claim(claim: ResourceClaim, classes: Mapping[str, DeviceClass], features: Features) -> ClaimPlan:
     """Read one claim. Never fails: errors are kept where they stand."""
-    wanted, name = claim.spec.devices, _name(claim)
+    wanted, name = claim.spec.devices, name_of(claim)
     error: Misconfigured | None = None
     for index, constraint in enumerate(wanted.constraints):
         if not error and constraint.match_attribute is None and constraint.distinct_attribute is None:
@@ -288,7 +301,8 @@ def plan_class(name: str, classes: Mapping[str, DeviceClass], features: Features
     return _plan(request, name=name, parent="", claim="", classes=classes, features=features)
 
 
-def _name(claim: ResourceClaim) -> str:
+def name_of(claim: ResourceClaim) -> str:
+    """ "namespace/name", or the name alone where there is no namespace."""
     meta = claim.metadata
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-
-import msgspec
+from itertools import islice
 
 from claims.kinds.resource_claims import (
     AllocationResult,
@@ -32,15 +31,14 @@ from scheduling.allocator.allocation import (
     class_configuration,
     node_selector,
     read_claims,
+    shared_result,
 )
 from scheduling.allocator.index import ClassMembers, NodeIndex, SignatureCounts
 from scheduling.allocator.pools import bits, union
-from scheduling.allocator.problem import MAX_RESULTS, ValueGroups, value_groups
+from scheduling.allocator.problem import MAX_RESULTS, ValueGroups, sharing, value_groups, with_room
 from scheduling.allocator.published import PublishedDevice, make_room
-from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan
-from scheduling.allocator.snapshot import Snapshot
-
-_ENCODE = msgspec.json.Encoder().encode
+from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan, asked_key
+from scheduling.allocator.snapshot import Snapshot, UsageTable
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -61,6 +59,7 @@ class Variant:
     ) -> None:
         """chosen: for each claim its requests, one alternative of each. rank: alternatives that were passed over."""
         self._index = index
+        self.plans = plans
         self.rank = rank
         self.rules: list[ConstraintPlan] = []
         wants: list[Want] = []
@@ -156,11 +155,7 @@ class ClaimShape:
 
 def shape_of(claims: Sequence[ResourceClaim], snapshot: Snapshot, index: NodeIndex) -> ClaimShape:
     """The shape of the claims, read from them if they are the first that ask for this."""
-    if len(claims) == 1:
-        asked = claims[0].spec.devices
-        key = _ENCODE((asked.requests, asked.constraints))
-    else:
-        key = _ENCODE([(one.spec.devices.requests, one.spec.devices.constraints) for one in claims])
+    key = asked_key(claims)
     known = index.shapes.get(key)
     if known is None:
         make_room(index.shapes)
@@ -192,17 +187,23 @@ class ShapeAnswer(Enum):
     UNSURE = "ask the search"
 
 
-def first_devices(variant: Variant, index: NodeIndex, number: int) -> list[list[int]] | ShapeAnswer:
-    """The positions of the devices for each want, in order."""
+def first_devices(
+    variant: Variant, index: NodeIndex, number: int, usage: UsageTable, *, within: Sequence[int] = ()
+) -> list[list[int]] | ShapeAnswer:
+    """The positions of the devices for each want, in order. within: of each want, those that may be taken; all, where
+    it is empty.
+    """
     for counts, needed in variant.thresholds:
         has = counts.free_on(number).bit_count()
         if has < needed:
             counts.correct(number, has)
             return ShapeAnswer.HOPELESS
     free = [want.counts.free_on(number) for want in variant.wants]
+    if within:
+        free = [mask & one for mask, one in zip(free, within, strict=True)]
     special = index.special[number]
     if not variant.is_direct or (special and any(mask & special for mask in free)):
-        return ShapeAnswer.UNSURE
+        return _first_shares(variant, index, number, free, usage)
     if not variant.rules:
         return _lowest(variant.wants, free)
     groups = [value_groups(index.devices[number], rule.attribute, index.features) for rule in variant.rules]
@@ -211,19 +212,37 @@ def first_devices(variant: Variant, index: NodeIndex, number: int) -> list[list[
     return _lowest_alike(variant, groups, free)
 
 
+def _first_shares(
+    variant: Variant, index: NodeIndex, number: int, free: Sequence[int], usage: UsageTable
+) -> list[list[int]] | ShapeAnswer:
+    """For one request that nothing ties to others, of devices that do not draw on counters."""
+    devices = index.devices[number]
+    if len(free) != 1 or variant.rules or not variant.is_direct or free[0] & devices.consuming:
+        return ShapeAnswer.UNSURE
+    plan = variant.wants[0].plan
+    shared_out = index.shared_out[number] & sharing(devices, index.features)
+    positions = list(islice(bits(with_room(devices, plan, free[0], shared_out=shared_out, usage=usage)), plan.count))
+    return [positions] if len(positions) == plan.count else ShapeAnswer.HOPELESS
+
+
 def direct_results(
     claims: Sequence[ResourceClaim], variant: Variant, found: Sequence[Sequence[int]], *, index: NodeIndex, number: int
 ) -> tuple[AllocationResult, ...] | None:
     """One result per claim, as `allocation.build_results` makes them; None where that has to be asked."""
     devices = index.devices[number]
     conditions = index.features.binding_conditions
+    shared = devices.shared if index.features.consumable_capacity else 0
     given: list[list[PublishedDevice]] = [[] for _ in claims]
     entries: list[list[DeviceRequestAllocationResult]] = [[] for _ in claims]
     for want, positions in zip(variant.wants, found, strict=True):
         for position in positions:
             device = devices.device(position)
             given[want.claim].append(device)
-            entries[want.claim].append(want.plan.exclusive_result(device, conditions=conditions))
+            result = want.plan.exclusive_result(device, conditions=conditions)
+            if shared >> position & 1:
+                consumed = device.capacities.consumption(want.plan.capacity)
+                result = shared_result(result, claims[want.claim], device, consumed or {})
+            entries[want.claim].append(result)
     results = []
     for at, claim in enumerate(claims):
         selector = _selector(given[at], index, number)

@@ -25,7 +25,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -47,13 +47,8 @@ from scheduling.allocator import (
     AllocationFailed,
     Deadline,
     Features,
-    NodeChoice,
     NodePlacement,
     NodeView,
-    Score,
-    best_fitting,
-    most_packed,
-    most_spread,
     place,
 )
 from scheduling.attempts import Attempts, binding_ended, binding_timeout
@@ -67,6 +62,7 @@ from scheduling.gangs import decide_with_group
 from scheduling.holds import Hold, Reason
 from scheduling.negotiation import Negotiation, StillNegotiating, agreed
 from scheduling.nodes import FilterResult
+from scheduling.placement_policies import policy_of, quietest, score_of, why
 from scheduling.plans import (
     SCHEDULER_ERROR,
     AnyDecision,
@@ -363,13 +359,15 @@ def _possible(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]
 def _chosen(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) -> Placement | NodePlacement:
     """One of these nodes and what the claims get there, or why there is none."""
     if asking.is_served:
-        node = _quietest(state, asking.pod, fitting)
+        node = quietest(state, asking.pod, fitting)
         return asking.placement_on(node, state.nodes.allocatable(node))
     placed = _placed(state, asking, fitting)
     if not isinstance(placed.outcome, Allocated) or placed.node is None:
         return placed
     node = placed.node.name
-    return asking.placement_on(node, state.nodes.allocatable(node), placed.outcome, why=_why(placed.choice))
+    return asking.placement_on(
+        node, state.nodes.allocatable(node), placed.outcome, why=why(policy_of(state, asking.wanting), placed.choice)
+    )
 
 
 def _placed(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) -> NodePlacement:
@@ -389,7 +387,7 @@ def _placed(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) 
 
 
 def _search(state: ClusterState, asking: Asking, nodes: tuple[NodeView, ...]) -> NodePlacement:
-    score, deadline = _score(state, asking.pod), filter_deadline()
+    score, deadline = score_of(state, asking.pod, asking.wanting), filter_deadline()
     with PluginRun("Filter", "DynamicResources") as run:
         if asking.extended is None:
             found = place(state.snapshot(), asking.wanting, nodes, score=score, deadline=deadline)
@@ -418,47 +416,6 @@ def _reserve(state: ClusterState, placement: Placement) -> Placement:
     with PluginRun("Reserve", "DynamicResources"):
         state.assume(placement)
     return placement
-
-
-# Score ---------------------------------------------------------------------------------------------------------------
-
-
-#: MANCIPLE_PLACEMENT -> (the score among nodes, what is said of the node that is chosen)
-STRATEGIES: Mapping[str, tuple[Score, str]] = {
-    "pack": (most_packed, "the most packed"),
-    "spread": (most_spread, "the emptiest"),
-    "best-fit": (best_fitting, "the most packed among those with the smallest sufficient devices"),
-}
-
-
-def _score(state: ClusterState, pod: Pod) -> Score:
-    """By the cluster's setting; what the pod would rather comes before that."""
-    strategy, _ = STRATEGIES[settings.SCHEDULER_PLACEMENT]
-    preference = state.nodes.preference(pod)
-    if preference is None:
-        return strategy
-    return lambda fit: preference(fit.node.name) * 10**12 - fit.level * 10**8 + strategy(fit)
-
-
-def _why(choice: NodeChoice | None) -> str:
-    """Why a node was chosen, in one line; "" where there was no choice."""
-    if choice is None:
-        return ""
-    strategy = settings.SCHEDULER_PLACEMENT
-    what = "the only node" if choice.nodes == 1 else f"{STRATEGIES[strategy][1]} of {choice.nodes} nodes"
-    return f"{strategy}: {what} with enough free devices, {choice.free} free device{'' if choice.free == 1 else 's'}"
-
-
-def _quietest(state: ClusterState, pod: Pod, fitting: tuple[NodeView, ...]) -> str:
-    """Without new devices to place: the node it is nominated for; else what it would rather; then the node with the
-    fewest pods, first by name.
-    """
-    if any(node.name == pod.status.nominated_node_name for node in fitting):
-        return pod.status.nominated_node_name
-    nodes, preference = state.nodes, state.nodes.preference(pod)
-    if preference is None:
-        return min(fitting, key=lambda node: (nodes.pods_on(node.name), node.name)).name
-    return min((-preference(node.name), nodes.pods_on(node.name), node.name) for node in fitting)[2]
 
 
 # As a controller ------------------------------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ APART = (
     *("manciple/wire/identity", "claims/kinds/references"),
     *("manciple/api/auditing", "manciple/audit/", "manciple/store/origins"),
     *("manciple/api/flow", "manciple/api/connections"),
+    #: how nodes are compared: one question of the allocator, which docs/placement.md answers
+    "scheduling/allocator/fragmentation/",
     "inventory/kinds/gate",
     "manciple/extensions/",
     *("manciple/telemetry/", "manciple/api/request_metrics", "manciple/store/log_metrics", "nodeagent/metrics"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from pytest_django.fixtures import Settings
@@ -10,12 +11,14 @@ from pytest_django.fixtures import Settings
 from inventory.kinds.devices import Device
 from scheduling.event_recorder import PLACEMENT
 from scheduling.explanations.current import pod_document
+from scheduling.placement_policies import POLICY_ANNOTATION
 from tests.builders import (
     CLASS,
     DRIVER,
     NAMESPACE,
     make_claim,
     make_class,
+    make_container,
     make_device,
     make_devices,
     make_node,
@@ -58,6 +61,17 @@ def models(count: int, model: str, memory: str = "24Gi") -> list[Device]:
             ["node-large", "node-large", "node-large"],
             "spread: the emptiest of 2 nodes with enough free devices, 5 free devices",
         ),
+        "first-fit": (
+            "first-fit",
+            ["node-large", "node-large", "node-large"],
+            "first-fit: the first by name of 2 nodes with enough free devices, 5 free devices",
+        ),
+        "fragmentation": (
+            "fragmentation",
+            ["node-small", "node-small", "node-large"],
+            "fragmentation: of 2 nodes with enough free devices, the pod strands the least here (0.02 devices less "
+            "than before), as on node-large, which has more free; 2 free devices",
+        ),
     }.values(),
 )
 def test_a_pod_goes_where_the_setting_says_and_its_event_says_why(
@@ -87,7 +101,7 @@ def test_best_fit_gives_the_smallest_device_that_will_do(cluster: Cluster, setti
     assert placed(cluster, "e") == "node-1"
 
 
-@pytest.mark.parametrize("setting", ["pack", "spread", "best-fit"])
+@pytest.mark.parametrize("setting", ["pack", "spread", "best-fit", "fragmentation"])
 def test_who_takes_any_device_leaves_the_scarce_ones(cluster: Cluster, settings: Settings, setting: str) -> None:
     settings.SCHEDULER_PLACEMENT = setting
     of_model = f'device.attributes["{DRIVER}"].model == "{{}}"'
@@ -108,3 +122,69 @@ def test_where_nothing_else_is_left_the_scarce_device_is_given(cluster: Cluster)
     publish(cluster, "node-2", models(2, "a10"))
     assert placed(cluster, "both", count=2) == "node-2"
     assert placed(cluster, "one") == "node-1"
+
+
+def annotated(policy: str) -> dict[str, str]:
+    return {POLICY_ANNOTATION: policy}
+
+
+@pytest.mark.parametrize(
+    ("of_class", "of_claim", "node"),
+    {
+        "the setting, where nobody says otherwise": ("", "", "node-small"),
+        "the class before the setting": ("spread", "", "node-large"),
+        "the claim before the class": ("spread", "pack", "node-small"),
+        "a policy that there is not says nothing": ("spread", "scatter", "node-large"),
+    }.values(),
+)
+def test_a_class_or_a_claim_has_a_policy_of_its_own(
+    cluster: Cluster, settings: Settings, of_class: str, of_claim: str, node: str
+) -> None:
+    settings.SCHEDULER_PLACEMENT = "pack"
+    cluster.create(make_class(annotations=annotated(of_class)))
+    publish(cluster, "node-small", make_devices(2))
+    publish(cluster, "node-large", make_devices(5))
+    cluster.create(make_claim("a", annotations=annotated(of_claim)))
+    cluster.create(make_pod("a", claims={"gpu": "a"}))
+    cluster.settle()
+    assert cluster.pod("a").spec.node_name == node
+
+
+def test_a_gpu_is_not_left_without_a_core_beside_it(cluster: Cluster) -> None:
+    """Who asks for no device leaves the cores that GPUs need; who asks for few cores goes where there are few."""
+    cluster.create(make_class())
+    for node, cpu in (("node-1", "8"), ("node-2", "40")):
+        cluster.create(make_node(node, capacity={"cpu": cpu, "memory": "64Gi", "pods": "110"}))
+        cluster.create(make_slice(node=node, devices=make_devices(2)))
+    cpus = {"no-gpu": "7", "gpu-0": "4", "gpu-1": "14", "gpu-2": "14", "gpu-3": "4"}
+    for name, cpu in cpus.items():
+        container = make_container(claims=["gpu"] if "no" not in name else (), requests={"cpu": cpu})
+        if "no" not in name:
+            cluster.create(make_claim(name))
+        cluster.create(make_pod(name, claims={"gpu": name} if "no" not in name else {}, containers=[container]))
+    cluster.settle()
+    where = {name: cluster.pod(name).spec.node_name for name in cpus}
+    assert where == {"no-gpu": "node-2", "gpu-0": "node-1", "gpu-1": "node-2", "gpu-2": "node-2", "gpu-3": "node-1"}
+
+
+def test_what_pods_ask_for_may_be_declared(cluster: Cluster, settings: Settings, tmp_path: Path) -> None:
+    """Pairs are declared, none has come: whoever asks for one device leaves them whole."""
+    declared = tmp_path / "demands.yaml"
+    declared.write_text(
+        """
+        - share: 3
+          cpu: "2"
+          claims: [{devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.example.com}}]}}]
+        - claims:
+          - devices:
+              requests: [{name: gpu, exactly: {deviceClassName: gpu.example.com, count: 2}}]
+              constraints: [{matchAttribute: gpu.example.com/link}]
+        """
+    )
+    settings.SCHEDULER_DEMANDS = str(declared)
+    cluster.create(make_class())
+    publish(cluster, "node-1", [make_device(f"gpu-{at}", attributes={"link": at % 2}) for at in range(4)])
+    for name in ("a", "b"):
+        placed(cluster, name)
+    held = [cluster.claim(name).status.allocation.devices.results[0].device for name in ("a", "b")]  # type: ignore[union-attr]
+    assert held == ["gpu-0", "gpu-2"]

@@ -1,0 +1,161 @@
+"""What pods usually ask for: the mix of demands by which a placement is judged.
+
+A `DemandMix` is a value. Whatever is derived of one is kept for as long as the mix is the same, so whoever learns a mix
+makes a new one only now and then, when twice as many pods are known or so: `UsualDemands` of the pods that there are,
+`DemandHistory` of all that ever came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from claims.kinds.resource_claims import ResourceClaim
+from scheduling.allocator.requests import asked_key
+
+#: Pods that are remembered: whenever there are twice as many, each counts for half.
+WINDOW = 4_000
+#: Different demands of a mix: the most frequent ones.
+MOST_DEMANDS = 400
+
+
+class NodeNeeds(NamedTuple):
+    """What a pod takes of its node beside devices, or what a node has left of it. cpu: thousandths; memory: MiB."""
+
+    cpu: int = 0
+    memory: int = 0
+
+
+#: Of a pod of which nothing else is known.
+NOTHING_ELSE = NodeNeeds()
+
+
+class NodeRoom(Protocol):
+    """What nodes have left of their own."""
+
+    def left(self, name: str) -> NodeNeeds:
+        """Of a node."""
+
+    def changed_since(self, mark: int) -> tuple[Iterable[str] | None, int]:
+        """(names of nodes of which more or less is left since then, None where any may be one; the mark of now)."""
+
+
+class RoomTable:
+    """The room of nodes whose changes are told."""
+
+    def __init__(self, left: Mapping[str, NodeNeeds] | None = None) -> None:
+        self._left = dict(left or {})
+        self._changes: list[str] = []
+
+    def left(self, name: str) -> NodeNeeds:
+        return self._left.get(name, NodeNeeds())
+
+    def take(self, name: str, needs: NodeNeeds, *, sign: int = 1) -> None:
+        """Count a pod on the node (sign 1), or one that has left it (sign -1)."""
+        before = self.left(name)
+        self._left[name] = NodeNeeds(before.cpu - sign * needs.cpu, before.memory - sign * needs.memory)
+        self._changes.append(name)
+
+    def changed_since(self, mark: int) -> tuple[Iterable[str] | None, int]:
+        return self._changes[mark:], len(self._changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What some pods ask for alike. weight: how many of them there are, compared with the other demands of a mix."""
+
+    claims: tuple[ResourceClaim, ...]
+    needs: NodeNeeds = NOTHING_ELSE
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DemandMix:
+    """Compared by identity. pods: how many of them it was learned from."""
+
+    demands: tuple[Demand, ...] = ()
+    pods: float = 0.0
+
+    @classmethod
+    def of(cls, demands: Iterable[Demand]) -> DemandMix:
+        """The most frequent ones, those that are alike as one."""
+        found: dict[tuple[bytes, NodeNeeds], Demand] = {}
+        for one in demands:
+            key = (asked_key(one.claims), one.needs)
+            known = found.get(key)
+            weight = one.weight + (known.weight if known else 0.0)
+            found[key] = Demand(claims=one.claims, needs=one.needs, weight=weight)
+        kept = sorted(found.values(), key=lambda one: -one.weight)[:MOST_DEMANDS]
+        return cls(tuple(kept), sum(one.weight for one in kept))
+
+
+#: Nobody knows what pods ask for.
+NO_DEMANDS = DemandMix()
+
+
+class UsualDemands:
+    """What the pods that there are ask for. Nothing of it is stored: every process that follows the log knows the same,
+    and a worker that starts knows it at once.
+    """
+
+    def __init__(self) -> None:
+        self._mix = NO_DEMANDS
+        #: pods that have come since it was learned
+        self._come = 0
+
+    def copied(self) -> UsualDemands:
+        made = UsualDemands()
+        made._mix, made._come = self._mix, self._come
+        return made
+
+    def note(self) -> None:
+        """A pod has come."""
+        self._come += 1
+
+    def mix(self, asked: Callable[[], Iterable[Demand]]) -> DemandMix:
+        """The same one as long as that will do. asked: what the pods that there are ask for, or the latest of them."""
+        if self._come >= max(1, min(self._mix.pods, WINDOW // 2)):
+            self._come = 0
+            self._mix = DemandMix.of(asked())
+        return self._mix
+
+
+class DemandHistory:
+    """What pods have asked for lately. Those that have gone count for less and less."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[bytes, NodeNeeds], float] = {}
+        self._claims: dict[bytes, tuple[ResourceClaim, ...]] = {}
+        self._pods = 0.0
+        self._mix = NO_DEMANDS
+        #: pods that came since the mix was made
+        self._since = 0
+
+    def note(self, claims: Sequence[ResourceClaim], needs: NodeNeeds) -> None:
+        """A pod came."""
+        asked = asked_key(claims)
+        self._claims.setdefault(asked, tuple(claims))
+        key = (asked, needs)
+        self._counts[key] = self._counts.get(key, 0.0) + 1.0
+        self._pods += 1.0
+        self._since += 1
+        if self._pods >= 2 * WINDOW:
+            self._forget_half()
+
+    def mix(self) -> DemandMix:
+        """Of all that came, give or take the last ones."""
+        if self._since >= max(1, min(self._mix.pods, WINDOW)):
+            self._since = 0
+            demands = (
+                Demand(claims=self._claims[asked], needs=needs, weight=count)
+                for (asked, needs), count in self._counts.items()
+            )
+            self._mix = DemandMix.of(demands)
+        return self._mix
+
+    def _forget_half(self) -> None:
+        self._counts = {key: count / 2 for key, count in self._counts.items() if count > 1.0}
+        asked = {key for key, _ in self._counts}
+        self._claims = {key: claims for key, claims in self._claims.items() if key in asked}
+        self._pods = sum(self._counts.values())

@@ -1,0 +1,204 @@
+"""Into which units the devices of a node fall under a mix, and who may take what of them.
+
+Nodes that look the same share one `NodeLook`, and units that look the same one `UnitKind` with all its outlooks, so
+that a thousand nodes of a kind cost as much as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from math import inf
+
+from scheduling.allocator.fragmentation.layouts import DeviceLayout, groups, layout_of
+from scheduling.allocator.fragmentation.outlooks import UnitDemand, UnitOutlooks, UnitPrices, merged
+from scheduling.allocator.fragmentation.reading import MixReading, PartDemand
+from scheduling.allocator.fragmentation.units import (
+    CardShape,
+    CardUnit,
+    GroupShape,
+    GroupUnit,
+    SharedUnit,
+    UnitState,
+    UnitWant,
+    least_taken,
+    unit_want,
+)
+from scheduling.allocator.pools import NodeDevices, bits, union
+from scheduling.allocator.published import Asked, Capacities, Features
+
+#: Devices of a node beyond which it is not looked at: all choices are the same there.
+MOST_DEVICES = 512
+
+
+#: (number of an acceptance, how much is asked for) -> how much of any unit would do
+LeastTaken = Callable[[int, Asked], float]
+
+
+class UnitKind:
+    """Units that look the same. accepts: of each acceptance, the devices that it takes, a bit each."""
+
+    def __init__(
+        self, unit: SharedUnit | CardUnit | GroupUnit, accepts: tuple[int, ...], capacities: tuple[Capacities, ...]
+    ) -> None:
+        self.unit = unit
+        self.accepts = accepts
+        self._capacities = capacities
+        #: None until it is known what it is worth
+        self.outlooks: UnitOutlooks | None = None
+
+    def judged(self, reading: MixReading, prices: UnitPrices, least: LeastTaken) -> UnitOutlooks:
+        """least: how much of any unit would do for whoever accepts the same and asks for so much."""
+        demands = (one for part in reading.parts for one in self._demands(part, reading, least))
+        return UnitOutlooks(self.unit, merged(demands), prices)
+
+    def wanted(self, accepts: int, asked: Asked) -> UnitWant | None:
+        """What one device for an acceptance is, of this unit; None where it has none that is large enough."""
+        mask = self._able(self.accepts[accepts], asked)
+        return unit_want(asked, ((mask, 1),)) if mask else None
+
+    def _demands(self, demand: PartDemand, reading: MixReading, least: LeastTaken) -> Iterator[UnitDemand]:
+        attribute, picks = demand.part.attribute, list(zip(demand.accepts, demand.part.picks, strict=True))
+        if not attribute or not isinstance(self.unit, GroupUnit):
+            for accepts, pick in picks:
+                if mask := self._able(self.accepts[accepts], pick.asked):
+                    want = unit_want(pick.asked, ((mask, 1),), least=least(accepts, pick.asked))
+                    yield _demand(want, demand, times=pick.devices, devices=1)
+            return
+        masks = [(self._able(self.accepts[accepts], pick.asked), pick.devices) for accepts, pick in picks]
+        if all(mask for mask, _ in masks):
+            want = unit_want((), tuple(masks), reading.attributes.index(attribute))
+            yield _demand(want, demand, times=1, devices=demand.part.devices)
+
+    def _able(self, mask: int, asked: Asked) -> int:
+        """Those of the devices that are large enough as a whole; how much is left of a shared one is its state."""
+        if not asked or isinstance(self.unit, SharedUnit):
+            return mask
+        return sum(1 << at for at in bits(mask) if self._capacities[at].serves(asked))
+
+
+def _demand(want: UnitWant, demand: PartDemand, *, times: int, devices: int) -> UnitDemand:
+    cpu = demand.cpu * devices
+    return UnitDemand(want=want, share=demand.share * times, cpu=cpu, squared=cpu * cpu, memory=demand.memory * devices)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitPlace:
+    """A unit on a node: its devices, and a bit each."""
+
+    kind: UnitKind
+    positions: tuple[int, ...]
+    mask: int
+
+    def local(self, mask: int) -> int:
+        """Its devices among `mask`, numbered by itself."""
+        return local(self.positions, mask)
+
+    def on_node(self, devices: int) -> int:
+        """Its devices as the node numbers them."""
+        return sum(1 << self.positions[at] for at in bits(devices))
+
+    def state(self, taken: int, consumed: Mapping[int, Mapping[str, int]]) -> UnitState:
+        """taken: devices that somebody has. consumed: position -> what is consumed of a device that several use."""
+        unit = self.kind.unit
+        if isinstance(unit, GroupUnit):
+            return unit.state(self.local(self.mask & ~taken))
+        if isinstance(unit, CardUnit):
+            return self.local(taken)
+        known = consumed.get(self.positions[0])
+        return unit.full if known is None else unit.left(known)
+
+
+def local(positions: tuple[int, ...], mask: int) -> int:
+    first = positions[0]
+    if positions[-1] - first == len(positions) - 1:
+        return mask >> first & (1 << len(positions)) - 1
+    return sum(1 << at for at, position in enumerate(positions) if mask >> position & 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeLook:
+    """The units of a node. mask: their devices that anybody wants."""
+
+    units: tuple[UnitPlace, ...] = ()
+    mask: int = 0
+
+
+class Looks:
+    """Of all nodes, under one mix."""
+
+    def __init__(self, reading: MixReading, features: Features) -> None:
+        self._reading = reading
+        self._features = features
+        self._looks: dict[Hashable, NodeLook] = {}
+        self.kinds: dict[Hashable, UnitKind] = {}
+        self._least: dict[tuple[int, Asked], float] = {}
+        self._asked = tuple({pick.asked: None for one in reading.parts for pick in one.part.picks})
+
+    def of(self, devices: NodeDevices) -> NodeLook:
+        """The same object for nodes that look the same."""
+        if devices.visible.bit_count() > MOST_DEVICES:
+            return NodeLook()
+        layout = layout_of(devices, self._reading.attributes, self._features)
+        masks = self._reading.masks(devices)
+        known = self._looks.get((layout, masks))
+        if known is None:
+            known = self._looks[(layout, masks)] = NodeLook(tuple(self._units(layout, masks)), union(masks))
+        return known
+
+    def least(self, accepts: int, asked: Asked) -> float:
+        """How much of any unit would do for a device of an acceptance, of so much."""
+        known = self._least.get((accepts, asked))
+        if known is None:
+            kinds = ((kind.unit, kind.wanted(accepts, asked)) for kind in self.kinds.values())
+            found = min((least_taken(unit, want) for unit, want in kinds if want is not None), default=0.0)
+            known = self._least[accepts, asked] = found if found < inf else 0.0
+        return known
+
+    def _units(self, layout: DeviceLayout, masks: tuple[int, ...]) -> Iterator[UnitPlace]:
+        wanted = union(masks)
+        for position in bits(layout.shared & wanted):
+            yield self._place((position,), masks, layout, layout.capacities[position])
+        for positions, shape in layout.cards:
+            if local(positions, wanted):
+                yield self._place(positions, masks, layout, shape)
+        for mask in groups(layout, wanted):
+            yield self._place(tuple(bits(mask)), masks, layout, None)
+
+    def _place(
+        self,
+        positions: tuple[int, ...],
+        masks: tuple[int, ...],
+        layout: DeviceLayout,
+        about: Capacities | CardShape | None,
+    ) -> UnitPlace:
+        accepts = tuple(local(positions, one) for one in masks)
+        capacities = tuple(layout.capacities[position] for position in positions)
+        shape = _group_shape(positions, accepts, layout) if about is None else about
+        key = (shape, accepts, capacities)
+        kind = self.kinds.get(key)
+        if kind is None:
+            kind = self.kinds[key] = UnitKind(self._unit(shape), accepts, capacities)
+        return UnitPlace(kind, positions, sum(1 << position for position in positions))
+
+    def _unit(self, shape: Capacities | CardShape | GroupShape) -> SharedUnit | CardUnit | GroupUnit:
+        if isinstance(shape, Capacities):
+            return SharedUnit(shape, self._asked)
+        return CardUnit(shape) if isinstance(shape, CardShape) else GroupUnit(shape)
+
+
+def _group_shape(positions: tuple[int, ...], accepts: tuple[int, ...], layout: DeviceLayout) -> GroupShape:
+    """Devices that the same pods accept, and that have the same values, are one cell."""
+    cells: dict[Hashable, int] = {}
+    values: dict[Hashable, tuple[int, ...]] = {}
+    for at, position in enumerate(positions):
+        carried = tuple(_value(carriers, position) for carriers in layout.carriers)
+        key = (carried, layout.capacities[position], tuple(mask >> at & 1 for mask in accepts))
+        cells[key] = cells.get(key, 0) | 1 << at
+        values[key] = carried
+    return GroupShape(tuple(cells.values()), tuple(values.values()))
+
+
+def _value(carriers: tuple[int, ...], position: int) -> int:
+    """The number of the value that the device carries, the first of several; a number of its own where it has none."""
+    return next((number for number, mask in enumerate(carriers) if mask >> position & 1), -1 - position)

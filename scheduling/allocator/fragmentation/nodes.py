@@ -1,0 +1,262 @@
+"""Every node with what is expected of it under a mix, followed from placement to placement.
+
+What a node strands is what its units strand, and more where their use would take more cpu or memory than it has left: a
+GPU without a core beside it is of use to nobody. What the pods to come will take of the node is uncertain, so the lack
+is the expected one, of a normal distribution. Pods that want several devices of one node look at the node as a whole:
+for them what they could not use of it if it were filled with them counts as stranded, by a small weight.
+
+    stranded = units + used · lack + Σ wide · (free - usable)
+
+Only nodes of which something has changed are summed up again; `changes` lists them, for whoever keeps scores by node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from itertools import count
+from math import erfc, exp, inf, pi, sqrt
+from typing import Any, NamedTuple
+
+from inventory.kinds.devices import DeviceClass
+from scheduling.allocator.fragmentation.demands import DemandMix, NodeNeeds, NodeRoom
+from scheduling.allocator.fragmentation.looks import Looks, UnitKind, UnitPlace
+from scheduling.allocator.fragmentation.outlooks import Outlook, UnitMove, UnitOutlooks, UnitPrices
+from scheduling.allocator.fragmentation.reading import MixReading
+from scheduling.allocator.fragmentation.units import SharedUnit, UnitState
+from scheduling.allocator.index import NodeIndex
+from scheduling.allocator.pools import NodeDevices
+from scheduling.allocator.published import Asked
+from scheduling.allocator.snapshot import Snapshot
+
+#: The weight of scarcity, and that of pods that want several devices of one node.
+SCARCITY, WIDE = 0.2, 0.1
+#: How scarce a unit may be: twice as much wanted as there is.
+MOST_SCARCE = 2.0
+#: States of nodes that are known again.
+MOST_ALIKE = 4_096
+#: Changes that are listed before whoever reads them has to look at all nodes.
+MOST_CHANGES = 100_000
+#: The part of all that is free that there is at least of anything.
+LEAST_SUPPLY = 1e-4
+#: What a node has of which nobody knows what it has.
+PLENTY = NodeNeeds(1 << 50, 1 << 50)
+#: Deviations from what is expected beyond which nothing is left to chance.
+CERTAIN = 4.0
+
+_ROOT2, _DENSITY = sqrt(2.0), 1 / sqrt(2 * pi)
+
+
+class NodeSums(NamedTuple):
+    """The sums of the `Outlook`s of a node's units."""
+
+    stranded: float = 0.0
+    used: float = 0.0
+    cpu: float = 0.0
+    variance: float = 0.0
+    memory: float = 0.0
+    free: float = 0.0
+    whole: int = 0
+
+    def plus(self, move: UnitMove) -> NodeSums:
+        stranded, used, cpu, variance, memory, free, whole = self
+        return _sums(
+            (
+                stranded + move.stranded,
+                used + move.used,
+                cpu + move.cpu,
+                variance + move.variance,
+                memory + move.memory,
+                free + move.free,
+                whole + move.whole,
+            )
+        )
+
+
+_sums = NodeSums._make
+
+
+def summed(outlooks: Iterable[Outlook]) -> NodeSums:
+    stranded = used = cpu = variance = memory = free = 0.0
+    whole = 0
+    for one in outlooks:
+        stranded += one.stranded
+        used += one.used
+        cpu += one.cpu
+        variance += one.variance
+        memory += one.memory
+        free += one.free
+        whole += one.whole
+    return NodeSums(stranded, used, cpu, variance, memory, free, whole)
+
+
+def lack(wanted: float, variance: float, left: float) -> float:
+    """The part of what is wanted that is expected to be missing."""
+    over = wanted - left
+    if over * over >= CERTAIN * CERTAIN * variance:
+        return min(1.0, over / wanted) if over > 0 else 0.0
+    deviation = sqrt(variance)
+    z = over / deviation
+    expected = deviation * (z * 0.5 * erfc(-z / _ROOT2) + _DENSITY * exp(-z * z / 2))
+    return expected / wanted if expected < wanted else 1.0
+
+
+class NodeOutlooks:
+    """Of all nodes of an index. One thread at a time, as the index."""
+
+    def __init__(self, index: NodeIndex, snapshot: Snapshot, mix: DemandMix, room: NodeRoom | None) -> None:
+        self.index = index
+        self.mix = mix
+        self.room = room
+        self.classes = snapshot.classes
+        self._reading = reading = MixReading(mix, snapshot, index.devices)
+        wide = tuple(reading.wide())
+        self._wide = tuple((one.devices, WIDE * one.share, one.cpu, one.memory) for one in wide)
+        self._wide_share = WIDE * sum(one.share for one in wide)
+        self.attributes = reading.attributes
+        self._looks = Looks(reading, index.features)
+        self._devices = list(index.devices)
+        self.looks = [self._looks.of(devices) for devices in index.devices]
+        #: a node of each look
+        self.examples = {look: number for number, look in enumerate(self.looks)}
+        #: per acceptance, how much it is wanted for what there is
+        self._scarcity = self._scarcities(snapshot)
+        size = len(index.nodes)
+        #: what `policy` keeps here: a `Ranking` for each kind of pod
+        self.rankings: dict[Hashable, Any] = {}
+        #: numbers of nodes whose sums have changed, in order; a new list where any may have
+        self.changes: list[int] = []
+        self.left = [self._left(number) for number in range(size)]
+        self.outlooks: list[list[Outlook]] = [[] for _ in range(size)]
+        #: of each node, the outlooks that its units have, each once
+        self.distinct: list[tuple[Outlook, ...]] = [()] * size
+        #: of each node, a number that those have in common that are in the same state
+        self.alike = [0] * size
+        self._alike: dict[Hashable, int] = {}
+        self._numbers = count()
+        self.sums = [NodeSums()] * size
+        self.stranded = [0.0] * size
+        for number in range(size):
+            self._sum_up(number, snapshot)
+        self._touched, self._read = index.touched, len(index.touched)
+        self._mark = room.changed_since(0)[1] if room is not None else 0
+
+    def is_of(self, mix: DemandMix, room: NodeRoom | None, classes: Mapping[str, DeviceClass]) -> bool:
+        return self.mix is mix and self.room is room and self.classes is classes
+
+    # Keeping up ------------------------------------------------------------------------------------------------------
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Catch up with the index, which has followed `snapshot`, and with the room."""
+        touched = self.index.touched
+        stale = set(touched[self._read :] if touched is self._touched else range(len(self.left)))
+        self._touched, self._read = touched, len(touched)
+        stale.update(self._roomier())
+        if len(self.changes) > MOST_CHANGES:
+            self.changes = []
+        for number in sorted(stale):
+            self._sum_up(number, snapshot)
+            self.changes.append(number)
+
+    def _roomier(self) -> Iterator[int]:
+        """Nodes of which more or less is left than before."""
+        if self.room is None:
+            return
+        names, self._mark = self.room.changed_since(self._mark)
+        numbers = range(len(self.left)) if names is None else map(self.index.number_of_name, names)
+        for number in numbers:
+            if number is not None and (left := self._left(number)) != self.left[number]:
+                self.left[number] = left
+                yield number
+
+    def _left(self, number: int) -> NodeNeeds:
+        return PLENTY if self.room is None else self.room.left(self.index.nodes[number].name)
+
+    def _sum_up(self, number: int, snapshot: Snapshot) -> None:
+        index = self.index
+        if self._devices[number] is not index.devices[number]:
+            self._devices[number] = index.devices[number]
+            self.looks[number] = self._looks.of(index.devices[number])
+            self.examples[self.looks[number]] = number
+        found = self.outlooks[number] = [
+            self._outlooks(place.kind).of(state) for place, state in self._states(number, snapshot)
+        ]
+        self.distinct[number] = tuple(dict.fromkeys(found))
+        key = (self.looks[number], tuple(found), self.left[number])
+        if len(self._alike) >= MOST_ALIKE:
+            self._alike.clear()
+        self.alike[number] = self._alike.setdefault(key, next(self._numbers))
+        sums = self.sums[number] = summed(found)
+        self.stranded[number] = self.expected(sums, *self.left[number])
+
+    def _outlooks(self, kind: UnitKind) -> UnitOutlooks:
+        if kind.outlooks is None:
+            wanted = sum(one for mask, one in zip(kind.accepts, self._scarcity, strict=True) if mask)
+            prices = UnitPrices(scarcity=SCARCITY * (min(MOST_SCARCE, wanted) - 1), wide=self._wide_share)
+            kind.outlooks = kind.judged(self._reading, prices, self._looks.least)
+        return kind.outlooks
+
+    # What there is ---------------------------------------------------------------------------------------------------
+
+    def _states(self, number: int, snapshot: Snapshot) -> Iterator[tuple[UnitPlace, UnitState]]:
+        index, devices = self.index, self.index.devices[number]
+        taken = index.taken[number] | index.shared_out[number]
+        consumed = _consumed(devices, snapshot) if index.shared_out[number] else {}
+        for place in self.looks[number].units:
+            yield place, place.state(taken, consumed)
+
+    def _scarcities(self, snapshot: Snapshot) -> list[float]:
+        free: dict[UnitKind, float] = {}
+        for number in range(len(self.looks)):
+            for place, state in self._states(number, snapshot):
+                free[place.kind] = free.get(place.kind, 0.0) + place.kind.unit.free(state)
+        wanted = [0.0] * len(self._reading.accepted)
+        for part in self._reading.parts:
+            for accepts, pick in zip(part.accepts, part.part.picks, strict=True):
+                wanted[accepts] += part.share * pick.devices * _size(free, accepts, pick.asked)
+        everything, everybody = sum(free.values()), sum(wanted)
+        supply = [sum(left for kind, left in free.items() if kind.accepts[one]) for one in range(len(wanted))]
+        return [
+            (one / everybody) / max(there / everything, LEAST_SUPPLY) if everything and everybody else 0.0
+            for one, there in zip(wanted, supply, strict=True)
+        ]
+
+    # The measure -----------------------------------------------------------------------------------------------------
+
+    def expected(self, sums: NodeSums, cpu: int, memory: int) -> float:
+        """What is expected to be stranded of a node with so much left."""
+        stranded, used, wants_cpu, variance, wants_memory, _, whole = sums
+        if used > 0:
+            missing = lack(wants_cpu, variance, cpu)
+            if wants_memory > memory and (over := (wants_memory - memory) / wants_memory) > missing:
+                missing = over
+            stranded += used * missing
+        return stranded - self._usable_by_wide(whole, cpu, memory) if whole > 1 else stranded
+
+    def _usable_by_wide(self, whole: int, cpu: int, memory: int) -> float:
+        """What those could use of the node who want several devices, by their weight."""
+        usable = 0.0
+        for number, weight, each_cpu, each_memory in self._wide:
+            if whole >= number:
+                fits = min(
+                    whole // number, cpu / each_cpu if each_cpu else inf, memory / each_memory if each_memory else inf
+                )
+                usable += weight * number * int(fits)
+        return usable
+
+
+def _consumed(devices: NodeDevices, snapshot: Snapshot) -> dict[int, Mapping[str, int]]:
+    """position -> what is consumed of a device of which shares are out."""
+    found: dict[int, Mapping[str, int]] = {}
+    for view, shift in zip(devices.pools, devices.shifts, strict=True):
+        for name, shares in snapshot.pool_usage(view.key).shares.items():
+            if mask := view.generation.bits_by_name.get(name, 0):
+                found[mask.bit_length() - 1 + shift] = shares.consumed
+    return found
+
+
+def _size(kinds: Iterable[UnitKind], accepts: int, asked: Asked) -> float:
+    """How much of a device is asked for, by the first kind of device that is shared and serves it."""
+    for kind in kinds:
+        if kind.accepts[accepts] and isinstance(kind.unit, SharedUnit) and kind.unit.taken(asked) is not None:
+            return kind.unit.height(asked) / kind.unit.levels
+    return 1.0

@@ -1,0 +1,184 @@
+"""By which of a node's units a pod is served best, and what becomes of the node then.
+
+A pod's parts are served one after the other, each by the unit on which it strands the least in the state in which the
+ones before it left the units. Each device that nothing ties to the others is a step by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from math import inf
+from typing import NamedTuple
+
+from scheduling.allocator.fragmentation.looks import NodeLook, UnitPlace
+from scheduling.allocator.fragmentation.nodes import NodeOutlooks, NodeSums
+from scheduling.allocator.fragmentation.outlooks import Outlook, UnitMove
+from scheduling.allocator.fragmentation.parts import ClaimPart, Pick, parts_of
+from scheduling.allocator.fragmentation.units import GroupUnit, SharedUnit, UnitWant, least_taken, unit_want
+from scheduling.allocator.shapes import Variant
+
+#: What a step wants of each unit of a node; None of a unit that cannot serve it.
+Wanted = tuple[UnitWant | None, ...]
+
+
+class PickStep(NamedTuple):
+    """attribute: the number of the attribute that all of it must have in common; -1 for devices that nothing ties."""
+
+    attribute: int
+    picks: tuple[Pick, ...]
+
+
+class StepMove(NamedTuple):
+    """A step, or one device of it, served by a unit of the node."""
+
+    cost: float
+    unit: int
+    move: UnitMove
+    step: PickStep
+
+
+class Picking:
+    """For one variant of a pod's claims; None for a pod without claims."""
+
+    def __init__(self, nodes: NodeOutlooks, variant: Variant | None) -> None:
+        self._nodes = nodes
+        self._variant = variant
+        parts = parts_of(variant.plans, variant.chosen) if variant is not None else ()
+        self._steps = tuple(step for part in parts for step in _steps(part, nodes.attributes))
+        #: (number of the step, look, the devices that each of its requests accepts) -> what it wants of each unit
+        self._wanted: dict[tuple[int, NodeLook, tuple[int, ...]], Wanted] = {}
+        self.is_plain = len(parts) == 1 and parts[0].devices == 1
+        #: per node, the devices that the only request accepts
+        self._accepted = variant.wants[parts[0].picks[0].want].counts.candidates if self.is_plain and variant else []
+        #: per step, how much of any unit would do for one device of it
+        self._least = [self._least_of(step) for step in self._steps]
+        #: (look, the devices that are accepted) -> what is wanted of each unit where that is the same of all of them
+        self._alike: dict[tuple[NodeLook, int], UnitWant | None] = {}
+
+    def accepted(self, number: int) -> Hashable:
+        """Equal on nodes of which the same devices are accepted, as far as they look the same."""
+        if self.is_plain:
+            return self._accepted[number]
+        return () if self._variant is None else tuple([want.counts.candidates[number] for want in self._variant.wants])
+
+    def sums_after(self, number: int) -> NodeSums | None:
+        """Of the node with the pod; None where its units do not seem to have what is asked for."""
+        sums = self._nodes.sums[number]
+        if self.is_plain:
+            move = self._only_move(number)
+            return None if move is None else sums.plus(move)
+        moves = self._moves(number)
+        if moves is None:
+            return None
+        for one in moves:
+            sums = sums.plus(one.move)
+        return sums
+
+    def devices(self, number: int) -> list[int] | None:
+        """Per want, the devices of the node by which it is served best: any of them that are free will do. All where
+        nobody chose; None where the units do not seem to have what is asked for.
+        """
+        moves = self._moves(number)
+        if moves is None or self._variant is None:
+            return None
+        found = [0] * len(self._variant.wants)
+        units = self._nodes.looks[number].units
+        for one in moves:
+            for pick in one.step.picks:
+                found[pick.want] |= units[one.unit].on_node(one.move.devices)
+        return [mask or -1 for mask in found]
+
+    def _only_move(self, number: int) -> UnitMove | None:
+        """Of a pod that asks for one device."""
+        nodes = self._nodes
+        key = (nodes.looks[number], self._accepted[number])
+        try:
+            want = self._alike[key]
+        except KeyError:
+            want = self._alike[key] = self._want_of_all(*key)
+        if want is None:
+            moves = self._moves(number)
+            return moves[0].move if moves else None
+        best, least = None, inf
+        for outlook in nodes.distinct[number]:
+            move = outlook.move(want)
+            if move is not None and move.cost < least:
+                best, least = move, move.cost
+        return best
+
+    def _want_of_all(self, look: NodeLook, accepted: int) -> UnitWant | None:
+        wanted = set(self._wants(0, look, (accepted,)))
+        return wanted.pop() if len(wanted) == 1 else None
+
+    def _moves(self, number: int) -> list[StepMove] | None:
+        nodes, wants = self._nodes, () if self._variant is None else self._variant.wants
+        look, outlooks = nodes.looks[number], list(nodes.outlooks[number])
+        found: list[StepMove] = []
+        for at, step in enumerate(self._steps):
+            accepted = tuple(wants[pick.want].counts.candidates[number] for pick in step.picks)
+            moves = _served(step, self._wants(at, look, accepted), look, outlooks)
+            if moves is None:
+                return None
+            found += moves
+        return found
+
+    def _wants(self, at: int, look: NodeLook, accepted: tuple[int, ...]) -> Wanted:
+        key = (at, look, accepted)
+        known = self._wanted.get(key)
+        if known is None:
+            step = self._steps[at]
+            known = self._wanted[key] = tuple(
+                _want(step, place, accepted, least=self._least[at]) for place in look.units
+            )
+        return known
+
+    def _least_of(self, step: PickStep) -> float:
+        if step.attribute >= 0 or self._variant is None:
+            return 0.0
+        candidates, least = self._variant.wants[step.picks[0].want].counts.candidates, inf
+        for look, number in self._nodes.examples.items():
+            for place in look.units:
+                want = _want(step, place, (candidates[number],), least=0.0)
+                least = min(least, inf if want is None else least_taken(place.kind.unit, want))
+        return least if least < inf else 0.0
+
+
+def _served(step: PickStep, wants: Wanted, look: NodeLook, outlooks: list[Outlook]) -> list[StepMove] | None:
+    """The best units for a step; `outlooks` become those after it. None where there are too few."""
+    waiting = [
+        StepMove(move.cost, unit, move, step)
+        for unit, want in enumerate(wants)
+        if want is not None and (move := outlooks[unit].move(want)) is not None
+    ]
+    found: list[StepMove] = []
+    for _ in range(step.picks[0].devices if step.attribute < 0 else 1):
+        if not waiting:
+            return None
+        best = min(waiting)
+        waiting.remove(best)
+        found.append(best)
+        outlooks[best.unit] = best.move.after
+        want = wants[best.unit]
+        if want is not None and not isinstance(look.units[best.unit].kind.unit, SharedUnit):
+            again = best.move.after.move(want)  # a shared device serves a request once
+            waiting += () if again is None else (StepMove(again.cost, best.unit, again, step),)
+    return found
+
+
+def _steps(part: ClaimPart, attributes: tuple[str, ...]) -> Iterator[PickStep]:
+    if part.attribute in attributes:
+        yield PickStep(attributes.index(part.attribute), part.picks)
+    else:
+        yield from (PickStep(-1, (pick,)) for pick in part.picks)
+
+
+def _want(step: PickStep, place: UnitPlace, accepted: tuple[int, ...], *, least: float) -> UnitWant | None:
+    masks = [place.local(one) for one in accepted]
+    if not all(masks):
+        return None
+    if step.attribute < 0:
+        return unit_want(step.picks[0].asked, ((masks[0], 1),), least=least)
+    if not isinstance(place.kind.unit, GroupUnit):
+        return None
+    picks = zip(masks, step.picks, strict=True)
+    return unit_want((), tuple((mask, pick.devices) for mask, pick in picks), step.attribute)

@@ -1,0 +1,66 @@
+"""The policy as a score for `placement.place`: what the worker knows, and what one pod asks of its node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from scheduling.allocator.fragmentation.demands import NOTHING_ELSE, DemandMix, NodeNeeds, NodeRoom
+from scheduling.allocator.fragmentation.nodes import NodeOutlooks
+from scheduling.allocator.fragmentation.ranking import RankedNode, Ranking
+from scheduling.allocator.index import Fit, NodeIndex
+from scheduling.allocator.shapes import Variant
+from scheduling.allocator.snapshot import Snapshot
+
+#: Kinds of pods whose rankings are kept.
+MOST_RANKINGS = 256
+#: Binary digits of an amount that are told apart: pods that ask for nearly the same have one ranking.
+DIGITS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fragmentation:
+    """Prefers the node on which the least is stranded, by what pods usually ask for.
+
+    needs: of the pod. room: what nodes have left of their own; None where nobody knows. preference: of nodes by name,
+    what comes before all of this. Where every node has to be searched, it prefers the most packed one.
+    """
+
+    mix: DemandMix
+    room: NodeRoom | None = None
+    needs: NodeNeeds = NOTHING_ELSE
+    preference: Callable[[str], int] | None = None
+
+    def __call__(self, fit: Fit) -> float:
+        preferred = self.preference(fit.node.name) * 10**12 if self.preference is not None else 0
+        return preferred - fit.free
+
+    def ranking(self, index: NodeIndex, snapshot: Snapshot, variant: Variant | None) -> Ranking:
+        """The nodes for such pods, caught up with `snapshot`, which the index has followed."""
+        nodes = index.outlooks
+        if not isinstance(nodes, NodeOutlooks) or not nodes.is_of(self.mix, self.room, snapshot.classes):
+            nodes = index.outlooks = NodeOutlooks(index, snapshot, self.mix, self.room)
+        else:
+            nodes.follow(snapshot)
+        key = (variant, NodeNeeds(coarse(self.needs.cpu), coarse(self.needs.memory)))
+        known = nodes.rankings.pop(key, None)
+        if not isinstance(known, Ranking):
+            known = Ranking(nodes, variant, key[1])
+        nodes.rankings[key] = known  # the last is the one that was asked for last
+        if len(nodes.rankings) > MOST_RANKINGS:
+            del nodes.rankings[next(iter(nodes.rankings))]
+        return known
+
+    def best_first(self, ranking: Ranking, among: int) -> Iterator[RankedNode]:
+        """The nodes in `among`; those whose units do not seem to have what is asked for come last."""
+        if self.preference is None:
+            yield from ranking.best_first(among)
+            return
+        preference = self.preference
+        yield from sorted(ranking.best_first(among), key=lambda one: -preference(ranking.name_of(one.number)))
+
+
+def coarse(amount: int) -> int:
+    """The next amount that is told apart."""
+    spare = max(0, amount.bit_length() - DIGITS)
+    return -(-amount >> spare) << spare

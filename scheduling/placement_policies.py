@@ -1,0 +1,145 @@
+"""Which of the nodes that have the devices gets a pod: the policy, as a score for the allocator, and why in a sentence.
+
+The cluster's setting (`MANCIPLE_PLACEMENT`) says which policy it is, unless the claim says so itself, or the class that
+it asks for: by the annotation `manciple.dev/placement-policy`. What the pod would rather (preferred affinity, soft
+taints) comes before that, whichever it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+
+from django.conf import settings
+
+from claims.kinds.pod_preparation import node_requests_of
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from scheduling.allocator import (
+    Demand,
+    Fragmentation,
+    NodeChoice,
+    NodeView,
+    Score,
+    best_fitting,
+    first_named,
+    least_stranding,
+    most_packed,
+    most_spread,
+)
+from scheduling.capture import ClusterState
+from scheduling.declared_demands import declared_demands
+from scheduling.nodes import needs_of
+from scheduling.pod_claims import claim_names, requested_classes
+from scheduling.resources import Key
+
+#: On a ResourceClaim (by its template, too) or a DeviceClass.
+POLICY_ANNOTATION = "manciple.dev/placement-policy"
+FRAGMENTATION = "fragmentation"
+#: Of the pods with a place and of those that wait, so many tell what is usually asked for.
+ASKED = 2000
+
+#: policy -> (the score among nodes, what is said of the node that is chosen)
+SCORES: Mapping[str, tuple[Score, str]] = {
+    "first-fit": (first_named, "the first by name"),
+    "pack": (most_packed, "the most packed"),
+    "spread": (most_spread, "the emptiest"),
+    "best-fit": (best_fitting, "the most packed among those with the smallest sufficient devices"),
+}
+POLICIES = (*SCORES, FRAGMENTATION)
+
+
+def policy_of(state: ClusterState, wanting: Sequence[ResourceClaim]) -> str:
+    """The first claim that says so decides, then the first class. A policy that there is not is as good as none."""
+    return next((name for name in _annotated(state, wanting) if name in POLICIES), settings.SCHEDULER_PLACEMENT)
+
+
+def _annotated(state: ClusterState, wanting: Sequence[ResourceClaim]) -> Iterator[str]:
+    for claim in wanting:
+        yield claim.metadata.annotations.get(POLICY_ANNOTATION, "")
+    classes = state.snapshot().classes
+    for claim in wanting:
+        for _, name in requested_classes(claim):
+            if (known := classes.get(name)) is not None:
+                yield known.metadata.annotations.get(POLICY_ANNOTATION, "")
+
+
+def score_of(state: ClusterState, pod: Pod, wanting: Sequence[ResourceClaim]) -> Score:
+    """By the policy; what the pod would rather comes before that."""
+    name, preference = policy_of(state, wanting), state.nodes.preference(pod)
+    if name == FRAGMENTATION:
+        return _fragmentation(state, pod)
+    strategy, _ = SCORES[name]
+    if preference is None:
+        return strategy
+    return lambda fit: preference(fit.node.name) * 10**12 - fit.level * 10**8 + strategy(fit)
+
+
+def _fragmentation(state: ClusterState, pod: Pod) -> Fragmentation:
+    nodes, declared = state.nodes, settings.SCHEDULER_DEMANDS
+    mix = declared_demands(declared) if declared else state.usual.mix(partial(_demands, state))
+    needs = needs_of(nodes.requests_of(pod))
+    return Fragmentation(mix=mix, room=nodes, needs=needs, preference=nodes.preference(pod))
+
+
+def _demands(state: ClusterState) -> Iterator[Demand]:
+    """Of the latest pods with a place, and of those that wait."""
+    for one in islice(state.placed.latest(), ASKED):
+        yield Demand(claims=_known(state, one.claims), needs=state.nodes.taken_by(one.uid))
+    for pod in islice(state.pending.values(), ASKED):
+        names = [(pod.metadata.namespace, name) for name in claim_names(pod)]
+        yield Demand(claims=_known(state, names), needs=needs_of(node_requests_of(pod)))
+
+
+def _known(state: ClusterState, keys: Iterable[Key]) -> tuple[ResourceClaim, ...]:
+    return tuple(claim for key in keys if (claim := state.claim(*key)) is not None)
+
+
+def quietest(state: ClusterState, pod: Pod, fitting: Sequence[NodeView]) -> str:
+    """Without new devices to place: the node it is nominated for; else what it would rather; then, where the policy is
+    `fragmentation`, where it strands the least; then the node with the fewest pods, first by name.
+    """
+    if any(node.name == pod.status.nominated_node_name for node in fitting):
+        return pod.status.nominated_node_name
+    nodes, preference = state.nodes, state.nodes.preference(pod)
+    if preference is not None:
+        best = max(preference(node.name) for node in fitting)
+        fitting = [node for node in fitting if preference(node.name) == best]
+    if settings.SCHEDULER_PLACEMENT == FRAGMENTATION and any(needs_of(nodes.requests_of(pod))):
+        fitting = least_stranding(state.snapshot(), fitting, _fragmentation(state, pod))
+    return min(fitting, key=lambda node: (nodes.pods_on(node.name), node.name)).name
+
+
+def why(policy: str, choice: NodeChoice | None) -> str:
+    """Why a node was chosen, in one line; "" where there was no choice."""
+    if choice is None:
+        return ""
+    free = f"{choice.free} free device{'' if choice.free == 1 else 's'}"
+    if choice.nodes == 1:
+        return f"{policy}: the only node with enough free devices, {free}"
+    if choice.stranded is None:
+        said = SCORES[policy][1] if policy in SCORES else "the most packed"
+        return f"{policy}: {said} of {choice.nodes} nodes with enough free devices, {free}"
+    return f"{policy}: of {choice.nodes} nodes with enough free devices, {_least(choice)}; {free}"
+
+
+def _least(choice: NodeChoice) -> str:
+    here = f"the pod strands the least here ({_devices(choice.stranded or 0.0)})"
+    if choice.next_best is None:
+        return here
+    name, stranded = choice.next_best
+    if abs(stranded - (choice.stranded or 0.0)) < ALIKE:
+        return f"{here}, as on {name}, which has more free"
+    return f"{here}; the next best, {name}, would lose {_devices(stranded)}"
+
+
+#: Parts of a device that are told apart.
+ALIKE = 0.005
+
+
+def _devices(amount: float) -> str:
+    """`0.31 devices more than before`, `0.1 devices less`."""
+    if abs(amount) < ALIKE:
+        return "nothing of any device"
+    return f"{abs(amount):.2f} devices {'more' if amount > 0 else 'less'} than before"

@@ -1,0 +1,149 @@
+"""Every placement policy gives what may be given, and finds it wherever it is; and the same again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import to_builtins
+
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.devices import ResourceSlice
+from manciple.wire.codec import decode_value
+from scheduling.allocator import (
+    Allocated,
+    AllocationFailed,
+    Demand,
+    DemandMix,
+    Fragmentation,
+    NodeNeeds,
+    NodePlacement,
+    NodeView,
+    RoomTable,
+    Score,
+    best_fitting,
+    first_named,
+    most_packed,
+    most_spread,
+    place,
+)
+from scheduling.allocator.__main__ import read_inventory
+from tests.examples import some
+from tests.scheduling.allocator.brute import first_solution
+from tests.scheduling.allocator.checker import Json, violations
+from tests.scheduling.allocator.scenarios import claims, scenarios
+
+THOROUGH = settings(
+    max_examples=some(60),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
+
+#: name -> the score, for a mix and a room
+POLICIES: dict[str, Callable[[DemandMix, RoomTable], Score]] = {
+    "first-fit": lambda _mix, _room: first_named,
+    "pack": lambda _mix, _room: most_packed,
+    "spread": lambda _mix, _room: most_spread,
+    "best-fit": lambda _mix, _room: best_fitting,
+    "fragmentation": lambda mix, room: Fragmentation(mix=mix, room=room, needs=NodeNeeds(2000, 1024)),
+}
+
+
+def decoded(listed: Sequence[Json]) -> tuple[ResourceClaim, ...]:
+    return tuple(decode_value(ResourceClaim, one) for one in listed)
+
+
+def nodes_of(scenario: Json) -> tuple[NodeView, ...]:
+    return tuple(NodeView(one["metadata"]["name"], one["metadata"].get("labels") or {}) for one in scenario["nodes"])
+
+
+def mix_of(scenario: Json, *others: Sequence[Json]) -> DemandMix:
+    """As if what the scenario asks for, and the others, were what everybody asks for."""
+    asked = [decoded(scenario["claims"]), *(decoded(one) for one in others)]
+    return DemandMix.of(Demand(claims=one, needs=NodeNeeds(1000 * at, 512)) for at, one in enumerate(asked, 1))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_is_given_keeps_every_rule_and_is_found_wherever_it_is(policy: str) -> None:
+    @THOROUGH
+    @given(scenarios(), st.integers(0, 8))
+    def judged(scenario: Json, cpu: int) -> None:
+        nodes = nodes_of(scenario)
+        room = RoomTable({node.name: NodeNeeds(1000 * cpu, 4096) for node in nodes})
+        score = POLICIES[policy](mix_of(scenario), room)
+        found = place(read_inventory(scenario).snapshot(), decoded(scenario["claims"]), nodes, score=score)
+        if isinstance(found.outcome, AllocationFailed):
+            return
+        node = found.node
+        if node is not None:
+            assert isinstance(found.outcome, Allocated)
+            published = next(one for one in scenario["nodes"] if one["metadata"]["name"] == node.name)
+            assert violations(scenario, published, [to_builtins(one) for one in found.outcome.results]) == []
+        else:
+            assert not any(first_solution(scenario, one) for one in scenario["nodes"])
+
+    judged()
+
+
+class _Life:
+    """A cluster in which pods come and go, under `fragmentation`."""
+
+    nodes = tuple(NodeView(f"node-{number}", {"zone": "ab"[number % 2]}) for number in range(4))
+
+    def __init__(self, scenario: Json, pods: list[list[Json]], draw: random.Random) -> None:
+        self._inventory = read_inventory(scenario)
+        self._slices: list[Json] = scenario["slices"]
+        self._pods = [decoded(one) for one in pods]
+        self._mixes = [mix_of(scenario), mix_of(scenario, *pods)]
+        self._room = RoomTable({node.name: NodeNeeds(16_000, 65_536) for node in self.nodes})
+        self._held: list[tuple[str, NodeNeeds, list[str]]] = []
+        self._draw = draw
+        self._born = 0
+
+    def step(self) -> None:
+        chance = self._draw.random()
+        if self._held and chance < 0.4:
+            name, needs, uids = self._held.pop(self._draw.randrange(len(self._held)))
+            self._inventory.forget(uids)
+            self._room.take(name, needs, sign=-1)
+        elif chance > 0.92:
+            self._inventory.apply_slice(decode_value(ResourceSlice, self._draw.choice(self._slices)))
+        self._place(self._draw.choice(self._pods), self._mixes[chance > 0.5])
+
+    def _place(self, wanted: tuple[ResourceClaim, ...], mix: DemandMix) -> None:
+        needs = NodeNeeds(self._draw.choice((500, 4000)), 2048)
+        policy = Fragmentation(mix=mix, room=self._room, needs=needs)
+        found = place(self._inventory.snapshot(), wanted, self.nodes, score=policy)
+        afresh = place(self._inventory.copied().snapshot(), wanted, self.nodes, score=policy)
+        assert told(found) == told(afresh)
+        if found.node is not None and isinstance(found.outcome, Allocated):
+            self._born += 1
+            uids = [f"{self._born}-{at}" for at in range(len(wanted))]
+            self._inventory.assume(zip(uids, found.outcome.results, strict=True))
+            self._room.take(found.node.name, needs)
+            self._held.append((found.node.name, needs, uids))
+
+
+def told(found: NodePlacement) -> object:
+    return found.node and found.node.name, found.outcome.results if isinstance(found.outcome, Allocated) else None
+
+
+@st.composite
+def _lives(draw: st.DrawFn) -> _Life:
+    scenario = draw(scenarios())
+    pods = [
+        [draw(claims(name=f"claim-{pod}-{at}", features=scenario["features"])) for at in range(pod % 2 + 1)]
+        for pod in range(4)
+    ]
+    return _Life(scenario, pods, random.Random(draw(st.integers(0, 10**6))))
+
+
+@THOROUGH
+@given(_lives())
+def test_scores_that_are_kept_from_placement_to_placement_are_those_that_are_worked_out_afresh(life: _Life) -> None:
+    for _ in range(20):
+        life.step()
