@@ -111,7 +111,7 @@ def test_after_a_rotation_nothing_needs_the_old_key(secret: Secret, settings: Se
 
     told = io.StringIO()
     call_command("reseal", stdout=told)
-    assert told.getvalue() == "encrypted 2 texts anew\n"
+    assert told.getvalue() == "re-encrypted 2 documents\n"
 
     settings.ENCRYPTION_KEYS = ("new",)
     assert [objects.decode(SECRET, one.text).metadata.name for one in objects.list(SECRET).items] == ["login", "second"]

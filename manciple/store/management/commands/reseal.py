@@ -13,4 +13,4 @@ class Command(BaseCommand):
     help = "Encrypt what is confidential in the database with the newest of MANCIPLE_ENCRYPTION_KEYS."
 
     def handle(self, *_args: Any, **_options: Any) -> None:
-        self.stdout.write(f"encrypted {reseal()} documents again")
+        self.stdout.write(f"re-encrypted {reseal()} documents")
