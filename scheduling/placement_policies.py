@@ -15,7 +15,7 @@ from django.conf import settings
 
 from claims.kinds.pod_preparation import node_requests_of
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from scheduling.allocator import (
     Demand,
     Fragmentation,
@@ -111,27 +111,31 @@ def quietest(state: ClusterState, pod: Pod, fitting: Sequence[NodeView]) -> str:
     return min(fitting, key=lambda node: (nodes.pods_on(node.name), node.name)).name
 
 
-def why(policy: str, choice: NodeChoice | None) -> str:
-    """Why a node was chosen, in one line; "" where there was no choice."""
+def why(policy: str, choice: NodeChoice | None, results: Sequence[AllocationResult]) -> str:
+    """Why a node was chosen, and what it gives, in one line; "" where there was no choice. results: of the claims."""
     if choice is None:
         return ""
     free = f"{choice.free} free device{'' if choice.free == 1 else 's'}"
     if choice.nodes == 1:
         return f"{policy}: the only node with enough free devices, {free}"
     if choice.stranded is None:
-        said = SCORES[policy][1] if policy in SCORES else "the most packed"
+        said = SCORES[policy][1] if policy in SCORES else SCORES["pack"][1]
         return f"{policy}: {said} of {choice.nodes} nodes with enough free devices, {free}"
-    return f"{policy}: of {choice.nodes} nodes with enough free devices, {_least(choice)}; {free}"
+    given = [one.device for result in results for one in result.devices.results]
+    device = f", by {given[0]}" if len(given) == 1 and choice.free > 1 else ""
+    return (
+        f"{policy}: of {choice.nodes} nodes with enough free devices the pod strands the least here{device}: "
+        f"{_devices(choice.stranded)}{_next_best(choice)}; {free}"
+    )
 
 
-def _least(choice: NodeChoice) -> str:
-    here = f"the pod strands the least here ({_devices(choice.stranded or 0.0)})"
-    if choice.next_best is None:
-        return here
+def _next_best(choice: NodeChoice) -> str:
+    if choice.next_best is None or choice.stranded is None:
+        return ""
     name, stranded = choice.next_best
-    if abs(stranded - (choice.stranded or 0.0)) < ALIKE:
-        return f"{here}, as on {name}, which has more free"
-    return f"{here}; the next best, {name}, would lose {_devices(stranded)}"
+    if abs(stranded - choice.stranded) < ALIKE:
+        return f" (as on {name}, which is less packed)"
+    return f" (on {name}, the next best, {_devices(stranded)})"
 
 
 #: Parts of a device that are told apart.
@@ -139,7 +143,7 @@ ALIKE = 0.005
 
 
 def _devices(amount: float) -> str:
-    """`0.31 devices more than before`, `0.1 devices less`."""
+    """`0.31 devices more than before`."""
     if abs(amount) < ALIKE:
-        return "nothing of any device"
+        return "no more than before"
     return f"{abs(amount):.2f} devices {'more' if amount > 0 else 'less'} than before"

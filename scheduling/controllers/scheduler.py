@@ -364,10 +364,9 @@ def _chosen(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) 
     placed = _placed(state, asking, fitting)
     if not isinstance(placed.outcome, Allocated) or placed.node is None:
         return placed
-    node = placed.node.name
-    return asking.placement_on(
-        node, state.nodes.allocatable(node), placed.outcome, why=why(policy_of(state, asking.wanting), placed.choice)
-    )
+    node, policy = placed.node.name, policy_of(state, asking.wanting)
+    told = why(policy, placed.choice, placed.outcome.results)
+    return asking.placement_on(node, state.nodes.allocatable(node), placed.outcome, why=told)
 
 
 def _placed(state: ClusterState, asking: Asking, fitting: tuple[NodeView, ...]) -> NodePlacement:

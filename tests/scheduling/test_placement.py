@@ -26,6 +26,7 @@ from tests.builders import (
     make_request,
     make_slice,
 )
+from tests.claims.devices.scene import signed_in
 from tests.scheduling.cluster import Cluster
 
 
@@ -69,8 +70,8 @@ def models(count: int, model: str, memory: str = "24Gi") -> list[Device]:
         "fragmentation": (
             "fragmentation",
             ["node-small", "node-small", "node-large"],
-            "fragmentation: of 2 nodes with enough free devices, the pod strands the least here (0.02 devices less "
-            "than before), as on node-large, which has more free; 2 free devices",
+            "fragmentation: of 2 nodes with enough free devices the pod strands the least here, by gpu-0: "
+            "0.02 devices less than before (as on node-large, which is less packed); 2 free devices",
         ),
     }.values(),
 )
@@ -85,6 +86,8 @@ def test_a_pod_goes_where_the_setting_says_and_its_event_says_why(
     told = {one.involved_object.name: one.metadata.annotations.get(PLACEMENT) for one in cluster.events("Scheduled")}
     assert told["a"] == why
     assert pod_document(NAMESPACE, "a")["placement"] == why
+    page = signed_in("ada", staff=True).get(f"/pods/{NAMESPACE}/a").content.decode()
+    assert f"Why there: {why}." in page
 
 
 def test_best_fit_gives_the_smallest_device_that_will_do(cluster: Cluster, settings: Settings) -> None:
@@ -188,3 +191,22 @@ def test_what_pods_ask_for_may_be_declared(cluster: Cluster, settings: Settings,
         placed(cluster, name)
     held = [cluster.claim(name).status.allocation.devices.results[0].device for name in ("a", "b")]  # type: ignore[union-attr]
     assert held == ["gpu-0", "gpu-2"]
+
+
+def test_the_next_best_node_is_told(cluster: Cluster) -> None:
+    """Both have two devices free; on the second one of them has no core beside it by now."""
+    cluster.create(make_class())
+    for node, cpu in (("node-1", "8"), ("node-2", "4")):
+        cluster.create(make_node(node, capacity={"cpu": cpu, "memory": "64Gi", "pods": "110"}))
+        cluster.create(make_slice(node=node, devices=make_devices(2)))
+    for name in ("a", "b", "c"):
+        cluster.create(make_claim(name))
+        container = make_container(claims=["gpu"], requests={"cpu": "4"})
+        cluster.create(make_pod(name, claims={"gpu": name}, containers=[container]))
+    cluster.settle()
+    told = {one.involved_object.name: one.metadata.annotations.get(PLACEMENT) for one in cluster.events("Scheduled")}
+    assert cluster.pod("a").spec.node_name == "node-1"
+    assert told["a"] == (
+        "fragmentation: of 2 nodes with enough free devices the pod strands the least here, by gpu-0: "
+        "0.02 devices less than before (on node-2, the next best, no more than before); 2 free devices"
+    )

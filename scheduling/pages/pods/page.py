@@ -61,8 +61,8 @@ class PodTab:
 class PodContext(PageContext):
     """refusing: quotas that keep it without claims; moments: all that happened to it; latest: the last of that.
 
-    stay: what keeps it although it is being deleted. conversation, why, log, text, history: of the `tab` that shows
-    them.
+    placement: why its node and devices were chosen. stay: what keeps it although it is being deleted. conversation,
+    why, log, text, history: of the `tab` that shows them.
     """
 
     pod: Pod
@@ -72,6 +72,7 @@ class PodContext(PageContext):
     icon: str
     waits: bool
     owners: Sequence[str]
+    placement: str
     queued: QueuedPod | None
     gone_by: str | None
     tabs: Sequence[PodTab]
@@ -126,6 +127,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         icon=STATES.get(state(explained, pod), "i-wait"),
         waits=waiting,
         owners=[f"{owner.kind} {owner.name}" for owner in pod.metadata.owner_references],
+        placement=explained.placement,
         queued=QueuedPod.objects.filter(uid=pod.metadata.uid).first(),
         gone_by=pod.metadata.deletion_timestamp,
         tabs=tabs,
