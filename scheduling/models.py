@@ -65,6 +65,9 @@ class UsageSample(models.Model):
     device_class = models.CharField(max_length=253)
     counts = models.JSONField()  # state (as in scheduling.pages.devices.lines) -> devices
     waiting = models.IntegerField()  # pods without a node that ask for the class; for "", all that wait
+    #: of a class, in devices: what is free, shares and partitions too, and how much of that is expected to stay unused
+    free = models.FloatField(null=True)
+    stranded = models.FloatField(null=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["at", "device_class"], name="usage_sample_once")]

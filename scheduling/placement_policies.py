@@ -18,11 +18,14 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from scheduling.allocator import (
     Demand,
+    DemandMix,
     Fragmentation,
+    FreeCapacity,
     NodeChoice,
     NodeView,
     Score,
     best_fitting,
+    capacity_by_class,
     first_named,
     least_stranding,
     most_packed,
@@ -77,10 +80,19 @@ def score_of(state: ClusterState, pod: Pod, wanting: Sequence[ResourceClaim]) ->
 
 
 def _fragmentation(state: ClusterState, pod: Pod) -> Fragmentation:
-    nodes, declared = state.nodes, settings.SCHEDULER_DEMANDS
-    mix = declared_demands(declared) if declared else state.usual.mix(partial(_demands, state))
+    nodes = state.nodes
     needs = needs_of(nodes.requests_of(pod))
-    return Fragmentation(mix=mix, room=nodes, needs=needs, preference=nodes.preference(pod))
+    return Fragmentation(mix=_mix(state), room=nodes, needs=needs, preference=nodes.preference(pod))
+
+
+def _mix(state: ClusterState) -> DemandMix:
+    declared = settings.SCHEDULER_DEMANDS
+    return declared_demands(declared) if declared else state.usual.mix(partial(_demands, state))
+
+
+def free_by_class(state: ClusterState) -> Mapping[str, FreeCapacity]:
+    """What is free of each class, and how much of that can serve none of the usual requests, as far as is expected."""
+    return capacity_by_class(state.snapshot(), state.nodes.views, Fragmentation(mix=_mix(state), room=state.nodes))
 
 
 def _demands(state: ClusterState) -> Iterator[Demand]:

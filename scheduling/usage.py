@@ -29,6 +29,8 @@ ALL = ""
 #: Devices from which on a cluster is large, and how often it is sampled.
 LARGE = 20_000
 EVERY, LARGE_EVERY = timedelta(minutes=1), timedelta(minutes=10)
+#: How old a sample may be that is shown as what is now.
+LATELY = timedelta(minutes=5)
 #: Writes since the last sample that are followed one by one; after more, everything is read anew.
 MOST_FOLLOWED = 20_000
 
@@ -40,6 +42,8 @@ class UsageOfMoment:
     at: datetime
     counts: Mapping[str, int]
     waiting: int
+    #: the part of what is free that is expected to stay unused, 0 to 1; None where that is not known
+    stranded: float | None = None
 
 
 def minute_of(moment: datetime) -> datetime:
@@ -103,9 +107,26 @@ def prune(now: datetime) -> int:
 
 def samples_since(since: datetime, device_class: str = ALL) -> Sequence[UsageOfMoment]:
     """In the order of time."""
-    rows: Iterable[tuple[datetime, Mapping[str, int], int]] = (
+    rows: Iterable[tuple[datetime, Mapping[str, int], int, float | None, float | None]] = (
         UsageSample.objects.filter(device_class=device_class, at__gte=since)
         .order_by("at")
-        .values_list("at", "counts", "waiting")
+        .values_list("at", "counts", "waiting", "free", "stranded")
     )
-    return [UsageOfMoment(at=at, counts=counts, waiting=waiting) for at, counts, waiting in rows]
+    return [
+        UsageOfMoment(at=at, counts=counts, waiting=waiting, stranded=part_of(stranded, free))
+        for at, counts, waiting, free, stranded in rows
+    ]
+
+
+def part_of(stranded: float | None, free: float | None) -> float | None:
+    """None where nothing is free, or nobody knows."""
+    return stranded / free if stranded is not None and free else None
+
+
+def stranded_now(now: datetime) -> dict[str, float]:
+    """class -> the part of what is free of it that is expected to stay unused, by the latest sample that says so."""
+    rows = UsageSample.objects.filter(at__gte=now - LATELY, stranded__isnull=False).order_by("at")
+    found = (
+        (name, part_of(stranded, free)) for name, stranded, free in rows.values_list("device_class", "stranded", "free")
+    )
+    return {name: part for name, part in found if part is not None}

@@ -23,6 +23,7 @@ from scheduling.allocator.fragmentation.demands import (
     RoomTable,
     UsualDemands,
 )
+from scheduling.allocator.fragmentation.nodes import FreeCapacity
 from scheduling.allocator.fragmentation.policy import Fragmentation
 from scheduling.allocator.index import Fit, Score, best_fitting, first_named, most_packed, most_spread
 from scheduling.allocator.outcome import (
@@ -34,7 +35,7 @@ from scheduling.allocator.outcome import (
     Undecided,
     overall,
 )
-from scheduling.allocator.placement import NodeChoice, NodePlacement, least_stranding, place
+from scheduling.allocator.placement import NodeChoice, NodePlacement, capacity_by_class, least_stranding, place
 from scheduling.allocator.problem import free_on
 from scheduling.allocator.published import Features, NodeView
 from scheduling.allocator.requests import RequestPlan
@@ -52,6 +53,7 @@ __all__ = [
     "Features",
     "Fit",
     "Fragmentation",
+    "FreeCapacity",
     "Inventory",
     "NodeChoice",
     "NodeNeeds",
@@ -70,6 +72,7 @@ __all__ = [
     "UsualDemands",
     "allocate",
     "best_fitting",
+    "capacity_by_class",
     "first_named",
     "free_on",
     "is_allocatable",

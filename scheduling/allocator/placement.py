@@ -23,12 +23,13 @@ from typing import NamedTuple
 
 from claims.kinds.resource_claims import ResourceClaim
 from scheduling.allocator.allocation import answer, read_claims
+from scheduling.allocator.fragmentation.nodes import FreeCapacity
 from scheduling.allocator.fragmentation.policy import Fragmentation
 from scheduling.allocator.index import Fit, NodeIndex, Score, best_fitting, most_packed
 from scheduling.allocator.outcome import Allocated, AllocationFailed, Outcome, RequestReason, Unallocatable, Undecided
-from scheduling.allocator.problem import AllocationProblem, TakenDevices, pose
+from scheduling.allocator.problem import AllocationProblem, TakenDevices, pose, selected
 from scheduling.allocator.published import NodeView
-from scheduling.allocator.requests import ClaimPlan, RequestPlan
+from scheduling.allocator.requests import ClaimPlan, RequestPlan, plan_class
 from scheduling.allocator.search import DEFAULT_LIMIT, DEFAULT_TIMEOUT, Deadline, NoSolution, Solution, solve
 from scheduling.allocator.shapes import ClaimShape, ShapeAnswer, Variant, direct_results, first_devices, shape_of
 from scheduling.allocator.snapshot import LessenedUsage, Snapshot
@@ -343,6 +344,23 @@ def least_stranding(snapshot: Snapshot, nodes: Sequence[NodeView], policy: Fragm
     index, among = indexed
     ranking = policy.ranking(index, snapshot, None)
     return [index.nodes[number] for number in ranking.as_good_as_the_best(among)] or nodes
+
+
+def capacity_by_class(
+    snapshot: Snapshot, nodes: Sequence[NodeView], policy: Fragmentation
+) -> Mapping[str, FreeCapacity]:
+    """What is free of each class whose selectors can be used, and how much of that is expected to be stranded."""
+    indexed = index_of(snapshot, nodes)
+    if indexed is None:
+        return {}
+    index, _ = indexed
+    outlooks, found = policy.outlooks(index, snapshot), dict[str, FreeCapacity]()
+    for name in snapshot.classes:
+        plan = plan_class(name, snapshot.classes, snapshot.features)
+        if plan.error is None:
+            masks = [selected(devices, plan, snapshot.features)[0] for devices in index.devices]
+            found[name] = outlooks.free_capacity(masks)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

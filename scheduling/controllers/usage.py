@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
+from functools import partial
 
 from manciple.store.per_process import PerProcess
 from scheduling import coordination, usage
+from scheduling.capture import ClusterState
+from scheduling.controllers import scheduler
 from scheduling.controllers.declaration import Controller
+from scheduling.models import UsageSample
+from scheduling.placement_policies import free_by_class
 
 #: Seconds for which a process that has just started takes no samples: it lists the cluster for the scheduler, and pods
 #: wait for that.
@@ -19,7 +24,20 @@ _asked_first = PerProcess(time.monotonic)
 def reconcile(now: datetime) -> int:
     """Returns how many rows came and went."""
     warm = time.monotonic() - _asked_first() >= WARMING_UP
-    return (usage.sample(now) if warm else 0) + coordination.forget_stale(now)
+    sampled = usage.sample(now) if warm else 0
+    if sampled > 1:  # with its classes
+        scheduler.worker().in_turn(partial(note_stranded, now=now))
+    return sampled + coordination.forget_stale(now)
+
+
+def note_stranded(state: ClusterState, *, now: datetime) -> int:
+    """Add to the samples of this minute what is stranded of each class. Returns how many say so now."""
+    found = free_by_class(state)
+    rows = list(UsageSample.objects.filter(at=usage.minute_of(now), device_class__in=list(found)))
+    for row in rows:
+        row.free, row.stranded = found[row.device_class]
+    UsageSample.objects.bulk_update(rows, ["free", "stranded"])
+    return len(rows)
 
 
 CONTROLLER = Controller(

@@ -16,6 +16,7 @@ from tests.builders import (
     DRIVER,
     make_claim,
     make_class,
+    make_container,
     make_device,
     make_device_taint,
     make_devices,
@@ -24,6 +25,7 @@ from tests.builders import (
     make_request,
     make_slice,
 )
+from tests.claims.devices.scene import signed_in
 from tests.scheduling.cluster import Cluster
 
 
@@ -116,6 +118,28 @@ def test_the_task_samples_once_its_process_has_had_time_for_the_scheduler(
     monkeypatch.setattr(controller, "WARMING_UP", 0.0)
     tasks.run("sample_usage")
     assert UsageSample.objects.filter(device_class=usage.ALL).count() == 1
+
+
+def test_a_sample_says_what_is_stranded_of_each_class_and_the_overview_shows_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the pod is, of the two GPUs that are free one has no core beside it."""
+    cluster.create(make_class())
+    for node, cpu in (("node-1", "4"), ("node-2", "8")):
+        cluster.create(make_node(node, capacity={"cpu": cpu, "memory": "64Gi", "pods": "110"}))
+        cluster.create(make_slice(node=node, devices=make_devices(2 if node == "node-1" else 1)))
+    cluster.create(make_claim("web"))
+    container = make_container(claims=["gpu"], requests={"cpu": "4"})
+    cluster.create(make_pod("web", claims={"gpu": "web"}, containers=[container]))
+    cluster.settle()
+    monkeypatch.setattr(controller, "WARMING_UP", 0.0)
+    tasks.run("sample_usage")
+    sample = UsageSample.objects.get(device_class=CLASS)
+    assert sample.free == 2.0
+    assert round(sample.stranded or 0, 1) == 1.0
+    page = signed_in("ada", staff=True).get(f"/overview?class={CLASS}").content.decode()
+    assert ">Stranded</th>" in page
+    assert f'<td class="num not-phone">{round(50 * (sample.stranded or 0))}%</td>' in page
 
 
 def test_states_are_those_of_the_grid(cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ Only nodes of which something has changed are summed up again; `changes` lists t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from math import erfc, exp, inf, pi, sqrt
 from typing import Any, NamedTuple
@@ -98,6 +98,22 @@ def lack(wanted: float, variance: float, left: float) -> float:
     z = over / deviation
     expected = deviation * (z * 0.5 * erfc(-z / _ROOT2) + _DENSITY * exp(-z * z / 2))
     return expected / wanted if expected < wanted else 1.0
+
+
+def missing(sums: NodeSums, cpu: int, memory: int) -> float:
+    """The part of what is expected to be used for which the node has no cpu or memory."""
+    _, _, wants_cpu, variance, wants_memory, _, _ = sums
+    found = lack(wants_cpu, variance, cpu) if wants_cpu > 0 else 0.0
+    if wants_memory > memory and (over := (wants_memory - memory) / wants_memory) > found:
+        return over
+    return found
+
+
+class FreeCapacity(NamedTuple):
+    """In devices. stranded: how much of what is free is expected to stay unused, by what pods usually ask for."""
+
+    free: float = 0.0
+    stranded: float = 0.0
 
 
 class NodeOutlooks:
@@ -220,16 +236,24 @@ class NodeOutlooks:
             for one, there in zip(wanted, supply, strict=True)
         ]
 
+    def free_capacity(self, masks: Sequence[int]) -> FreeCapacity:
+        """Of these devices, a mask for each node; units of which only a part is meant count as a whole."""
+        free = stranded = 0.0
+        for number, mask in enumerate(masks):
+            units = zip(self.looks[number].units, self.outlooks[number], strict=True)
+            found = [outlook for place, outlook in units if place.mask & mask and outlook.free]
+            lacking = missing(self.sums[number], *self.left[number]) if found else 0.0
+            free += sum(one.free for one in found)
+            stranded += sum(one.unused + (one.free - one.unused) * lacking for one in found)
+        return FreeCapacity(free, stranded)
+
     # The measure -----------------------------------------------------------------------------------------------------
 
     def expected(self, sums: NodeSums, cpu: int, memory: int) -> float:
         """What is expected to be stranded of a node with so much left."""
-        stranded, used, wants_cpu, variance, wants_memory, _, whole = sums
+        stranded, used, _, _, _, _, whole = sums
         if used > 0:
-            missing = lack(wants_cpu, variance, cpu)
-            if wants_memory > memory and (over := (wants_memory - memory) / wants_memory) > missing:
-                missing = over
-            stranded += used * missing
+            stranded += used * missing(sums, cpu, memory)
         return stranded - self._usable_by_wide(whole, cpu, memory) if whole > 1 else stranded
 
     def _usable_by_wide(self, whole: int, cpu: int, memory: int) -> float:

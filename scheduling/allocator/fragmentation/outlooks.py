@@ -92,7 +92,9 @@ class Outlook:
     many.
     """
 
-    __slots__ = ("cpu", "free", "memory", "moves", "outlooks", "state", "stranded", "used", "variance", "whole")
+    __slots__ = (
+        *("cpu", "free", "memory", "moves", "outlooks", "state", "stranded", "unused", "used", "variance", "whole"),
+    )
 
     def __init__(self, outlooks: UnitOutlooks, state: UnitState, expected: Expected) -> None:
         prices, unit = outlooks.prices, outlooks.unit
@@ -100,6 +102,8 @@ class Outlook:
         self.state = state
         self.free: float = unit.free(state)
         self.whole: int = unit.whole(state)
+        #: how much of it is expected to stay unused though the node has enough beside it, unweighted
+        self.unused = expected.unused
         unused = (1 - LARGE) * expected.unused + LARGE * outlooks.too_small_for(state)
         self.stranded = (1 - prices.wide) * unused + (prices.wide - prices.scarcity) * self.free
         self.used = (1 - prices.wide) * (self.free - expected.unused)

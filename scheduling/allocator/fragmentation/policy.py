@@ -37,11 +37,7 @@ class Fragmentation:
 
     def ranking(self, index: NodeIndex, snapshot: Snapshot, variant: Variant | None) -> Ranking:
         """The nodes for such pods, caught up with `snapshot`, which the index has followed."""
-        nodes = index.outlooks
-        if not isinstance(nodes, NodeOutlooks) or not nodes.is_of(self.mix, self.room, snapshot.classes):
-            nodes = index.outlooks = NodeOutlooks(index, snapshot, self.mix, self.room)
-        else:
-            nodes.follow(snapshot)
+        nodes = self.outlooks(index, snapshot)
         key = (variant, NodeNeeds(coarse(self.needs.cpu), coarse(self.needs.memory)))
         known = nodes.rankings.pop(key, None)
         if not isinstance(known, Ranking):
@@ -50,6 +46,15 @@ class Fragmentation:
         if len(nodes.rankings) > MOST_RANKINGS:
             del nodes.rankings[next(iter(nodes.rankings))]
         return known
+
+    def outlooks(self, index: NodeIndex, snapshot: Snapshot) -> NodeOutlooks:
+        """What is expected of each node, caught up with `snapshot`, which the index has followed."""
+        nodes = index.outlooks
+        if not isinstance(nodes, NodeOutlooks) or not nodes.is_of(self.mix, self.room, snapshot.classes):
+            nodes = index.outlooks = NodeOutlooks(index, snapshot, self.mix, self.room)
+        else:
+            nodes.follow(snapshot)
+        return nodes
 
     def best_first(self, ranking: Ranking, among: int) -> Iterator[RankedNode]:
         """The nodes in `among`; those whose units do not seem to have what is asked for come last."""

@@ -30,7 +30,7 @@ from scheduling.pages.events.views import ShownEvent, latest
 from scheduling.pages.overview.health import HealthLine, lines, needing_attention
 from scheduling.pages.overview.signs import read_signs
 from scheduling.pages.overview.waiting import WaitingGroup, WaitingPod, by_topic
-from scheduling.usage import ALL, UsageOfMoment, minute_of, nonzero, samples_since
+from scheduling.usage import ALL, UsageOfMoment, minute_of, nonzero, samples_since, stranded_now
 
 #: Events that are shown.
 EVENTS = 8
@@ -65,6 +65,7 @@ class CapacityRow:
     total: int
     waiting: int
     complaint: str
+    stranded: str = ""  # the part of what is free that is expected to stay unused; "" where that is not known
 
 
 @login_required
@@ -79,13 +80,15 @@ def show_overview(request: HttpRequest) -> HttpResponse:
     health = lines(signs)
     mended = read_mendings() if census.waiting else UNKNOWN
     waiting = waiting_groups(person, mended)
+    stranded = stranded_now(now)
     context = OverviewContext(
         place="overview",
         revision=revision,
         steps=_first_steps(census, nodes=bool(signs.nodes)),
         counted=_counted(len(signs.nodes), census),
         figures=figures(census.totals, census.snapshot),
-        classes=[capacity_row(one) for one in census.classes],
+        classes=[capacity_row(one, stranded.get(one.name)) for one in census.classes],
+        any_stranded=bool(stranded),
         any_blocked=any(one.counts.get(DeviceState.BLOCKED) for one in census.classes),
         reasons=waiting[:CAUSES],
         more_reasons=waiting[CAUSES:],
@@ -105,7 +108,8 @@ def show_overview(request: HttpRequest) -> HttpResponse:
 class OverviewContext(PageContext):
     """The page for one person.
 
-    any_blocked: whether a class has devices that others hold in part; rehearsing: what would start the pods is not
+    any_blocked: whether a class has devices that others hold in part; any_stranded: whether it is known of a class
+    which part of what is free is expected to stay unused; rehearsing: what would start the pods is not
     known yet; oldest: since when the first pod waits.
     """
 
@@ -114,6 +118,7 @@ class OverviewContext(PageContext):
     figures: Sequence[StateCount]
     classes: Sequence[CapacityRow]
     any_blocked: bool
+    any_stranded: bool
     reasons: Sequence[WaitingGroup]
     more_reasons: Sequence[WaitingGroup]
     rehearsing: bool
@@ -166,7 +171,8 @@ def _counted(nodes: int, census: Census) -> str:
     return ", ".join((_count(nodes, "node"), _count(census.total, "device"), _count(drivers, "driver")))
 
 
-def capacity_row(one: ClassCount) -> CapacityRow:
+def capacity_row(one: ClassCount, stranded: float | None = None) -> CapacityRow:
+    """stranded: the part of what is free that is expected to stay unused."""
     counts = one.counts
     return CapacityRow(
         name=one.name,
@@ -180,7 +186,12 @@ def capacity_row(one: ClassCount) -> CapacityRow:
         total=sum(counts.values()),
         waiting=one.waiting,
         complaint=one.complaint,
+        stranded="" if stranded is None else percent(stranded),
     )
+
+
+def percent(part: float) -> str:
+    return f"{round(100 * part)}%"
 
 
 # The last day --------------------------------------------------------------------------------------------------------
@@ -196,6 +207,7 @@ class UseOfDay:
     free: int
     total: int
     recorded: bool
+    stranded: str = ""  # `8% to 15%`: the part of what was free that was expected to stay unused
 
 
 def use_of_day(person: Person, census: Census, asked: str, now: datetime) -> UseOfDay:
@@ -220,7 +232,15 @@ def use_of_day(person: Person, census: Census, asked: str, now: datetime) -> Use
         free=charts.total_of(counts, charts.FREE),
         total=sum(counts.values()),
         recorded=bool(past),
+        stranded=_range([one.stranded for one in past if one.stranded is not None]),
     )
+
+
+def _range(parts: Sequence[float]) -> str:
+    if not parts:
+        return ""
+    least, most = percent(min(parts)), percent(max(parts))
+    return least if least == most else f"{least} to {most}"
 
 
 # Why pods wait -------------------------------------------------------------------------------------------------------
