@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from msgspec import structs
 
 from claims.drafts.structured.translation import EVERY_DEVICE
+from claims.kinds.gangs import has_group
 from claims.kinds.pod_groups import CLAIMS_GATE, PodGroup, is_group
 from claims.kinds.pods import Pod
 from claims.kinds.quotas import ResourceQuota
@@ -249,8 +250,8 @@ class ClusterState(AssumedState, View):
             self.usual.note()
         self._forget_assumed_pod(uid)
         self._forget_place(uid)
-        if pod.spec.scheduling_group is not None:
-            self.groups.remove_pod(pod) if is_done(pod) else self.groups.add_pod(pod)
+        if has_group(pod):
+            self.groups.put_pod(pod)
         if is_done(pod):
             self.nodes.remove_pod(uid)
         elif node:
@@ -275,7 +276,7 @@ class ClusterState(AssumedState, View):
         self._forget_place(uid)
         self._avoided.pop(uid, None)
         self.nodes.remove_pod(uid)
-        if pod.spec.scheduling_group is not None:
+        if has_group(pod):
             self.groups.remove_pod(pod)
 
     def _kept_for(self, uid: str) -> str:
@@ -391,7 +392,7 @@ class ClusterState(AssumedState, View):
     def pre_enqueue(self, uid: str) -> Hold | None:
         pod = self.pending.get(uid)
         hold = None if pod is None else pod_claims.pre_enqueue(pod, self._finder(pod))
-        return self.groups.hold(pod) if pod is not None and hold is None and pod.spec.scheduling_group else hold
+        return self.groups.hold(pod) if pod is not None and hold is None and has_group(pod) else hold
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -443,8 +444,11 @@ class ClusterState(AssumedState, View):
     # Groups ----------------------------------------------------------------------------------------------------------
 
     def placed_of(self, group: PodGroup) -> set[str]:
-        """The uids of the pods of a group that have a place: on their nodes, or waiting there for their devices."""
-        return {uid for uid in self.groups.members(group) if self.placed.get(uid) is not None}
+        """The uids of the pods of a group that have a place: on their nodes, or waiting there for their devices.
+
+        Those of a Job that have succeeded are among them.
+        """
+        return {uid for uid in self.groups.members(group) if self.placed.get(uid) is not None} | self.groups.done(group)
 
     def is_in_use(self, claim: ResourceClaim) -> bool:
         """Whether a pod on its node could be using the claim; those that wait for a node use nothing."""

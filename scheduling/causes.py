@@ -113,12 +113,19 @@ class GroupIncomplete(Cause, frozen=True):
 
 
 class GroupDoesNotFit(Cause, frozen=True):
-    """`placed` of the group would have a place at once, this pod too. room: on this node one is kept until all have."""
+    """`placed` of the group would have a place at once, this pod too. room: on this node one is kept until all have.
+
+    annotated: it is a gang by annotation. where: the label of the nodes (`KEY=VALUE`) among which most of it fits,
+    the best of `domains` that were tried.
+    """
 
     name: str
     placed: int
     wanted: int
     room: str = ""
+    annotated: bool = False
+    where: str = ""
+    domains: int = 0
 
 
 class AwaitingBinding(Cause, frozen=True):

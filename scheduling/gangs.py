@@ -1,7 +1,10 @@
 """Decides about the pods of one group at once: a gang gets places for as many as it needs, or none of it gets one.
 
+A group is a PodGroup, or a gang by annotation (`claims.kinds.gangs`).
+
     1. all of the group that wait and can be tried are taken up, by priority, then age
-    2. each is decided about in turn, on the state with the places of those before it
+    2. each is decided about in turn, on the state with the places of those before it; among the nodes of one topology
+       domain after the other where it wants that (`scheduling.gang_places`)
     3. enough have a place                -> these are bound in one transaction; the others wait for themselves
     4. too few, but with room that less important pods would make there are enough
                                           -> these are evicted, in one transaction; the places of the gang are kept
@@ -22,18 +25,20 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from claims.kinds.pod_groups import GANG_GATE, KINDS_GATE, PodGroup, is_scheduled, min_count
+from claims.kinds.gangs import is_annotated, shown_name, topology_of
+from claims.kinds.pod_groups import KINDS_GATE, PodGroup, is_scheduled
 from claims.kinds.pods import Pod
 from claims.quotas import QuotaExceeded
 from inventory.kinds import gates
 from manciple.store.objects import Writer
 from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError, Conflict
-from scheduling import preemption, scheduler_metrics
+from scheduling import scheduler_metrics
 from scheduling.allocator import Deadline
-from scheduling.assumptions import AssumedSoFar
 from scheduling.capture import ClusterState
 from scheduling.causes import GroupDoesNotFit, Interrupted
+from scheduling.gang_places import Broken, Domain, GangSearch, decided_in, homes, with_place
+from scheduling.groups import wanted_of
 from scheduling.holds import Hold, Reason
 from scheduling.plans import (
     AnyDecision,
@@ -51,8 +56,10 @@ from scheduling.remedies import Remedies
 from scheduling.resources import POD_GROUPS, kind
 from scheduling.special_claims import NotMade, refusal_by
 
-#: Seconds that one gang may take to find out whom it would have to evict.
-EVICTING_SECONDS = 2.0
+#: Seconds of processor time for one search of a place; of whom it would have to evict.
+SEARCH_SECONDS, EVICTING_SECONDS = 0.5, 2.0
+#: Topology domains in which it is found out whom it would have to evict.
+EMPTIED = 4
 
 WriteOne = Callable[[Decision], Outcome]
 #: One pod for itself; without remedies nobody is evicted for it.
@@ -66,19 +73,33 @@ class GangNeed(NamedTuple):
     placed: int
     wanted: int
 
-    def short_of(self, more: int) -> Hold | None:
-        """What its pods wait for if so many more of them fit; None where that is enough."""
-        if self.placed + more >= self.wanted:
+    @property
+    def lacks(self) -> int:
+        return self.wanted - self.placed
+
+    def short_of(self, more: int, *, where: str = "", domains: int = 0) -> Hold | None:
+        """What its pods wait for if so many more of them fit; None where that is enough.
+
+        where: the label of the nodes on which they do, the best of `domains`.
+        """
+        if more >= self.lacks:
             return None
-        cause = GroupDoesNotFit(self.group.metadata.name, placed=self.placed + more, wanted=self.wanted)
+        cause = GroupDoesNotFit(
+            shown_name(self.group.metadata.name),
+            placed=self.placed + more,
+            wanted=self.wanted,
+            annotated=is_annotated(self.group),
+            where=where,
+            domains=domains,
+        )
         return Hold(reasons=Reason.GROUP, cause=cause)
 
 
 def need_of(state: ClusterState, pod: Pod) -> GangNeed | None:
     """None for a pod of no gang, or of one that has what it needs: it goes for itself."""
-    if not (gates.enabled(KINDS_GATE) and gates.enabled(GANG_GATE)) or (group := state.groups.of(pod)) is None:
+    if (group := state.groups.of(pod)) is None:
         return None
-    need = GangNeed(group, len(state.placed_of(group)), min_count(group))
+    need = GangNeed(group, len(state.placed_of(group)), wanted_of(group))
     return need if need.placed < need.wanted else None
 
 
@@ -87,31 +108,27 @@ def decide_with_group(
 ) -> Sequence[AnyDecision | Retry]:
     """What is decided, and assumed, about the pod and all of its group that can be tried now."""
     group = state.groups.of(pod)
-    if group is None or not gates.enabled(KINDS_GATE) or state.groups.hold(pod) is not None:
+    if group is None or not _is_on(group) or state.groups.hold(pod) is not None:
         return [decide_one(state, pod, remedies.now, remedies)]
     began = time.perf_counter()
-    attempt = _Attempt(state, group, _to_try(state, group, pod), remedies, decide_one)
+    attempt = _Attempt(state, group, to_try(state, group, pod), remedies, decide_one)
     try:
         decided = attempt.whole() if attempt.is_gang else attempt.each()
-    except _Broken as broken:
-        return broken.retries
+    except Broken as broken:
+        return [_interrupted(one, broken.retry) for one in attempt.pods]
     scheduler_metrics.GROUP_ALGORITHM.observe(time.perf_counter() - began)
     return [replace(decided, began=began), *attempt.broken]
 
 
-def _to_try(state: ClusterState, group: PodGroup, pod: Pod) -> tuple[Pod, ...]:
+def _is_on(group: PodGroup) -> bool:
+    return is_annotated(group) or gates.enabled(KINDS_GATE)
+
+
+def to_try(state: ClusterState, group: PodGroup, pod: Pod) -> tuple[Pod, ...]:
     """The pods of the group that wait for nothing but a place, and `pod`; the most important first."""
     waiting = (state.pending[uid] for uid in state.groups.members(group) if uid in state.pending)
     found = [one for one in waiting if one is pod or state.pre_enqueue(one.metadata.uid) is None]
     return tuple(sorted(found, key=lambda one: (-(one.spec.priority or 0), age_of(one))))
-
-
-class _Broken(Exception):
-    """A fault in one pod: nothing is decided about the others."""
-
-    def __init__(self, retries: Sequence[Retry]) -> None:
-        super().__init__()
-        self.retries = retries
 
 
 @dataclass(slots=True)
@@ -128,7 +145,7 @@ class _Attempt:
 
     @property
     def wanted(self) -> int:
-        return min_count(self.group) if gates.enabled(GANG_GATE) else 0
+        return wanted_of(self.group)
 
     @property
     def is_gang(self) -> bool:
@@ -136,19 +153,53 @@ class _Attempt:
         return len(self.state.placed_of(self.group)) < self.wanted
 
     def each(self) -> GroupDecision:
-        found = [self._one(pod, self.remedies) for pod in self.pods]
+        found = [self._at_home(pod) for pod in self.pods]
         self.broken = tuple(one for one in found if isinstance(one, Retry))
         decisions = tuple(one for one in found if not isinstance(one, Retry))
         return GroupDecision(group=self.group, decisions=decisions, scheduled=bool(self._with_place(decisions)))
 
+    def _at_home(self, pod: Pod) -> Decision | Retry:
+        """One pod for itself; the last of the domains to which it may go says why it may not."""
+        *others, last = homes(self.state, self.group)
+        for domain in others:
+            found = self._within(domain, pod, None)
+            if isinstance(found, Placement):
+                return found
+        return self._within(last, pod, self.remedies)
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether its pods may be on any node, though they may have wishes."""
+        return not topology_of(self.group).required
+
+    def _within(self, domain: Domain | None, pod: Pod, remedies: Remedies | None) -> Decision | Retry:
+        try:
+            return decided_in(self.state, domain, pod, lambda one: self._one(one, remedies))
+        except Broken as broken:
+            return broken.retry
+
     def whole(self) -> GroupDecision:
-        earlier, found = self.state.overlay(), self._tried(None)
-        if len(self._with_place(found)) >= self.wanted:
-            return GroupDecision(group=self.group, decisions=found, wanted=self.wanted, scheduled=True)
-        self._restore(earlier, found)
-        if self._may_evict() and (roomy := self._with_room()) is not None:
+        """Raises: Broken."""
+        key = f"gang/{'/'.join(self.group.key)}"
+        search = GangSearch(
+            state=self.state,
+            group=self.group,
+            pods=self.pods,
+            decide_one=lambda pod: self._one(pod, None),
+            deadline=Deadline.after_work(SEARCH_SECONDS),
+            now=self.remedies.now,
+            skip=self.remedies.searched.pop(key, 0),
+        )
+        found = search.run()
+        together = GroupDecision(group=self.group, decisions=found.decisions, wanted=self.wanted)
+        if found.whole:
+            return replace(together, scheduled=True)
+        if self._may_evict() and (roomy := self._with_room(search)) is not None:
             return roomy
-        together = GroupDecision(group=self.group, decisions=found, wanted=self.wanted)
+        if search.skip:
+            self.remedies.searched[key] = search.skip
+        if found.domain is not None:
+            together = replace(together, where=str(found.domain), domains=len(search.tried), again=bool(search.skip))
         return with_refused(together, {}, self.state.placed_of(self.group))
 
     def _may_evict(self) -> bool:
@@ -156,45 +207,42 @@ class _Attempt:
         nominated = any(pod.status.nominated_node_name for pod in self.pods)
         return nominated or any(self.state.placed.any_below(pod.spec.priority or 0) for pod in self.pods)
 
-    def _with_room(self) -> GroupDecision | None:
+    def _with_room(self, search: GangSearch) -> GroupDecision | None:
         """The group with the room that others make for it; None where that is too little: nothing is assumed then."""
         deadline = Deadline.after_work(EVICTING_SECONDS)
+        domains = [None] if self._is_free else search.required()[:EMPTIED]
+        for domain in domains:
+            if (found := self._emptied(domain, search, deadline)) is not None:
+                return found
+        return None
+
+    def _emptied(self, domain: Domain | None, search: GangSearch, deadline: Deadline) -> GroupDecision | None:
         remedies = replace(self.remedies, deadline=deadline, hopeless={}, keeps_room=False)
-        earlier, found = self.state.overlay(), self._tried(remedies)
+        earlier, found = self.state.overlay(), list[Decision]()
+        for pod in self.pods:
+            enough = len(self._with_place(found)) >= self.wanted  # nobody is evicted for more than are wanted
+            decision = self._within(domain, pod, None if enough else remedies)
+            if isinstance(decision, Retry):
+                search.restore(earlier, found)
+                raise Broken(decision)
+            found.append(decision)
         have = self._with_place(found)
         if len(have) < self.wanted:
-            self._restore(earlier, found)
+            search.restore(earlier, found)
             return None
-        together = GroupDecision(group=self.group, decisions=found, wanted=self.wanted, evicting=True)
+        together = GroupDecision(group=self.group, decisions=tuple(found), wanted=self.wanted, evicting=True)
         kept = tuple(
-            waiting_for_gang(together, one, len(have), room=one.node) if isinstance(one, Placement) else one
+            waiting_for_gang(together, one.pod, len(have), room=one.node) if isinstance(one, Placement) else one
             for one in found
         )
         return replace(together, decisions=kept)
 
-    def _tried(self, remedies: Remedies | None) -> tuple[Decision, ...]:
-        """Each pod in turn; nobody is evicted for more than are wanted."""
-        earlier, found = self.state.overlay(), list[Decision]()
-        for pod in self.pods:
-            enough = len(self._with_place(found)) >= self.wanted
-            decision = self._one(pod, None if enough else remedies)
-            if isinstance(decision, Retry):
-                self._restore(earlier, found)
-                raise _Broken([_interrupted(one, decision) for one in self.pods])
-            found.append(decision)
-        return tuple(found)
-
     def _one(self, pod: Pod, remedies: Remedies | None) -> Decision | Retry:
         return self.decide_one(self.state, pod, self.remedies.now, remedies)
 
-    def _restore(self, earlier: AssumedSoFar, found: Sequence[Decision]) -> None:
-        self.state.restore(earlier, found)
-        preemption.settle(self.state, self.remedies.now)
-
     def _with_place(self, found: Sequence[Decision]) -> set[str]:
         """The uids of the pods of the group that have a place, or would have one."""
-        made = GroupDecision(group=self.group, decisions=tuple(found))
-        return self.state.placed_of(self.group) | made.promised
+        return with_place(self.state, self.group, found)
 
 
 def _interrupted(pod: Pod, broken: Retry) -> Retry:
@@ -260,8 +308,13 @@ def _write_part(decision: Decision, write_part: WriteOne) -> Outcome:
 def _check_gang(state: ClusterState, together: GroupDecision, outcomes: Sequence[Outcome]) -> None:
     """Raises: Conflict where fewer of the group than it needs have a place by now."""
     gone = {one.uid for one in outcomes if isinstance(one, Done) and not one.placed}
+    name, key = together.group.metadata.name, topology_of(together.group).required
     if len(state.placed_of(together.group) | together.promised - gone) < together.wanted:
-        raise Conflict.of(POD_GROUPS, together.group.metadata.name, "pods of the group are gone in the meantime")
+        raise Conflict.of(POD_GROUPS, name, "pods of the group are gone in the meantime")
+    nodes = {one.node for one in together.decisions if isinstance(one, Placement)}
+    views = [view for node in nodes if (view := state.nodes.view(node)) is not None]
+    if key and len({view.labels.get(key) for view in views}) > 1:
+        raise Conflict.of(POD_GROUPS, name, f"label {key} of nodes has changed in the meantime")
 
 
 def _tell(writer: Writer, together: GroupDecision, now: datetime) -> None:

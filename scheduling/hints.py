@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from claims.kinds.gangs import annotated_name
 from manciple.wire.quantity import Quantity
 from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX
 from scheduling.causes import QuotaUsedUp
@@ -113,6 +114,8 @@ class LogRecord(Protocol):
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     generation: int = 0
+    annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
 
 
 class _SchedulingGroup(msgspec.Struct, frozen=True, rename="camel"):
@@ -282,9 +285,10 @@ def _group_added(about: About, _seen: Any) -> Iterable[Wake]:
 def _pod_added(about: About, seen: Any) -> Iterable[Wake]:
     if seen.spec.node_name:
         yield Wake(reasons=Reason.NEIGHBOURS)
-    if seen.spec.scheduling_group is not None:
-        key = group_key(about.namespace, seen.spec.scheduling_group.pod_group_name or "")
-        yield Wake(reasons=Reason.GROUP | Reason.GANG, key=key)
+    group = seen.spec.scheduling_group
+    name = (group.pod_group_name or "") if group is not None else ""
+    if name := name or annotated_name(seen.metadata.annotations, seen.metadata.labels):
+        yield Wake(reasons=Reason.GROUP | Reason.GANG, key=group_key(about.namespace, name))
 
 
 def _pod_freed(_about: About, seen: Any) -> Iterable[Wake]:

@@ -28,6 +28,7 @@ from msgspec import structs
 
 from claims.devices.cache import read_devices
 from claims.devices.published import DevicePool
+from claims.kinds.gangs import has_group
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from claims.models import Claim, Reservation
@@ -430,7 +431,7 @@ class _Rehearsing:
     def _tried(self, pod: Pod, alike: dict[Hashable, AnyCause | None]) -> AnyCause | Literal[True] | None:
         """True where it is placed; else why not. alike: what was said of pods that ask for the same."""
         state = self._state
-        if pod.spec.scheduling_group is not None:
+        if has_group(pod):
             return None  # it starts with the others of its group or not at all
         with state.trying(pod):
             claims = state.pre_filter(pod)

@@ -49,6 +49,7 @@ _AGAINST_NODE = {
     "NodePorts": "didn't have free ports for the requested pod ports",
     "PodTopologySpread": "didn't match pod topology spread constraints",
     "PodTopologySpread missing-label": "didn't match pod topology spread constraints (missing required label)",
+    "GangTopology": "didn't match the topology of the pod's gang ({key}={value})",
     "InterPodAffinity affinity": "didn't match pod affinity rules",
     "InterPodAffinity anti-affinity": "didn't match pod anti-affinity rules",
     "InterPodAffinity existing-anti-affinity": "didn't satisfy existing pods anti-affinity rules",
@@ -109,6 +110,8 @@ def message(cause: AnyCause | causes.PreemptionNotHelpful | causes.NoVictims) ->
 def _in_special_case(cause: object) -> str:
     if isinstance(cause, causes.SearchStopped):
         return "timed out trying to allocate devices" if cause.timed_out else ""
+    if isinstance(cause, causes.GroupDoesNotFit) and (cause.annotated or cause.where) and not cause.room:
+        return f"gang {cause.name}: {cause.placed} of the {cause.wanted} pods that it needs fit at once{_where(cause)}"
     waits = isinstance(cause, causes.GroupDoesNotFit) and cause.room
     return "pod group is unschedulable, pod group is waiting for preemption to complete" if waits else ""
 
@@ -117,6 +120,12 @@ def _binding_failed(cause: causes.BindingFailed) -> str:
     if cause.timed_out:
         return f"device binding timeout: claim={cause.claim}"
     return f'device binding failed: claim={cause.claim}, reason={cause.reason}, message="{cause.detail}"'
+
+
+def _where(cause: causes.GroupDoesNotFit) -> str:
+    if not cause.where:
+        return ""
+    return f" on {cause.where}" + (f", the best of {cause.domains}" if cause.domains > 1 else "")
 
 
 def _refusal(refusal: NodeRefusal) -> str:
@@ -218,7 +227,8 @@ def clause(cause: AnyCause, *, names_claim: bool = False) -> str:
         case causes.Misconfigured(error=error):
             return f"there is an error to fix: {' '.join(error.split())}"
     plainer = _PLAINER.get(type(cause))
-    return plainer.format(cause) if plainer else message(cause)
+    text = plainer.format(cause) if plainer else message(cause)
+    return f"{text}{_where(cause)}" if isinstance(cause, causes.GroupDoesNotFit) else text
 
 
 def preemption_clause(cause: causes.OfPreemption) -> str:

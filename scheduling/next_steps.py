@@ -165,6 +165,7 @@ _NEXT_OF_PLUGIN = {
     "NodeAffinity": "Change the pod's nodeSelector or node affinity, or label a node as it asks.",
     "NodePorts": "Ask for another `hostPort`, or for none; or end the pod that has it.",
     "PodTopologySpread": "Wait until the others are spread, add nodes, or use `whenUnsatisfiable: ScheduleAnyway`.",
+    "GangTopology": "Wait until devices come free there, or prefer that topology instead of requiring it.",
     "InterPodAffinity": "Change the pod's affinity or anti-affinity, or move the pods that it refers to.",
 }
 _NEXT_OF_FAULT = {

@@ -124,6 +124,8 @@ class NodeTable:
         self.neighbours = Neighbours()
         #: the one node that is asked, where not all are
         self._only: str | None = None
+        #: the nodes that may be chosen, where not all may, and what is said of the others
+        self._within: tuple[Collection[str], NodeRefusal] | None = None
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -302,7 +304,22 @@ class NodeTable:
         finally:
             self._only = None
 
+    @contextmanager
+    def within(self, names: Collection[str], refusal: NodeRefusal) -> Iterator[None]:
+        """Within it, `filter` refuses all nodes but these."""
+        self._within = (names, refusal)
+        try:
+            yield
+        finally:
+            self._within = None
+
     def _asked_of(self, shape: _Shape) -> _Shape:
+        if self._within is not None:
+            names, refusal = self._within
+            outside = {name: (*shape.refused.get(name, ()), refusal) for name in self._nodes if name not in names}
+            inside = {name: found for name, found in shape.refused.items() if name in names}
+            fitting = {name: shape.fitting[name] for name in names if name in shape.fitting}
+            return _Shape(shape.needs, fitting=fitting, refused={**inside, **outside})
         if self._only is None:
             return shape
         fitting = {name: view for name, view in [(self._only, shape.fitting.get(self._only))] if view is not None}

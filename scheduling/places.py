@@ -128,8 +128,7 @@ class Supply:
     def __init__(self, snapshot: Snapshot, wanting: Sequence[ResourceClaim], claim: FindByKey) -> None:
         self._snapshot = snapshot
         self._claim = claim
-        plans = read_claims(snapshot, wanting)
-        wanted = sum(min(map(_least, options), default=0) for plan in plans for options in plan.requests)
+        wanted = least_devices(snapshot, wanting)
         #: a single one need not be counted: somebody has to go for it
         self._wanted = wanted if wanted > 1 else 0
 
@@ -145,6 +144,12 @@ class Supply:
         claims = [self._claim(*key) for key in one.claims] if self._wanted else ()
         given = [claim.status.allocation for claim in claims if claim is not None]
         return sum(len(allocation.devices.results) for allocation in given if allocation is not None)
+
+
+def least_devices(snapshot: Snapshot, wanting: Sequence[ResourceClaim]) -> int:
+    """So many devices these claims take from others, at least."""
+    plans = read_claims(snapshot, wanting)
+    return sum(min(map(_least, options), default=0) for plan in plans for options in plan.requests)
 
 
 def _least(plan: RequestPlan) -> int:

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from msgspec import structs
 
+from claims.kinds.gangs import is_annotated, shown_name
 from claims.kinds.pod_groups import CLAIMS_GATE, SCHEDULED, PodGroup, consumer_of, shares
 from claims.kinds.pod_groups import condition_of as condition_of_group
 from claims.kinds.pods import Pod, PodCondition
@@ -28,7 +29,7 @@ from manciple.wire.base import Condition
 from manciple.wire.errors import Conflict
 from scheduling.causes import GroupDoesNotFit
 from scheduling.extended_resources import IN_MEMORY, SpecialClaim
-from scheduling.hints import group_key
+from scheduling.hints import FREED, group_key
 from scheduling.holds import Hold, Reason
 from scheduling.messages import message
 from scheduling.negotiation import NegotiationWrite
@@ -149,6 +150,8 @@ class GroupDecision:
 
     wanted: so many of the group must have a place with these, or nothing of it is written; 0: each holds for itself.
     scheduled: the group has what it needs. evicting: room is made for it. began: as `time.perf_counter` tells.
+    where: the label of the nodes among which most of it fits, the best of `domains`; "" where it may be anywhere.
+    again: not everything was tried; it goes on with the next attempt.
     """
 
     group: PodGroup
@@ -157,6 +160,9 @@ class GroupDecision:
     scheduled: bool = False
     evicting: bool = False
     began: float = 0.0
+    where: str = ""
+    domains: int = 0
+    again: bool = False
 
     @property
     def promised(self) -> set[str]:
@@ -172,12 +178,20 @@ def keeps_room(decision: Decision) -> bool:
     return isinstance(decision, PodRefusal) and bool(decision.nominate) and not decision.again
 
 
-def waiting_for_gang(together: GroupDecision, placement: Placement, fitting: int, *, room: str = "") -> PodRefusal:
+def waiting_for_gang(together: GroupDecision, pod: Pod, fitting: int, *, room: str = "") -> PodRefusal:
     """What becomes of a pod that has a place while others of its gang have none. room: the node on which it is kept."""
     group, awaited = together.group, frozenset({group_key(*together.group.key)})
-    cause = GroupDoesNotFit(group.metadata.name, placed=fitting, wanted=together.wanted, room=room)
+    cause = GroupDoesNotFit(
+        shown_name(group.metadata.name),
+        placed=fitting,
+        wanted=together.wanted,
+        room=room,
+        annotated=is_annotated(group),
+        where=together.where,
+        domains=together.domains,
+    )
     hold = Hold(reasons=Reason.GANG, awaited=awaited, cause=cause)
-    return PodRefusal(pod=placement.pod, hold=hold, nominate=room)
+    return PodRefusal(pod=pod, hold=hold, nominate=room)
 
 
 def with_refused(together: GroupDecision, refused: Mapping[str, PodRefusal], placed: Collection[str]) -> GroupDecision:
@@ -189,8 +203,25 @@ def with_refused(together: GroupDecision, refused: Mapping[str, PodRefusal], pla
     fitting = len((together.promised - refused.keys()).union(placed))
     if fitting >= together.wanted:
         return replace(together, decisions=decisions, scheduled=together.scheduled and bool(fitting))
-    told = (waiting_for_gang(together, one, fitting) if isinstance(one, Placement) else one for one in decisions)
+    told = (_told_of_gang(together, one, fitting) for one in decisions)
     return GroupDecision(group=together.group, decisions=tuple(told), began=together.began)
+
+
+def _told_of_gang(together: GroupDecision, decision: Decision, fitting: int) -> Decision:
+    """What a pod is told of a gang of which too few fit; one that asks for what another was refused waits for the gang.
+
+    With a topology what comes free anywhere may help, wherever the attempt that came closest was made.
+    """
+    if isinstance(decision, PodRefusal) and Reason.GANG not in decision.hold.reasons:
+        told = decision
+    elif isinstance(decision, Placement | PodRefusal):
+        told = waiting_for_gang(together, decision.pod, fitting)
+    else:
+        return decision
+    if not together.where:
+        return told
+    hold = replace(told.hold, reasons=told.hold.reasons | FREED | Reason.NODE)
+    return replace(told, hold=hold, again=told.again or together.again)
 
 
 def singles(decisions: Iterable[AnyDecision]) -> Iterator[Decision]:

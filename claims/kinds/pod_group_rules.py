@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from claims.kinds.gangs import validate_topology
 from claims.kinds.pod_groups import (
     CLAIMS_GATE,
     GROUP,
@@ -108,7 +109,7 @@ def _workload(new: PodWorkload, old: Sequence[PodGroupTemplate]) -> PodWorkload:
 
 
 def validate_group(new: PodGroup) -> Errors:
-    found = validate_object_meta(new.metadata, namespaced=True)
+    found = validate_object_meta(new.metadata, namespaced=True) + validate_topology(new.metadata)
     reference = new.spec.pod_group_template_ref
     if reference is not None:
         found += _validate_reference(reference, SPEC.child("podGroupTemplateRef"))
@@ -117,7 +118,7 @@ def validate_group(new: PodGroup) -> Errors:
 
 
 def validate_group_update(new: PodGroup, old: PodGroup) -> Errors:
-    found = validate_object_meta_update(new.metadata, old.metadata)
+    found = validate_object_meta_update(new.metadata, old.metadata) + validate_topology(new.metadata)
     for name, shown in zip(PodGroupSpec.__struct_fields__, PodGroupSpec.__struct_encode_fields__, strict=True):
         found += _immutable(getattr(new.spec, name), getattr(old.spec, name), SPEC.child(shown))
     return found

@@ -36,6 +36,7 @@ from typing import overload
 from django.conf import settings
 
 from claims.classic.rules import NODES_MAX
+from claims.kinds.gangs import has_group
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store.follower import Follower
@@ -224,7 +225,7 @@ def _decisions(
         with about(pod):
             decided: Sequence[AnyDecision | Retry] = (
                 [_decision(state, pod, remedies.now, remedies)]
-                if pod.spec.scheduling_group is None
+                if not has_group(pod)
                 else decide_with_group(state, pod, remedies, _decision)
             )
         seen |= attempts.decided(decided, time.perf_counter() - began)
@@ -236,7 +237,7 @@ def _decisions(
 def _decision(state: ClusterState, pod: Pod, now: datetime, remedies: Remedies | None) -> Decision | Retry:
     try:
         with state.trying(pod):
-            if pod.spec.scheduling_group is not None and (hold := state.groups.hold(pod)) is not None:
+            if has_group(pod) and (hold := state.groups.hold(pod)) is not None:
                 return refused_outright(state, pod, hold)
             return _while_binding(state, pod, now) or decide(state, pod, remedies)
     except Exception as error:

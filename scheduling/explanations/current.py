@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 from django.conf import settings
 
+from claims.kinds.gangs import has_group
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.api import subresources
@@ -188,7 +189,7 @@ def _explained(state: ClusterState, pod: Pod) -> Explanation:
     claims = state.pre_filter(pod)
     if not isinstance(claims, Hold):
         claims = state.undecided(pod, claims) or claims
-    held = None if pod.spec.scheduling_group is None else state.groups.hold(pod)
+    held = state.groups.hold(pod) if has_group(pod) else None
     if isinstance(claims, Hold) or held is not None:
         cause = held.cause if held is not None else _with_quota(pod, cast("Hold", claims).cause)
         return Explanation(about=pod, revision=state.revision, cause=cause)
@@ -217,7 +218,7 @@ def _of_its_gang(state: ClusterState, pod: Pod) -> AnyCause | None:
 
     Told of any pod of the gang: the one that the others left no room says what it lacks, and alone it lacks nothing.
     """
-    if pod.spec.scheduling_group is None or (group := state.groups.of(pod)) is None:
+    if not has_group(pod) or (group := state.groups.of(pod)) is None:
         return None
     row = QueuedPod.objects.filter(uid__in=state.groups.members(group), held_by=int(Reason.GANG)).first()
     return None if row is None else decode(row.cause)

@@ -1,0 +1,181 @@
+"""Gangs by annotation, through the store: bound whole or not at all, without any feature gate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from claims.kinds.gangs import GANG, JOB_NAME, PREFERRED, REQUIRED, SIZE
+from claims.kinds.pods import Pod
+from scheduling.assumptions import AssumedState
+from tests.builders import (
+    make_claim,
+    make_class,
+    make_devices,
+    make_node,
+    make_pod,
+    make_priority,
+    make_request,
+    make_slice,
+    make_template,
+)
+from tests.scheduling.cluster import Cluster, kind_of
+
+RACK = "example.com/rack"
+
+
+def member(name: str, size: int, *, required: str = "", labels: dict[str, str] | None = None, **spec: Any) -> Pod:
+    annotations = {GANG: "train", SIZE: f"{size}", **({REQUIRED: required} if required else {})}
+    return make_pod(name, templates={"gpu": "one"}, meta={"annotations": annotations, "labels": labels or {}}, **spec)
+
+
+@pytest.fixture
+def racks(cluster: Cluster) -> Cluster:
+    """Two racks of two nodes with two GPUs each."""
+    cluster.create(make_class())
+    for rack in ("r1", "r2"):
+        for at in (1, 2):
+            add_node(cluster, f"{rack}-{at}", rack)
+    cluster.create(make_template("one", requests=[make_request()]))
+    return cluster
+
+
+def add_node(cluster: Cluster, name: str, rack: str) -> None:
+    cluster.create(make_node(name, labels={RACK: rack}))
+    cluster.create(make_slice(node=name, devices=make_devices(2)))
+
+
+def hold(cluster: Cluster, name: str, node: str, count: int = 1, **spec: Any) -> None:
+    """A pod that holds GPUs of that node."""
+    cluster.create(make_claim(name, requests=[make_request(count=count)]))
+    spec = {"node_selector": {"kubernetes.io/hostname": node}, **spec}
+    cluster.create(make_pod(name, claims={"gpu": name}, **spec))
+    cluster.settle()
+
+
+def bound(cluster: Cluster) -> dict[str, str]:
+    return {pod.metadata.name: pod.spec.node_name for pod in cluster.all(Pod) if pod.spec.node_name}
+
+
+def test_a_gang_of_eight_that_fits_six_holds_nothing_says_so_and_is_in_nobodys_way(racks: Cluster) -> None:
+    hold(racks, "held", "r1-1", 2)
+    for at in range(8):
+        racks.create(member(f"w-{at}", 8))
+    racks.settle()
+    assert set(bound(racks)) == {"held"}
+    assert all(racks.generated_claim(f"w-{at}").status.allocation is None for at in range(8))
+    told = [racks.why_pending(f"w-{at}") for at in range(8)]
+    assert told.count("gang train: 6 of the 8 pods that it needs fit at once") == 7
+    assert sum("accepts only 8 devices" in one for one in told) == 1
+    racks.create(make_claim("small", requests=[make_request(count=2)]))
+    racks.create(make_pod("small", claims={"gpu": "small"}))
+    racks.settle()
+    assert "small" in bound(racks)
+    racks.finish("held")
+    racks.finish("small")
+    racks.retry()
+    assert {name for name in bound(racks) if name[0] == "w"} == {f"w-{at}" for at in range(8)}
+    revisions = {int(racks.generated_claim(f"w-{at}").metadata.resource_version) for at in range(8)}
+    assert max(revisions) - min(revisions) < 8 * 4  # one commit
+
+
+def test_a_gang_waits_until_it_is_complete(racks: Cluster) -> None:
+    racks.create(member("w-0", 2))
+    racks.settle()
+    assert bound(racks) == {}
+    racks.create(member("w-1", 2))
+    racks.settle()
+    assert set(bound(racks)) == {"w-0", "w-1"}
+
+
+def test_all_of_a_gang_go_to_one_rack_or_none_does_and_a_node_that_comes_lets_it_start(racks: Cluster) -> None:
+    hold(racks, "held", "r1-1")
+    for at in range(5):
+        racks.create(member(f"w-{at}", 5, required=RACK))
+    racks.settle()
+    assert set(bound(racks)) == {"held"}
+    told = f"gang train: 4 of the 5 pods that it needs fit at once on {RACK}=r2"
+    assert [racks.why_pending(f"w-{at}") for at in range(5)].count(told) == 4
+    add_node(racks, "r1-3", "r1")
+    racks.retry()
+    assert {node[:2] for name, node in bound(racks).items() if name[0] == "w"} == {"r1"}
+
+
+def test_less_important_pods_make_room_in_the_rack_that_needs_fewest_of_them_gone(racks: Cluster) -> None:
+    racks.create(make_priority("high", 1000))
+    for at, node in enumerate(("r1-1", "r1-2", "r2-1")):
+        hold(racks, f"low-{at}", node, node_selector={"kubernetes.io/hostname": node})
+    for at in range(4):
+        racks.create(member(f"w-{at}", 4, required=RACK, priority_class_name="high"))
+    racks.settle()
+    leaving = [pod for pod in racks.all(Pod) if pod.metadata.deletion_timestamp is not None]
+    assert leaving
+    for pod in leaving:
+        racks.delete(pod)
+    racks.retry()
+    assert len({node[:2] for name, node in bound(racks).items() if name[0] == "w"}) == 1
+    assert len(bound(racks)) == 4 + 3 - len(leaving)
+
+
+def test_a_rack_that_changes_between_decision_and_commit_takes_the_whole_gang_back(
+    racks: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody moves a node into another rack while its pods are being placed."""
+    for at in range(3):
+        racks.create(member(f"w-{at}", 3, required=RACK))
+    assume, moved = AssumedState.assume, list[str]()
+
+    def assume_and_move(self: AssumedState, placement: Any) -> None:
+        assume(self, placement)
+        if not moved:
+            moved.append(placement.node)
+            racks.label(racks.node(placement.node), RACK, "r9")
+
+    monkeypatch.setattr(AssumedState, "assume", assume_and_move)
+    racks.settle()
+    racks.retry()
+    nodes = {racks.node(node).metadata.labels[RACK] for node in bound(racks).values()}
+    assert (len(bound(racks)), len(nodes)) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "labels", "field", "detail"),
+    [
+        ({GANG: "train"}, {}, SIZE, "says how many pods are placed together"),
+        ({REQUIRED: RACK}, {}, SIZE, "says how many pods are placed together"),
+        ({SIZE: "8"}, {}, GANG, "must name the gang: the pod belongs to no Job"),
+        ({GANG: "train", SIZE: "many"}, {}, SIZE, "must be a number between 1 and 512"),
+        ({GANG: "train", SIZE: "0"}, {}, SIZE, "must be a number between 1 and 512"),
+        ({GANG: "train", SIZE: "513"}, {}, SIZE, "must be a number between 1 and 512"),
+        ({GANG: "Train:1", SIZE: "2"}, {}, GANG, "RFC 1123"),
+        ({GANG: "train", SIZE: "2", REQUIRED: "no label key"}, {}, REQUIRED, "name part must consist"),
+        ({GANG: "train", SIZE: "2", PREFERRED: "a b"}, {}, PREFERRED, "name part must consist"),
+        ({SIZE: "8"}, {JOB_NAME: "fit"}, "", ""),
+        ({GANG: "train", SIZE: "8", REQUIRED: RACK, PREFERRED: "kubernetes.io/hostname"}, {}, "", ""),
+    ],
+)
+def test_what_a_pod_says_of_its_gang_is_checked_at_the_door(
+    said: dict[str, str], labels: dict[str, str], field: str, detail: str
+) -> None:
+    pod = make_pod("w", meta={"annotations": said, "labels": labels})
+    kind = kind_of(pod)
+    found = kind.validate_create(kind.prepare_create(pod))
+    assert [one.field for one in found] == ([f"metadata.annotations[{field}]"] if field else [])
+    assert all(detail in one.detail for one in found)
+
+
+def test_a_pod_does_not_change_its_gang() -> None:
+    old = make_pod("w", meta={"annotations": {GANG: "train", SIZE: "2"}, "uid": "1", "resource_version": "1"})
+    kind = kind_of(old)
+    for said in (
+        {GANG: "train", SIZE: "3"},
+        {GANG: "other", SIZE: "2"},
+        {},
+        {GANG: "train", SIZE: "2", REQUIRED: RACK},
+    ):
+        meta = structs.replace(old.metadata, annotations=said)
+        prepared = kind.prepare_create(old)
+        found = kind.validate_update(structs.replace(prepared, metadata=meta), prepared)
+        assert [one.detail for one in found] == ["field is immutable"], said

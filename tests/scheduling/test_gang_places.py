@@ -1,0 +1,313 @@
+"""Where gangs find places, on clusters in memory: tables, and random ones against a count of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from claims.kinds.gangs import GANG, JOB_NAME, JOB_UID, PREFERRED, REQUIRED, SIZE, has_group
+from claims.kinds.pods import Pod, PodStatus
+from claims.kinds.resource_claims import ResourceClaim
+from scheduling import gang_places, gangs
+from scheduling.allocator import Deadline, Features
+from scheduling.capture import ClusterState
+from scheduling.causes import GroupDoesNotFit, GroupIncomplete
+from scheduling.controllers import scheduler
+from scheduling.gang_places import GangSearch
+from scheduling.gangs import decide_with_group
+from scheduling.plans import GroupDecision, Placement, PodRefusal
+from scheduling.remedies import Remedies
+from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
+from tests.builders import make_claim, make_class, make_devices, make_node, make_pod, make_request, make_slice
+from tests.examples import some
+
+RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Racks:
+    """rack -> the free devices of each of its nodes, called r0-n1; a rack "" has no label."""
+
+    free: Mapping[str, Sequence[int]]
+
+    def state(self, *, held: int = 0) -> ClusterState:
+        state = ClusterState(Features())
+        state.imagine(CLASSES, make_class())
+        for rack, nodes in self.free.items():
+            for at, devices in enumerate(nodes):
+                name = f"{rack or 'none'}-n{at}"
+                state.imagine(NODES, make_node(name, labels={RACK: rack} if rack else {}))
+                state.imagine(SLICES, make_slice(node=name, devices=make_devices(devices + held)))
+        return state
+
+
+def member(at: int, size: int, *, devices: int = 1, gang: str = "train", **said: str) -> tuple[Pod, ResourceClaim]:
+    """A pod of a gang, with its claim."""
+    keys = {"required": REQUIRED, "preferred": PREFERRED}
+    annotations = {GANG: gang, SIZE: f"{size}", **{keys[name]: key for name, key in said.items()}}
+    name = f"{gang}-{at}"
+    claim = make_claim(name, requests=[make_request(count=devices)], uid=f"claim-{name}")
+    meta = {"uid": name, "annotations": annotations, "creation_timestamp": f"2026-01-01T00:00:{at % 60:02}Z"}
+    return make_pod(name, claims={"gpu": name}, meta=meta), claim
+
+
+def decided(
+    state: ClusterState, members: Sequence[tuple[Pod, ResourceClaim]], searched: dict[str, int] | None = None
+) -> GroupDecision:
+    """What is decided about a gang of which all wait."""
+    for pod, claim in members:
+        state.imagine(CLAIMS, claim)
+        state.imagine(PODS, pod)
+    remedies = Remedies(now=NOW, searched={} if searched is None else searched)
+    (found,) = decide_with_group(state, members[0][0], remedies, scheduler._decision)
+    assert isinstance(found, GroupDecision)
+    return found
+
+
+def nodes_of(found: GroupDecision) -> list[str]:
+    return sorted(one.node for one in found.decisions if isinstance(one, Placement))
+
+
+def gang_cause(found: GroupDecision) -> GroupDoesNotFit:
+    """What those are told that would have a place."""
+    causes = [one.hold.cause for one in found.decisions if isinstance(one, PodRefusal)]
+    (cause,) = {one for one in causes if isinstance(one, GroupDoesNotFit)}
+    return cause
+
+
+TABLE: list[tuple[str, Mapping[str, Sequence[int]], int, int, dict[str, str], list[str] | GroupDoesNotFit]] = [
+    ("it fits whole somewhere", {"r0": [2], "r1": [2]}, 4, 1, {}, ["r0-n0", "r0-n0", "r1-n0", "r1-n0"]),
+    ("it lacks one", {"r0": [2], "r1": [1]}, 4, 1, {}, GroupDoesNotFit("train", 3, 4, annotated=True)),
+    ("the smallest rack that holds it", {"r0": [8], "r1": [4], "r2": [3]}, 4, 1, {"required": RACK}, ["r1-n0"] * 4),
+    (
+        "no rack holds it",
+        {"r0": [2, 1], "r1": [4], "r2": [1, 1]},
+        5,
+        1,
+        {"required": RACK},
+        GroupDoesNotFit("train", 4, 5, annotated=True, where=f"{RACK}=r1", domains=1),
+    ),
+    (
+        "devices enough in both, but not on one node",
+        {"r0": [1, 1, 1, 1], "r1": [3, 1]},
+        2,
+        2,
+        {"required": RACK},
+        GroupDoesNotFit("train", 1, 2, annotated=True, where=f"{RACK}=r1", domains=2),
+    ),
+    ("nodes without the label are none", {"": [9], "r1": [2]}, 2, 1, {"required": RACK}, ["r1-n0"] * 2),
+    (
+        "no node has the label",
+        {"": [9]},
+        2,
+        1,
+        {"required": RACK},
+        GroupDoesNotFit("train", 0, 2, annotated=True, where=f"{RACK}=", domains=1),
+    ),
+    ("one node", {"r0": [2, 3]}, 3, 1, {"required": HOST}, ["r0-n1"] * 3),
+    ("a rack that is preferred and holds it", {"r0": [1], "r1": [3]}, 3, 1, {"preferred": RACK}, ["r1-n0"] * 3),
+    (
+        "as few racks as can be, where none holds it",
+        {"r0": [1], "r1": [3], "r2": [2], "": [9]},
+        5,
+        1,
+        {"preferred": RACK},
+        ["r1-n0"] * 3 + ["r2-n0"] * 2,
+    ),
+    ("nodes without the label at last", {"r0": [1], "": [2]}, 3, 1, {"preferred": RACK}, ["none-n0"] * 2 + ["r0-n0"]),
+    (
+        "one rack, and there one node if that is possible",
+        {"r0": [2, 2], "r1": [1, 3], "r2": [1, 1, 1]},
+        3,
+        1,
+        {"required": RACK, "preferred": HOST},
+        ["r1-n1"] * 3,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("free", "size", "devices", "said", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
+)
+def test_a_gang_is_placed_where_it_fits_whole_or_nowhere(
+    free: Mapping[str, Sequence[int]],
+    size: int,
+    devices: int,
+    said: dict[str, str],
+    expected: list[str] | GroupDoesNotFit,
+) -> None:
+    found = decided(Racks(free).state(), [member(at, size, devices=devices, **said) for at in range(size)])
+    assert found.scheduled == isinstance(expected, list)
+    if isinstance(expected, list):
+        assert nodes_of(found) == expected
+    elif expected.placed:
+        assert gang_cause(found) == expected
+    if not found.scheduled:
+        assert nodes_of(found) == []
+
+
+def free_devices(state: ClusterState, free: Mapping[str, Sequence[int]]) -> list[str]:
+    """Places of single pods that the state still has, one after the other."""
+    found = []
+    for at in range(sum(map(sum, free.values())) + 1):
+        pod, claim = (
+            make_pod(f"probe-{at}", claims={"gpu": f"probe-{at}"}, meta={"uid": f"probe-{at}"}),
+            make_claim(f"probe-{at}", requests=[make_request()], uid=f"claim-probe-{at}"),
+        )
+        state.imagine(CLAIMS, claim)
+        decision = scheduler.decide(state, pod)
+        if isinstance(decision, Placement):
+            found.append(decision.node)
+    return sorted(found)
+
+
+racks = st.dictionaries(
+    st.sampled_from(["", "r0", "r1", "r2"]), st.lists(st.integers(0, 4), min_size=1, max_size=3), min_size=1, max_size=4
+)
+wishes = st.sampled_from(
+    [{}, {"required": RACK}, {"preferred": RACK}, {"required": HOST}, {"required": RACK, "preferred": HOST}]
+)
+
+
+@settings(max_examples=some(60), deadline=None)
+@given(free=racks, size=st.integers(1, 7), more=st.integers(0, 2), devices=st.integers(1, 2), said=wishes)
+def test_all_or_nothing_holds_and_a_gang_is_refused_only_where_a_count_finds_no_room(
+    free: dict[str, list[int]], size: int, more: int, devices: int, said: dict[str, str]
+) -> None:
+    """Devices are alike and held by one pod each: what a domain holds is counted by division."""
+    state = Racks(free).state()
+    found = decided(state, [member(at, size, devices=devices, **said) for at in range(size + more)])
+    by_node = {(rack, at): number for rack, nodes in free.items() for at, number in enumerate(nodes)}
+    room = {key: number // devices for key, number in by_node.items()}
+    domains: list[int] = [sum(room.values())]
+    if said.get("required") == RACK:
+        domains = [sum(number for (rack, _), number in room.items() if rack == one) for one in free if one]
+    elif said.get("required") == HOST:
+        domains = [*room.values()]
+    assert found.scheduled == (max(domains, default=0) >= size)
+    placed = nodes_of(found)
+    assert len(placed) >= size if found.scheduled else not placed
+    if "required" in said and placed:
+        assert len({node if said["required"] == HOST else node.partition("-")[0] for node in placed}) == 1
+    assert {one.pod.metadata.uid for one in found.decisions} == {f"train-{at}" for at in range(size + more)}
+    left = sum(by_node.values()) - len(placed) * devices
+    assert len(free_devices(state, free)) == left
+
+
+def test_of_pods_that_differ_those_that_want_most_are_placed_first_where_all_are_needed() -> None:
+    """By age the small ones would take the places of the large one."""
+    members = [member(0, 3, devices=1), member(1, 3, devices=1), member(2, 3, devices=2)]
+    found = decided(Racks({"r0": [2, 1], "r1": [1]}).state(), members)
+    assert found.scheduled
+    assert len(nodes_of(found)) == 3
+
+
+def test_those_that_want_least_are_placed_first_where_not_all_are_needed() -> None:
+    members = [member(0, 2, devices=3), member(1, 2, devices=1), member(2, 2, devices=1)]
+    found = decided(Racks({"r0": [3]}).state(), members)
+    assert found.scheduled
+    assert [one.pod.metadata.name for one in found.decisions if isinstance(one, Placement)] == ["train-1", "train-2"]
+
+
+def placed_on(pod: Pod, node: str) -> Pod:
+    return structs.replace(pod, spec=structs.replace(pod.spec, node_name=node))
+
+
+def test_a_pod_that_replaces_one_of_a_gang_goes_to_the_others() -> None:
+    state = Racks({"r0": [4], "r1": [9]}).state()
+    for at in range(2):
+        pod, _ = member(at, 3, required=RACK)
+        state.imagine(PODS, placed_on(pod, "r0-n0"))
+    found = decided(state, [member(2, 3, required=RACK)])
+    assert (found.scheduled, nodes_of(found)) == (True, ["r0-n0"])
+    state.drop_assumptions()
+    for at in (2,):
+        state.imagine(PODS, placed_on(member(at, 3, required=RACK)[0], "r0-n0"))
+    beyond = decided(state, [member(3, 3, required=RACK)])
+    assert (beyond.wanted, nodes_of(beyond)) == (0, ["r0-n0"])
+
+
+def job_pod(at: int, size: int, *, job: str = "fit", uid: str = "u1", phase: str = "") -> Pod:
+    meta = {"uid": f"{job}-{uid}-{at}", "annotations": {SIZE: f"{size}"}, "labels": {JOB_NAME: job, JOB_UID: uid}}
+    return replace_status(make_pod(f"{job}-{at}", meta=meta), phase)
+
+
+def replace_status(pod: Pod, phase: str) -> Pod:
+    return structs.replace(pod, status=PodStatus(phase=phase)) if phase else pod
+
+
+def test_pods_of_one_job_are_a_gang_and_those_that_have_succeeded_had_their_place_with_it() -> None:
+    state = Racks({"r0": [1]}).state()
+    for at in range(2):
+        state.imagine(PODS, placed_on(job_pod(at, 3), "r0-n0"))
+    late = job_pod(2, 3)
+    state.imagine(PODS, job_pod(7, 3, uid="u0"))  # of another run of a Job of this name
+    assert state.groups.hold(job_pod(7, 3, uid="u0")) is not None
+    assert has_group(late)
+    hold = state.groups.hold(late)
+    assert hold is not None
+    assert hold.cause == GroupIncomplete("fit", pods=2, wanted=3)
+    state.imagine(PODS, replace_status(placed_on(job_pod(0, 3), "r0-n0"), "Succeeded"))
+    state.imagine(PODS, late)
+    assert state.groups.hold(late) is None
+    group = state.groups.of(late)
+    assert group is not None
+    assert len(state.placed_of(group)) == 2
+
+
+def test_a_gang_by_name_does_not_count_pods_of_its_last_run() -> None:
+    state = Racks({"r0": [1]}).state()
+    for at in range(3):
+        pod, _ = member(at, 3)
+        state.imagine(PODS, replace_status(placed_on(pod, "r0-n0"), "Succeeded"))
+    again, _ = member(9, 3)
+    state.imagine(PODS, again)
+    assert state.groups.hold(again) is not None
+
+
+def test_a_search_whose_time_is_up_ends_and_goes_on_with_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rack but the last has devices enough, and too few of them on one node; each attempt has time for one."""
+    monkeypatch.setattr(gangs, "SEARCH_SECONDS", 0.0)
+    state, remedies = (
+        Racks({**{f"r{at}": [1, 1, 1, 1, 2] for at in range(5)}, "r5": [2, 2, 2, 1]}).state(),
+        dict[str, int](),
+    )
+    members = [member(at, 3, devices=2, required=RACK) for at in range(3)]
+    attempts = [decided(state, members, searched=remedies) for _ in range(6)]
+    assert [one.scheduled for one in attempts] == [False] * 5 + [True]
+    assert nodes_of(attempts[-1]) == ["r5-n0", "r5-n1", "r5-n2"]
+    assert all(one.again for one in attempts[0].decisions if isinstance(one, PodRefusal))
+
+
+def test_no_more_domains_are_tried_than_the_bound_and_none_that_is_known_to_be_too_small() -> None:
+    free = {f"r{at}": [1, 1] if at % 2 else [1] for at in range(2 * gang_places.MOST + 20)}
+    found = decided(Racks(free).state(), [member(0, 1, devices=2, required=RACK)])
+    assert len({one.hold.cause for one in found.decisions if isinstance(one, PodRefusal)}) == 1
+    assert (found.scheduled, tried_in(free)) == (False, gang_places.MOST)
+
+
+def tried_in(free: Mapping[str, Sequence[int]]) -> int:
+    """Domains that a gang of one pod with two devices is tried in."""
+    state = Racks(free).state()
+    pod, claim = member(0, 1, devices=2, required=RACK)
+    state.imagine(CLAIMS, claim)
+    state.imagine(PODS, pod)
+    group = state.groups.of(pod)
+    assert group is not None
+    search = GangSearch(
+        state=state,
+        group=group,
+        pods=[pod],
+        decide_one=lambda one: scheduler.decide(state, one),
+        deadline=Deadline.after(30),
+        now=NOW,
+    )
+    search.run()
+    return len(search.tried)
