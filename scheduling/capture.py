@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 from msgspec import structs
 
 from claims.drafts.structured.translation import EVERY_DEVICE
-from claims.kinds.gangs import has_group
 from claims.kinds.pod_groups import CLAIMS_GATE, PodGroup, is_group
 from claims.kinds.pods import Pod
 from claims.kinds.quotas import ResourceQuota
@@ -51,7 +50,7 @@ from scheduling.node_charges import NodeCharges
 from scheduling.nodes import NodeTable
 from scheduling.places import PlacedPod, PlacedPods, Rooms
 from scheduling.plans import Drift
-from scheduling.pod_claims import ServingClasses, is_done, stays_allocated, wants_a_node
+from scheduling.pod_claims import ServingClasses, has_group, is_done, stays_allocated, wants_a_node
 from scheduling.policy import UNHEARD_TAINT
 from scheduling.queue import Candidate
 from scheduling.quota_room import QuotaRoom

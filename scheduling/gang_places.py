@@ -44,7 +44,7 @@ MOST = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
+class TopologyDomain:
     """The nodes with one value of a label. free: devices that nobody holds; None where their number tells little."""
 
     key: str
@@ -62,7 +62,7 @@ class Domain:
 
 
 #: Domains that are filled one after the other; None stands for all nodes.
-Confinement = tuple[Domain | None, ...]
+Confinement = tuple[TopologyDomain | None, ...]
 #: Decides about one pod; a placement is assumed.
 DecideOne = Callable[[Pod], Decision | Retry]
 
@@ -85,7 +85,7 @@ class GangPlaces:
     where: Confinement
 
     @property
-    def domain(self) -> Domain | None:
+    def domain(self) -> TopologyDomain | None:
         """That to which all of it is kept; None where it may be anywhere."""
         return self.where[-1]
 
@@ -106,7 +106,7 @@ class GangSearch:
     deadline: Deadline
     now: datetime
     skip: int = 0
-    tried: list[tuple[Domain, int]] = field(default_factory=list)
+    tried: list[tuple[TopologyDomain, int]] = field(default_factory=list)
 
     def run(self) -> GangPlaces:
         """Raises: Broken."""
@@ -132,7 +132,7 @@ class GangSearch:
 
     def _every(self) -> Iterator[Confinement]:
         topology = topology_of(self.group)
-        outer: list[Domain | None] = [*self.required()] if topology.required else [None]
+        outer: list[TopologyDomain | None] = [*self.required()] if topology.required else [None]
         if topology.preferred:
             inner = {one: domains_of(self.state, topology.preferred, one) for one in outer}
             for one in outer:
@@ -143,7 +143,7 @@ class GangSearch:
         else:
             yield from ((one,) for one in outer)
 
-    def required(self) -> list[Domain]:
+    def required(self) -> list[TopologyDomain]:
         """The domains that may hold the gang, in the order in which they are tried; at least one."""
         key = topology_of(self.group).required
         every = domains_of(self.state, key)
@@ -154,13 +154,13 @@ class GangSearch:
         nominated = {pod.status.nominated_node_name for pod in self.pods}
         kept = [one for one in every if one.nodes & nominated]  # what is kept for them is not free
         found = [one for one in self._feasible(every) if one not in kept]
-        return [*kept, *found] or largest or [Domain(key, "", frozenset())]
+        return [*kept, *found] or largest or [TopologyDomain(key, "", frozenset())]
 
     def _nodes_of(self, uids: Iterable[str]) -> set[str]:
         placed = (self.state.placed.get(uid) for uid in uids)
         return {one.node for one in placed if one is not None}
 
-    def _feasible(self, domains: Iterable[Domain]) -> list[Domain]:
+    def _feasible(self, domains: Iterable[TopologyDomain]) -> list[TopologyDomain]:
         """Those that may have enough free devices, the one with the fewest first."""
         wanted = self._least_wanted()
         found = [one for one in domains if one.free is None or one.free >= wanted]
@@ -222,7 +222,7 @@ class GangSearch:
                 return decision
         return self._decided(pod, last, refused)
 
-    def _decided(self, pod: Pod, domain: Domain | None, refused: dict[Hashable, PodRefusal]) -> Decision:
+    def _decided(self, pod: Pod, domain: TopologyDomain | None, refused: dict[Hashable, PodRefusal]) -> Decision:
         gist = (domain, self._gist(pod)) if refused else None
         if gist is not None and gist in refused:
             return _refused_like(refused[gist], pod)
@@ -243,7 +243,7 @@ class GangSearch:
         preemption.settle(self.state, self.now)
 
 
-def decided_in(state: ClusterState, domain: Domain | None, pod: Pod, decide_one: DecideOne) -> Decision:
+def decided_in(state: ClusterState, domain: TopologyDomain | None, pod: Pod, decide_one: DecideOne) -> Decision:
     """Raises: Broken."""
     if domain is None:
         decision = decide_one(pod)
@@ -261,7 +261,7 @@ def with_place(state: ClusterState, group: PodGroup, found: Sequence[Decision]) 
     return state.placed_of(group) | promised
 
 
-def domains_of(state: ClusterState, key: str, within: Domain | None = None) -> list[Domain]:
+def domains_of(state: ClusterState, key: str, within: TopologyDomain | None = None) -> list[TopologyDomain]:
     """Of the nodes that have the label; of those in a domain alone, where one is given."""
     by_value: dict[str, list[str]] = {}
     free: dict[str, int | None] = {}
@@ -272,7 +272,7 @@ def domains_of(state: ClusterState, key: str, within: Domain | None = None) -> l
         by_value.setdefault(value, []).append(view.name)
         here, before = free_on(snapshot, view), free.get(value, 0)
         free[value] = None if here is None or before is None else before + here
-    return [Domain(key, value, frozenset(names), free[value]) for value, names in by_value.items()]
+    return [TopologyDomain(key, value, frozenset(names), free[value]) for value, names in by_value.items()]
 
 
 def _or_most(free: int | None) -> int:

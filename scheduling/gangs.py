@@ -37,7 +37,7 @@ from scheduling import scheduler_metrics
 from scheduling.allocator import Deadline
 from scheduling.capture import ClusterState
 from scheduling.causes import GroupDoesNotFit, Interrupted
-from scheduling.gang_places import Broken, Domain, GangSearch, decided_in, homes, with_place
+from scheduling.gang_places import Broken, GangSearch, TopologyDomain, decided_in, homes, with_place
 from scheduling.groups import wanted_of
 from scheduling.holds import Hold, Reason
 from scheduling.plans import (
@@ -172,7 +172,7 @@ class _Attempt:
         """Whether its pods may be on any node, though they may have wishes."""
         return not topology_of(self.group).required
 
-    def _within(self, domain: Domain | None, pod: Pod, remedies: Remedies | None) -> Decision | Retry:
+    def _within(self, domain: TopologyDomain | None, pod: Pod, remedies: Remedies | None) -> Decision | Retry:
         try:
             return decided_in(self.state, domain, pod, lambda one: self._one(one, remedies))
         except Broken as broken:
@@ -216,7 +216,7 @@ class _Attempt:
                 return found
         return None
 
-    def _emptied(self, domain: Domain | None, search: GangSearch, deadline: Deadline) -> GroupDecision | None:
+    def _emptied(self, domain: TopologyDomain | None, search: GangSearch, deadline: Deadline) -> GroupDecision | None:
         remedies = replace(self.remedies, deadline=deadline, hopeless={}, keeps_room=False)
         earlier, found = self.state.overlay(), list[Decision]()
         for pod in self.pods:

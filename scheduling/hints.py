@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from claims.kinds.gangs import annotated_name
+from claims.kinds.gangs import SIZE, annotated_name
 from manciple.wire.quantity import Quantity
 from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX
 from scheduling.causes import QuotaUsedUp
@@ -285,10 +285,13 @@ def _group_added(about: About, _seen: Any) -> Iterable[Wake]:
 def _pod_added(about: About, seen: Any) -> Iterable[Wake]:
     if seen.spec.node_name:
         yield Wake(reasons=Reason.NEIGHBOURS)
-    group = seen.spec.scheduling_group
-    name = (group.pod_group_name or "") if group is not None else ""
-    if name := name or annotated_name(seen.metadata.annotations, seen.metadata.labels):
-        yield Wake(reasons=Reason.GROUP | Reason.GANG, key=group_key(about.namespace, name))
+    group, meta = seen.spec.scheduling_group, seen.metadata
+    if group is not None:
+        key = group_key(about.namespace, group.pod_group_name or "")
+        yield Wake(reasons=Reason.GROUP | Reason.GANG, key=key)
+    elif SIZE in meta.annotations:
+        key = group_key(about.namespace, annotated_name(meta.annotations, meta.labels))
+        yield Wake(reasons=Reason.GROUP | Reason.GANG, key=key)
 
 
 def _pod_freed(_about: About, seen: Any) -> Iterable[Wake]:

@@ -28,7 +28,6 @@ from msgspec import structs
 
 from claims.devices.cache import read_devices
 from claims.devices.published import DevicePool
-from claims.kinds.gangs import has_group
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from claims.models import Claim, Reservation
@@ -45,8 +44,10 @@ from scheduling.controllers.scheduler import decide
 from scheduling.coordination import utc_now
 from scheduling.explanations.current import Apart, apart, cluster, is_known
 from scheduling.holds import Hold
-from scheduling.plans import Placement
+from scheduling.plans import Placement, PodRefusal
+from scheduling.pod_claims import has_group
 from scheduling.preemption import Asking
+from scheduling.rehearsed_queue import WaitingPods
 from scheduling.remedies import gist_of
 from scheduling.resources import CLAIMS, NODES, PODS, SLICES, TAINT_RULES, kind
 from scheduling.scheduler_metrics import imagined
@@ -415,6 +416,7 @@ class _Rehearsing:
     def _attempt(self) -> _Attempt:
         """Try every pod that waits; what is given out for that is taken back."""
         started, waiting, alike = set[str](), dict[str, AnyCause | None](), dict[Hashable, AnyCause | None]()
+        self._tries = WaitingPods(state=self._state, give_way=self._give_way)
         deadline = Deadline.after(ATTEMPT_SECONDS)
         for pod in self._pods:
             self._give_way()
@@ -431,8 +433,9 @@ class _Rehearsing:
     def _tried(self, pod: Pod, alike: dict[Hashable, AnyCause | None]) -> AnyCause | Literal[True] | None:
         """True where it is placed; else why not. alike: what was said of pods that ask for the same."""
         state = self._state
-        if has_group(pod):
-            return None  # it starts with the others of its group or not at all
+        if has_group(pod):  # it starts with the others of its gang or not at all
+            found = self._tries.decide(pod)
+            return True if isinstance(found, Placement) else found.hold.cause if isinstance(found, PodRefusal) else None
         with state.trying(pod):
             claims = state.pre_filter(pod)
             if isinstance(claims, Hold):

@@ -24,6 +24,7 @@ from scheduling.causes import AnyCause, NoNodeFits, Tainted
 from scheduling.cel import CompileError, compile_selector
 from scheduling.explanations.current import apart, cluster
 from scheduling.explanations.report import Report
+from scheduling.gangs import need_of
 from scheduling.judging import passing
 from scheduling.plans import Placement
 from scheduling.scheduler_metrics import imagined
@@ -52,6 +53,8 @@ def offers(workload: Workload, report: Report | None, cause: AnyCause | None) ->
     meta = workload.pod.metadata
     key = (meta.uid, meta.resource_version, *(one.metadata.resource_version for one in workload.claims.values()))
     with cluster() as state:
+        if need_of(state, workload.pod) is not None:
+            return ()  # it starts with the others of its gang, who ask for the same or for something else
         known = _known.get(key)
         if known is not None and known.of() is state and state.news_after(known.revision) == []:
             return known.found

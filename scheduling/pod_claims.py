@@ -17,6 +17,7 @@ from typing import Any
 
 from claims.classic.ownership import IMMEDIATE
 from claims.classic.rules import RESERVATIONS_MAX
+from claims.kinds.gangs import SIZE
 from claims.kinds.pod_groups import API_VERSION as GROUP_API_VERSION
 from claims.kinds.pod_groups import (
     CLAIMS_GATE,
@@ -88,6 +89,11 @@ def claim_names(pod: Pod) -> tuple[str, ...]:
     extended = pod.status.extended_resource_claim_status
     special = (extended.resource_claim_name,) if extended is not None else ()
     return tuple(dict.fromkeys((*(one.claim for one in references(pod) if one.claim), *special)))
+
+
+def has_group(pod: Pod) -> bool:
+    """Whether it names a PodGroup, or says how large its gang is."""
+    return pod.spec.scheduling_group is not None or SIZE in pod.metadata.annotations
 
 
 def is_done(pod: Pod) -> bool:

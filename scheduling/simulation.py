@@ -7,6 +7,7 @@
     answer.departure  # the cheapest set of holders on one node whose going would let the next one in
     answer.preemption # the pods that the next one would evict by its priority, or why nobody
     answer.missing    # how many more nodes of a shape the rest needs
+    answer.gang       # of a pod whose gang has not started: where that fits whole, or how many of it fit
 
 It is the scheduler's own code on the state that explanations are made from, with nothing committed: what it says is
 what the scheduler would do next if nothing else happened.
@@ -14,9 +15,12 @@ what the scheduler would do next if nothing else happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 
+from claims.kinds.gangs import shown_name, topology_of
+from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
@@ -29,9 +33,11 @@ from scheduling.causes import AnyCause, OfPreemption
 from scheduling.coordination import utc_now
 from scheduling.explanations.current import apart
 from scheduling.explanations.report import NodeReport, Report, refusals_of, report
-from scheduling.gangs import need_of
+from scheduling.gang_places import GangSearch, TopologyDomain
+from scheduling.gangs import GangNeed, need_of, to_try
 from scheduling.places import PlannedEviction
 from scheduling.plans import Placement
+from scheduling.pod_claims import references
 from scheduling.preemption import Asking
 from scheduling.remedies import preview
 from scheduling.resources import NODES, SLICES, kind
@@ -99,6 +105,33 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GangPreview:
+    """What would become of the gang as a whole. placed: of its pods that have a place by now; fits: with those.
+
+    where: the label of the nodes (`KEY=VALUE`) that hold it, or most of it; "" where it is not kept to one value.
+    tried: each that was tried by itself, and how many fit there. preferred: the label key that it prefers. waiting: of
+    its pods that wait now; replicas stand for the others.
+    """
+
+    name: str
+    wanted: int
+    placed: int
+    fits: int
+    where: str = ""
+    tried: tuple[tuple[str, int], ...] = ()
+    preferred: str = ""
+    waiting: int = 0
+
+    @property
+    def whole(self) -> bool:
+        return self.fits >= self.wanted
+
+    @property
+    def lacks(self) -> int:
+        return max(self.wanted - self.fits, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationAnswer:
     """See the module's docstring. `cause` and what follows is about the first replica that does not fit."""
 
@@ -115,6 +148,7 @@ class SimulationAnswer:
     preemption: PlannedEviction | OfPreemption | None = None
     #: what the first replica meets, before any is placed
     first: Report | None = None
+    gang: GangPreview | None = None
 
     @property
     def left(self) -> int:
@@ -151,6 +185,9 @@ def try_one(workload: Workload) -> Placed | AnyCause | None:
     with apart() as copy:
         rehearsal = Rehearsal(copy, workload)
         rehearsal.share(known_claim)
+        if need_of(copy.state, workload.pod) is not None:
+            answer = _Filling(rehearsal, Question(workload=workload), Deadline.after(TIMEOUT), lambda _: None).answer()
+            return answer.placed[0] if answer.placed else answer.cause
         decision = rehearsal.place_next()
     return placed(1, decision, workload) if isinstance(decision, Placement) else decision.hold.cause
 
@@ -167,25 +204,23 @@ class _Filling:
         self._fits = 0
         self._gang = need_of(rehearsal.state, rehearsal.workload.pod)
         #: so many have to fit: of a gang those at least that it lacks
-        self._wanted = max(question.replicas, self._gang.wanted - self._gang.placed if self._gang else 0)
+        self._wanted = max(question.replicas, self._gang.lacks if self._gang else 0)
 
     def answer(self) -> SimulationAnswer:
-        wanted = self._question.replicas
         first = self._next_one()[1] if self._question.with_first else None
+        if self._gang is not None:
+            return self._of_gang(self._gang, first)
         full = self._fill(self._wanted) or self._fill(min(self._wanted + COUNTED, MOST_REPLICAS))
         cause, found = self._next_one() if full else (None, None)
         departure = missing = None
         by_priority: PlannedEviction | OfPreemption | None = None
         if found is not None and self._fits < self._wanted:
-            if self._wanted - self._fits == 1 or self._gang is None:  # whoever makes room for one helps no gang
-                by_priority = self._preemption(found)
-                departure = cheapest_departure(self._rehearsal, found, deadline=self._deadline)
+            by_priority = self._preemption(found)
+            departure = cheapest_departure(self._rehearsal, found, deadline=self._deadline)
             missing = self._missing(found)  # the last: it lays nodes over the state
-        if full and self._gang is not None and (hold := self._gang.short_of(self._fits)) is not None:
-            self._placed, self._fits, cause = [], 0, hold.cause
         return SimulationAnswer(
             revision=self._rehearsal.state.revision,
-            replicas=wanted,
+            replicas=self._wanted,
             placed=tuple(self._placed),
             fits=self._fits,
             counted_all=full,
@@ -196,6 +231,76 @@ class _Filling:
             preemption=by_priority,
             first=first,
         )
+
+    # A gang ----------------------------------------------------------------------------------------------------------
+
+    def _of_gang(self, need: GangNeed, first: Report | None) -> SimulationAnswer:
+        """All of it or nothing: its pods that wait, and replicas for those that it lacks."""
+        rehearsal, state = self._rehearsal, self._rehearsal.state
+        known = state.pending.get(rehearsal.workload.pod.metadata.uid)
+        asked = known is not None and not self._question.changes.any
+        pods = list(to_try(state, need.group, known)) if known is not None and asked else []
+        waiting = len(pods)
+        pods += rehearsal.bring(max(self._wanted - waiting, 0))
+        search = self._search(need, pods)
+        found = search.run()
+        preview = GangPreview(
+            name=shown_name(need.group.metadata.name),
+            wanted=need.wanted,
+            placed=need.placed,
+            fits=found.fits,
+            where="" if found.domain is None else str(found.domain),
+            tried=tuple(sorted(((str(one), fits) for one, fits in search.tried), key=lambda pair: -pair[1])),
+            preferred=topology_of(need.group).preferred,
+            waiting=waiting,
+        )
+        if found.whole:
+            made = [one for one in found.decisions if isinstance(one, Placement)]
+            self._placed = [placed(at, one, rehearsal.workload) for at, one in enumerate(made, 1)]
+            return self._answered(preview, fits=len(made), first=first)
+        return self._torn(need, preview, found.domain, first)
+
+    def _search(self, need: GangNeed, pods: Sequence[Pod]) -> GangSearch:
+        rehearsal = self._rehearsal
+        return GangSearch(
+            state=rehearsal.state,
+            group=need.group,
+            pods=pods,
+            decide_one=rehearsal.decide_one,
+            deadline=self._deadline,
+            now=utc_now(),
+        )
+
+    def _torn(
+        self, need: GangNeed, preview: GangPreview, domain: TopologyDomain | None, first: Report | None
+    ) -> SimulationAnswer:
+        """What keeps the next of the gang out where most of it fits, and what would help."""
+        hold = need.short_of(preview.fits - need.placed, where=preview.where, domains=len(preview.tried))
+        departure, by_priority = None, None
+        kept = nullcontext() if domain is None else self._rehearsal.state.nodes.within(domain.nodes, domain.refusal)
+        with kept:
+            report = self._next_one()[1] if self._fill(self._wanted) else None
+            if report is not None and preview.lacks == 1:  # whoever makes room for one helps no gang that lacks more
+                by_priority = self._preemption(report)
+                departure = cheapest_departure(self._rehearsal, report, deadline=self._deadline)
+        missing = None if report is None or domain is not None else self._missing(report)
+        self._placed = []
+        answer = self._answered(preview, fits=0, first=first)
+        cause = None if hold is None else hold.cause
+        return replace(answer, cause=cause, report=report, departure=departure, preemption=by_priority, missing=missing)
+
+    def _answered(self, preview: GangPreview, *, fits: int, first: Report | None) -> SimulationAnswer:
+        return SimulationAnswer(
+            revision=self._rehearsal.state.revision,
+            replicas=self._wanted,
+            placed=tuple(self._placed),
+            fits=fits,
+            counted_all=True,
+            first=first,
+            gang=preview,
+        )
+
+    # Replicas --------------------------------------------------------------------------------------------------------
 
     def _fill(self, up_to: int) -> bool:
         """Place replicas. Returns whether one was refused; False where all fit, or time is up."""
@@ -278,7 +383,7 @@ def placed(number: int, placement: Placement, workload: Workload) -> Placed:
 
 def _entries(placement: Placement, workload: Workload) -> list[tuple[str, ResourceClaim]]:
     by_name = {claim.metadata.name: claim for claim in placement.claims}
-    pairs = [(entry.name, entry.resource_claim_name or "") for entry in placement.pod.spec.resource_claims]
+    pairs = [(one.entry, one.claim) for one in references(placement.pod) if one.claim]
     return [(entry, by_name[name]) for entry, name in pairs if name in by_name and entry in workload.claims]
 
 

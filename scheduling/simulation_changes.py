@@ -22,11 +22,10 @@ from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.base import ApiObject
 from scheduling.allocator import Deadline
-from scheduling.capture import ClusterState
-from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import apart
 from scheduling.plans import Placement
 from scheduling.pod_claims import claim_names
+from scheduling.rehearsed_queue import WaitingPods
 from scheduling.resources import CLAIMS, PODS, kind
 from scheduling.scheduler_metrics import imagined
 from scheduling.simulation_departures import TIMEOUT, TRIED, StartedPod, queue_order
@@ -97,14 +96,13 @@ def _empty(overlay: Overlay, pods: Sequence[Pod], claims: dict[tuple[str, str], 
 
 
 def _try(overlay: Overlay, waiting: Sequence[Pod], created_again: Sequence[Pod]) -> Aftermath:
-    state, deadline = overlay.state, Deadline.after(TIMEOUT)
+    tries, deadline = WaitingPods(state=overlay.state, give_way=overlay.give_way), Deadline.after(TIMEOUT)
     started, again, stranded = list[StartedPod](), list[StartedPod](), list[tuple[str, str]]()
     new = {pod.metadata.uid for pod in created_again}
     for tried, pod in enumerate(sorted((*waiting, *created_again), key=lambda one: -(one.spec.priority or 0))):
-        overlay.give_way()
         if tried >= TRIED or deadline.has_passed:
             return Aftermath(started=tuple(started), again=tuple(again), stranded=tuple(stranded), tried_all=False)
-        node = _placed(state, overlay, pod, is_new=pod.metadata.uid in new)
+        node = _placed(tries, overlay, pod, is_new=pod.metadata.uid in new)
         found = StartedPod(namespace=pod.metadata.namespace, name=pod.metadata.name, node=node)
         if pod.metadata.uid in new:
             (again.append(found) if node else stranded.append(pod.key))
@@ -113,9 +111,9 @@ def _try(overlay: Overlay, waiting: Sequence[Pod], created_again: Sequence[Pod])
     return Aftermath(started=tuple(started), again=tuple(again), stranded=tuple(stranded))
 
 
-def _placed(state: ClusterState, overlay: Overlay, pod: Pod, *, is_new: bool) -> str:
+def _placed(tries: WaitingPods, overlay: Overlay, pod: Pod, *, is_new: bool) -> str:
     """The node that the pod would get, which then counts as its; "" for none."""
     if is_new:
         overlay.imagine(PODS, pod)
-    decision = decide(state, pod)
+    decision = tries.decide(pod)
     return decision.node if isinstance(decision, Placement) else ""

@@ -21,11 +21,11 @@ from inventory.models import Pool
 from manciple.store import objects
 from manciple.store.objects import decoded
 from scheduling.allocator import Deadline, NodeView, place
-from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import apart
 from scheduling.explanations.report import NodeReport, Report
 from scheduling.plans import Placement
 from scheduling.pod_claims import claim_names, is_done, is_for_pod
+from scheduling.rehearsed_queue import WaitingPods
 from scheduling.resources import CLAIMS, PODS, kind
 from scheduling.scheduler_metrics import imagined
 from scheduling.simulation_rehearsal import Overlay, Rehearsal, ReplicaAsking
@@ -256,13 +256,13 @@ def _started(pods: Sequence[Pod], fates: Sequence[ClaimFate]) -> tuple[list[Star
         for fate in fates:
             if fate.claim.status.allocation is not None:
                 overlay.leave_out(CLAIMS, fate.claim)
+        tries = WaitingPods(state=state, give_way=copy.give_way)
         for tried, one in enumerate(waiting):
-            copy.give_way()
             if tried >= TRIED or deadline.has_passed:
                 return started, False
             if one.metadata.uid in leaving:
                 continue
-            decision = decide(state, one)
+            decision = tries.decide(one)
             if isinstance(decision, Placement):
                 meta = one.metadata
                 started.append(StartedPod(namespace=meta.namespace, name=meta.name, node=decision.node))

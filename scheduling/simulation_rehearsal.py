@@ -114,6 +114,22 @@ class Rehearsal(Overlay):
             self._placed.append((pod, claims))
         return decision
 
+    def bring(self, number: int) -> list[Pod]:
+        """So many more replicas, which are not tried yet; their claims are there."""
+        found = []
+        for _ in range(number):
+            pod, claims = self._next()
+            for claim in claims:
+                self.imagine(CLAIMS, claim)
+            found.append(pod)
+        return found
+
+    def decide_one(self, pod: Pod) -> Placement | PodRefusal:
+        """A placement is assumed on the state; nothing else is done about it here."""
+        self.give_way()
+        with self.state.trying(pod), imagined():
+            return decide(self.state, pod)
+
     def take_back(self) -> None:
         """Nothing is placed or imagined any more: the next workload may be rehearsed on the same copy."""
         self.state.drop_assumptions()

@@ -29,6 +29,7 @@ GANG, SIZE = "manciple.dev/gang", "manciple.dev/gang-size"
 REQUIRED, PREFERRED = "manciple.dev/gang-required-topology", "manciple.dev/gang-preferred-topology"
 #: What the pods of a gang say of it, besides its name.
 SAID = (SIZE, REQUIRED, PREFERRED)
+ANNOTATIONS = frozenset({GANG, *SAID})
 #: What the pods of a Job have; since 1.27, with the name before that as well.
 JOB_NAME, JOB_UID = "batch.kubernetes.io/job-name", "batch.kubernetes.io/controller-uid"
 #: Pods that are placed at once: as many as are bound in one transaction, several times over.
@@ -64,10 +65,6 @@ def annotated_name(annotations: Mapping[str, str], labels: Mapping[str, str]) ->
 def gang_name(pod: Pod) -> str:
     """The PodGroup that the pod names, or the group that stands for its gang; "" for none."""
     return group_name(pod) or annotated_name(pod.metadata.annotations, pod.metadata.labels)
-
-
-def has_group(pod: Pod) -> bool:
-    return pod.spec.scheduling_group is not None or SIZE in pod.metadata.annotations
 
 
 def is_annotated(group: PodGroup) -> bool:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from claims.drafts.cdi.rules import validate_pod_resources
 from claims.kinds.container_rules import Surroundings, validate_containers
 from claims.kinds.containers import Container
-from claims.kinds.gangs import validate_gang, validate_gang_update
+from claims.kinds.gangs import ANNOTATIONS, validate_gang, validate_gang_update
 from claims.kinds.node_charges import validate_node_charges
 from claims.kinds.placement_rules import (
     validate_affinity,
@@ -68,8 +68,9 @@ _UPDATE_RULE = (
 
 
 def validate_pod(pod: Pod) -> Errors:
-    found = validate_object_meta(pod.metadata, namespaced=True) + validate_gang(pod.metadata)
-    found += _validate_spec(pod.spec, pod.metadata)
+    found = validate_object_meta(pod.metadata, namespaced=True) + _validate_spec(pod.spec, pod.metadata)
+    if not ANNOTATIONS.isdisjoint(pod.metadata.annotations):
+        found += validate_gang(pod.metadata)
     return found + validate_pod_resources(pod) if uses_draft(pod.spec) else found
 
 
@@ -254,7 +255,9 @@ def _validate_seconds(spec: PodSpec) -> Errors:
 
 def validate_pod_update(new: Pod, old: Pod) -> Errors:
     """Little of a pod may change: images, more tolerations, a shorter deadline, fewer scheduling gates."""
-    found = validate_object_meta_update(new.metadata, old.metadata) + validate_gang_update(new.metadata, old.metadata)
+    found = validate_object_meta_update(new.metadata, old.metadata)
+    if not ANNOTATIONS.isdisjoint({*new.metadata.annotations, *old.metadata.annotations}):
+        found += validate_gang_update(new.metadata, old.metadata)
     found += _validate_spec(new.spec, new.metadata)
     if containers := _validate_same_containers(new.spec, old.spec):
         return found + containers

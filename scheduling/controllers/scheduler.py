@@ -36,7 +36,6 @@ from typing import overload
 from django.conf import settings
 
 from claims.classic.rules import NODES_MAX
-from claims.kinds.gangs import has_group
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store.follower import Follower
@@ -73,7 +72,7 @@ from scheduling.plans import (
     Postponed,
     StillBinding,
 )
-from scheduling.pod_claims import is_reserved_for_pod, may_be_negotiated
+from scheduling.pod_claims import has_group, is_reserved_for_pod, may_be_negotiated
 from scheduling.preemption import Asking
 from scheduling.queue import Done, Outcome, Retry
 from scheduling.refusals import (

@@ -16,7 +16,6 @@ from typing import Any, TypeVar, cast
 
 from django.conf import settings
 
-from claims.kinds.gangs import has_group
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.api import subresources
@@ -39,7 +38,7 @@ from scheduling.extended_resources import ServedRequest, served_requests
 from scheduling.holds import Hold, Reason
 from scheduling.messages import SCHEDULER_NAME, assigned
 from scheduling.models import QueuedPod
-from scheduling.pod_claims import claim_names, is_done
+from scheduling.pod_claims import claim_names, has_group, is_done
 from scheduling.preemption import Asking
 from scheduling.remedies import preview
 from scheduling.resources import CLAIMS, EVENTS, PODS, kind

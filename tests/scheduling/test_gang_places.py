@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from claims.kinds.gangs import GANG, JOB_NAME, JOB_UID, PREFERRED, REQUIRED, SIZE, has_group
+from claims.kinds.gangs import GANG, JOB_NAME, JOB_UID, PREFERRED, REQUIRED, SIZE
 from claims.kinds.pods import Pod, PodStatus
 from claims.kinds.resource_claims import ResourceClaim
 from scheduling import gang_places, gangs
@@ -22,6 +22,7 @@ from scheduling.controllers import scheduler
 from scheduling.gang_places import GangSearch
 from scheduling.gangs import decide_with_group
 from scheduling.plans import GroupDecision, Placement, PodRefusal
+from scheduling.pod_claims import has_group
 from scheduling.remedies import Remedies
 from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from tests.builders import make_claim, make_class, make_devices, make_node, make_pod, make_request, make_slice

@@ -19,13 +19,15 @@ from scheduling.pages.pods.why import left_out_of
 from scheduling.pages.whatif.query import Asked
 from scheduling.places import PlannedEviction
 from scheduling.remedies import told_of
-from scheduling.simulation import Missing, Placed, SimulationAnswer
+from scheduling.simulation import GangPreview, Missing, Placed, SimulationAnswer
 from scheduling.simulation_departures import Departure
 from scheduling.simulation_rehearsal import is_imagined, spoken
 from scheduling.simulation_workload import IMAGINED
 
 #: Nodes and replicas that are listed; devices of a node that are drawn.
 NODES, REPLICAS, DRAWN = 60, 200, 16
+#: Topology domains that are listed.
+DOMAINS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +62,11 @@ class Result:
     title: str
     text: str
     next_step: str
+    asked: int  # replicas, or pods that the gang lacks
     fits: str
     left: int
+    domains: tuple[tuple[str, int], ...]  # that were tried for a gang, and how many of its pods fit there
+    wanted: int  # of a gang
     nodes: tuple[LandingNode, ...]
     more_nodes: int
     sections: tuple[FunnelSection, ...]
@@ -78,11 +83,14 @@ def read_answer(answer: SimulationAnswer, asked: Asked, person: Person) -> Resul
     left_out: LeftOut = left_out_of(asked.workload, asked.changes, report) if asked.workload else {}
     return Result(
         good=not answer.left and bool(answer.placed),
-        title=_title(answer),
+        title=_title(answer) if answer.gang is None else _gang_title(answer, answer.gang),
         text=f"{_text(answer)} {_evictions(answer, asked, person)}".strip(),
         next_step=spoken(next_step(answer.cause)) if answer.cause and answer.left else "",
+        asked=answer.replicas,
         fits=f"{answer.fits}" if answer.counted_all else f"at least {answer.fits}",
         left=answer.left,
+        domains=answer.gang.tried[:DOMAINS] if answer.gang and len(answer.gang.tried) > 1 else (),
+        wanted=answer.gang.wanted if answer.gang else 0,
         nodes=lines[:NODES],
         more_nodes=max(len(lines) - NODES, 0),
         sections=sections(report, left_out) if report else (),
@@ -121,6 +129,29 @@ def _title(answer: SimulationAnswer) -> str:
     )
 
 
+def _gang_title(answer: SimulationAnswer, gang: GangPreview) -> str:
+    where = f" on `{gang.where}`" if gang.where else ""
+    running = f" ({gang.placed} of them have a place already)" if gang.placed else ""
+    if gang.whole:
+        where = f"{where}, {_nodes(answer.placed)}" if where else f" on {_nodes(answer.placed)}"
+        return f"Gang `{gang.name}` fits whole{where}: its {gang.wanted} pods would start now{running}."
+    return (
+        f"Gang `{gang.name}` would not start: {gang.fits} of its {gang.wanted} pods fit at once{where}{running}, "
+        f"{gang.lacks} do{'es' if gang.lacks == 1 else ''} not."
+    )
+
+
+def _of_gang(gang: GangPreview) -> str:
+    """What a gang's rehearsal is made with, and what it would rather."""
+    stand_ins = gang.wanted - gang.placed - gang.waiting
+    parts = ["All of its pods are placed together, or none is."]
+    if stand_ins > 0:
+        parts.append(f"For {stand_ins} of its pods, which do not wait yet, replicas of this one are tried.")
+    if gang.preferred and gang.whole and not gang.where.startswith(f"{gang.preferred}="):
+        parts.append(f"No single value of `{gang.preferred}`, which it prefers, holds all of it.")
+    return " ".join(parts)
+
+
 def _because(answer: SimulationAnswer) -> str:
     return f" because {spoken(clause(answer.cause))}" if answer.cause else ""
 
@@ -131,6 +162,8 @@ def _nodes(placed: Sequence[Placed]) -> str:
 
 
 def _text(answer: SimulationAnswer) -> str:
+    if answer.gang is not None:
+        return f"{_of_gang(answer.gang)} A rehearsal: nothing has changed in the cluster."
     if answer.left or not answer.counted_all:
         return "A rehearsal: nothing has changed in the cluster."
     more = answer.fits - answer.replicas

@@ -16,8 +16,18 @@ from manciple.store.tail import latest_revision
 from scheduling.pages.pods.documents import read
 from scheduling.pages.whatif.progress import Progress, Stopped, progress
 from scheduling.pages.whatif.query import LONGEST_TEXT, as_query, changes_of, in_words, meant, packed, unpacked
+from scheduling.simulation_departures import what_if_gone
 from scheduling.simulation_workload import Changes
-from tests.builders import make_claim, make_pod, make_request, make_template
+from tests.builders import (
+    make_claim,
+    make_class,
+    make_devices,
+    make_node,
+    make_pod,
+    make_request,
+    make_slice,
+    make_template,
+)
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.browsing import signed_in
 
@@ -278,3 +288,48 @@ def test_only_so_many_runs_are_remembered(monkeypatch: pytest.MonkeyPatch) -> No
     for name in ("a", "b", "c"):
         kept.begin(("alice", name))
     assert [kept.placed(("alice", name)) for name in ("a", "b", "c")] == [None, 0, 0]
+
+
+RACK = "example.com/rack"
+GANG_POD = """apiVersion: v1
+kind: Pod
+metadata:
+  name: worker
+  annotations:
+    manciple.dev/gang: train
+    manciple.dev/gang-size: "5"
+    manciple.dev/gang-required-topology: example.com/rack
+spec:
+  resourceClaims: [{name: gpu, resourceClaimTemplateName: gpus}]
+  containers: [{name: main, image: example.com/main}]
+"""
+
+
+def test_a_gang_is_rehearsed_as_a_whole_and_told_where_most_of_it_fits(pages: Client, cluster: Cluster) -> None:
+    cluster.create(make_class())
+    for rack, nodes in (("r1", 1), ("r2", 2)):
+        for at in range(nodes):
+            cluster.create(make_node(f"{rack}-{at}", labels={RACK: rack}))
+            cluster.create(make_slice(node=f"{rack}-{at}", devices=make_devices(2)))
+    cluster.create(make_template("gpus", requests=[make_request()]))
+    told = _words(pages.post("/what-if", {"yaml": GANG_POD}).content.decode())
+    best = f"Gang train would not start: 4 of its 5 pods fit at once on {RACK}=r2, 1 does not."
+    assert best in told
+    assert "For 5 of its pods, which do not wait yet, replicas of this one are tried." in told
+    assert "Asked for 5 Fit in all 0 Would wait 5" in told
+    cluster.create(make_slice(node="r2-1", devices=make_devices(3), pool="more"))
+    told = _words(pages.post("/what-if", {"yaml": GANG_POD}).content.decode())
+    assert f"Gang train fits whole on {RACK}=r2, 2 nodes: its 5 pods would start now." in told
+
+
+def test_deleting_a_pod_starts_no_part_of_a_gang(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=4)
+    cluster.create(make_template("gpus", requests=[make_request()]))
+    for name, count in (("small", 1), ("large", 2)):
+        _hold(cluster, name, count=count)
+    annotations = {"manciple.dev/gang": "train", "manciple.dev/gang-size": "3"}
+    for at in range(3):
+        cluster.create(make_pod(f"w-{at}", templates={"gpu": "gpus"}, meta={"annotations": annotations}))
+    cluster.settle()
+    assert what_if_gone(cluster.pod("small")).started == ()
+    assert {one.name for one in what_if_gone(cluster.pod("large")).started} == {"w-0", "w-1", "w-2"}

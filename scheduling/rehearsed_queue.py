@@ -1,0 +1,73 @@
+"""Pods that wait, tried one after the other on a state that is imagined, by the code that schedules; a gang as a whole.
+
+    tries = WaitingPods(copy.state, give_way=copy.give_way)
+    decision = tries.decide(pod)    # a placement stays on the state
+
+The first pod of a gang that comes brings the others: all that are needed are placed then, or none is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from claims.kinds.pods import Pod
+from scheduling.allocator import Deadline
+from scheduling.capture import ClusterState
+from scheduling.controllers.scheduler import decide
+from scheduling.coordination import utc_now
+from scheduling.gang_places import Broken, GangPlaces, GangSearch
+from scheduling.gangs import GangNeed, need_of, to_try
+from scheduling.plans import Decision, GroupDecision, Placement, PodRefusal, with_refused
+from scheduling.pod_claims import has_group
+from scheduling.scheduler_metrics import imagined
+
+#: Seconds of processor time for the places of one gang.
+GANG_SECONDS = 0.5
+
+
+@dataclass(slots=True, kw_only=True)
+class WaitingPods:
+    """See the module's docstring."""
+
+    state: ClusterState
+    give_way: Callable[[], None] = lambda: None
+    _decided: dict[str, Decision] = field(default_factory=dict)
+
+    def decide(self, pod: Pod) -> Decision:
+        """Placed or refused; each pod once."""
+        uid = pod.metadata.uid
+        if uid not in self._decided and has_group(pod):
+            if (hold := self.state.groups.hold(pod)) is not None:
+                return PodRefusal(pod=pod, hold=hold)
+            if (need := need_of(self.state, pod)) is not None:
+                self._decided |= {one.pod.metadata.uid: one for one in self._together(need, pod)}
+        return self._decided.get(uid) or self._one(pod)
+
+    def _one(self, pod: Pod) -> Placement | PodRefusal:
+        self.give_way()
+        with self.state.trying(pod), imagined():
+            return decide(self.state, pod)
+
+    def _together(self, need: GangNeed, pod: Pod) -> Iterable[Decision]:
+        together, _ = self.gang(need, to_try(self.state, need.group, pod))
+        return together.decisions
+
+    def gang(self, need: GangNeed, pods: tuple[Pod, ...]) -> tuple[GroupDecision, GangPlaces | None]:
+        """The pods of a gang that lacks some, and where most of them fit; None where one of them cannot be tried."""
+        search = GangSearch(
+            state=self.state,
+            group=need.group,
+            pods=pods,
+            decide_one=self._one,
+            deadline=Deadline.after_work(GANG_SECONDS),
+            now=utc_now(),
+        )
+        try:
+            found = search.run()
+        except Broken:
+            return GroupDecision(group=need.group, decisions=()), None
+        together = GroupDecision(group=need.group, decisions=found.decisions, wanted=need.wanted, scheduled=found.whole)
+        if found.whole:
+            return together, found
+        return with_refused(together, {}, self.state.placed_of(need.group)), found
