@@ -77,6 +77,11 @@ class GangNeed(NamedTuple):
     def lacks(self) -> int:
         return self.wanted - self.placed
 
+    @property
+    def name(self) -> str:
+        """As people know it."""
+        return shown_name(self.group.metadata.name)
+
     def short_of(self, more: int, *, where: str = "", domains: int = 0) -> Hold | None:
         """What its pods wait for if so many more of them fit; None where that is enough.
 

@@ -307,11 +307,11 @@ class NodeTable:
     @contextmanager
     def within(self, names: Collection[str], refusal: NodeRefusal) -> Iterator[None]:
         """Within it, `filter` refuses all nodes but these."""
-        self._within = (names, refusal)
+        before, self._within = self._within, (names, refusal)
         try:
             yield
         finally:
-            self._within = None
+            self._within = before
 
     def _asked_of(self, shape: _Shape) -> _Shape:
         if self._within is not None:

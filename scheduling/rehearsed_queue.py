@@ -8,7 +8,7 @@ The first pod of a gang that comes brings the others: all that are needed are pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from claims.kinds.pods import Pod
@@ -32,6 +32,8 @@ class WaitingPods:
 
     state: ClusterState
     give_way: Callable[[], None] = lambda: None
+    #: all that was decided, of gangs that start none but the last word
+    made: list[Decision] = field(default_factory=list)
     _decided: dict[str, Decision] = field(default_factory=dict)
 
     def decide(self, pod: Pod) -> Decision:
@@ -41,15 +43,20 @@ class WaitingPods:
             if (hold := self.state.groups.hold(pod)) is not None:
                 return PodRefusal(pod=pod, hold=hold)
             if (need := need_of(self.state, pod)) is not None:
-                self._decided |= {one.pod.metadata.uid: one for one in self._together(need, pod)}
-        return self._decided.get(uid) or self._one(pod)
+                found = self._together(need, pod)
+                self._decided |= {one.pod.metadata.uid: one for one in found}
+                self.made += found
+        if uid not in self._decided:
+            self._decided[uid] = self._one(pod)
+            self.made.append(self._decided[uid])
+        return self._decided[uid]
 
     def _one(self, pod: Pod) -> Placement | PodRefusal:
         self.give_way()
         with self.state.trying(pod), imagined():
             return decide(self.state, pod)
 
-    def _together(self, need: GangNeed, pod: Pod) -> Iterable[Decision]:
+    def _together(self, need: GangNeed, pod: Pod) -> Sequence[Decision]:
         together, _ = self.gang(need, to_try(self.state, need.group, pod))
         return together.decisions
 

@@ -1,0 +1,458 @@
+"""Which few pods would have to move so that a pod, or a gang, that waits can start: rehearsed, never estimated.
+
+    with apart() as copy, imagined():
+        moves = MoveRehearsal(copy, now=now, deadline=deadline)
+        plan = moves.plan(pod)                # the cheapest that was found; None where there is none
+        plan = moves.verified(pod, victims)   # whether these very moves still do it: a plan, or why not
+
+A move is an eviction: the pod ends, whoever controls it creates another one like it, and that finds another place. So
+a pod is moved only where something creates it again (a controller owns it), where its claims go or come free with it,
+and where the one like it was placed in the rehearsal, by the code that schedules, after the pod that waits. Nobody
+moves for a less important pod. PodDisruptionBudgets are not served here, so there are none to ask.
+
+On a node where nothing but pods speaks against the pod that waits all that may move leave at first, in thought, and
+come back as long as it still fits, as for preemption (`scheduling.preemption`): those that stay away are tried. The
+plan with the fewest moves is chosen, then the one that moves the least important. Bounds: `MOST` moves in a plan,
+`NODES` nodes for each pod, `TRIED` waiting pods that are tried behind it. What is found holds; that nothing is found
+does not prove that there is nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from msgspec import structs
+
+from claims.kinds.pods import Pod, PodResourceClaim, PodStatus
+from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, ResourceClaim, ResourceClaimStatus
+from manciple.store import objects
+from manciple.store.objects import decoded
+from scheduling.allocator import Deadline
+from scheduling.causes import CannotAllocate, OfNode
+from scheduling.controllers.scheduler import decide
+from scheduling.explanations.current import Apart
+from scheduling.gang_places import TopologyDomain
+from scheduling.gangs import need_of, to_try
+from scheduling.holds import Hold
+from scheduling.nodes import fewest_of
+from scheduling.places import Cost, PlacedPod, Supply, cost_of
+from scheduling.plans import Decision, Placement
+from scheduling.pod_claims import has_group, is_done, may_be_negotiated, references
+from scheduling.preemption import Asking, OnNode, can_pass
+from scheduling.rehearsed_queue import WaitingPods
+from scheduling.remedies import gist_of
+from scheduling.resources import CLAIMS, PODS, Key, kind
+from scheduling.simulation_departures import StartedPod, queue_order
+from scheduling.simulation_rehearsal import Overlay
+from scheduling.simulation_workload import IMAGINED
+
+#: Moves in one plan, nodes that are emptied in thought for one pod, pods of a node that are tried alone.
+MOST, NODES, ALONE = 4, 24, 16
+#: Waiting pods that are tried once a plan is found.
+TRIED = 200
+#: Of whoever must not be evicted (cluster-autoscaler's).
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One pod that is evicted; the one that is created in its place would be on `target`, with `devices`."""
+
+    pod: Pod
+    target: str
+    devices: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        return self.pod.spec.node_name
+
+    @property
+    def owner(self) -> str:
+        """`ReplicaSet web`: who creates it again."""
+        return next((f"{one.kind} {one.name}" for one in self.pod.metadata.owner_references if one.controller), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovePlan:
+    """What moves, and what starts then: `subject` (of a gang, all of it), for which it is made, and `others`."""
+
+    subject: tuple[StartedPod, ...]
+    moves: tuple[Move, ...]
+    others: tuple[StartedPod, ...] = ()
+    gang: str = ""
+
+    @property
+    def cost(self) -> tuple[int, Cost]:
+        """Less is better."""
+        return len(self.moves), cost_of([PlacedPod.of(one.pod, one.source) for one in self.moves])
+
+    @property
+    def victims(self) -> frozenset[str]:
+        """The uids of the pods that move."""
+        return frozenset(one.pod.metadata.uid for one in self.moves)
+
+
+def why_it_stays(pod: Pod, claims: Iterable[ResourceClaim | None]) -> str:
+    """Why a pod with a place is never moved; "" for one that may be. claims: those that it uses, None for unknown."""
+    meta, known = pod.metadata, list(claims)
+    owner = next((one.kind for one in meta.owner_references if one.controller), "")
+    running = bool(pod.spec.node_name) and not is_done(pod) and meta.deletion_timestamp is None
+    shared = any(one is None or any(user.uid != meta.uid for user in one.status.reserved_for) for one in known)
+    reasons = (
+        (not running, "it is not running"),
+        (not owner, "nothing would create it again: no controller owns it"),
+        (owner in ("DaemonSet", "Node"), f"a {owner} keeps it on its node"),
+        (meta.annotations.get(SAFE_TO_EVICT) == "false", f"its annotation {SAFE_TO_EVICT} says so"),
+        (has_group(pod), "its gang would lose it"),
+        (shared, "others use its claims"),
+        (may_be_negotiated(pod, [one for one in known if one]), "a driver decides where its claims may be"),
+    )
+    return next((why for holds, why in reasons if holds), "")
+
+
+def stored_pods(keys: Iterable[Key]) -> Iterator[Pod]:
+    """One query."""
+    return (decoded(one, Pod) for one in objects.get_many(kind(PODS), keys))
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A node, and how many have to leave it, at least."""
+
+    name: str
+    number: int
+    leaving: Mapping[str, PlacedPod]
+    placed: Mapping[str, PlacedPod]
+
+
+@dataclass(slots=True)
+class _Room:
+    """What was decided for one pod: its place, and the moves that make it."""
+
+    placement: Placement
+    moves: list[Move]
+
+
+@dataclass(slots=True)
+class MoveRehearsal:
+    """See the module's docstring. Nothing is left on the copy after a call."""
+
+    copy: Apart
+    now: datetime
+    deadline: Deadline
+    read_pods: Callable[[Iterable[Key]], Iterable[Pod]] = stored_pods
+    _overlay: Overlay = field(init=False)
+    #: what was decided and has to be taken back
+    _made: list[Decision] = field(default_factory=list)
+    #: whether a pod that asks for the same would find a place now
+    _finds: dict[Hashable, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._overlay = Overlay(self.copy)
+
+    def plan(self, pod: Pod) -> MovePlan | None:
+        """The cheapest that was found; None also for a pod that would start without."""
+        with self._taken_back():
+            return self._planned(pod)
+
+    def verified(self, pod: Pod, victims: Sequence[Pod], gone: Iterable[str] = ()) -> MovePlan | str:
+        """What comes of moving these, or what stands against it. gone: the uids of those that are evicted already."""
+        there = {one.metadata.uid for one in victims}
+        if pod.metadata.uid not in self.copy.state.pending:
+            return "the pod does not wait any more"
+        done = set(gone)
+        for one in victims:
+            if one.metadata.uid not in done and (why := why_it_stays(one, self._claims_of(one).values())):
+                return f"pod {one.metadata.namespace}/{one.metadata.name} does not move: {why}"
+        with self._taken_back():
+            again = self._emptied(victims)
+            subject, gang = self._placed(pod)
+            if not subject:
+                return "the pod would not start by these moves any more"
+            moves = self._found_again(victims, again)
+            if isinstance(moves, str):
+                return moves
+            return MovePlan(subject=subject, gang=gang, moves=tuple(moves), others=self._others(subject, there))
+
+    # A plan ----------------------------------------------------------------------------------------------------------
+
+    def _planned(self, pod: Pod) -> MovePlan | None:
+        members, lacks, gang, domain = [pod], 1, "", None
+        if has_group(pod):
+            if self.copy.state.groups.hold(pod) is not None:
+                return None
+            if (need := need_of(self.copy.state, pod)) is not None:
+                members, lacks, gang = list(to_try(self.copy.state, need.group, pod)), need.lacks, need.name
+                with self._taken_back():
+                    together, found = self._queue().gang(need, tuple(members))
+                    self._made += together.decisions
+                if found is None or found.whole:
+                    return None
+                domain = found.domain
+        found_for: list[_Room] = []
+        for one in members:
+            left = MOST - sum(len(room.moves) for room in found_for)
+            if len(found_for) < lacks and (room := self._room(one, domain, left)) is not None:
+                found_for.append(room)
+        moves = [move for room in found_for for move in room.moves]
+        if len(found_for) < lacks or not moves:
+            return None
+        subject = tuple(_started(room.placement) for room in found_for)
+        moving = {move.pod.metadata.uid for move in moves}
+        return MovePlan(subject=subject, gang=gang, moves=tuple(moves), others=self._others(subject, moving))
+
+    def _room(self, pod: Pod, domain: TopologyDomain | None, left: int) -> _Room | None:
+        """Its place, with moves where it has none; kept on the state."""
+        decision = self._decide(pod, domain)
+        if isinstance(decision, Placement):
+            return _Room(decision, [])
+        cheapest: tuple[int, Cost] | None = None
+        chosen: tuple[str, Sequence[Pod]] = "", ()
+        for candidate, pods in self._candidates(pod, domain, left):
+            if (cheapest is not None and cheapest[0] < candidate.number) or self.deadline.has_passed:
+                break
+            for some in self._sets(pod, candidate, pods, left):
+                cost = len(some), cost_of([PlacedPod.of(one, candidate.name) for one in some])
+                if cheapest is not None and cheapest <= cost:
+                    continue
+                with self._taken_back():
+                    does_it = self._moved(pod, candidate.name, some) is not None
+                if does_it:
+                    cheapest, chosen = cost, (candidate.name, some)
+        return None if cheapest is None else self._moved(pod, *chosen)
+
+    def _moved(self, pod: Pod, node: str, victims: Sequence[Pod]) -> _Room | None:
+        """`pod` on `node`, and the victims elsewhere; None where that is not what comes of it."""
+        again = self._emptied(victims)
+        view = self.copy.state.nodes.view(node)
+        if view is None:
+            return None
+        decision = self._decide(pod, TopologyDomain("", node, frozenset({node})))
+        if not isinstance(decision, Placement):
+            return None
+        moves = self._found_again(victims, again)
+        return None if isinstance(moves, str) else _Room(decision, moves)
+
+    def _emptied(self, victims: Sequence[Pod]) -> list[Pod]:
+        """Take the pods off their nodes, and their claims from them; returns them as they would be created again."""
+        self._finds.clear()
+        claims = [claim for one in victims for claim in self._claims_of(one).values()]
+        for one in victims:
+            self._overlay.leave_out(PODS, one)
+        for claim in filter(None, claims):
+            if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
+                self._overlay.leave_out(CLAIMS, claim)
+            else:
+                freed = structs.replace(claim, status=ResourceClaimStatus())
+                self._overlay.imagine(CLAIMS, freed, instead_of=claim)
+        return [_created_again(one) for one in victims]
+
+    def _found_again(self, victims: Sequence[Pod], again: Sequence[Pod]) -> list[Move] | str:
+        """The most important first, as the queue would have them."""
+        moves = []
+        pairs = zip(victims, again, strict=True)
+        for old, new in sorted(pairs, key=lambda pair: (-(pair[0].spec.priority or 0), pair[0].key)):
+            self._overlay.imagine(PODS, new)
+            decision = self._decide(new)
+            if not isinstance(decision, Placement):
+                return f"pod {old.metadata.namespace}/{old.metadata.name} would find no other place"
+            moves.append(Move(pod=old, target=decision.node, devices=_devices(decision)))
+        return moves
+
+    def _placed(self, pod: Pod) -> tuple[tuple[StartedPod, ...], str]:
+        """(where the pod, or all of its gang, would go: nothing where it would not start; the name of the gang)."""
+        queue = self._queue()
+        need = need_of(self.copy.state, pod) if has_group(pod) else None
+        if need is None:
+            decision = self._decide(pod)
+            return ((_started(decision),) if isinstance(decision, Placement) else ()), ""
+        together, found = queue.gang(need, to_try(self.copy.state, need.group, pod))
+        if found is None or not found.whole:
+            return (), need.name
+        self._made += together.decisions
+        return tuple(_started(one) for one in together.decisions if isinstance(one, Placement)), need.name
+
+    def _others(self, subject: Iterable[StartedPod], moving: Iterable[str]) -> tuple[StartedPod, ...]:
+        """Those that wait besides and would start then, too."""
+        seen = {(one.namespace, one.name) for one in subject}
+        queue, refused, found = self._queue(), set[Hashable](), list[StartedPod]()
+        known, moved = self.copy.state.pending.values(), set(moving)
+        waiting = [one for one in known if one.key not in seen and one.metadata.uid not in moved]
+        for one in sorted(waiting, key=queue_order)[:TRIED]:
+            gist = self._gist(one)
+            if gist in refused or self.deadline.has_passed:
+                continue
+            decision = queue.decide(one)
+            if isinstance(decision, Placement):
+                found.append(_started(decision))
+            else:
+                refused.add(gist)
+        self._made += queue.made
+        return tuple(found)
+
+    # Who may move ----------------------------------------------------------------------------------------------------
+
+    def _candidates(
+        self, pod: Pod, domain: TopologyDomain | None, left: int
+    ) -> list[tuple[_Candidate, dict[str, Pod]]]:
+        """Nodes that pods keep from it, with those that may move: where the fewest have to go first."""
+        asking = self._asking(pod)
+        if asking is None or left <= 0:
+            return []
+        supply = Supply(self.copy.state.snapshot(), asking.wanting, self.copy.state.claim)
+        found = [
+            one
+            for name, against in self._refusals(asking, domain).items()
+            if can_pass(against, devices=True) and (one := self._candidate(asking, name, supply, left)) is not None
+        ]
+        found = sorted(found, key=lambda one: (one.number, one.name))[:NODES]
+        keys = {(one.namespace, one.name) for candidate in found for one in candidate.placed.values()}
+        pods = {one.metadata.uid: one for one in self.read_pods(keys)}
+        return [(one, {uid: pods[uid] for uid in one.placed if uid in pods}) for one in found]
+
+    def _candidate(self, asking: Asking, name: str, supply: Supply, left: int) -> _Candidate | None:
+        state, view = self.copy.state, self.copy.state.nodes.view(name)
+        if view is None:
+            return None
+        on_node = list(state.placed.on(name))
+        leaving = {one.uid: one for one in on_node if state.is_leaving(one, self.now)}
+        placed = {
+            one.uid: one
+            for one in on_node
+            if one.uid not in leaving and one.going is None and one.bound and one.priority <= asking.priority
+        }
+        if not placed:
+            return None
+        number = max(1, fewest_of([supply.held_by(one) for one in placed.values()], supply.short_on(view)))
+        if not leaving:
+            number = max(number, state.nodes.fewest_to_leave(asking.pod, name, [*placed]))
+        return _Candidate(name, number, leaving, placed) if number <= left else None
+
+    def _sets(self, pod: Pod, candidate: _Candidate, pods: Mapping[str, Pod], left: int) -> Iterator[list[Pod]]:
+        """Who could go: those that stay away if the others come back in three orders, then each alone."""
+        asking, view = self._asking(pod), self.copy.state.nodes.view(candidate.name)
+        if asking is None or view is None:
+            return
+        self.copy.give_way()
+        snapshot, leaving = self.copy.state.snapshot(), dict(candidate.leaving)
+        movable = {uid: one for uid, one in candidate.placed.items() if uid in pods and self._may_move(pods[uid])}
+        on = OnNode(self.copy.state, asking, view, snapshot=snapshot, deadline=self.deadline)
+        if not movable or on.refusals(leaving | movable) or (leaving and not on.refusals(leaving)):
+            return
+        by_importance = sorted(movable.values(), key=lambda one: (one.importance, one.uid))
+        orders = (by_importance, sorted(by_importance, key=lambda one: (-one.priority, len(one.claims))))
+        sets = [frozenset(on.spare(leaving | movable, order).keys() - leaving.keys()) for order in orders]
+        if any(len(one) > 1 for one in sets):
+            for one in by_importance[::-1][:ALONE]:
+                if not on.refusals({**leaving, one.uid: one}):
+                    sets.append(frozenset({one.uid}))
+        for some in sorted(set(sets), key=lambda uids: (len(uids), cost_of([movable[uid] for uid in uids]))):
+            if some and len(some) <= left:
+                yield [pods[uid] for uid in sorted(some)]
+
+    def _may_move(self, pod: Pod) -> bool:
+        """Whether it may be moved at all, and one like it would find a place while it is still there."""
+        claims = self._claims_of(pod)
+        if why_it_stays(pod, claims.values()):
+            return False
+        with self._taken_back():
+            copied, own = _copy_of(pod, claims)
+            for claim in own:
+                self._overlay.imagine(CLAIMS, claim)
+            self._overlay.imagine(PODS, copied)
+            gist = self._gist(copied)
+            if gist not in self._finds:
+                self._finds[gist] = isinstance(self._decide(copied), Placement)
+            return self._finds[gist]
+
+    def _claims_of(self, pod: Pod) -> dict[str, ResourceClaim | None]:
+        """name -> the claim as it is there."""
+        special = pod.status.extended_resource_claim_status
+        names = [one.claim for one in references(pod) if one.claim]
+        names += [special.resource_claim_name] if special is not None else []
+        return {name: self.copy.state.claim(pod.metadata.namespace, name) for name in names}
+
+    # The state -------------------------------------------------------------------------------------------------------
+
+    def _asking(self, pod: Pod) -> Asking | None:
+        claims = self.copy.state.pre_filter(pod)
+        if isinstance(claims, Hold) or may_be_negotiated(pod, claims):
+            return None
+        return Asking.of(pod, claims, self.copy.state.extended(pod)).uncharged()
+
+    def _refusals(self, asking: Asking, domain: TopologyDomain | None) -> dict[str, Sequence[OfNode]]:
+        nodes = self.copy.state.nodes
+        filtered = nodes.filter(asking.pod, asking.held)
+        found: dict[str, Sequence[OfNode]] = dict(filtered.refused)
+        found |= {view.name: (CannotAllocate(),) for view in filtered.fitting}
+        return found if domain is None else {name: one for name, one in found.items() if name in domain.nodes}
+
+    def _gist(self, pod: Pod) -> Hashable:
+        asking = self._asking(pod)
+        return pod.metadata.uid if asking is None or has_group(pod) else gist_of(self.copy.state, asking)
+
+    def _queue(self) -> WaitingPods:
+        return WaitingPods(state=self.copy.state, give_way=self.copy.give_way)
+
+    def _decide(self, pod: Pod, domain: TopologyDomain | None = None) -> Decision:
+        self.copy.give_way()
+        state = self.copy.state
+        with state.trying(pod):
+            if domain is None:
+                decision = decide(state, pod)
+            else:
+                with state.nodes.within(domain.nodes, domain.refusal):
+                    decision = decide(state, pod)
+        self._made.append(decision)
+        return decision
+
+    @contextmanager
+    def _taken_back(self) -> Iterator[None]:
+        """What is decided and imagined within it is not there any more afterwards."""
+        earlier, made, self._made = self.copy.state.overlay(), self._made, []
+        finds = dict(self._finds)
+        with self._overlay.once():
+            try:
+                yield
+            finally:
+                self.copy.state.restore(earlier, self._made)
+                self._made, self._finds = made, finds
+
+
+def _created_again(pod: Pod) -> Pod:
+    """As whoever controls it would; its claims are taken for those that would be made again."""
+    status = PodStatus(resource_claim_statuses=pod.status.resource_claim_statuses)
+    return structs.replace(pod, spec=structs.replace(pod.spec, node_name=""), status=status)
+
+
+def _copy_of(pod: Pod, claims: Mapping[str, ResourceClaim | None]) -> tuple[Pod, list[ResourceClaim]]:
+    """One like it beside it, with claims of its own."""
+    entries, own = [], []
+    for entry, one in zip(pod.spec.resource_claims, references(pod), strict=True):
+        claim = claims.get(one.claim or "")
+        if claim is None:
+            entries.append(entry)
+            continue
+        meta = structs.replace(
+            claim.metadata,
+            name=f"{claim.metadata.name}{IMAGINED}",
+            uid=f"{claim.metadata.uid}{IMAGINED}",
+            owner_references=(),
+        )
+        own.append(structs.replace(claim, metadata=meta, status=ResourceClaimStatus()))
+        entries.append(PodResourceClaim(name=entry.name, resource_claim_name=meta.name))
+    meta = structs.replace(pod.metadata, name=f"{pod.metadata.name}{IMAGINED}", uid=f"{pod.metadata.uid}{IMAGINED}")
+    spec = structs.replace(pod.spec, node_name="", resource_claims=tuple(entries))
+    return structs.replace(pod, metadata=meta, spec=spec, status=PodStatus()), own
+
+
+def _started(placement: Placement) -> StartedPod:
+    meta = placement.pod.metadata
+    return StartedPod(namespace=meta.namespace, name=meta.name, node=placement.node)
+
+
+def _devices(placement: Placement) -> tuple[str, ...]:
+    return tuple(one.device for given in placement.allocations.values() for one in given.devices.results)
