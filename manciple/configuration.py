@@ -137,6 +137,7 @@ def _settings() -> Iterator[DeclaredSetting]:
     yield one("DEMANDS", attribute="SCHEDULER_DEMANDS")
     yield one("FAIRNESS_SECONDS", number, "SCHEDULER_FAIRNESS")
     yield one("FAIR_SHARE", switch, "SCHEDULER_FAIR_SHARE")
+    yield one("DEFRAGMENTATION", switch, "SCHEDULER_DEFRAGMENTATION")
     yield one("LOCAL_CONNECTIONS", switch)
     yield several("FORBIDDEN_NETWORKS")
     yield several("WEBHOOK_NETWORKS")

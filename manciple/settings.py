@@ -231,6 +231,8 @@ if SCHEDULER_PLACEMENT not in PLACEMENT_POLICIES:
 SCHEDULER_DEMANDS = os.environ.get("MANCIPLE_DEMANDS", "")
 #: Whether pods of one priority take turns by what their namespaces hold for their weights (`scheduling.fair_share`).
 SCHEDULER_FAIR_SHARE = switch("MANCIPLE_FAIR_SHARE", default=False)
+#: Whether pods are moved so that others can start, without anybody's asking (`scheduling.controllers.moves`).
+SCHEDULER_DEFRAGMENTATION = switch("MANCIPLE_DEFRAGMENTATION", default=False)
 #: Seconds after which room is kept for the pod that has waited for longest among those of its priority; 0 for never.
 SCHEDULER_FAIRNESS = float(os.environ.get("MANCIPLE_FAIRNESS_SECONDS", "60"))
 

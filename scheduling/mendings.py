@@ -9,20 +9,15 @@ cause is not told for more pods than its mending starts: pools, taints, cordons 
 one on a copy of the state, and the code that schedules tries the pods that wait, in the order of the queue. Then they
 are mended one after the other, those that help most first, so that each is told for the pods that it adds.
 
-Of pods that ask for the same one is tried after one of them was refused. What is found is kept for as long as nothing
-happens that a decision could lean on; a page waits for `BUDGET` seconds at most, and the next one goes on from there.
+Of pods that ask for the same one is tried after one of them was refused. What is found is kept (`scheduling.findings`).
 """
 
 from __future__ import annotations
 
-import threading
-import time
-import weakref
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from django.db import connections
 from django.db.models import Q
 from msgspec import structs
 
@@ -38,11 +33,11 @@ from inventory.models import Node as NodeRow
 from manciple.store import objects
 from manciple.store.objects import decoded
 from scheduling.allocator import Deadline
-from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause
 from scheduling.controllers.scheduler import decide
 from scheduling.coordination import utc_now
-from scheduling.explanations.current import Apart, apart, cluster, is_known
+from scheduling.explanations.current import Apart
+from scheduling.findings import FindingsProgress, RehearsedFindings
 from scheduling.holds import Hold
 from scheduling.plans import Placement, PodRefusal
 from scheduling.pod_claims import has_group
@@ -50,22 +45,13 @@ from scheduling.preemption import Asking
 from scheduling.rehearsed_queue import WaitingPods
 from scheduling.remedies import gist_of
 from scheduling.resources import CLAIMS, NODES, PODS, SLICES, TAINT_RULES, kind
-from scheduling.scheduler_metrics import imagined
 from scheduling.simulation_departures import queue_order
 from scheduling.simulation_rehearsal import CONDITION_TAINTS, Overlay
 
-#: Seconds that a page waits for what is found anew.
-BUDGET = 0.25
-#: Seconds for which an older answer does where things happen all the time, in multiples of what it took.
-REST, REST_AT_LEAST = 10, 3.0
-#: Seconds for which it is trusted that nothing happened of which no announcement told.
-ANNOUNCED = 1.0
 #: Troubles that are rehearsed, and slices that one of them may concern.
 MOST, SLICES_OF_ONE = 32, 64
 #: Pods that are tried, the first in the queue, and seconds for one round of them.
 TRIED, ATTEMPT_SECONDS = 2_000, 0.5
-#: Devices of a cluster whose state is read for this while a page waits; that of more is read in the background.
-SMALL = 2_000
 #: Seconds after which an allocation that nobody uses is forgotten: its controller takes others back after one minute.
 FORGOTTEN = 180
 
@@ -290,24 +276,6 @@ class Mended:
 UNKNOWN = Mended(complete=False)
 
 
-@dataclass(slots=True)
-class _Progress:
-    """What is found out about one state of the cluster, as far as it has come."""
-
-    #: the state itself: where another one is followed by now, nothing of it counts
-    of: weakref.ref[ClusterState]
-    revision: int
-    began: float
-    cost: float = 0.0
-    troubles: Sequence[Trouble] = ()
-    #: by the key of a trouble: who starts if it alone is mended
-    alone: dict[str, frozenset[str]] = field(default_factory=dict)
-    before: _Attempt | None = None
-    #: of the state before, until everything is found out
-    found: Mended = UNKNOWN
-    found_all: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class _Attempt:
     """What became of the pods that wait, each tried once, in the order of the queue."""
@@ -316,59 +284,23 @@ class _Attempt:
     causes: Mapping[str, AnyCause | None]
 
 
-class Mendings:
-    """What is known in this process. One thread at a time finds out more; the others get what is known."""
+@dataclass(slots=True, kw_only=True)
+class _Progress(FindingsProgress[Mended]):
+    """See `scheduling.findings`."""
 
-    def __init__(self) -> None:
-        self._working = threading.Lock()
-        self._progress: _Progress | None = None
+    troubles: Sequence[Trouble] = ()
+    #: by the key of a trouble: who starts if it alone is mended
+    alone: dict[str, frozenset[str]] = field(default_factory=dict)
+    before: _Attempt | None = None
 
-    def read(self, budget: float = BUDGET) -> Mended:
-        """What is known now; for as long as `budget` seconds more is found out, where that is not all."""
-        if not is_known() and len(read_devices().candidates) > SMALL:
-            self._in_background()
-        elif self._working.acquire(blocking=False):
-            try:
-                self._go_on(Deadline.after(budget))
-            finally:
-                self._working.release()
-        known = self._progress
-        return UNKNOWN if known is None else known.found
-
-    def _in_background(self) -> None:
-        """The state is read first, which takes long where the cluster is large."""
-        if self._working.acquire(blocking=False):
-            threading.Thread(target=self._finish, name="mendings", daemon=True).start()
-
-    def _finish(self) -> None:
-        try:
-            with cluster():
-                pass
-        finally:
-            self._working.release()
-            connections.close_all()
-
-    def _go_on(self, deadline: Deadline) -> None:
-        began = time.monotonic()
-        with cluster(within=ANNOUNCED) as state:
-            known = self._progress
-            if known is None or known.of() is not state or not (_is_young(known) or _is_current(known, state)):
-                found = UNKNOWN if known is None or known.of() is not state else known.found
-                known = _Progress(weakref.ref(state), state.revision, began, found=found)
-            elif known.found_all:
-                return
-        with apart() as copy, imagined():
-            _Rehearsing(copy, known, deadline).go_on()
-        known.cost += time.monotonic() - began
-        self._progress = known
+    def go_on(self, copy: Apart, deadline: Deadline) -> None:
+        _Rehearsing(copy, self, deadline).go_on()
 
 
-def _is_current(known: _Progress, state: ClusterState) -> bool:
-    return state.news_after(known.revision) == []
+class Mendings(RehearsedFindings[Mended]):
+    """What is known in this process."""
 
-
-def _is_young(known: _Progress) -> bool:
-    return time.monotonic() - known.began < max(REST * known.cost, REST_AT_LEAST)
+    progress = _Progress
 
 
 class _Rehearsing:
@@ -450,5 +382,5 @@ class _Rehearsing:
 
 
 #: of this process
-_mendings = Mendings()
+_mendings = Mendings(UNKNOWN)
 read_mendings = _mendings.read

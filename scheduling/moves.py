@@ -6,8 +6,8 @@
         plan = moves.verified(pod, victims)   # whether these very moves still do it: a plan, or why not
 
 A move is an eviction: the pod ends, whoever controls it creates another one like it, and that finds another place. So
-a pod is moved only where something creates it again (a controller owns it), where its claims go or come free with it,
-and where the one like it was placed in the rehearsal, by the code that schedules, after the pod that waits. Nobody
+a pod is moved only where something creates it again (a controller owns it), where its claims are its own and go with
+it, and where the one like it was placed in the rehearsal, by the code that schedules, after the pod that waits. Nobody
 moves for a less important pod. PodDisruptionBudgets are not served here, so there are none to ask.
 
 On a node where nothing but pods speaks against the pod that waits all that may move leave at first, in thought, and
@@ -107,6 +107,8 @@ def why_it_stays(pod: Pod, claims: Iterable[ResourceClaim | None]) -> str:
         (owner in ("DaemonSet", "Node"), f"a {owner} keeps it on its node"),
         (meta.annotations.get(SAFE_TO_EVICT) == "false", f"its annotation {SAFE_TO_EVICT} says so"),
         (has_group(pod), "its gang would lose it"),
+        # Whoever comes in its place may share the claim before it is released, and be kept where it is.
+        (any(one.claim and not one.generated for one in references(pod)), "it names a claim that keeps its devices"),
         (shared, "others use its claims"),
         (may_be_negotiated(pod, [one for one in known if one]), "a driver decides where its claims may be"),
     )
@@ -160,10 +162,12 @@ class MoveRehearsal:
 
     def verified(self, pod: Pod, victims: Sequence[Pod], gone: Iterable[str] = ()) -> MovePlan | str:
         """What comes of moving these, or what stands against it. gone: the uids of those that are evicted already."""
-        there = {one.metadata.uid for one in victims}
-        if pod.metadata.uid not in self.copy.state.pending:
+        state, done = self.copy.state, set(gone)
+        if pod.metadata.uid not in state.pending:
             return "the pod does not wait any more"
-        done = set(gone)
+        # Of those that are gone by now their controllers have made others, which count as what they are.
+        victims = [one for one in victims if one.metadata.uid not in done or state.placed.get(one.metadata.uid)]
+        there = {one.metadata.uid for one in victims}
         for one in victims:
             if one.metadata.uid not in done and (why := why_it_stays(one, self._claims_of(one).values())):
                 return f"pod {one.metadata.namespace}/{one.metadata.name} does not move: {why}"

@@ -92,7 +92,9 @@ class Remedies:
 
     def _known(self, state: ClusterState, asking: Asking, refusals: Refusals) -> Unhelpful | None:
         """What can be told without a search."""
-        if not state.placed.any_below(asking.priority):
+        node = asking.pod.status.nominated_node_name
+        waits = any(state.is_leaving(one, self.now) for one in state.placed.on(node)) if node else False
+        if not waits and not state.placed.any_below(asking.priority):
             return nobody_to_evict(refusals, devices=devices_are_preempted())
         return self.hopeless.get(gist_of(state, asking))
 

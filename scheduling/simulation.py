@@ -7,6 +7,7 @@
     answer.departure  # the cheapest set of holders on one node whose going would let the next one in
     answer.preemption # the pods that the next one would evict by its priority, or why nobody
     answer.missing    # how many more nodes of a shape the rest needs
+    answer.moves      # the few pods that would have to move so that the next one, or all of the gang, starts
     answer.gang       # of a pod whose gang has not started: where that fits whole, or how many of it fit
 
 It is the scheduler's own code on the state that explanations are made from, with nothing committed: what it says is
@@ -31,16 +32,18 @@ from manciple.wire.errors import NotFound
 from scheduling.allocator import Deadline
 from scheduling.causes import AnyCause, OfPreemption
 from scheduling.coordination import utc_now
-from scheduling.explanations.current import apart
+from scheduling.explanations.current import Apart, apart
 from scheduling.explanations.report import NodeReport, Report, refusals_of, report
 from scheduling.gang_places import GangSearch, TopologyDomain
 from scheduling.gangs import GangNeed, need_of, to_try
+from scheduling.moves import MovePlan, MoveRehearsal
 from scheduling.places import PlannedEviction
 from scheduling.plans import Placement
 from scheduling.pod_claims import references
 from scheduling.preemption import Asking
 from scheduling.remedies import preview
-from scheduling.resources import NODES, SLICES, kind
+from scheduling.resources import NODES, PODS, SLICES, kind
+from scheduling.scheduler_metrics import imagined
 from scheduling.simulation_departures import Departure, cheapest_departure
 from scheduling.simulation_rehearsal import NewNode, Rehearsal, is_imagined, like
 from scheduling.simulation_workload import Changes, Workload, known_claim
@@ -53,6 +56,8 @@ MOST_NODES = 200
 COUNTED = 2_000
 #: Seconds for all of it.
 TIMEOUT = 8.0
+#: Seconds for who would have to move.
+MOVE_SECONDS = 1.0
 #: Placements between two reports of progress.
 STEP = 250
 
@@ -149,6 +154,7 @@ class SimulationAnswer:
     #: what the first replica meets, before any is placed
     first: Report | None = None
     gang: GangPreview | None = None
+    moves: MovePlan | None = None
 
     @property
     def left(self) -> int:
@@ -212,11 +218,12 @@ class _Filling:
             return self._of_gang(self._gang, first)
         full = self._fill(self._wanted) or self._fill(min(self._wanted + COUNTED, MOST_REPLICAS))
         cause, found = self._next_one() if full else (None, None)
-        departure = missing = None
+        departure = missing = moves = None
         by_priority: PlannedEviction | OfPreemption | None = None
         if found is not None and self._fits < self._wanted:
             by_priority = self._preemption(found)
             departure = cheapest_departure(self._rehearsal, found, deadline=self._deadline)
+            moves = self._moves(self._rehearsal.bring(1)[0])
             missing = self._missing(found)  # the last: it lays nodes over the state
         return SimulationAnswer(
             revision=self._rehearsal.state.revision,
@@ -230,6 +237,7 @@ class _Filling:
             missing=missing,
             preemption=by_priority,
             first=first,
+            moves=moves,
         )
 
     # A gang ----------------------------------------------------------------------------------------------------------
@@ -258,7 +266,8 @@ class _Filling:
             made = [one for one in found.decisions if isinstance(one, Placement)]
             self._placed = [placed(at, one, rehearsal.workload) for at, one in enumerate(made, 1)]
             return self._answered(preview, fits=len(made), first=first)
-        return self._torn(need, preview, found.domain, first)
+        moves = self._moves(known) if known is not None and waiting >= need.lacks else None
+        return replace(self._torn(need, preview, found.domain, first), moves=moves)
 
     def _search(self, need: GangNeed, pods: Sequence[Pod]) -> GangSearch:
         rehearsal = self._rehearsal
@@ -328,6 +337,15 @@ class _Filling:
         with self._rehearsal.asking() as asked:
             asking = Asking(pod=asked.pod, wanting=asked.wanting, held=asked.held)
             return preview(self._rehearsal.state, asking, refusals_of(found), utc_now())
+
+    def _moves(self, pod: Pod) -> MovePlan | None:
+        """Those by which the pod, or all of its gang, would start."""
+        rehearsal, deadline = self._rehearsal, Deadline.after(MOVE_SECONDS)
+        with rehearsal.once(), imagined():
+            if pod.metadata.uid not in rehearsal.state.pending:
+                rehearsal.imagine(PODS, pod)
+            apart_from_it = Apart(rehearsal.state, rehearsal.give_way)
+            return MoveRehearsal(apart_from_it, now=utc_now(), deadline=deadline).plan(pod)
 
     def _missing(self, found: Report) -> Missing | None:
         shape = self._question.shape or self._likely_shape(found)

@@ -20,6 +20,7 @@ from scheduling.pages.finding import views as finding
 from scheduling.pages.incidents import views as incidents
 from scheduling.pages.manifests.views import edit_object
 from scheduling.pages.manual import views as manual
+from scheduling.pages.moves import views as moves
 from scheduling.pages.namespaces import views as namespaces
 from scheduling.pages.nodes import page as nodes_one
 from scheduling.pages.nodes import views as nodes
@@ -156,6 +157,7 @@ urlpatterns = [
     path("pods/new/made", pod_new.show_made, name="pod-made"),
     path("pods/<str:namespace>/<str:name>", pod_page.show_pod, name="pod"),
     path("pods/<str:namespace>/<str:name>/delete", pod_deletion.delete_pod, name="pod-delete"),
+    path("pods/<str:namespace>/<str:name>/move", moves.move_pods, name="pod-move"),
     path("pods/<str:namespace>/<str:name>/replace", pod_replacing.replace_pod, name="pod-replace"),
     path("pods/<str:namespace>/<str:name>/log", pod_logs.show_log, name="pod-log"),
     path("what-if", whatif.what_if, name="what-if"),

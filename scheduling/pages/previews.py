@@ -87,10 +87,12 @@ class PreviewContext(PageContext):
     preview: ActionPreview
 
 
-def show_preview(request: HttpRequest, preview: ActionPreview, *, place: str, revision: int) -> HttpResponse:
+def show_preview(
+    request: HttpRequest, preview: ActionPreview, *, place: str, revision: int, template: str = "preview.html"
+) -> HttpResponse:
     """place: the entry of the navigation that it is below."""
     context = PreviewContext(place=place, revision=revision, preview=preview)
-    return render_page(request, "preview.html", context, status=HTTPStatus.CONFLICT if preview.error else HTTPStatus.OK)
+    return render_page(request, template, context, status=HTTPStatus.CONFLICT if preview.error else HTTPStatus.OK)
 
 
 def consequences(lines: Iterable[tuple[str, str]]) -> tuple[Consequence, ...]:

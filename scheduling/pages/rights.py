@@ -21,6 +21,7 @@ SHOWN: Mapping[str, tuple[str, ...]] = {
     "devices": (NODES, SLICES),
     "drivers": (SLICES,),
     "incidents": (SLICES,),
+    "moves": (NODES, SLICES),
     "nodes": (NODES, SLICES),
     "overview": (NODES, SLICES, CLASSES),
     "timeline": (SLICES,),

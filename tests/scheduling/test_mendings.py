@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manciple.store.tail import latest_revision
-from scheduling import mendings
+from scheduling import findings, mendings
 from scheduling.causes import decode
 from scheduling.mendings import (
     ClosedNode,
@@ -104,8 +104,8 @@ def test_devices_that_nobody_uses_can_be_released(cluster: Cluster, monkeypatch:
     _waiting(cluster, "web-1", "web-2")
     assert _found().mendings == ()  # its controller takes it back soon
     _waiting(cluster, "web-3", count=2)  # something happens, and time passes
-    monkeypatch.setattr(mendings, "REST_AT_LEAST", 0)
-    monkeypatch.setattr(mendings, "REST", 0)
+    monkeypatch.setattr(findings, "REST_AT_LEAST", 0)
+    monkeypatch.setattr(findings, "REST", 0)
     monkeypatch.setattr(mendings, "FORGOTTEN", -60)
     (mending,) = _found().mendings
     assert mending.trouble == ForgottenClaim(namespace="default", claim="forgotten", devices=1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from claims.kinds.gangs import GANG, REQUIRED, SIZE
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, PodResourceClaim, PodResourceClaimStatus, PodStatus
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.base import OwnerReference
 from scheduling.allocator import Deadline
@@ -48,11 +48,22 @@ def holder(
     made: World, name: str, node: str, *, count: int = 1, priority: int = 0, owner: OwnerReference | None = OWNER
 ) -> None:
     """A pod that got devices of that node, and could have got them elsewhere."""
-    claim = claim_of(name, make_request(count=count))
-    pinned = owned(pod_of(name, priority, claims={"gpu": name}, node_selector={HOST: node}), owner)
-    assert made.bring(pinned, claim), name
+    pinned, claim = own(pod_of(name, priority, node_selector={HOST: node}), count)
+    assert made.bring(owned(pinned, owner), claim), name
     there = made.pods[name]
     made.pods[name] = structs.replace(there, spec=structs.replace(there.spec, node_selector={}))
+
+
+def own(pod: Pod, count: int) -> tuple[Pod, ResourceClaim]:
+    """The pod with a claim that was made for it from a template, and the claim."""
+    name, uid = pod.metadata.name, pod.metadata.uid
+    claim = claim_of(name, make_request(count=count))
+    owner = OwnerReference(api_version="v1", kind="Pod", name=name, uid=uid, controller=True)
+    claim = structs.replace(claim, metadata=structs.replace(claim.metadata, owner_references=(owner,)))
+    entries = (PodResourceClaim(name="gpu", resource_claim_template_name="gpus"),)
+    statuses = (PodResourceClaimStatus(name="gpu", resource_claim_name=name),)
+    status = structs.replace(pod.status, resource_claim_statuses=statuses)
+    return structs.replace(pod, spec=structs.replace(pod.spec, resource_claims=entries), status=status), claim
 
 
 def rehearsal(made: World, state: ClusterState) -> MoveRehearsal:
@@ -124,8 +135,10 @@ def test_who_does_not_move(reason: str) -> None:
     assert planned(made, waiting(made, count=2)) is None
 
 
-def test_who_shares_a_claim_does_not_move() -> None:
-    pod = owned(make_pod("a", claims={"gpu": "c"}, node="n0", meta={"uid": "a"}))
+def test_who_shares_or_names_a_claim_does_not_move() -> None:
+    named = owned(make_pod("a", claims={"gpu": "c"}, node="n0", meta={"uid": "a"}))
+    assert why_it_stays(named, []) == "it names a claim that keeps its devices"
+    pod = owned(make_pod("a", node="n0", meta={"uid": "a"}))
     other = make_pod("b", meta={"uid": "b"})
     claim = claim_of("c")
     shared = structs.replace(
@@ -212,11 +225,8 @@ def test_moves_that_were_looked_at_are_verified_again_on_the_cluster_as_it_is() 
 def test_a_plan_holds_when_it_is_played_and_a_single_move_that_would_do_is_found(data: st.DataObject) -> None:
     made = world(*data.draw(st.lists(st.integers(1, 4), min_size=2, max_size=4)))
     for at in range(data.draw(st.integers(1, 6))):
-        pod = pod_of(f"h{at}", data.draw(st.integers(0, 2)), claims={"gpu": f"h{at}"})
-        count = data.draw(st.integers(1, 2))
-        made.bring(
-            owned(pod, data.draw(st.sampled_from([OWNER, OWNER, None]))), claim_of(f"h{at}", make_request(count=count))
-        )
+        pod, claim = own(pod_of(f"h{at}", data.draw(st.integers(0, 2))), data.draw(st.integers(1, 2)))
+        made.bring(owned(pod, data.draw(st.sampled_from([OWNER, OWNER, None]))), claim)
     subject, claim = waiting(made, count=data.draw(st.integers(1, 4)), priority=data.draw(st.integers(0, 2)))
     if play(made, subject, claim, ()):
         assert planned(made, (subject, claim)) is None
@@ -245,7 +255,8 @@ def play(made: World, subject: Pod, claim: ResourceClaim, victims: Sequence[str]
         for name in sorted(victims, key=lambda n: (-(made.pods[n].spec.priority or 0), n))
     ]
     for pod, own in ((subject, claim), *again):
-        fresh = structs.replace(pod, spec=structs.replace(pod.spec, node_name=""), status=type(pod.status)())
+        status = PodStatus(resource_claim_statuses=pod.status.resource_claim_statuses)
+        fresh = structs.replace(pod, spec=structs.replace(pod.spec, node_name=""), status=status)
         state.imagine(CLAIMS, structs.replace(own, status=type(own.status)()))
         state.imagine(PODS, fresh)
         if not isinstance(decide(state, fresh), Placement):

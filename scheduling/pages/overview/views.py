@@ -23,10 +23,13 @@ from scheduling.capacity import Census, ClassCount, read_census
 from scheduling.causes import decode
 from scheduling.mendings import UNKNOWN, Mended, read_mendings
 from scheduling.models import QueuedPod
+from scheduling.move_proposals import UNKNOWN as UNPROPOSED
+from scheduling.move_proposals import read_proposals
 from scheduling.pages import charts
 from scheduling.pages.devices.lines import lines_of
 from scheduling.pages.devices.words import STATES, bar_of, how_many, in_words
 from scheduling.pages.events.views import ShownEvent, latest
+from scheduling.pages.moves.told import ShownPlan, told
 from scheduling.pages.overview.health import HealthLine, lines, needing_attention
 from scheduling.pages.overview.signs import read_signs
 from scheduling.pages.overview.waiting import WaitingGroup, WaitingPod, by_topic
@@ -34,6 +37,8 @@ from scheduling.usage import ALL, UsageOfMoment, minute_of, nonzero, samples_sin
 
 #: Events that are shown.
 EVENTS = 8
+#: Seconds for what moves would start them.
+MOVES_BUDGET = 0.1
 #: Causes of waiting that are shown.
 CAUSES = 6
 #: Waiting pods that are sorted by cause; of more, those that wait longest.
@@ -81,6 +86,7 @@ def show_overview(request: HttpRequest) -> HttpResponse:
     mended = read_mendings() if census.waiting else UNKNOWN
     waiting = waiting_groups(person, mended)
     stranded = stranded_now(now)
+    proposed = read_proposals(MOVES_BUDGET) if census.waiting and mended.complete else UNPROPOSED
     context = OverviewContext(
         place="overview",
         revision=revision,
@@ -93,6 +99,8 @@ def show_overview(request: HttpRequest) -> HttpResponse:
         reasons=waiting[:CAUSES],
         more_reasons=waiting[CAUSES:],
         rehearsing=bool(waiting) and not mended.complete,
+        plans=[shown for one in proposed.plans if (shown := told(one, person)) is not None],
+        looking=bool(waiting) and not proposed.complete,
         waiting=census.waiting,
         oldest=signs.queue.oldest,
         events=latest(person, shown=EVENTS),
@@ -110,7 +118,8 @@ class OverviewContext(PageContext):
 
     any_blocked: whether a class has devices that others hold in part; any_stranded: whether it is known of a class
     which part of what is free is expected to stay unused; rehearsing: what would start the pods is not
-    known yet; oldest: since when the first pod waits.
+    known yet; plans: moves that would start some of them, looking: whether more may be found; oldest: since when the
+    first pod waits.
     """
 
     steps: FirstSteps | None
@@ -122,6 +131,8 @@ class OverviewContext(PageContext):
     reasons: Sequence[WaitingGroup]
     more_reasons: Sequence[WaitingGroup]
     rehearsing: bool
+    plans: Sequence[ShownPlan]
+    looking: bool
     waiting: int
     oldest: datetime | None
     events: Sequence[ShownEvent]

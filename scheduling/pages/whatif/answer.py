@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from claims.devices.cache import read_devices
 from claims.devices.published import CandidateDevice
@@ -14,6 +14,7 @@ from manciple.wire.validation import natural
 from scheduling.messages import clause, preemption_clause, sentence
 from scheduling.next_steps import next_step
 from scheduling.pages.funnels import FunnelNodes, FunnelSection, LeftOut, node_table, sections
+from scheduling.pages.moves.told import ShownPlan, moves_url, told
 from scheduling.pages.pods.holders import DeviceMark
 from scheduling.pages.pods.why import left_out_of
 from scheduling.pages.whatif.query import Asked
@@ -72,6 +73,7 @@ class Result:
     sections: tuple[FunnelSection, ...]
     table: FunnelNodes | None
     leaving: MustLeave | None
+    moves: ShownPlan | None
     missing: Missing | None
     missing_url: str
 
@@ -96,6 +98,7 @@ def read_answer(answer: SimulationAnswer, asked: Asked, person: Person) -> Resul
         sections=sections(report, left_out) if report else (),
         table=node_table(report) if report and report.nodes else None,
         leaving=_leaving(answer.departure, person) if answer.departure else None,
+        moves=_moves(answer, asked, person),
         missing=answer.missing,
         missing_url=_missing_url(answer.missing, asked),
     )
@@ -235,6 +238,19 @@ def _leaving(departure: Departure, person: Person) -> MustLeave:
         hidden=len(departure.holders) - len(seen),
         devices=departure.devices,
     )
+
+
+def _moves(answer: SimulationAnswer, asked: Asked, person: Person) -> ShownPlan | None:
+    """They may be carried out for a pod that waits, as it is."""
+    if answer.moves is None:
+        return None
+    real = asked.about == "pod" and not asked.changes.any and asked.replicas == 1 and not asked.nodes
+    namespace, _, name = asked.name.partition("/")
+    found = told(answer.moves, person, url=moves_url(namespace, name) if real else "")
+    if found is None:
+        return None
+    starts = tuple((title, url, node) for title, url, node in found.starts if IMAGINED not in title)
+    return replace(found, starts=starts, others=(), others_hidden=0)
 
 
 def _missing_url(missing: Missing | None, asked: Asked) -> str:

@@ -1,0 +1,1 @@
+"""Moves: pods that would make room for others."""

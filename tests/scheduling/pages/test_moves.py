@@ -1,0 +1,195 @@
+"""Moves that make room: proposed by overview and what-if, reviewed, and carried out by a person or a policy."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+from msgspec import structs
+
+from claims.kinds.pods import Pod
+from manciple.wire.base import OwnerReference
+from scheduling import moving
+from scheduling.controllers import moves as policy
+from scheduling.move_proposals import read_proposals
+from scheduling.pages.moves import views
+from tests.builders import make_claim, make_pod, make_request, make_template
+from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages.browsing import signed_in
+
+OWNER = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web-uid", controller=True)
+
+
+@pytest.fixture
+def halves(cluster: Cluster) -> Cluster:
+    """Three nodes of two GPUs, on each of them a pod with one; and a pod that wants two of one node."""
+    cluster.with_gpus("node-1", "node-2", "node-3")
+    cluster.create(make_template("one"))
+    for at in (1, 2, 3):
+        cluster.create(owned(make_pod(f"held-{at}", templates={"gpu": "one"}, node_selector=host(at))))
+    cluster.settle()
+    for at in (1, 2, 3):  # they were sent there, and could have gone elsewhere
+        pod = cluster.pod(f"held-{at}")
+        cluster.update(structs.replace(pod, spec=structs.replace(pod.spec, node_selector={})))
+    cluster.create(make_claim("two", requests=[make_request(count=2)]))
+    cluster.create(make_pod("large", claims={"gpu": "two"}))
+    cluster.settle()
+    return cluster
+
+
+def host(at: int) -> dict[str, str]:
+    return {"kubernetes.io/hostname": f"node-{at}"}
+
+
+def owned(pod: Pod) -> Pod:
+    return structs.replace(pod, metadata=structs.replace(pod.metadata, owner_references=(OWNER,)))
+
+
+@pytest.fixture
+def admin(db: None) -> Client:
+    return signed_in("root", staff=True)
+
+
+def words(client: Client, path: str, status: int = 200) -> str:
+    answer = client.get(path)
+    assert answer.status_code == status, path
+    main = answer.content.decode().partition("<main")[2]
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", main))
+
+
+def form(client: Client) -> dict[str, list[str]]:
+    """What the page for moving pods sends."""
+    text = client.get("/pods/default/large/move").content.decode()
+    return {name: re.findall(rf'name="{name}" value="([^"]+)"', text) for name in ("uid", "move")}
+
+
+def leaving(cluster: Cluster) -> list[str]:
+    return sorted(pod.metadata.name for pod in cluster.all(Pod) if pod.metadata.deletion_timestamp is not None)
+
+
+def known(client: Client) -> str:
+    """The overview, once everything is found out."""
+    for _ in range(20):
+        text = words(client, "/overview")
+        if read_proposals(1.0).complete:
+            return text if "Moves that would make room" in text else words(client, "/overview")
+    raise AssertionError("nothing is found out")
+
+
+def test_the_overview_and_a_what_if_propose_who_moves_from_where_to_where_and_who_starts(
+    halves: Cluster, admin: Client
+) -> None:
+    text = known(admin)
+    assert "Moves that would make room" in text
+    assert re.search(r"1move default/large would start default/held-\d moves from node-\d to node-\d \(gpu-\d\)", text)
+    assert re.search(r"ReplicaSet web creates it again Then default/large starts on node-\d", text)
+    text = words(admin, "/what-if?pod=default/large")
+    assert re.search(r"1 pod moves default/held-\d from node-\d to node-\d", text)
+    assert "Review and move…" in text
+    assert "Review and move…" not in words(admin, "/what-if?pod=default/large&replicas=2")
+
+
+def test_a_person_moves_a_pod_and_the_one_that_waits_starts_although_others_want_the_room(
+    halves: Cluster, admin: Client
+) -> None:
+    sent = form(admin)
+    assert len(sent["move"]) == 1
+    answer = admin.post("/pods/default/large/move", sent)
+    assert answer.status_code == 302
+    (gone,) = leaving(halves)
+    node = halves.pod(gone).spec.node_name
+    assert halves.pod("large").status.nominated_node_name == node
+    (event,) = halves.events("Moved")
+    assert event.message.startswith(
+        f"Evicted from node {node} so that pod default/large can start; one like it fits on"
+    )
+    halves.create(owned(make_pod("again", templates={"gpu": "one"})))
+    halves.create(make_claim("late"))
+    halves.create(make_pod("late", claims={"gpu": "late"}))
+    halves.retry()
+    halves.delete(halves.pod(gone))
+    halves.retry()
+    assert halves.pod("large").spec.node_name == node
+    assert halves.pod("again").spec.node_name not in ("", node)
+
+
+def test_nothing_moves_that_was_not_looked_at_or_would_be_in_vain(halves: Cluster, admin: Client) -> None:
+    sent = form(admin)
+    for changed, told in (
+        ({"uid": ["other"]}, "Another pod has the name large by now"),
+        ({"move": ["default/held-1"]}, "the pods that were shown are not there any more"),
+        ({"move": ["default/held-1@other"]}, "the pods that were shown are not there any more"),
+        ({"move": []}, "the pods that were shown are not there any more"),
+    ):
+        answer = admin.post("/pods/default/large/move", {**sent, **changed})
+        assert (answer.status_code, told in answer.content.decode()) == (409, True), changed
+    for at in (1, 2, 3):
+        halves.create(make_claim(f"more-{at}"))
+        halves.create(make_pod(f"more-{at}", claims={"gpu": f"more-{at}"}))
+    halves.settle()
+    answer = admin.post("/pods/default/large/move", sent)
+    assert "the pod would not start by these moves any more" in answer.content.decode()
+    assert leaving(halves) == []
+    assert "no few moves were found that would start it" in words(admin, "/pods/default/large/move")
+
+
+def test_an_eviction_that_is_refused_stops_the_rest_and_says_so(
+    halves: Cluster, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "evict", lambda _pod, _identity: "not now")
+    answer = admin.post("/pods/default/large/move", form(admin))
+    assert re.search(r"pod default/held-\d was not evicted: not now", answer.content.decode())
+    assert leaving(halves) == []
+
+
+def test_who_may_not_evict_is_told_so_and_who_does_not_see_the_namespace_sees_no_plan(
+    halves: Cluster, db: None
+) -> None:
+    viewer = signed_in("viewer")
+    text = words(viewer, "/pods/default/large/move")
+    assert "you may not evict pods in namespace default" in text
+    assert "1 pod so that large can start?" in text
+    answer = viewer.post("/pods/default/large/move", form(viewer))
+    assert answer.status_code == 409
+    assert leaving(halves) == []
+    stranger = signed_in("stranger", "namespace:other")
+    assert stranger.get("/pods/default/large/move").status_code == 404
+
+
+def test_the_policy_is_off_and_moves_nobody_who_has_just_started(halves: Cluster, settings: object) -> None:
+    halves.later(3600)
+    assert policy.reconcile(halves.now) == 0
+    settings.SCHEDULER_DEFRAGMENTATION = True  # type: ignore[attr-defined]
+    young = halves.pod("large").metadata.creation_timestamp
+    assert young is not None
+    assert policy.reconcile(halves.now.replace()) == 1
+    assert len(leaving(halves)) == 1
+    assert policy.reconcile(halves.now) == 0  # room is being made
+    (pod,) = (halves.pod(name) for name in leaving(halves))
+    assert [one.reason for one in pod.status.conditions if one.type == "DisruptionTarget"] == [
+        "EvictionByDefragmentation"
+    ]
+
+
+def test_the_policy_waits_for_pods_to_settle(halves: Cluster, settings: object) -> None:
+    settings.SCHEDULER_DEFRAGMENTATION = True  # type: ignore[attr-defined]
+    halves.later(120)
+    assert policy.reconcile(halves.now) == 0
+    assert leaving(halves) == []
+
+
+def test_between_two_evictions_the_rest_is_rehearsed_again(halves: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two pods of node-1 go for one that needs all of node-1; after the first somebody takes the last free device."""
+    asked = []
+    real = moving.verified
+
+    def verified(pod: Pod, victims: list[Pod], gone: list[str]) -> object:
+        asked.append(list(gone))
+        return real(pod, victims, gone) if not gone else "somebody took it"
+
+    monkeypatch.setattr(moving, "verified", verified)
+    large = halves.pod("large")
+    outcome = moving.carry_out(large, [halves.pod("held-1"), halves.pod("held-2")], lambda _pod: "")
+    assert (len(outcome.moved), outcome.stopped) == (1, "somebody took it")
+    assert [len(one) for one in asked] == [0, 1]
