@@ -107,6 +107,8 @@ class GangSearch:
     now: datetime
     skip: int = 0
     tried: list[tuple[TopologyDomain, int]] = field(default_factory=list)
+    #: of the topology that it requires, those included that are known to be too small
+    domains: int = 0
 
     def run(self) -> GangPlaces:
         """Raises: Broken."""
@@ -147,6 +149,7 @@ class GangSearch:
         """The domains that may hold the gang, in the order in which they are tried; at least one."""
         key = topology_of(self.group).required
         every = domains_of(self.state, key)
+        self.domains = len(every)
         taken = self._nodes_of(self.state.placed_of(self.group))
         if taken and (held := [one for one in every if one.nodes & taken]):
             return held

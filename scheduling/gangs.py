@@ -204,7 +204,7 @@ class _Attempt:
         if search.skip:
             self.remedies.searched[key] = search.skip
         if found.domain is not None:
-            together = replace(together, where=str(found.domain), domains=len(search.tried), again=bool(search.skip))
+            together = replace(together, where=str(found.domain), domains=search.domains, again=bool(search.skip))
         return with_refused(together, {}, self.state.placed_of(self.group))
 
     def _may_evict(self) -> bool:

@@ -12,9 +12,9 @@ moves for a less important pod. PodDisruptionBudgets are not served here, so the
 
 On a node where nothing but pods speaks against the pod that waits all that may move leave at first, in thought, and
 come back as long as it still fits, as for preemption (`scheduling.preemption`): those that stay away are tried. The
-plan with the fewest moves is chosen, then the one that moves the least important. Bounds: `MOST` moves in a plan,
-`NODES` nodes for each pod, `TRIED` waiting pods that are tried behind it. What is found holds; that nothing is found
-does not prove that there is nothing.
+plan with the fewest moves is chosen, then the one that moves the least important, then the fewest devices. Bounds:
+`MOST` moves in a plan, `NODES` nodes for each pod, `TRIED` waiting pods that are tried behind it. What is found holds;
+that nothing is found does not prove that there is nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from scheduling.gang_places import TopologyDomain
 from scheduling.gangs import need_of, to_try
 from scheduling.holds import Hold
 from scheduling.nodes import fewest_of
-from scheduling.places import Cost, PlacedPod, Supply, cost_of
+from scheduling.places import PlacedPod, Supply, cost_of
 from scheduling.plans import Decision, Placement
 from scheduling.pod_claims import has_group, is_done, may_be_negotiated, references
 from scheduling.preemption import Asking, OnNode, can_pass
@@ -75,6 +75,15 @@ class Move:
         return next((f"{one.kind} {one.name}" for one in self.pod.metadata.owner_references if one.controller), "")
 
 
+#: (moves, highest priority, sum of the priorities, devices, when the earliest of the most important started, negated)
+MoveCost = tuple[int, int, int, int, float]
+
+
+def _cost(pods: Sequence[PlacedPod], devices: int) -> MoveCost:
+    highest, total, number, started = cost_of(pods)
+    return number, highest, total, devices, started
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovePlan:
     """What moves, and what starts then: `subject` (of a gang, all of it), for which it is made, and `others`."""
@@ -85,9 +94,10 @@ class MovePlan:
     gang: str = ""
 
     @property
-    def cost(self) -> tuple[int, Cost]:
+    def cost(self) -> MoveCost:
         """Less is better."""
-        return len(self.moves), cost_of([PlacedPod.of(one.pod, one.source) for one in self.moves])
+        devices = sum(len(one.devices) for one in self.moves)
+        return _cost([PlacedPod.of(one.pod, one.source) for one in self.moves], devices)
 
     @property
     def victims(self) -> frozenset[str]:
@@ -213,13 +223,14 @@ class MoveRehearsal:
         decision = self._decide(pod, domain)
         if isinstance(decision, Placement):
             return _Room(decision, [])
-        cheapest: tuple[int, Cost] | None = None
+        cheapest: MoveCost | None = None
         chosen: tuple[str, Sequence[Pod]] = "", ()
         for candidate, pods in self._candidates(pod, domain, left):
             if (cheapest is not None and cheapest[0] < candidate.number) or self.deadline.has_passed:
                 break
             for some in self._sets(pod, candidate, pods, left):
-                cost = len(some), cost_of([PlacedPod.of(one, candidate.name) for one in some])
+                held = sum(map(self._held, some))
+                cost = _cost([PlacedPod.of(one, candidate.name) for one in some], held)
                 if cheapest is not None and cheapest <= cost:
                     continue
                 with self._taken_back():
@@ -371,6 +382,11 @@ class MoveRehearsal:
             if gist not in self._finds:
                 self._finds[gist] = isinstance(self._decide(copied), Placement)
             return self._finds[gist]
+
+    def _held(self, pod: Pod) -> int:
+        """How many devices it holds."""
+        given = [one.status.allocation for one in self._claims_of(pod).values() if one is not None]
+        return sum(len(one.devices.results) for one in given if one is not None)
 
     def _claims_of(self, pod: Pod) -> dict[str, ResourceClaim | None]:
         """name -> the claim as it is there."""

@@ -115,7 +115,7 @@ class GangPreview:
 
     where: the label of the nodes (`KEY=VALUE`) that hold it, or most of it; "" where it is not kept to one value.
     tried: each that was tried by itself, and how many fit there. preferred: the label key that it prefers. waiting: of
-    its pods that wait now; replicas stand for the others.
+    its pods that wait now; replicas stand for the others. domains: of the topology that it requires, tried or not.
     """
 
     name: str
@@ -126,6 +126,7 @@ class GangPreview:
     tried: tuple[tuple[str, int], ...] = ()
     preferred: str = ""
     waiting: int = 0
+    domains: int = 0
 
     @property
     def whole(self) -> bool:
@@ -261,6 +262,7 @@ class _Filling:
             tried=tuple(sorted(((str(one), fits) for one, fits in search.tried), key=lambda pair: -pair[1])),
             preferred=topology_of(need.group).preferred,
             waiting=waiting,
+            domains=search.domains,
         )
         if found.whole:
             made = [one for one in found.decisions if isinstance(one, Placement)]
@@ -284,7 +286,7 @@ class _Filling:
         self, need: GangNeed, preview: GangPreview, domain: TopologyDomain | None, first: Report | None
     ) -> SimulationAnswer:
         """What keeps the next of the gang out where most of it fits, and what would help."""
-        hold = need.short_of(preview.fits - need.placed, where=preview.where, domains=len(preview.tried))
+        hold = need.short_of(preview.fits - need.placed, where=preview.where, domains=preview.domains)
         departure, by_priority = None, None
         kept = nullcontext() if domain is None else self._rehearsal.state.nodes.within(domain.nodes, domain.refusal)
         with kept:

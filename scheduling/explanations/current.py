@@ -28,14 +28,14 @@ from manciple.wire.machinery import Event
 from scheduling import preemption
 from scheduling.allocator import Features
 from scheduling.capture import ClusterState
-from scheduling.causes import AnyCause, ClaimNotCreated, QuotaUsedUp, decode
+from scheduling.causes import AnyCause, ClaimNotCreated, GroupDoesNotFit, QuotaUsedUp, decode
 from scheduling.controllers.claims import refused_by_quota
 from scheduling.coordination import utc_now
 from scheduling.event_recorder import PLACEMENT, EventNote, key_of
 from scheduling.explanations.documents import GROUP, KIND, VERSION, Explanation, document
 from scheduling.explanations.report import Report, refusals_of, report
 from scheduling.extended_resources import ServedRequest, served_requests
-from scheduling.holds import Hold, Reason
+from scheduling.holds import Hold
 from scheduling.messages import SCHEDULER_NAME, assigned
 from scheduling.models import QueuedPod
 from scheduling.pod_claims import claim_names, has_group, is_done
@@ -219,8 +219,9 @@ def _of_its_gang(state: ClusterState, pod: Pod) -> AnyCause | None:
     """
     if not has_group(pod) or (group := state.groups.of(pod)) is None:
         return None
-    row = QueuedPod.objects.filter(uid__in=state.groups.members(group), held_by=int(Reason.GANG)).first()
-    return None if row is None else decode(row.cause)
+    rows = QueuedPod.objects.filter(uid__in=state.groups.members(group))
+    causes = map(decode, rows.order_by("uid").values_list("cause", flat=True))
+    return next((one for one in causes if isinstance(one, GroupDoesNotFit)), None)
 
 
 def _with_quota(pod: Pod, cause: AnyCause | None) -> AnyCause | None:

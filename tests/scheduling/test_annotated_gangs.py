@@ -96,7 +96,7 @@ def test_all_of_a_gang_go_to_one_rack_or_none_does_and_a_node_that_comes_lets_it
         racks.create(member(f"w-{at}", 5, required=RACK))
     racks.settle()
     assert set(bound(racks)) == {"held"}
-    told = f"gang train: 4 of the 5 pods that it needs fit at once on {RACK}=r2"
+    told = f"gang train: 4 of the 5 pods that it needs fit at once on {RACK}=r2, the best of 2"
     assert [racks.why_pending(f"w-{at}") for at in range(5)].count(told) == 4
     add_node(racks, "r1-3", "r1")
     racks.retry()

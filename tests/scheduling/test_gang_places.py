@@ -93,7 +93,7 @@ TABLE: list[tuple[str, Mapping[str, Sequence[int]], int, int, dict[str, str], li
         5,
         1,
         {"required": RACK},
-        GroupDoesNotFit("train", 4, 5, annotated=True, where=f"{RACK}=r1", domains=1),
+        GroupDoesNotFit("train", 4, 5, annotated=True, where=f"{RACK}=r1", domains=3),
     ),
     (
         "devices enough in both, but not on one node",
@@ -110,7 +110,7 @@ TABLE: list[tuple[str, Mapping[str, Sequence[int]], int, int, dict[str, str], li
         2,
         1,
         {"required": RACK},
-        GroupDoesNotFit("train", 0, 2, annotated=True, where=f"{RACK}=", domains=1),
+        GroupDoesNotFit("train", 0, 2, annotated=True, where=f"{RACK}=", domains=0),
     ),
     ("one node", {"r0": [2, 3]}, 3, 1, {"required": HOST}, ["r0-n1"] * 3),
     ("a rack that is preferred and holds it", {"r0": [1], "r1": [3]}, 3, 1, {"preferred": RACK}, ["r1-n0"] * 3),

@@ -119,6 +119,13 @@ def test_the_least_important_moves() -> None:
     assert set(plan.victims if plan else ()) == {"h1"}
 
 
+def test_among_equals_the_one_that_holds_least_moves() -> None:
+    made = world(8, 8, 8)
+    for at, count in enumerate((3, 5, 5)):
+        holder(made, f"h{at}", f"n{at}", count=count)
+    assert set(((plan := planned(made, waiting(made, count=8))) and plan.victims) or ()) == {"h0"}
+
+
 @pytest.mark.parametrize("reason", ["more important", "no controller", "daemon", "annotation", "no place", "gang"])
 def test_who_does_not_move(reason: str) -> None:
     made = world(2, 2)

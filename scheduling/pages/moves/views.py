@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
@@ -29,6 +30,7 @@ from scheduling.pages.bulk.picked import PickedObject, read_picked
 from scheduling.pages.moves.told import EVICTION, ShownPlan, told, why_not
 from scheduling.pages.nodes.changes import evict
 from scheduling.pages.previews import ActionEffect, ActionPreview, Consequence, show_preview
+from scheduling.pages.rights import may_somewhere
 from scheduling.resources import PODS, kind
 from scheduling.simulation_departures import StartedPod
 
@@ -62,6 +64,8 @@ def move_pods(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         raise Http404(f"Pod {name} does not exist in namespace {namespace}.")
     pod, error = decoded(stored, Pod), ""
     if request.method == "POST":
+        if not may_somewhere(person, "create", EVICTION):
+            raise PermissionDenied("You may not evict pods. Ask an administrator for a role that allows it.")
         error = _move(request, pod, request.POST.getlist("move"), person)
         if not error:
             return redirect(links.pod_url(namespace, name))

@@ -133,7 +133,8 @@ def _title(answer: SimulationAnswer) -> str:
 
 
 def _gang_title(answer: SimulationAnswer, gang: GangPreview) -> str:
-    where = f" on `{gang.where}`" if gang.where else ""
+    best = f" (the best of {gang.domains})" if gang.domains > 1 and not gang.whole else ""
+    where = f" on `{gang.where}`{best}" if gang.where else ""
     running = f" ({gang.placed} of them have a place already)" if gang.placed else ""
     if gang.whole:
         where = f"{where}, {_nodes(answer.placed)}" if where else f" on {_nodes(answer.placed)}"

@@ -151,7 +151,7 @@ def test_who_may_not_evict_is_told_so_and_who_does_not_see_the_namespace_sees_no
     assert "you may not evict pods in namespace default" in text
     assert "1 pod so that large can start?" in text
     answer = viewer.post("/pods/default/large/move", form(viewer))
-    assert answer.status_code == 409
+    assert answer.status_code == 403
     assert leaving(halves) == []
     stranger = signed_in("stranger", "namespace:other")
     assert stranger.get("/pods/default/large/move").status_code == 404

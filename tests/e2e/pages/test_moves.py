@@ -1,0 +1,67 @@
+"""Moves in Chromium, against the running system: proposed on the overview, reviewed, and carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.api_client import Hands
+from tests.e2e.pages.browser import PHONE
+from tests.e2e.processes import Up
+
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web-uid", "controller": True}
+
+
+def _documents(name: str, count: int, node: str = "") -> list[dict[str, Any]]:
+    """A pod with GPUs of a template of its own; with a node, one that rather goes there and is created again."""
+    meta: dict[str, Any] = {"name": name, "namespace": "demo"}
+    exactly = {"deviceClassName": "gpu.example.com", "count": count}
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": meta,
+        "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}},
+    }
+    there = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+    wish = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": there}]}
+    container = {"name": "main", "image": "example.com/main", "resources": {"claims": [{"name": "gpu"}]}}
+    spec: dict[str, Any] = {
+        "containers": [container],
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": name}],
+    }
+    if node:
+        spec["affinity"], meta = {"nodeAffinity": wish}, {**meta, "ownerReferences": [OWNER]}
+    return [template, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}]
+
+
+@pytest.fixture
+def scattered(hands: Hands) -> Iterator[Hands]:
+    """Five, three and three GPUs are free, each on a node of its own; and a pod wants eight of one."""
+    for at, count in enumerate((3, 5, 5), 1):
+        hands.apply(*_documents(f"web-{at}", count, f"node-{at}"))
+        hands.wait_pods("PodScheduled", "demo", f"web-{at}")
+    hands.apply(*_documents("large", 8))
+    yield hands
+    hands.clear("demo", "Pod", "ResourceClaim")
+    for name in ("web-1", "web-2", "web-3", "large"):
+        hands.delete(f"/apis/resource.k8s.io/v1/namespaces/demo/resourceclaimtemplates/{name}")
+
+
+def test_a_move_is_proposed_reviewed_and_carried_out_on_a_phone(scattered: Hands, page: Page, up: Up) -> None:
+    page.set_viewport_size(PHONE)
+    page.goto(f"{up.web}/overview")
+    moves = page.locator("#moves")
+    expect(moves).to_contain_text("demo/large would start")
+    expect(moves).to_contain_text("demo/web-1 moves from node-1 to node-")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    moves.get_by_role("link", name="Review the move").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Move 1 pod so that large can start?")
+    page.get_by_role("button", name="Move 1 pod").click()
+    expect(page.get_by_text("Evicted 1 pod: large starts when they have ended.")).to_be_visible()
+    scattered.wait_pods("PodScheduled", "demo", "large")
+    expect(page.get_by_text("on node").first).to_contain_text("node-1")
