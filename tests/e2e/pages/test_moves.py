@@ -53,7 +53,7 @@ def scattered(hands: Hands) -> Iterator[Hands]:
 
 
 def test_a_move_is_proposed_reviewed_and_carried_out_on_a_phone(scattered: Hands, page: Page, up: Up) -> None:
-    page.set_viewport_size(PHONE)
+    page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
     page.goto(f"{up.web}/overview")
     moves = page.locator("#moves")
     expect(moves).to_contain_text("demo/large would start")
