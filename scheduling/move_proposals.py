@@ -39,11 +39,6 @@ class Proposals:
     plans: tuple[MovePlan, ...] = ()
     complete: bool = True
 
-    def starting(self, namespace: str, name: str) -> MovePlan | None:
-        """The plan by which this pod would start."""
-        key = namespace, name
-        return next((one for one in self.plans if key in {(pod.namespace, pod.name) for pod in one.subject}), None)
-
 
 UNKNOWN = Proposals(complete=False)
 

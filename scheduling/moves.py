@@ -379,9 +379,10 @@ class MoveRehearsal:
                 self._overlay.imagine(CLAIMS, claim)
             self._overlay.imagine(PODS, copied)
             gist = self._gist(copied)
-            if gist not in self._finds:
-                self._finds[gist] = isinstance(self._decide(copied), Placement)
-            return self._finds[gist]
+            known = self._finds.get(gist)
+            finds = isinstance(self._decide(copied), Placement) if known is None else known
+        self._finds[gist] = finds
+        return finds
 
     def _held(self, pod: Pod) -> int:
         """How many devices it holds."""

@@ -10,6 +10,8 @@ from msgspec import structs
 from claims.kinds.gangs import GANG, JOB_NAME, PREFERRED, REQUIRED, SIZE
 from claims.kinds.pods import Pod
 from scheduling.assumptions import AssumedState
+from scheduling.causes import GroupDoesNotFit
+from scheduling.explanations.current import explain_pod
 from tests.builders import (
     make_claim,
     make_class,
@@ -98,6 +100,9 @@ def test_all_of_a_gang_go_to_one_rack_or_none_does_and_a_node_that_comes_lets_it
     assert set(bound(racks)) == {"held"}
     told = f"gang train: 4 of the 5 pods that it needs fit at once on {RACK}=r2, the best of 2"
     assert [racks.why_pending(f"w-{at}") for at in range(5)].count(told) == 4
+    explained = explain_pod("default", "w-0")
+    where = GroupDoesNotFit("train", placed=4, wanted=5, annotated=True, where=f"{RACK}=r2", domains=2)
+    assert (explained.state, explained.cause) == ("Waiting", where)
     add_node(racks, "r1-3", "r1")
     racks.retry()
     assert {node[:2] for name, node in bound(racks).items() if name[0] == "w"} == {"r1"}

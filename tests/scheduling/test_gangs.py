@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from msgspec import structs
 
 from claims.kinds.pod_groups import PodGroup, is_scheduled
 from claims.kinds.pods import Pod, PodSchedulingGroup
@@ -212,6 +213,21 @@ def test_with_the_gates_off_pods_of_a_group_go_one_by_one_and_with_them_on_again
     gpus.create(member("w-2"))
     gpus.settle()
     assert bound(gpus) == {"w-0", "w-1", "w-2", "other"}
+
+
+def test_a_pod_group_may_require_one_topology_domain(gpus: Cluster) -> None:
+    """Four GPUs on two nodes: three pods fit, and no node holds them all."""
+    required = {"manciple.dev/gang-required-topology": "kubernetes.io/hostname"}
+    for name, size in (("large", 3), ("small", 2)):
+        made = make_group(name, size)
+        gpus.create(structs.replace(made, metadata=structs.replace(made.metadata, annotations=required)))
+        for number in range(size):
+            gpus.create(member(f"{name}-{number}", name))
+    gpus.settle()
+    nodes = {pod.spec.node_name for pod in gpus.all(Pod) if pod.spec.node_name}
+    assert (bound(gpus), len(nodes)) == ({"small-0", "small-1"}, 1)
+    told = "gang large: 2 of the 3 pods that it needs fit at once on kubernetes.io/hostname=node-1, the best of 2"
+    assert told in {gpus.why_pending(f"large-{number}") for number in range(3)}
 
 
 # What would happen ----------------------------------------------------------------------------------------------------
