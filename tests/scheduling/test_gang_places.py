@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from claims.kinds.gangs import GANG, JOB_NAME, JOB_UID, PREFERRED, REQUIRED, SIZE
 from claims.kinds.pods import Pod, PodStatus
@@ -27,9 +27,12 @@ from scheduling.remedies import Remedies
 from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from tests.builders import make_claim, make_class, make_devices, make_node, make_pod, make_request, make_slice
 from tests.examples import some
+from tests.scheduling.allocator.checker import violations
 
 RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+#: As the judge of allocations reads it.
+BY_DRIVER = 'device.driver == "gpu.example.com"'
 
 
 @dataclass
@@ -154,6 +157,26 @@ def test_a_gang_is_placed_where_it_fits_whole_or_nowhere(
         assert nodes_of(found) == []
 
 
+def checked(free: Mapping[str, Sequence[int]], found: GroupDecision) -> list[str]:
+    """What a judge that shares no code with the allocator has against the allocations, one after the other."""
+    names = {f"{rack or 'none'}-n{at}": number for rack, nodes in free.items() for at, number in enumerate(nodes)}
+    published = [make_slice(node=name, devices=make_devices(number)) for name, number in names.items()]
+    scenario = {
+        "slices": to_builtins(published),
+        "classes": to_builtins([make_class(expressions=[BY_DRIVER])]),
+        "allocatedClaims": [],
+    }
+    wrong, held = list[str](), list[dict[str, object]]()
+    for one in [one for one in found.decisions if isinstance(one, Placement)]:
+        node = to_builtins(make_node(one.node))
+        for claim in one.claims:
+            given = to_builtins(one.allocations[claim.metadata.uid])
+            asked = {**scenario, "claims": [to_builtins(claim)], "allocatedClaims": held}
+            wrong += violations(asked, node, [given])
+            held = [*held, {"status": {"allocation": given}}]
+    return wrong
+
+
 def free_devices(state: ClusterState, free: Mapping[str, Sequence[int]]) -> list[str]:
     """Places of single pods that the state still has, one after the other."""
     found = []
@@ -198,6 +221,7 @@ def test_all_or_nothing_holds_and_a_gang_is_refused_only_where_a_count_finds_no_
     if "required" in said and placed:
         assert len({node if said["required"] == HOST else node.partition("-")[0] for node in placed}) == 1
     assert {one.pod.metadata.uid for one in found.decisions} == {f"train-{at}" for at in range(size + more)}
+    assert checked(free, found) == []
     left = sum(by_node.values()) - len(placed) * devices
     assert len(free_devices(state, free)) == left
 
