@@ -109,6 +109,7 @@ class GangSearch:
     tried: list[tuple[TopologyDomain, int]] = field(default_factory=list)
     #: of the topology that it requires, those included that are known to be too small
     domains: int = 0
+    _needs: dict[str, int] | None = None
 
     def run(self) -> GangPlaces:
         """Raises: Broken."""
@@ -178,6 +179,11 @@ class GangSearch:
 
     def _wanted(self) -> dict[str, int]:
         """uid of a pod -> devices that it takes of those that are free; a claim that several use counts for none."""
+        if self._needs is None:
+            self._needs = self._read_wanted()
+        return self._needs
+
+    def _read_wanted(self) -> dict[str, int]:
         found, seen = dict[str, int](), dict[str, str]()
         for pod in self.pods:
             claims = self.state.pre_filter(pod)
@@ -269,8 +275,9 @@ def domains_of(state: ClusterState, key: str, within: TopologyDomain | None = No
     by_value: dict[str, list[str]] = {}
     free: dict[str, int | None] = {}
     snapshot = state.snapshot()
-    for view in state.nodes.views:
-        if (value := view.labels.get(key)) is None or (within is not None and view.name not in within.nodes):
+    inside = None if within is None else (state.nodes.view(name) for name in sorted(within.nodes))
+    for view in state.nodes.views if inside is None else inside:
+        if view is None or (value := view.labels.get(key)) is None:
             continue
         by_value.setdefault(value, []).append(view.name)
         here, before = free_on(snapshot, view), free.get(value, 0)

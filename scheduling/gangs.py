@@ -20,7 +20,7 @@ Source: pkg/scheduler/schedule_one_podgroup.go of Kubernetes 1.36.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -133,7 +133,12 @@ def to_try(state: ClusterState, group: PodGroup, pod: Pod) -> tuple[Pod, ...]:
     """The pods of the group that wait for nothing but a place, and `pod`; the most important first."""
     waiting = (state.pending[uid] for uid in state.groups.members(group) if uid in state.pending)
     found = [one for one in waiting if one is pod or state.pre_enqueue(one.metadata.uid) is None]
-    return tuple(sorted(found, key=lambda one: (-(one.spec.priority or 0), age_of(one))))
+    return tuple(in_turn(found))
+
+
+def in_turn(pods: Iterable[Pod]) -> list[Pod]:
+    """The most important first, then the oldest."""
+    return sorted(pods, key=lambda one: (-(one.spec.priority or 0), age_of(one)))
 
 
 @dataclass(slots=True)

@@ -30,12 +30,14 @@ from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.errors import NotFound
 from scheduling.allocator import Deadline
+from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause, OfPreemption
 from scheduling.coordination import utc_now
 from scheduling.explanations.current import Apart, apart
 from scheduling.explanations.report import NodeReport, Report, refusals_of, report
 from scheduling.gang_places import GangSearch, TopologyDomain
-from scheduling.gangs import GangNeed, need_of, to_try
+from scheduling.gangs import GangNeed, in_turn, need_of
+from scheduling.holds import Hold
 from scheduling.moves import MovePlan, MoveRehearsal
 from scheduling.places import PlannedEviction
 from scheduling.plans import Placement
@@ -248,7 +250,7 @@ class _Filling:
         rehearsal, state = self._rehearsal, self._rehearsal.state
         known = state.pending.get(rehearsal.workload.pod.metadata.uid)
         asked = known is not None and not self._question.changes.any
-        pods = list(to_try(state, need.group, known)) if known is not None and asked else []
+        pods = _ready(state, need) if asked else []
         waiting = len(pods)
         pods += rehearsal.bring(max(self._wanted - waiting, 0))
         search = self._search(need, pods)
@@ -381,6 +383,13 @@ class _Filling:
         """A node on which a replica landed; else one that has the devices, taken or not."""
         landed = next((one.node for one in self._placed if not one.on_new_node), "")
         return landed or next((node.name for node in found.nodes if _has_what_it_takes(node)), "")
+
+
+def _ready(state: ClusterState, need: GangNeed) -> list[Pod]:
+    """The pods of a gang that wait and have their claims, however many it still lacks."""
+    known = (state.pending.get(uid) for uid in state.groups.members(need.group))
+    pods = [pod for pod in known if pod is not None and not pod.spec.scheduling_gates]
+    return in_turn(pod for pod in pods if not isinstance(state.pre_filter(pod), Hold))
 
 
 def _has_what_it_takes(node: NodeReport) -> bool:
