@@ -107,7 +107,12 @@ def test_a_person_moves_a_pod_and_the_one_that_waits_starts_although_others_want
     halves.create(owned(make_pod("again", templates={"gpu": "one"})))
     halves.create(make_claim("late"))
     halves.create(make_pod("late", claims={"gpu": "late"}))
+    halves.settle()
+    attempts = halves.queued("large").attempts
+    halves.finish("late")  # what comes free lets it be tried again, and is not enough
     halves.retry()
+    assert halves.queued("large").attempts > attempts
+    assert halves.pod("large").status.nominated_node_name == node
     halves.delete(halves.pod(gone))
     halves.retry()
     assert halves.pod("large").spec.node_name == node
