@@ -8,13 +8,22 @@ import pytest
 from django.test import Client
 from msgspec import structs
 
+from claims.kinds.gangs import GANG, SIZE
 from claims.kinds.pods import Pod
 from manciple.wire.base import OwnerReference
 from scheduling import moving
 from scheduling.controllers import moves as policy
 from scheduling.move_proposals import read_proposals
 from scheduling.pages.moves import views
-from tests.builders import make_claim, make_pod, make_request, make_template
+from tests.builders import (
+    make_claim,
+    make_devices,
+    make_node,
+    make_pod,
+    make_request,
+    make_slice,
+    make_template,
+)
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.browsing import signed_in
 
@@ -58,9 +67,9 @@ def words(client: Client, path: str, status: int = 200) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", main))
 
 
-def form(client: Client) -> dict[str, list[str]]:
+def form(client: Client, pod: str = "large") -> dict[str, list[str]]:
     """What the page for moving pods sends."""
-    text = client.get("/pods/default/large/move").content.decode()
+    text = client.get(f"/pods/default/{pod}/move").content.decode()
     return {name: re.findall(rf'name="{name}" value="([^"]+)"', text) for name in ("uid", "move")}
 
 
@@ -117,6 +126,31 @@ def test_a_person_moves_a_pod_and_the_one_that_waits_starts_although_others_want
     halves.retry()
     assert halves.pod("large").spec.node_name == node
     assert halves.pod("again").spec.node_name not in ("", node)
+
+
+def test_a_move_lets_all_of_a_gang_start_and_each_of_it_keeps_its_room(halves: Cluster, admin: Client) -> None:
+    """One of two fits on the node that comes; for the other a pod has to move."""
+    halves.delete(halves.pod("large"))
+    halves.create(make_template("pair", requests=[make_request(count=2)]))
+    halves.create(make_node("node-4"))
+    halves.create(make_slice(node="node-4", devices=make_devices(2)))
+    for at in range(2):
+        meta = {"annotations": {GANG: "train", SIZE: "2"}}
+        halves.create(make_pod(f"large-{at}", templates={"gpu": "pair"}, meta=meta))
+    halves.settle()
+    assert "Gang train would not start: 1 of its 2 pods fit at once" in words(admin, "/what-if?pod=default/large-0")
+    assert "so that gang train can start?" in words(admin, "/pods/default/large-1/move")
+    admin.post("/pods/default/large-1/move", form(admin, "large-1"))
+    (gone,) = leaving(halves)
+    rooms = {halves.pod(f"large-{at}").status.nominated_node_name for at in range(2)}
+    assert rooms == {"node-4", halves.pod(gone).spec.node_name}
+    halves.create(owned(make_pod("again", templates={"gpu": "one"})))
+    halves.retry()
+    assert halves.pod("again").spec.node_name not in ("", *rooms)
+    assert {halves.pod(f"large-{at}").spec.node_name for at in range(2)} == {""}
+    halves.delete(halves.pod(gone))
+    halves.retry()
+    assert {halves.pod(f"large-{at}").spec.node_name for at in range(2)} == rooms
 
 
 def test_nothing_moves_that_was_not_looked_at_or_would_be_in_vain(halves: Cluster, admin: Client) -> None:
