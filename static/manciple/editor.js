@@ -48,11 +48,10 @@
   const { tags } = CM;
   const colours = CM.HighlightStyle.define([
     { tag: [tags.definition(tags.propertyName), tags.keyword], color: "var(--c-key)" },
-    { tag: [tags.string, tags.attributeValue], color: "var(--c-str)" },
+    { tag: tags.string, color: "var(--c-str)" },
     { tag: [tags.number, tags.bool, tags.null], color: "var(--c-num)" },
     { tag: tags.function(tags.variableName), color: "var(--c-fn)" },
-    { tag: [tags.lineComment, tags.comment], color: "var(--c-com)" },
-    { tag: tags.invalid, color: "var(--red-text)" },
+    { tag: tags.lineComment, color: "var(--c-com)" },
   ]);
 
   // CEL --------------------------------------------------------------------------------------------------------------
@@ -81,6 +80,43 @@
     },
     languageData: { closeBrackets: { brackets: ["(", "[", "{", '"', "'"] }, commentTokens: { line: "//" } },
     tokenTable: { called: tags.function(tags.variableName) },
+  });
+
+  // YAML -------------------------------------------------------------------------------------------------------------
+  // By line, as objects are written: no tags, anchors or text over several lines but a block's (`|`, `>`).
+  const QUOTED = /^("(?:\\.|[^"\\])*"?|'(?:''|[^'])*'?)/, ENDS = "(?=\\s*(?:[,\\]}]|$)|\\s+#)";
+  const yamlKey = /^("(?:\\.|[^"\\])*"|'(?:''|[^'])*'|[^\s,[\]{}#&*!|>'"%@`][^[\]{}#]*?)(?=\s*:(\s|$))/;
+  const yamlNumber = new RegExp(`^[-+]?\\d+(\\.\\d+)?([eE][-+]?\\d+)?${ENDS}`);
+  const yamlWord = new RegExp(`^(true|false|null|~)${ENDS}`);
+  const yaml = CM.StreamLanguage.define({
+    name: "yaml",
+    startState: () => ({ column: 0, block: -1 }), // of the line's last key or dash; of the one whose block goes on
+    token: (stream, state) => {
+      if (stream.sol() && state.block >= 0) {
+        if (stream.indentation() > state.block) { stream.skipToEnd(); return "string"; }
+        state.block = -1;
+      }
+      if (stream.sol() && stream.match(/^(---|\.\.\.)(?=\s|$)/)) return "keyword";
+      if (stream.eatSpace()) return null;
+      if (stream.match(/^#.*/)) return "lineComment";
+      const column = stream.column();
+      if (stream.match(/^-(?=\s|$)/)) { state.column = column; return null; }
+      if (stream.match(yamlKey)) { state.column = column; return "key"; }
+      if (stream.match(/^[|>][-+\d]*(?=\s|$)/)) { state.block = state.column; return "keyword"; }
+      if (stream.match(QUOTED)) return "string";
+      if (stream.match(yamlNumber)) return "number";
+      if (stream.match(yamlWord)) return "bool";
+      if (!stream.match(/^[,[\]{}:]/)) stream.match(/^.+?(?=[,[\]{}]|\s+#|:\s|$)/) || stream.next();
+      return null;
+    },
+    // Below a key without a value, one step in; below one with a value in an entry of a list, beside it.
+    indent: (state, after, context) => {
+      const { text } = context.lineAt(context.pos, -1), beside = /^\s*(?:- +)*/.exec(text)[0].length;
+      if (/^[^#]*:(\s+[|>][-+\d]*)?\s*$/.test(text)) return beside + context.unit;
+      return /:\s/.test(text) ? beside : null;
+    },
+    languageData: { closeBrackets: { brackets: ["[", "{", '"', "'"] }, commentTokens: { line: "#" } },
+    tokenTable: { key: tags.definition(tags.propertyName) },
   });
 
   // Completion -------------------------------------------------------------------------------------------------------
@@ -278,7 +314,7 @@
       CM.EditorState.readOnly.of(locked), CM.EditorState.tabSize.of(2), CM.indentUnit.of("  "), CM.tooltips({ position: "fixed" }),
       CM.closeBrackets(), CM.indentOnInput(), findings, pointed,
       area.placeholder ? CM.placeholder(area.placeholder) : [],
-      area.dataset.editor === "yaml" ? CM.yaml() : cel,
+      area.dataset.editor === "yaml" ? yaml : cel,
       area.dataset.completions && !locked ? CM.autocompletion({ override: [completing(area)], maxRenderedOptions: LONGEST_LIST, icons: false }) : [],
       // Tab is not bound: it leaves the editor, as it leaves every other field.
       CM.keymap.of([...CM.closeBracketsKeymap, ...CM.completionKeymap, ...CM.historyKeymap, ...CM.defaultKeymap]),

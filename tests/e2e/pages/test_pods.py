@@ -135,6 +135,16 @@ def test_a_pod_is_written_in_the_editor_and_its_log_followed(page: Page, up: Up,
     page.goto(f"{up.web}/pods/new?example=one-device&ns=demo")
     editor = page.locator(".cm-content")
     expect(editor).to_contain_text("ResourceClaimTemplate")
+    assert page.evaluate("() => getComputedStyle(document.querySelector('.cm-line span')).color") != page.evaluate(
+        "() => getComputedStyle(document.querySelector('.cm-line')).color"
+    ), "keys have a colour of their own"
+    example = page.evaluate("document.getElementById('yaml').value")
+    page.evaluate("Editors.set(document.getElementById('yaml'), '')")
+    editor.press_sequentially("spec:\ncontainers:\n- name: a\nimage: b\nargs: |\none")
+    assert page.evaluate("document.getElementById('yaml').value") == (
+        "spec:\n  containers:\n    - name: a\n      image: b\n      args: |\n        one"
+    )
+    page.evaluate("(text) => Editors.set(document.getElementById('yaml'), text)", example)
     page.evaluate("""() => {
       const area = document.getElementById("yaml");
       Editors.set(area, area.value.replace("restartPolicy", "restartPolice"));

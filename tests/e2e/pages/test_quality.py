@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
 #: Pages that a person looks at all day.
 MAIN = ("/overview", "/devices", "/claims", "/pods", "/classes", "/nodes")
+#: Bytes, compressed, of a page and all that it loads.
+FIRST_LOAD_LIMIT = 200_000
 VIEWER, MEMBER, HER_NAMESPACE = "visitor", "nora", "nlp-lab"
 #: What a viewer may post, because nothing is written: rehearsals, verdicts on a text, completions.
 #: What only reads, or changes nothing but one's own account.
@@ -82,6 +84,11 @@ def test_no_page_shifts_its_layout_while_it_loads(desk: Tour) -> None:
 
 def test_no_request_that_blocks_a_page_takes_long(desk: Tour) -> None:
     assert desk.troubles(lambda visit: visit.slow) == {}
+
+
+def test_no_page_loads_more_than_200_kilobytes_at_first(desk: Tour) -> None:
+    assert min(visit.loaded for visit in desk.visits) > 30_000, "scripts, styles and the font were not counted"
+    assert desk.troubles(lambda visit: f"{visit.loaded} bytes" if visit.loaded > FIRST_LOAD_LIMIT else "") == {}
 
 
 def test_no_page_scrolls_sideways_on_a_phone(phone: Tour) -> None:

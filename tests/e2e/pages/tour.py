@@ -76,6 +76,8 @@ _BLOCKING = """() => {
   return [[location.pathname, page.responseEnd - page.requestStart],
           ...blocking.map((one) => [new URL(one.name).pathname, one.duration])];
 }"""
+#: Bytes, as they came over the line, of the page and of all that it asked for; from the browser's cache the same again.
+_LOADED = """() => performance.getEntries().reduce((sum, one) => sum + (one.encodedBodySize ?? 0), 0)"""
 #: Those up to the next frame, of which the browser tells after it.
 _SHIFTS = """() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(
   window.shifts.map((one) => `${one.value.toFixed(4)} ${one.what.join(" , ")}`)))))"""
@@ -98,6 +100,8 @@ class Visit:
     shifts: list[str] = field(default_factory=list)
     slow: list[str] = field(default_factory=list)
     too_wide: str = ""
+    #: bytes of its first load, compressed
+    loaded: int = 0
 
 
 class Axe:
@@ -170,6 +174,7 @@ def _at_the_desk(watched: Watched, axe: Axe, url: str, visit: Visit, worked: Cal
     visit.violations = axe.find()
     _turn_dark(page)
     visit.violations += [f"dark: {one}" for one in axe.find(["color-contrast"])]
+    visit.loaded = page.evaluate(_LOADED)  # at the end: what a page asks for after it has shown itself counts too
     visit.errors = watched.take_errors()
     return visit
 
