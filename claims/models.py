@@ -138,6 +138,42 @@ class PastAllocation(models.Model):
         ]
 
 
+class UseSpellQuerySet(models.QuerySet["UseSpell"]):
+    def standing(self, claims: Iterable[str]) -> UseSpellQuerySet:
+        """What has not ended, of the claims with these uids."""
+        return self.filter(claim_uid__in=claims, ended_at__isnull=True)
+
+
+class UseSpell(models.Model):
+    """A stretch of time in which a held device was used, or idle, as its driver tells it (`claims.uses`).
+
+    Like `PastAllocation` it cannot be rebuilt from documents.
+    """
+
+    driver = models.CharField(max_length=DRIVER)
+    pool = models.CharField(max_length=NAME)
+    device = models.CharField(max_length=LABEL)
+    share_id = models.CharField(max_length=UID)  # "" where the device is not shared
+    device_class = models.CharField(max_length=NAME)
+    claim_uid = models.CharField(max_length=UID)
+    namespace = models.CharField(max_length=LABEL)
+    idle = models.BooleanField()
+    began_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)  # None while it lasts
+
+    objects: ClassVar[UseSpellQuerySet] = UseSpellQuerySet.as_manager()  # type: ignore[assignment]
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["ended_at"], name="use_spell_ended"),
+            models.Index(fields=["claim_uid"], name="use_spell_claim"),
+        ]
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        return (self.driver, self.pool, self.device, self.share_id)
+
+
 class Pod(models.Model):
     """One Pod. `claim_names`: the claims it uses by now, those made for it included."""
 

@@ -28,6 +28,7 @@ from claims.kinds.resource_claims import (
     wants_admin_access,
 )
 from claims.models import AllocatedDevice, Claim, DeviceKey, PastAllocation, Pod, Reservation
+from claims.uses import prune_uses, record_uses
 from inventory import impairments
 from manciple.store import hooks, sql
 from manciple.store.records import Change
@@ -54,7 +55,7 @@ def keep_history(changes: Sequence[Change], rows_of: Callable[[Any], Sequence[An
 
 def prune_history(now: datetime) -> int:
     """Forget what ended too long ago. Returns how many rows went."""
-    return PastAllocation.objects.filter(ended_at__lt=now - KEPT_FOR).delete()[0]
+    return PastAllocation.objects.filter(ended_at__lt=now - KEPT_FOR).delete()[0] + prune_uses(now, kept_for=KEPT_FOR)
 
 
 def _freed(change: Change, rows_of: Callable[[Any], Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
@@ -304,6 +305,7 @@ def project_claims(changes: Sequence[Change]) -> None:
     freed, given = _several(changes, device_rows)
     sql.delete(AllocatedDevice, ["claim_id"], freed)
     keep_history(changes, device_rows)
+    record_uses(changes)
     _give(given, names={change.object.metadata.uid: change.object.metadata for change in changes})
 
 

@@ -48,6 +48,7 @@ from nodeagent.publish import Publisher, unhealthy
 from nodeagent.registration import Registration
 from nodeagent.routes import make_server
 from nodeagent.runtimes.protocol import Runtime
+from nodeagent.use_reports import UseReports, UseTellingDriver
 from nodeagent.volumes import PodSources, PodTokens, PodVolumes
 from nodeagent.work import AgentQueue, Crew, Key, PodCache, SliceCount, Watching
 
@@ -112,6 +113,7 @@ class Agent:
         self._registration = Registration(self._client, config, runtime=self.runtime.version, clock=clock)
         self._publisher = self._make_publisher()
         self._health_rules = self._make_health_rules()
+        self._use_reports = UseReports(self._client, clock=clock)
         self.preparer = self._make_preparer()
         self._worker = self._make_worker(monotonic)
         self._watching = Watching(
@@ -338,6 +340,8 @@ class Agent:
             case "health" if self._health_rules is not None and not self._registration.is_gone:
                 others = (one for one in self.registry.health_sources() if one.name not in self._drivers)
                 self._health_rules.sync({one.name: one.health() for one in others})
+            case "uses" if not self._registration.is_gone:
+                self._use_reports.sync(self.preparer.records(), self._drivers.values())
             case "published" if self.plugins is not None and not self._registration.is_gone:
                 self.plugins.publish(self._client, self._registration.owner())
             case "unused":
@@ -375,6 +379,7 @@ class Agent:
             Key("unused"),
             *([Key("credential")] if self._renewal is not None else []),
             *([Key("health")] if self._health_rules is not None else []),
+            *([Key("uses")] if any(isinstance(one, UseTellingDriver) for one in self._drivers.values()) else []),
             *([Key("published")] if self.plugins is not None else []),
             *(Key("slices", name) for name in self._drivers),
             *(Key("pod", uid) for uid in pods),

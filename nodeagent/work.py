@@ -268,10 +268,10 @@ class Key(NamedTuple):
 
     away: a driver behind a socket cannot be reached any more. published: what such drivers publish through the agent.
     credential: the node's certificate, which is renewed. health: what drivers behind sockets say of their devices may
-    have changed.
+    have changed. uses: what the agent's own drivers say of the use of their devices.
     """
 
-    kind: Literal["node", "pod", "slices", "unused", "away", "published", "credential", "health"]
+    kind: Literal["node", "pod", "slices", "unused", "away", "published", "credential", "health", "uses"]
     name: str = ""
 
 

@@ -221,6 +221,10 @@ class NetworkDeviceData(Value):
     hardware_address: Annotated[str, pb(3)] = ""
 
 
+#: Type of a condition of an allocated device by which a driver of ours says whether anything uses it (docs/drivers.md).
+IDLE_CONDITION = "manciple.dev/Idle"
+
+
 class AllocatedDeviceStatus(Value):
     """A driver's report on one allocated device.
 

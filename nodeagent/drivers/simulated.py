@@ -15,6 +15,7 @@ said before; a file that is gone means no faults at all.
     devices:
       gpu-0: {health: Unhealthy, message: the fan stands still}
       gpu-1: {gone: true}
+      gpu-3: {idle: true}       # nothing uses it, it is told; false: something does; left out: nothing is told
       gpu-2: {taints: [{key: example.com/hot, effect: NoExecute}]}
 
 The GPUs do what an example driver does for a real one: a container sees them as `GPU_DEVICE_<n>=gpu-<n>` with the
@@ -69,12 +70,14 @@ class OperationFaults(Value, forbid_unknown_fields=True):
 
 
 class DeviceFaults(Value, forbid_unknown_fields=True):
-    """What is wrong with one device. gone: it is not published any more, and cannot be prepared."""
+    """What is wrong with one device. gone: it is not published any more, and cannot be prepared. idle: what is told of
+    its use; None: nothing."""
 
     health: Health = "Healthy"
     message: str = ""
     gone: bool = False
     taints: tuple[DeviceTaint, ...] = ()
+    idle: bool | None = None
 
 
 class Faults(Value, forbid_unknown_fields=True):
@@ -244,6 +247,10 @@ class SimulatedDevices(ABC):
             if name in known and fault.health != "Healthy"
         }
         return tuple((known | self._health | wrong).values())
+
+    def idle(self) -> Mapping[tuple[str, str], bool]:
+        faults = self._injector.faults.devices
+        return {(self._pool.name, name): one.idle for name, one in faults.items() if one.idle is not None}
 
     def subscribe(self, changed: Callable[[], None]) -> None:
         self._subscribers.append(changed)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from django.utils import timezone
 
@@ -194,6 +194,18 @@ def stacked(series: Sequence[tuple[str, Mapping[int, int]]], *, steps: int, top:
             layers.append(Layer(state=name, path=path, levels=levels([counts.get(at) for at in range(steps)])))
         floor = ceiling
     return layers
+
+
+def line(name: str, counts: Sequence[int], *, top: int) -> Layer:
+    """What is drawn over the layers: a line in steps."""
+    width = THOUSAND / len(counts)
+    runs = [(count, len(list(run))) for count, run in groupby(counts)]
+    ends = accumulate(length for _, length in runs)
+    along = "".join(
+        f"V{_number(THOUSAND - THOUSAND * count / top)}H{_number(min(THOUSAND, end * width))}"
+        for (count, _), end in zip(runs, ends, strict=True)
+    )
+    return Layer(state=name, path=f"M0 {_number(THOUSAND - THOUSAND * counts[0] / top)}{along}", levels=levels(counts))
 
 
 def levels(values: Sequence[int | None]) -> str:

@@ -23,9 +23,9 @@ from claims.kinds.quota_usage import NONE, QuotaLimits
 from claims.models import AllocatedDevice, PastAllocation
 from claims.quotas import count_for
 from inventory.kinds.devices import ResourceSlice
-from manciple.processes.demolab import hardware, incidents, jobs
-from manciple.processes.demolab.hardware import A100_MIG, Document, Machine
-from manciple.processes.demolab.jobs import CLASS_AND_USE, TEAMS, Job, Planner
+from manciple.processes.demolab import hardware, incidents, jobs, past
+from manciple.processes.demolab.hardware import Document, Machine
+from manciple.processes.demolab.jobs import TEAMS, Job, Planner
 from manciple.processes.standing import ensure_standing_objects
 from manciple.store import objects, sql
 from manciple.store.objects import Sources, Writer
@@ -116,7 +116,7 @@ class Filling:
         if lab.odd:
             self._odd()
             incidents.keep(lab.now)
-        keep_past(lab.machines, self._begun, now=lab.now, random=lab.random)
+        past.keep_past(lab.machines, self._begun, now=lab.now, random=lab.random)
         keep_usage(lab.now)
 
     # Writing ---------------------------------------------------------------------------------------------------------
@@ -360,72 +360,6 @@ def _typed(document: Document) -> tuple[Kind, ApiObject]:
     return kind, codec.decode_value(kind.type, document)
 
 
-# The days before: who held which device, as `claims.projectors` keeps it, and the samples of usage of the last day.
-
-#: How far back it goes.
-DAYS = 7
-#: Rows of one insert.
-ROWS = 2000
-
-#: (machine, device) -> since when it is held now
-Begun = Mapping[tuple[str, str], datetime]
-
-
-def keep_past(machines: Sequence[Machine], begun: Begun, *, now: datetime, random: Random) -> None:
-    PastAllocation.objects.bulk_create(past(machines, begun, now=now, random=random), batch_size=ROWS)
-
-
-def past(machines: Sequence[Machine], begun: Begun, *, now: datetime, random: Random) -> Iterator[PastAllocation]:
-    """Jobs that came before, on every whole GPU of `machines`."""
-    for machine in machines:
-        if machine.model is not A100_MIG:
-            yield from _on(machine, begun, now=now, random=random)
-
-
-def _on(machine: Machine, begun: Begun, *, now: datetime, random: Random) -> Iterator[PastAllocation]:
-    """Walks back in time: the device that was given last gets the job before."""
-    device_class, use = CLASS_AND_USE[machine.model]
-    ends = {device: begun.get((machine.name, device), now) for device in machine.gpus}
-    oldest = now - timedelta(days=DAYS)
-    while (latest := max(ends.values())) > oldest:
-        at = next(index for index, device in enumerate(machine.gpus) if ends[device] == latest)
-        size = random.choices((1, 2, 4, 8), (4, 3, 3, 2))[0]
-        first = min(at, len(machine.gpus) - size)
-        devices = machine.gpus[first : first + size]
-        pause = timedelta(minutes=random.expovariate(1 / 60) * (1 - use) * 10 + 2)
-        ended = min(ends[device] for device in devices) - pause
-        began = ended - timedelta(hours=0.3 + random.expovariate(1 / (14 if size > 2 else 6)))  # noqa: PLR2004
-        ends |= dict.fromkeys(devices, began)
-        yield from _rows(machine, devices, device_class, began=began, ended=ended, random=random)
-
-
-def _rows(
-    machine: Machine, devices: Sequence[str], device_class: str, *, began: datetime, ended: datetime, random: Random
-) -> Iterator[PastAllocation]:
-    namespace = random.choice(tuple(TEAMS))
-    asked = began - timedelta(seconds=random.lognormvariate(4, 2.2))
-    pod = f"{random.choice(TEAMS[namespace])}-{random.randint(100, 999)}"
-    uid = str(UUID(int=random.getrandbits(128), version=4))
-    claim = f"{pod}-gpus-{uid[:5]}"
-    for device in devices:
-        yield PastAllocation(
-            driver=machine.model.driver,
-            pool=machine.name,
-            device=device,
-            device_class=device_class,
-            claim_uid=uid,
-            namespace=namespace,
-            claim=claim,
-            pods=[pod],
-            admin_access=False,
-            share_id="",
-            consumed_capacity={},
-            asked_at=asked,
-            began_at=began,
-            ended_at=ended,
-        )
-
-
 # The samples of usage of the last day, as they would have been taken: from who held what, and who waits since when.
 
 MINUTES = 24 * 60
@@ -435,7 +369,7 @@ Stay = tuple[str, DeviceKey, datetime, datetime]  # class, device, from when, un
 
 def keep_usage(now: datetime) -> None:
     """Write the day that ends at `now`; this minute is left to the worker."""
-    UsageSample.objects.bulk_create(_samples(minute_of(now)), batch_size=ROWS)
+    UsageSample.objects.bulk_create(_samples(minute_of(now)), batch_size=past.ROWS)
 
 
 def _samples(now: datetime) -> Iterator[UsageSample]:
@@ -465,8 +399,8 @@ def _counts(now: Mapping[str, int], held: int) -> dict[str, int]:
 
 
 def _stays(begin: datetime, now: datetime) -> Iterator[Stay]:
-    past = PastAllocation.objects.filter(ended_at__gt=begin, admin_access=False)
-    for name, driver, pool, device, since, until in past.values_list(*_DEVICE, "began_at", "ended_at").iterator():
+    ended = PastAllocation.objects.filter(ended_at__gt=begin, admin_access=False)
+    for name, driver, pool, device, since, until in ended.values_list(*_DEVICE, "began_at", "ended_at").iterator():
         yield name, (driver, pool, device), since, until
     current = AllocatedDevice.objects.filter(exclusive=True).values_list(*_DEVICE, "claim__allocated_at")
     for name, driver, pool, device, since in current:

@@ -22,6 +22,7 @@ from django.db.models import (
     Func,
     IntegerField,
     OuterRef,
+    Q,
     QuerySet,
     Subquery,
     Sum,
@@ -32,7 +33,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce, Greatest, Least
 
 from claims.devices.published import MODEL_ATTRIBUTES
-from claims.models import AllocatedDevice, PastAllocation, Reservation
+from claims.models import AllocatedDevice, PastAllocation, Reservation, UseSpell
 from inventory.models import Device, Pool
 from manciple.pages.people import Person
 from scheduling.pages.incidents.reading import ImpairedSpan, between, spans
@@ -111,13 +112,18 @@ class Timeline:
         now: QuerySet[Any] = AllocatedDevice.objects.annotate(
             began_at=Coalesce("claim__allocated_at", "claim__created_at"), namespace=F("claim__namespace")
         ).filter(began_at__lt=window.end, **filters)
+        told: QuerySet[Any] = UseSpell.objects.filter(
+            Q(ended_at__gt=window.begin) | Q(ended_at__isnull=True),
+            began_at__lt=window.end,
+            **{name: value for name, value in filters.items() if name != "admin_access"},
+        )
         if query.namespace:
-            past = person.seen(past.filter(namespace=query.namespace))
-            now = person.seen(now.filter(namespace=query.namespace))
+            past, now, told = (person.seen(rows.filter(namespace=query.namespace)) for rows in (past, now, told))
         if query.by == "model":
-            past, now = past.annotate(model=_model()), now.annotate(model=_model())
+            past, now, told = (rows.annotate(model=_model()) for rows in (past, now, told))
         self._past: QuerySet[Any] = past
         self._now = now
+        self._told = told
         self._pools = pools
 
     # How much there is ---------------------------------------------------------------------------------------------
@@ -208,29 +214,56 @@ class Timeline:
 
     def levels(self, names: Collection[str]) -> dict[str, list[int]]:
         """For each group how many devices were held at the end of each of the STEPS steps of the window."""
-        step = self._window.seconds / STEPS
         changes: dict[str, Counter[int]] = defaultdict(Counter)
         for rows, column, sign in (
             (self._past, "began_at", 1), (self._past, "ended_at", -1), (self._now, "began_at", 1)
         ):  # fmt: skip
-            at = StepOf(F(column), begin=self._window.begin, step=step)
-            counted = rows.annotate(step=at).values_list(self._column, "step").annotate(number=Count("pk")).order_by()
-            for name, number_of_step, number in counted:
-                changes[self._group_of(name)][max(number_of_step, 0)] += sign * number
+            for name, step, number in self._by_step(rows, column):
+                changes[self._group_of(name)][step] += sign * number
         return {name: list(_running(changes[name])) for name in names}
+
+    def _by_step(self, rows: QuerySet[Any], column: str) -> Iterator[tuple[str, int, int]]:
+        """(class, model or namespace, step, how many rows have their `column` in it)"""
+        at = StepOf(F(column), begin=self._window.begin, step=self._window.seconds / STEPS)
+        counted = rows.annotate(step=at).values_list(self._column, "step").annotate(number=Count("pk")).order_by()
+        for name, step, number in counted:
+            yield name, max(step, 0), number
 
     def hours(self) -> dict[str, float]:
         """For each group how many device-hours were held in the window."""
-        begin, end = self._window.begin, self._window.end
-        lasted = ExpressionWrapper(
-            Least("until", Value(end)) - Greatest("began_at", Value(begin)), output_field=DurationField()
-        )
         found: Counter[str] = Counter()
-        for rows, until in ((self._past, F("ended_at")), (self._now, Value(end))):
-            summed = rows.annotate(until=ExpressionWrapper(until, output_field=DateTimeField()), lasted=lasted)
-            for name, held in summed.values_list(self._column).annotate(held=Sum("lasted")).order_by():
+        for rows, until in ((self._past, F("ended_at")), (self._now, Value(self._window.end))):
+            for name, held in self._lasted(rows, until).values_list(self._column).annotate(Sum("lasted")).order_by():
                 found[self._group_of(name)] += held.total_seconds() / 3600
         return dict(found)
+
+    def _lasted(self, rows: QuerySet[Any], until: Any) -> QuerySet[Any]:
+        """With the part of each that lies in the window."""
+        lasted = ExpressionWrapper(
+            Least("until", Value(self._window.end)) - Greatest("began_at", Value(self._window.begin)),
+            output_field=DurationField(),
+        )
+        found: QuerySet[Any] = rows.annotate(
+            until=ExpressionWrapper(until, output_field=DateTimeField()), lasted=lasted
+        )
+        return found
+
+    def idle_hours(self) -> dict[str, float]:
+        """The device-hours that were held idle, of each group of which a driver tells it."""
+        found: dict[str, float] = defaultdict(float)
+        until = Coalesce("ended_at", Value(self._window.end))
+        summed = self._lasted(self._told, until).values_list(self._column, "idle").annotate(Sum("lasted")).order_by()
+        for name, idle, lasted in summed:
+            found[self._group_of(name)] += lasted.total_seconds() / 3600 if idle else 0.0
+        return dict(found)
+
+    def idle_levels(self) -> list[int]:
+        """How many devices were held idle at the end of each of the STEPS steps of the window."""
+        idle, changes = self._told.filter(idle=True), Counter[int]()
+        for rows, column, sign in ((idle, "began_at", 1), (idle.filter(ended_at__isnull=False), "ended_at", -1)):
+            for _, step, number in self._by_step(rows, column):
+                changes[step] += sign * number
+        return list(_running(changes))
 
     def waits(self) -> list[Wait]:
         """How long the claims waited that were allocated in the window, as far as the person sees their namespaces."""

@@ -46,20 +46,31 @@ class GroupUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackedChart:
-    """Layers from the bottom up, each by its colour, and the numbers of the lines across."""
+    """Layers from the bottom up, each by its colour, and the numbers of the lines across. idle: how many of the devices
+    were held idle, a line over the layers; None where no driver tells it."""
 
     layers: tuple[Layer, ...]
     lines: tuple[Tick, ...]
+    idle: Layer | None = None
     steps: int = STEPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IdleUse:
+    """What drivers tell of held devices that nothing used. hours: by group; levels: devices at each of the STEPS."""
+
+    hours: Mapping[str, float]
+    levels: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeldUsage:
-    """What was held, by groups: the busiest first."""
+    """What was held, by groups: the busiest first. idle: device-hours; None where no driver tells it."""
 
     groups: tuple[GroupUsage, ...]
     chart: StackedChart
     hours: float
+    idle: float | None
     others: int  # groups without an area of their own
 
 
@@ -69,7 +80,7 @@ def held_usage(
     waits: Sequence[Wait],
     *,
     by: str,
-    idle: Mapping[str, float],
+    idle: IdleUse | None,
 ) -> HeldUsage:
     """held: group -> devices at each of the STEPS; hours: group -> device-hours."""
     names = sorted(held, key=lambda name: (-hours.get(name, 0.0), name))
@@ -89,14 +100,20 @@ def held_usage(
             mean=sum(held[name]) / len(held[name]),
             levels=levels(held[name]),
             waits=WaitFigures.of(waited[name]) if name in waited else None,
-            idle=idle.get(name),
+            idle=idle.hours.get(name) if idle is not None else None,
         )
         for place, name in enumerate(names)
     )
-    return HeldUsage(groups=groups, chart=_stack(names, held), hours=total, others=max(len(names) - SHOWN, 0))
+    return HeldUsage(
+        groups=groups,
+        chart=_stack(names, held, idle),
+        hours=total,
+        idle=sum(idle.hours.values()) if idle is not None else None,
+        others=max(len(names) - SHOWN, 0),
+    )
 
 
-def _stack(names: Sequence[str], held: Mapping[str, Sequence[int]]) -> StackedChart:
+def _stack(names: Sequence[str], held: Mapping[str, Sequence[int]], idle: IdleUse | None) -> StackedChart:
     series = [(f"g{place + 1}", _by_step(held[name])) for place, name in enumerate(names[:SHOWN])]
     if rest := names[SHOWN:]:
         summed: Counter[int] = Counter()
@@ -104,7 +121,11 @@ def _stack(names: Sequence[str], held: Mapping[str, Sequence[int]]) -> StackedCh
             summed.update(_by_step(held[name]))
         series.append((OTHERS, {step: summed[step] for step in range(STEPS)}))
     top = nice_top(max((sum(one) for one in zip(*(held[name] for name in names), strict=True)), default=1))
-    return StackedChart(layers=tuple(stacked(series, steps=STEPS, top=top)), lines=lines(top))
+    return StackedChart(
+        layers=tuple(stacked(series, steps=STEPS, top=top)),
+        lines=lines(top),
+        idle=charts.line("idle", idle.levels, top=top) if idle is not None else None,
+    )
 
 
 def _by_step(counts: Sequence[int]) -> dict[int, int]:

@@ -23,7 +23,7 @@ from manciple.store.tail import latest_revision
 from scheduling.models import UsageSample
 from scheduling.pages import charts
 from scheduling.pages.timeline.reading import STEPS, Timeline
-from scheduling.pages.usage.drawing import HeldUsage, WaitChart, held_usage, wait_chart
+from scheduling.pages.usage.drawing import HeldUsage, IdleUse, WaitChart, held_usage, wait_chart
 from scheduling.pages.usage.query import STACKS, UsageQuery
 from scheduling.pages.windows import RANGES, AxisMark, Window, axis
 from scheduling.resources import CLASSES, NAMESPACES, kind
@@ -99,10 +99,21 @@ def _read(person: Person, query: UsageQuery, window: Window) -> UsageOfWindow:
     groups, waits = timeline.groups(), timeline.waits()
     held = timeline.levels(groups) if groups else {}
     return UsageOfWindow(
-        held=held_usage(held, timeline.hours() if groups else {}, waits, by=query.timeline.by, idle={}),
+        held=held_usage(
+            held,
+            timeline.hours() if groups else {},
+            waits,
+            by=query.timeline.by,
+            idle=_idle(timeline) if groups else None,
+        ),
         waits=wait_chart(waits, window),
         states=_states(query, window) if query.by == "state" else None,
     )
+
+
+def _idle(timeline: Timeline) -> IdleUse | None:
+    hours = timeline.idle_hours()
+    return IdleUse(hours=hours, levels=timeline.idle_levels()) if hours else None
 
 
 def _states(query: UsageQuery, window: Window) -> charts.Chart | None:
@@ -121,7 +132,7 @@ def _states(query: UsageQuery, window: Window) -> charts.Chart | None:
 
 
 HEADER = (
-    "device_hours", "share_percent", "devices_at_the_end", "devices_at_most", "devices_on_average",
+    "device_hours", "idle_device_hours", "share_percent", "devices_at_the_end", "devices_at_most", "devices_on_average",
     "claims", "wait_median_seconds", "wait_90_percent_seconds", "wait_99_percent_seconds",
 )  # fmt: skip
 
@@ -142,4 +153,5 @@ def _rows(held: HeldUsage, by: str) -> Iterator[tuple[Any, ...]]:
     for one in held.groups:
         waits = one.waits
         waited = (waits.claims, waits.median, waits.ninety, waits.ninety_nine) if waits else (0, "", "", "")
-        yield (one.name, f"{one.hours:.2f}", f"{one.share:.2f}", one.now, one.most, f"{one.mean:.2f}", *waited)
+        idle = f"{one.idle:.2f}" if one.idle is not None else ""
+        yield (one.name, f"{one.hours:.2f}", idle, f"{one.share:.2f}", one.now, one.most, f"{one.mean:.2f}", *waited)

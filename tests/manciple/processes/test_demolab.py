@@ -13,7 +13,7 @@ from claims.kinds.quotas import ResourceQuota
 from claims.models import AllocatedDevice, Claim, PastAllocation
 from claims.models import Pod as PodRow
 from inventory.models import Device, Node, Pool
-from manciple.processes.demolab import filling, hardware, jobs
+from manciple.processes.demolab import filling, hardware, jobs, past
 from manciple.processes.demolab.jobs import Planner
 from manciple.store import objects
 from manciple.store.objects import listed
@@ -130,4 +130,4 @@ def test_the_large_one_has_five_thousand_devices() -> None:
     assert len(machines) * hardware.GPUS_PER_NODE == 5000
     jobs = Planner(Random(1)).jobs(machines)
     assert 3500 < sum(len(job.devices) for job in jobs) < 4800
-    assert sum(1 for _ in filling.past(machines[:2], {}, now=NOW, random=Random(1))) > 20
+    assert sum(1 for _ in past.past(machines[:2], {}, now=NOW, random=Random(1))) > 20

@@ -13,7 +13,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from claims.models import PastAllocation
+from claims.models import PastAllocation, UseSpell
 from scheduling.models import UsageSample
 from scheduling.pages.charts import UNKNOWN, Layer, levels, stacked
 from scheduling.pages.windows import ChosenTime, axis
@@ -142,3 +142,43 @@ def test_what_is_written_without_a_zone_is_the_readers_time_and_the_link_says_ut
         answer = admin.get(f"{page}?from=2026-11-20T10:00&to=2026-11-20T12:00")
         assert answer.headers["Location"] == f"{page}?from=2026-11-20T01%3A00Z&to=2026-11-20T03%3A00Z"
         assert admin.get(answer.headers["Location"]).status_code == 200
+
+
+# What drivers tell of use --------------------------------------------------------------------------------------------
+
+
+def used(pool: str, *, hours: tuple[float, float | None], idle: bool, **fields: Any) -> None:
+    """What a driver told of gpu-0 of a pool; hours before now."""
+    began, ended = (None if one is None else NOW - timedelta(hours=one) for one in hours)
+    values = {
+        "driver": "gpu.example.com", "pool": pool, "device": "gpu-0", "share_id": "", "device_class": "gpu",
+        "claim_uid": "c", "namespace": "vision", "idle": idle, "began_at": began, "ended_at": ended,
+    }  # fmt: skip
+    UseSpell.objects.create(**values | fields)
+
+
+def test_idle_hours_are_shown_where_a_driver_tells_them_and_nowhere_else(admin: Client) -> None:
+    held("node-1", hours=(6, 1))
+    held("node-2", hours=(3, 1), device_class="big", namespace="speech")
+    assert "idle" not in words(admin, "/usage"), "no driver tells"
+    assert {row["idle_device_hours"] for row in rows(admin, "by=class").values()} == {""}
+    used("node-1", hours=(6, 4), idle=False)
+    used("node-1", hours=(4, 2), idle=True)
+    used("node-1", hours=(40, 30), idle=True)
+    used("node-1", hours=(2, None), idle=False)
+    for by, name, other in (("class", "gpu", "big"), ("model", "A100", "H100"), ("namespace", "vision", "speech")):
+        idle = {group: row["idle_device_hours"] for group, row in rows(admin, f"by={by}").items()}
+        assert idle == {name: "2.00", other: ""}
+    shown = words(admin, "/usage?by=class")
+    assert "of which 2 idle" in shown
+    assert "not told" in shown
+    page = admin.get("/usage?by=class").content.decode()
+    (told,) = re.findall(r'data-levels="([^"]+)">\s*<i class="swatch of-idle">', page)
+    assert re.fullmatch(r"0x(199|200) 1x20 0x2[01]", told), "an hour is ten of the steps of a day"
+    assert rows(admin, "by=class&ns=speech")["big"]["idle_device_hours"] == ""
+
+
+def test_a_driver_that_never_calls_its_devices_idle_tells_of_no_idle_hours(admin: Client) -> None:
+    held("node-1", hours=(6, 1))
+    used("node-1", hours=(6, None), idle=False)
+    assert rows(admin, "by=class")["gpu"]["idle_device_hours"] == "0.00"
