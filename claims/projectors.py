@@ -305,8 +305,14 @@ def project_claims(changes: Sequence[Change]) -> None:
     freed, given = _several(changes, device_rows)
     sql.delete(AllocatedDevice, ["claim_id"], freed)
     keep_history(changes, device_rows)
-    record_uses(changes)
+    if reported := [change for change in changes if _has_reports(change)]:
+        record_uses(reported)
     _give(given, names={change.object.metadata.uid: change.object.metadata for change in changes})
+
+
+def _has_reports(change: Change) -> bool:
+    """Whether drivers report on the claim's devices, or did."""
+    return any(one.status.devices for one in (change.previous, change.object) if isinstance(one, ResourceClaim))
 
 
 def _bring_in_line(

@@ -137,6 +137,7 @@ urlpatterns = [
     path("namespaces", namespaces.list_namespaces, name="namespaces"),
     path("namespaces/<str:name>", namespaces.show_namespace, name="namespace"),
     path("namespaces/<str:name>/change", namespaces.change_namespace, name="namespace-change"),
+    path("namespaces/<str:name>/tokens", namespaces.make_token, name="namespace-tokens"),
     path("namespaces/<str:name>/delete", namespaces.delete_namespace, name="namespace-delete"),
     path("quotas", quotas.list_quotas, name="quotas"),
     path("quotas/<str:namespace>/<str:name>", quotas.show_quota, name="quota"),

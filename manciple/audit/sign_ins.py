@@ -27,6 +27,15 @@ def note_account(by: Identity, verb: str, resource: str, name: str) -> None:
         trail.tell(Happened(origin=origin, code=201 if verb == "create" else 200, resource=resource, name=name))
 
 
+def note_token_of_account(by: Identity, namespace: str, account: str) -> None:
+    """`by` was just given a token of a service account by a page; asked for over the API, the request tells it."""
+    origin = hooks.origin()
+    if origin is not None:
+        origin.verb, origin.identity, origin.subresource = "create", by, "token"
+        told = Happened(origin=origin, code=201, resource="serviceaccounts", namespace=namespace, name=account)
+        trail.tell(told)
+
+
 def watch() -> None:
     signals.user_logged_in.connect(_entered, dispatch_uid="audit")
     signals.user_logged_out.connect(_left, dispatch_uid="audit")

@@ -130,7 +130,7 @@ class EventQuery(ListQuery):
         if self.name and self.name.lower() not in event.name.lower():
             return False
         words = self.text.lower()
-        return not words or words in event.message.lower() or words in event.reason.lower()
+        return not words or any(words in text.lower() for text in (event.clause, event.message, event.reason))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +150,10 @@ class EventPage:
 COLUMNS = (
     ListColumn[ShownEvent](title="Last", css="when", text=lambda event: event.at or ""),
     ListColumn[ShownEvent](title="Type", text=lambda event: WARNING if event.warning else NORMAL),
-    ListColumn[ShownEvent](title="What", text=lambda event: f"{event.reason}: {event.message}"),
+    ListColumn[ShownEvent](title="What", text=lambda event: f"{event.reason}: {event.clause}"),
     ListColumn[ShownEvent](title="About", text=lambda event: f"{event.about} {event.title}"),
     ListColumn[ShownEvent](title="Said by", text=lambda event: event.component),
+    ListColumn[ShownEvent](title="As recorded", text=lambda event: event.message, extra=True),
 )
 
 

@@ -13,8 +13,10 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 from msgspec import structs
 
@@ -23,7 +25,7 @@ from manciple.api import verbs
 from manciple.pages import links
 from manciple.pages.forms import PageForm, code_input
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
-from manciple.pages.people import demand, demand_sight, person_of
+from manciple.pages.people import Person, demand, demand_sight, person_of
 from manciple.pages.posting import posted_from
 from manciple.pages.rendering import ListContext, PageContext, render_page, show_list
 from manciple.pages.saved_views import opens_as_usual
@@ -35,6 +37,7 @@ from manciple.wire.machinery import Namespace
 from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.pages.namespaces.accounts import NamespaceAccount, read_accounts
 from scheduling.pages.namespaces.reading import NamespaceHoldings, contents, read_namespaces
+from scheduling.pages.namespaces.tokens import IssuedToken, TokenForm, issue, may_have
 from scheduling.pages.quotas.reading import QuotaLine, may_read, read_quotas
 from scheduling.resources import NAMESPACES, kind
 
@@ -194,10 +197,21 @@ class NamespaceContext(PageContext):
     contents: Sequence[tuple[str, int]]  # (kind, how many objects)
     accounts: Sequence[NamespaceAccount] | None
     quotas: Sequence[QuotaLine] | None
+    token_form: TokenForm | None  # None for who may have a token of none of the accounts
+    token: IssuedToken | None  # that was just made
     label: str = ADMIN_ACCESS_LABEL
 
 
-def _draw(request: HttpRequest, name: str, *, deleting: bool, opening: bool, complaint: str = "") -> HttpResponse:
+def _draw(
+    request: HttpRequest,
+    name: str,
+    *,
+    deleting: bool = False,
+    opening: bool = False,
+    complaint: str = "",
+    token_form: TokenForm | None = None,
+    token: IssuedToken | None = None,
+) -> HttpResponse:
     revision, person = latest_revision(), person_of(request)
     found = read_namespaces(person, name=name)
     if not found:
@@ -215,8 +229,37 @@ def _draw(request: HttpRequest, name: str, *, deleting: bool, opening: bool, com
         contents=contents(person, name),
         accounts=read_accounts(person, name),
         quotas=read_quotas(person, namespace=name) if may_read(person, name) else None,
+        token_form=token_form or _token_form(person, name),
+        token=token,
     )
-    return render_page(request, "namespaces/page.html", context, status=422 if complaint else 200)
+    refused = complaint or (token_form is not None and token_form.errors)
+    return render_page(request, "namespaces/page.html", context, status=422 if refused else 200)
+
+
+def _token_form(person: Person, namespace: str, data: Any = None) -> TokenForm | None:
+    accounts = [one.name for one in read_accounts(person, namespace) or () if may_have(person, namespace, one.name)]
+    return TokenForm(accounts, data) if accounts else None
+
+
+@login_required
+@never_cache
+@posted_from("namespace")
+def make_token(request: HttpRequest, name: str) -> HttpResponse:
+    """A token of a service account, shown this once."""
+    person = demand_sight(request, name, f"Namespace {name}")
+    form = _token_form(person, name, request.POST)
+    if form is None:
+        raise PermissionDenied(
+            f"You may not create tokens of service accounts in the namespace {name}. Ask an administrator for a role "
+            "that allows it."
+        )
+    if not form.is_valid():
+        return _draw(request, name, token_form=form)
+    try:
+        token = issue(person, name, form.cleaned_data["account"], seconds=form.cleaned_data["lifetime"])
+    except ApiError as refusal:
+        return _refused(request, name, refusal)
+    return _draw(request, name, token=token)
 
 
 @login_required

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from manciple.pages.people import Person
 from manciple.store import objects
+from manciple.wire.identity import MASTERS, Identity
 from scheduling import event_recorder
 from scheduling.event_recorder import EventNote
 from scheduling.pages.events import views as events
-from tests.builders import make_namespace, make_node, make_pod
+from tests.builders import make_claim, make_namespace, make_node, make_pod, make_request
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.test_overview import html, member_of, signed_in, text
+
+EVERYTHING = Person(Identity("ada", (MASTERS,)))
 
 
 @pytest.fixture
@@ -130,3 +136,20 @@ def test_an_event_with_no_page_of_its_own_is_named_without_a_link() -> None:
     assert events.url_of("Deployment", "default", "web") == ""
     assert events.url_of("Pod", "", "web") == ""
     assert events.url_of("ResourceClaim", "lab", "gpu") == "/claims/lab/gpu"
+
+
+def test_what_the_scheduler_says_reads_as_on_other_pages_and_is_found_by_either_words(
+    pages: Client, cluster: Cluster
+) -> None:
+    cluster.with_gpus("node-1", each=1)
+    cluster.create(make_claim("two", requests=[make_request(count=2)]))
+    cluster.create(make_pod("big", claims={"gpu": "two"}))
+    cluster.settle()
+    (event,) = events.find(events.EventQuery(type=events.WARNING), EVERYTHING).events
+    assert event.message.startswith("0/1 nodes are available")
+    shown = text(pages, "/events")
+    assert event.clause.replace("`", "") in shown
+    assert "nodes are available" not in shown
+    assert "nodes are available" in text(pages, "/events?cols=last,what,as-recorded")
+    for query in ("?q=nodes+are+available", f"?q={quote(event.clause[:30])}"):
+        assert "FailedScheduling" in reasons(pages, query)

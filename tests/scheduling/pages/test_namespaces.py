@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -11,15 +13,19 @@ from django.test.utils import CaptureQueriesContext
 
 from claims.admission import ADMIN_ACCESS_LABEL
 from claims.kinds.pods import Pod
+from manciple.access.authentication.chain import identify_token
 from manciple.access.kinds.roles import Subject
 from manciple.access.kinds.secrets import Secret
 from manciple.access.kinds.service_accounts import ServiceAccount
 from manciple.api import namespaces
+from manciple.audit import trail
+from manciple.audit.models import Entry
 from manciple.pages.people import Person
 from manciple.wire.base import LocalObjectReference, ObjectMeta
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.machinery import Namespace
 from scheduling.pages.namespaces.reading import read_namespaces
+from scheduling.pages.namespaces.tokens import IssuedToken
 from tests.builders import make_allocation, make_claim, make_namespace, make_pod, make_result
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
@@ -217,3 +223,44 @@ def test_of_what_they_may_not_list_people_are_told_no_number_either(viewer: Clie
     assert ("Secret 1" in looking, "Secret 1" in working) == (False, True)
     assert "Pod 1" in looking
     assert "robot pulls with registry no role of its own" in looking, "view shows no bindings"
+
+
+def test_a_token_of_an_account_is_made_by_a_button_shown_once_and_audited(admin: Client, cluster: Cluster) -> None:
+    _accounts(cluster)
+    assert "kubectl" not in words(admin, "/namespaces/lab")
+    before = int(time.time())
+    answer = admin.post("/namespaces/lab/tokens", {"account": "robot", "lifetime": "3600"})
+    token: IssuedToken = answer.context["token"]
+    assert token.text in answer.content.decode()
+    assert "no-store" in answer.headers["Cache-Control"]
+    found = identify_token(token.text)
+    assert found is not None
+    assert found.identity.name == "system:serviceaccount:lab:robot"
+    assert 3600 <= datetime.fromisoformat(token.expires).timestamp() - before < 3700
+    assert token.text not in admin.get("/namespaces/lab").content.decode()
+    trail.flush()
+    row = Entry.objects.latest("at")
+    assert (row.resource, row.subresource, row.namespace, row.name) == ("serviceaccounts", "token", "lab", "robot")
+
+
+def test_who_may_have_no_token_is_offered_none(viewer: Client, cluster: Cluster) -> None:
+    _accounts(cluster)
+    assert "A token for a program outside" not in words(viewer, "/namespaces/lab")
+    assert viewer.post("/namespaces/lab/tokens", {"account": "robot", "lifetime": "3600"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"account": "gone", "lifetime": "3600"}, "gone is not here any more"),
+        ({"account": "robot", "lifetime": "5"}, "5 is not one of the available choices"),
+    ],
+)
+def test_what_the_form_does_not_offer_is_refused_with_a_reason(
+    admin: Client, cluster: Cluster, data: dict[str, str], told: str
+) -> None:
+    _accounts(cluster)
+    answer = admin.post("/namespaces/lab/tokens", data)
+    assert answer.status_code == 422
+    assert told in answer.content.decode()
+    assert answer.context["token"] is None
