@@ -312,7 +312,9 @@
     const after = [...list.children].find((one) => collator.compare(one.dataset.name, line.dataset.name) > 0);
     list.insertBefore(line, after ?? null);
   };
-  const swap = (got, topics) => {
+  const SLICE = 3; // milliseconds that lines are put in for before a frame is drawn
+  const frame = () => new Promise(requestAnimationFrame);
+  const swap = async (got, topics) => {
     const fresh = $$(".node", got), kept = new Set(fresh.map((line) => line.id));
     const listOf = (line) => document.getElementById(line.parentElement.dataset.group)?.querySelector(".nodes");
     if (!fresh.every((line) => document.getElementById(line.id) ?? listOf(line))) return false; // a heading that is new: draw all
@@ -320,13 +322,16 @@
     const before = signs(touched);
     for (const line of touched) if (!kept.has(line.id)) line.remove();
     const placed = fresh.map((line) => line.id);
+    let since = performance.now();
     for (const line of fresh) {
+      if (performance.now() - since > SLICE) { await frame(); since = performance.now(); }
       const old = document.getElementById(line.id);
       if (old) place(old, line); else insert(listOf(line), line);
     }
     for (const group of $$("section.group", grid)) if (!group.querySelector(".node")) group.remove();
+    await frame();
     mergeParts(got);
-    note(before, signs(placed.map((id) => document.getElementById(id))));
+    note(before, signs(placed.map((id) => document.getElementById(id)).filter(Boolean)));
     return true;
   };
   const redraw = async () => {
@@ -375,7 +380,7 @@
     if (gone) sum.push(gone === 1 ? "1 device is gone." : `${gone} devices are gone.`);
     said.textContent = sum.join(" ");
   };
-  const MANY = 100; // topics of one request: more wait for the next, so that no frame has too much to do
+  const MANY = 32; // topics of one request: more wait for the next, so that no frame has too much to do
   const AGAIN = 2000; // milliseconds after a question that got no answer
   let waiting = new Set(), whole = false, busy = false;
   const update = async () => {
@@ -397,7 +402,7 @@
           mark(at);
           if (all || topics.has(`pool:${driver}/${rest.slice(0, -1).join("/")}`)) await fill(at);
         }
-        await new Promise(requestAnimationFrame); // what was put in is painted before the next comes
+        await frame(); // what was put in is painted before the next comes
       }
     } catch { // live.js says how old the page is by now; what was not heard of is asked for as a whole
       whole = true;
