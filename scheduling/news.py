@@ -97,36 +97,37 @@ def of_devices(impairments: Sequence[Impairment]) -> list[NewsItem]:
     return [news for incident, rows in by_incident.items() for news in _of_incident(incident, rows, claims)]
 
 
-ClaimKey = tuple[str, str]  # (namespace, name)
+Holder = tuple[str, str, str]  # (uid, namespace, name) of a claim
 
 
 def _of_incident(
-    incident: str, rows: Sequence[Impairment], claims: Mapping[DeviceKey, Sequence[ClaimKey]]
+    incident: str, rows: Sequence[Impairment], claims: Mapping[DeviceKey, Sequence[Holder]]
 ) -> Iterator[NewsItem]:
     subject = f"{Happening.DEVICE_FAILS}:{incident}"
     line, path = _unhealthy(rows), links.incident_url(incident)
     yield NewsItem(happening=Happening.DEVICE_FAILS, subject=subject, line=line, path=path)
-    held: dict[ClaimKey, list[Impairment]] = defaultdict(list)
+    held: dict[Holder, list[Impairment]] = defaultdict(list)
     for one in rows:
         for claim in claims.get((one.driver, one.pool, one.device), ()):
             held[claim].append(one)
-    for (namespace, name), devices in held.items():
+    for (uid, namespace, name), devices in held.items():
         yield NewsItem(
             happening=Happening.DEVICE_FAILS,
-            subject=f"{subject}:{namespace}",
+            subject=f"{subject}:{uid}",
             line=f"{_unhealthy(devices)}. Claim {namespace}/{name} holds {'it' if len(devices) == 1 else 'them'}",
             path=links.claim_url(namespace, name),
             namespace=namespace,
         )
 
 
-def _holders(impairments: Sequence[Impairment]) -> Mapping[DeviceKey, Sequence[ClaimKey]]:
+def _holders(impairments: Sequence[Impairment]) -> Mapping[DeviceKey, Sequence[Holder]]:
     """Who holds devices of those pools now. One query."""
-    found: dict[DeviceKey, list[ClaimKey]] = defaultdict(list)
+    found: dict[DeviceKey, list[Holder]] = defaultdict(list)
     rows = AllocatedDevice.objects.filter(pool__in={one.pool for one in impairments}, admin_access=False)
-    columns = ("driver", "pool", "device", "claim__namespace", "claim__name")
-    for driver, pool, device, namespace, claim in rows.values_list(*columns):
-        found[driver, pool, device].append((namespace, claim))
+    columns = ("driver", "pool", "device", "claim_id", "claim__namespace", "claim__name")
+    for driver, pool, device, *holder in rows.values_list(*columns):
+        uid, namespace, claim = holder
+        found[driver, pool, device].append((uid, namespace, claim))
     return found
 
 

@@ -44,7 +44,7 @@ _TOGETHER = {
     Happening.POD_STARTED: ("{count} pods started", "/pods"),
     Happening.POD_FAILED: ("{count} pods failed", "/pods"),
     Happening.POD_WAITS: ("{count} pods have waited for long", "/pods"),
-    Happening.DEVICE_FAILS: ("{count} incidents with unhealthy devices", "/incidents"),
+    Happening.DEVICE_FAILS: ("{count} reports of unhealthy devices", "/incidents"),
 }
 
 

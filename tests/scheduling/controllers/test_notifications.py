@@ -157,6 +157,21 @@ def test_a_device_that_fails_is_told_to_who_sees_devices_and_to_whose_claim_hold
     assert told("other") == (told("ada") if sees_devices else [])
 
 
+def test_each_claim_of_a_namespace_that_holds_a_device_that_fails_is_told(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    runs(cluster, "web")
+    runs(cluster, "db")
+    wants(person("holder", "default"), Happening.DEVICE_FAILS, cluster.now, namespace="default")
+    run(cluster)
+    publish(cluster, "gpu-0", "gpu-1")
+    run(cluster)
+    (made,) = Notification.objects.all()
+    assert made.title == "2 reports of unhealthy devices"
+    assert [line.rpartition(". ")[2] for line in made.text.splitlines()] == [
+        "Claim default/web holds it", "Claim default/db holds it"
+    ]  # fmt: skip
+
+
 def test_a_rule_for_ones_namespace_tells_of_devices_that_it_holds(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=2)
     runs(cluster, "web")
