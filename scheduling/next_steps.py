@@ -52,7 +52,9 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
     ("class-missing", "A DeviceClass does not exist",
      "Create that DeviceClass, or name one that exists: the list of classes has them."),
     ("claim-missing", "A claim does not exist",
-     "Create the claim, or name one that exists. One from a template is created within seconds."),
+     "Create the claim, or name one that exists."),
+    ("claim-not-created", "A claim from a template is not created yet",
+     "Wait: it is created within seconds, unless its template is missing or a quota refuses it (see the pod's page)."),
     ("volume", "A PersistentVolumeClaim does not exist",
      "Use another volume (`emptyDir`, `hostPath`, `configMap`, `secret`): PersistentVolumeClaims are not served here."),
     ("group", "Their group is not complete",
@@ -89,7 +91,7 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
 
 _TOPIC_OF: dict[type[causes.Cause], str] = {
     causes.Gated: "gated",
-    causes.ClaimNotCreated: "claim-missing",
+    causes.ClaimNotCreated: "claim-not-created",
     causes.ClaimNotFound: "claim-missing",
     causes.ClaimBeingDeleted: "claim-busy",
     causes.ClaimNotForPod: "claim-busy",

@@ -11,6 +11,7 @@ from scheduling import causes
 from scheduling.causes import (
     AnyCause,
     CannotAllocate,
+    ClaimNotCreated,
     DevicesInUse,
     NodeRefusal,
     NoNodeFits,
@@ -100,6 +101,13 @@ def test_the_claim_is_not_there(cluster: Cluster) -> None:
     cluster.create(make_pod("web", claims={"gpu": "nothing"}))
     cluster.settle()
     assert _cause("web") == "claim-missing"
+
+
+def test_nobody_is_told_to_create_a_claim_that_comes_from_a_template_and_a_quota_may_refuse() -> None:
+    topic = topic_of(ClaimNotCreated(pod="default/web", entry="gpu"))
+    assert topic.key == "claim-not-created"
+    assert "Create" not in topic.next_step
+    assert "quota" in topic.next_step
 
 
 def test_no_node_takes_it(cluster: Cluster) -> None:
