@@ -191,7 +191,7 @@ def brief(cause: AnyCause | None, *, names_claim: bool = True) -> str:
 def _gist(cause: AnyCause, *, names_claim: bool) -> str:
     """The message without what those of many pods begin and end with."""
     if not isinstance(cause, NoNodeFits):
-        return message(cause)
+        return clause(cause, names_claim=names_claim)
     if isinstance(cause.because, (TooFew, NotTogether)):
         return clause(cause.because, names_claim=names_claim)
     return clause(cause.because) if cause.because else _listed(cause.refused) or NO_NODES
@@ -203,6 +203,13 @@ def _gist(cause: AnyCause, *, names_claim: bool) -> str:
 #: Causes that are told in plainer words than Kubernetes'.
 _PLAINER: Mapping[type[causes.Cause], str] = {
     causes.Gated: "its scheduling gates are not removed yet",
+    causes.ClaimNotCreated: "its claim for `{0.entry}` is not created yet",
+    causes.ClaimNotFound: "its claim `{0.name}` does not exist",
+    causes.ClaimBeingDeleted: "its claim `{0.name}` is being deleted",
+    causes.ClaimNotForPod: "claim `{0.claim}` was not created for it",
+    causes.ClaimInUse: "its claim is in use by as many pods as may share it",
+    causes.ClassMissing: "request `{0.request}` names class `{0.name}`, which does not exist",
+    causes.VolumeClaimMissing: "its PersistentVolumeClaim `{0.name}` does not exist",
     causes.SearchStopped: "the search for devices was stopped after {0.trials} tries without an answer",
     causes.GroupMissing: "its group, PodGroup `{0.name}`, does not exist",
     causes.GroupIncomplete: "its group `{0.name}` has {0.pods} of the {0.wanted} pods that it needs",

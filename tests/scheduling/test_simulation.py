@@ -237,7 +237,7 @@ def test_a_hold_is_the_reason(cluster: Cluster) -> None:
     answer = simulate(Question(workload=workload))
     assert answer.report is None
     assert answer.cause is not None
-    assert "device class nothing does not exist" in clause(answer.cause)
+    assert "class `nothing`, which does not exist" in clause(answer.cause)
 
 
 def test_time_is_bounded(cluster: Cluster) -> None:

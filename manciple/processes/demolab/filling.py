@@ -201,6 +201,7 @@ class Filling:
         status = {
             "allocation": jobs.allocation(job.machine.name, jobs.results(job, claim["metadata"]["uid"]), at=given),
             "reservedFor": [jobs.reservation(job.name, pod["metadata"]["uid"])],
+            "devices": jobs.reports(job, at=given),
         }
         self._update(writer, jobs.protected(claim, status), at=given)
         self._begun |= dict.fromkeys(((job.machine.name, device) for device in job.devices), given)

@@ -145,7 +145,7 @@ def test_a_missing_class_is_named(api: Api, cluster: Cluster) -> None:
     cluster.create(make_node("node-1"))
     _wait(cluster, device_class="nothing")
     found = _explained(api)
-    assert found["reason"] == "Request gpu: device class nothing does not exist."
+    assert found["reason"] == "Request `gpu` names class `nothing`, which does not exist."
     assert found["nextStep"].startswith("Create that DeviceClass")
     claim = api.get(f"{CLAIMS}/web/explain").json
     assert 'deviceclass.resource.k8s.io "nothing" not found' in claim["reason"]
@@ -236,7 +236,7 @@ def test_a_quota_that_refuses_the_claim_of_a_pod_is_told_with_what_is_used_of_it
 def test_a_claim_that_does_not_exist_is_told(api: Api, cluster: Cluster) -> None:
     cluster.create(make_pod("web", claims={"gpu": "nothing"}))
     found = _explained(api)
-    assert found["reason"] == 'resourceclaim.resource.k8s.io "nothing" not found.'
+    assert found["reason"] == "Its claim `nothing` does not exist."
     assert found["nextStep"].startswith("Create the claim")
 
 

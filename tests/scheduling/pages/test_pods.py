@@ -113,7 +113,7 @@ def test_nodes_that_refuse_the_pod_are_listed(pages: Client, cluster: Cluster) -
 def test_a_claim_that_is_not_there_is_told(pages: Client, cluster: Cluster) -> None:
     cluster.create(make_pod("web", claims={"gpu": "nothing"}))
     text = _text(pages, "/pods/default/web")
-    assert 'It waits because resourceclaim.resource.k8s.io "nothing" not found.' in text
+    assert "It waits because its claim nothing does not exist." in text
     assert "Does not exist" in text
 
 
