@@ -41,6 +41,7 @@ from manciple.wire.errors import ApiError, Invalid, NotFound
 from manciple.wire.identity import Identity, controller
 from manciple.wire.validation import claim_generate_name
 from scheduling import controller_metrics, event_recorder
+from scheduling.causes import QuotaUsedUp
 from scheduling.controllers import scheduler
 from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, Queue, batches
 from scheduling.coordination import NOBODY, CursorFollower, looked_after, utc_now
@@ -212,7 +213,8 @@ def _sync_pod(writer: Writer, pod: Pod, owned: Sequence[Key], verdicts: Verdicts
         return False
     except _NotMade as why:
         message = f"PodResourceClaim {why.entry}: {why.error.message}"
-        _complain(writer, pod, message, counted_as=message.replace(why.drawn_name, ""))
+        told = message.replace(why.drawn_name, "")
+        _complain(writer, pod, message, counted_as=told, cause=why.quota_used_up)
         return False
     except ApiError as error:
         _complain(writer, pod, error.message)
@@ -225,6 +227,14 @@ class _NotMade(Exception):
     def __init__(self, entry: str, error: ApiError) -> None:
         super().__init__(entry, error)
         self.entry, self.error = entry, error
+
+    @property
+    def quota_used_up(self) -> QuotaUsedUp | None:
+        """What pages tell in plain words; None where it is something else."""
+        if not isinstance(self.error, QuotaExceeded):
+            return None
+        _, quota, key, requested, used, hard = self.error.excess
+        return QuotaUsedUp(quota=quota, key=key, requested=requested, used=used, hard=hard, entry=self.entry)
 
     @property
     def drawn_name(self) -> str:
@@ -360,7 +370,9 @@ def reserve(writer: Writer, pod: Pod) -> bool:
     return changed
 
 
-def _complain(writer: Writer, pod: Pod, message: str, *, counted_as: str = "") -> None:
+def _complain(
+    writer: Writer, pod: Pod, message: str, *, counted_as: str = "", cause: QuotaUsedUp | None = None
+) -> None:
     event_recorder.record(
         writer,
         event_recorder.EventNote(
@@ -370,6 +382,7 @@ def _complain(writer: Writer, pod: Pod, message: str, *, counted_as: str = "") -
             message=message,
             component=COMPONENT,
             counted_as=counted_as,
+            cause=cause,
         ),
         now=utc_now(),
     )

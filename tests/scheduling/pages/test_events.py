@@ -14,7 +14,7 @@ from manciple.wire.identity import MASTERS, Identity
 from scheduling import event_recorder
 from scheduling.event_recorder import EventNote
 from scheduling.pages.events import views as events
-from tests.builders import make_claim, make_namespace, make_node, make_pod, make_request
+from tests.builders import make_claim, make_namespace, make_node, make_pod, make_quota, make_request, make_template
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.test_overview import html, member_of, signed_in, text
 
@@ -153,3 +153,13 @@ def test_what_the_scheduler_says_reads_as_on_other_pages_and_is_found_by_either_
     assert "nodes are available" in text(pages, "/events?cols=last,what,as-recorded")
     for query in ("?q=nodes+are+available", f"?q={quote(event.clause[:30])}"):
         assert "FailedScheduling" in reasons(pages, query)
+
+
+def test_a_claim_that_a_quota_refuses_is_told_in_plain_words(pages: Client, cluster: Cluster) -> None:
+    cluster.create(make_quota({"count/resourceclaims.resource.k8s.io": "0"}))
+    cluster.create(make_template("one-gpu"))
+    cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+    cluster.settle()
+    shown = text(pages, "/events?q=quota")
+    assert "Its claim for gpu is not made: quota most leaves too little of" in shown
+    assert "is forbidden" not in shown
