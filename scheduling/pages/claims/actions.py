@@ -145,11 +145,15 @@ def _devices(claim: ResourceClaim, line: ClaimRow, *, freed: str) -> str:
         freed = freed.replace("are ", "is ", 1).replace("stay ", "stays ", 1)
     more = f" and {len(given) - NAMED} more" if len(given) > NAMED else ""
     told = [f"{whose} {', '.join(given[:NAMED])}{more} {freed}."] if given else []
-    told += [f"{names[key]} {why}, so it cannot be allocated yet." for key, why in list(kept.items())[:NAMED]]
+    for why in dict.fromkeys(kept.values()):
+        alike = [names[key] for key in kept if kept[key] == why]
+        more = f" and {len(alike) - NAMED} more" if len(alike) > NAMED else ""
+        are, it = ("is", "it") if len(alike) == 1 else ("are", "they")
+        told.append(f"{', '.join(alike[:NAMED])}{more} {are} {why}, so {it} cannot be allocated yet.")
     return " ".join(told)
 
 
-_WHY_KEPT = {DeviceState.TAINTED: "is tainted", DeviceState.UNHEALTHY: "is unhealthy"}
+_WHY_KEPT = {DeviceState.TAINTED: "tainted", DeviceState.UNHEALTHY: "unhealthy"}
 
 
 def _kept_back(devices: Iterable[DeviceKey]) -> dict[DeviceKey, str]:
@@ -158,9 +162,9 @@ def _kept_back(devices: Iterable[DeviceKey]) -> dict[DeviceKey, str]:
     for key in devices:
         candidate = snapshot.candidate(key)
         if candidate is None:
-            found[key] = "is not published"
+            found[key] = "not published"
         elif candidate.fence is not None:
             found[key] = _WHY_KEPT[candidate.fence]
         elif not snapshot.pools[key[:2]].complete:
-            found[key] = "is in an incomplete pool"
+            found[key] = "in an incomplete pool"
     return found

@@ -13,9 +13,9 @@ import pytest
 from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 
 from manciple.processes.demolab.pages import PageAddress, every_page
-from tests.e2e.pages.browser import CHANCES, SHOWN_WITHIN, new_context
+from tests.e2e.pages.browser import CHANCES, PHONE, SHOWN_WITHIN, new_context
 from tests.e2e.pages.demo import Demo
-from tests.e2e.pages.tour import Axe, Tour, asking, documents, on_a_desk, on_a_phone
+from tests.e2e.pages.tour import TOO_WIDE, Axe, Tour, asking, documents, on_a_desk, on_a_phone
 from tests.e2e.processes import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -339,6 +339,34 @@ def test_a_page_shows_what_one_asked_to_be_told_and_asks_by_a_click_alone(admin:
     assert permission == "granted"
     admin.reload()
     expect(admin.locator("#told")).to_contain_text("Browser: sent")
+
+
+# Somebody who is on call --------------------------------------------------------------------------------------------
+
+
+def test_a_pod_that_does_not_end_says_why_and_what_force_would_do_by_keyboard_and_on_a_phone(
+    admin: Page, demo: Demo
+) -> None:
+    admin.goto(f"{demo.web}/pods/nlp-lab/llama-eval-3")
+    expect(admin.locator("main")).to_contain_text(
+        "The agent on node gpu-a12 has not confirmed that its containers ended"
+    )
+    release = admin.get_by_role("link", name=re.compile("^Release llama-eval-3-gpus-.* by force"))
+    release.press("Enter")
+    dialog = admin.get_by_role("dialog")
+    expect(dialog).to_contain_text("gpu-a12/nic-0 is free at once")
+    expect(dialog).to_contain_text("gpu-a12/gpu-3 are tainted, so they cannot be allocated yet.")
+    expect(dialog.get_by_role("link", name="Cancel")).to_be_focused()
+    admin.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(release).to_be_focused()
+    admin.set_viewport_size(PHONE)
+    release.press("Enter")
+    expect(dialog.get_by_role("button", name="Release by force")).to_be_in_viewport()
+    admin.keyboard.press("Escape")
+    admin.get_by_role("link", name="Delete by force…").press("Enter")
+    expect(dialog).to_contain_text("llama-eval-3")
+    assert admin.evaluate(TOO_WIDE, PHONE["width"]) == ""
 
 
 # Who may see and do what ---------------------------------------------------------------------------------------------
