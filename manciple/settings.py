@@ -156,7 +156,7 @@ TEMPLATES = [
         "DIRS": [BASE_DIR / "templates"],
         "OPTIONS": {
             "loaders": [("django.template.loaders.cached.Loader", ["manciple.pages.templates.Loader"])],
-            "builtins": [f"manciple.pages.templatetags.{name}" for name in ("icons", "manual", "numbers")],
+            "builtins": [f"manciple.pages.templatetags.{name}" for name in ("icons", "manual", "numbers", "tables")],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",

@@ -65,7 +65,7 @@ def test_its_page_tells_who_holds_waits_and_is_refused_by_class(viewer: Client, 
     assert f"Class Devices held Claims waiting Pods waiting {CLASS} 1 2 2" in text
     refused = text.partition("Refused by it")[2]
     assert "FailedResourceClaimCreation" in refused
-    assert f"exceeded quota: most, requested: {DEVICES}=1, used: {DEVICES}=2, limited: {DEVICES}=2" in refused
+    assert f"quota most leaves too little of {DEVICES} : it needs 1, and 2 of 2 is used" in refused
     assert "lab/late" in refused
     assert "second" not in refused
     assert "Set these limits" not in text
