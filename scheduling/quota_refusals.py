@@ -1,4 +1,4 @@
-"""Whether a quota would refuse the claims that are made for a pod which does not exist yet. Nothing is written.
+"""Whether a quota would refuse the claims that are made for a pod, there or not yet. Nothing is written.
 
 They are created together, as the claim controller would create them, in a transaction that is rolled back: so the
 answer is the writer's own.
@@ -6,12 +6,17 @@ answer is the writer's own.
 
 from __future__ import annotations
 
-from claims.quotas import QuotaExceeded
+from typing import cast
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaimTemplate
+from claims.quotas import Excess, QuotaExceeded
 from manciple.store import objects
 from manciple.wire.errors import ApiError
 from scheduling.causes import QuotaUsedUp
 from scheduling.controllers.claims import IDENTITY
-from scheduling.resources import CLAIMS, kind
+from scheduling.pod_claims import claim_for
+from scheduling.resources import CLAIMS, TEMPLATES, kind
 from scheduling.simulation_workload import Workload, replica
 
 
@@ -29,4 +34,20 @@ def refused(workload: Workload) -> QuotaUsedUp | None:
         return QuotaUsedUp(quota=quota, key=key, requested=requested, used=used, hard=hard, entry=entries[made])
     except ApiError:
         return None  # what else is wrong with them is told where they are made
+    return None
+
+
+def refused_by_quota(pod: Pod, entry: str) -> Excess | None:
+    """The quota that would refuse the claim for this entry of spec.resourceClaims now; nothing is written."""
+    (wanted,) = (one for one in pod.spec.resource_claims if one.name == entry)
+    try:
+        with objects.writing(identity=IDENTITY, dry_run=True) as writer:
+            name = wanted.resource_claim_template_name or ""
+            template = cast("ResourceClaimTemplate | None", writer.get(kind(TEMPLATES), pod.metadata.namespace, name))
+            if template is not None:
+                writer.create(kind(CLAIMS), kind(CLAIMS).prepare_create(claim_for(pod, wanted, template)))
+    except QuotaExceeded as error:
+        return error.excess
+    except ApiError:
+        return None
     return None

@@ -28,7 +28,7 @@ from claims.kinds.pods import Pod, PodResourceClaim, PodResourceClaimStatus
 from claims.kinds.quota_usage import COUNT, DEVICES, NONE, REQUESTS, parsed
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION, ResourceClaim, ResourceClaimTemplate, wants_admin_access
-from claims.quotas import Excess, QuotaExceeded
+from claims.quotas import QuotaExceeded
 from inventory.kinds import gates
 from manciple.admission import door
 from manciple.store import objects, persistence, sql
@@ -329,22 +329,6 @@ def create(writer: Writer, wanted: ResourceClaim) -> str:
         raise
     controller_metrics.claim_made(admin_access=admin_access)
     return made
-
-
-def refused_by_quota(pod: Pod, entry: str) -> Excess | None:
-    """The quota that would refuse the claim for this entry of spec.resourceClaims now; nothing is written."""
-    (wanted,) = (one for one in pod.spec.resource_claims if one.name == entry)
-    try:
-        with objects.writing(identity=IDENTITY, dry_run=True) as writer:
-            name = wanted.resource_claim_template_name or ""
-            template = cast("ResourceClaimTemplate | None", writer.get(kind(TEMPLATES), pod.metadata.namespace, name))
-            if template is not None:
-                writer.create(kind(CLAIMS), kind(CLAIMS).prepare_create(claim_for(pod, wanted, template)))
-    except QuotaExceeded as error:
-        return error.excess
-    except ApiError:
-        return None
-    return None
 
 
 def _with_statuses(pod: Pod, made: dict[str, str]) -> Pod:

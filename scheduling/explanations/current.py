@@ -29,7 +29,6 @@ from scheduling import preemption
 from scheduling.allocator import Features
 from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause, ClaimNotCreated, GroupDoesNotFit, QuotaUsedUp, decode
-from scheduling.controllers.claims import refused_by_quota
 from scheduling.coordination import utc_now
 from scheduling.event_recorder import PLACEMENT, EventNote, key_of
 from scheduling.explanations.documents import GROUP, KIND, VERSION, Explanation, document
@@ -40,6 +39,7 @@ from scheduling.messages import SCHEDULER_NAME, assigned
 from scheduling.models import QueuedPod
 from scheduling.pod_claims import claim_names, has_group, is_done
 from scheduling.preemption import Asking
+from scheduling.quota_refusals import refused_by_quota
 from scheduling.remedies import preview
 from scheduling.resources import CLAIMS, EVENTS, PODS, kind
 

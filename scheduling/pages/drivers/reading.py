@@ -224,8 +224,7 @@ def _machines(driver: DriverFigures, ready: Mapping[str, bool]) -> Iterable[Driv
     if gone:
         yield DriverTrouble(
             f"It publishes devices of {', '.join(gone)}, which {'is no Node' if len(gone) == 1 else 'are no Nodes'}.",
-            "Register the node, or delete its slices: "
-            "`kubectl delete resourceslice --field-selector spec.nodeName=NAME`.",
+            "Register the node again, or delete its ResourceSlices.",
         )
 
 

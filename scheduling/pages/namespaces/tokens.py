@@ -27,7 +27,7 @@ LIFETIMES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IssuedToken:
+class AccountToken:
     """expires: when, as the API writes moments."""
 
     account: str
@@ -58,7 +58,7 @@ def may_have(person: Person, namespace: str, account: str) -> bool:
     return person.may("create", TOKENS, namespace, account)
 
 
-def issue(person: Person, namespace: str, account: str, *, seconds: int) -> IssuedToken:
+def issue(person: Person, namespace: str, account: str, *, seconds: int) -> AccountToken:
     """As `kubectl create token` gets one. Raises: ApiError."""
     asked = TokenRequest(
         api_version="authentication.k8s.io/v1", kind="TokenRequest", spec=TokenRequestSpec(expiration_seconds=seconds)
@@ -81,4 +81,4 @@ def issue(person: Person, namespace: str, account: str, *, seconds: int) -> Issu
     )
     note_token_of_account(person.identity, namespace, account)
     status = answer["status"]
-    return IssuedToken(account=account, text=status["token"], expires=status["expirationTimestamp"])
+    return AccountToken(account=account, text=status["token"], expires=status["expirationTimestamp"])

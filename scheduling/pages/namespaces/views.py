@@ -37,7 +37,7 @@ from manciple.wire.machinery import Namespace
 from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.pages.namespaces.accounts import NamespaceAccount, read_accounts
 from scheduling.pages.namespaces.reading import NamespaceHoldings, contents, read_namespaces
-from scheduling.pages.namespaces.tokens import IssuedToken, TokenForm, issue, may_have
+from scheduling.pages.namespaces.tokens import AccountToken, TokenForm, issue, may_have
 from scheduling.pages.quotas.reading import QuotaLine, may_read, read_quotas
 from scheduling.resources import NAMESPACES, kind
 
@@ -198,7 +198,7 @@ class NamespaceContext(PageContext):
     accounts: Sequence[NamespaceAccount] | None
     quotas: Sequence[QuotaLine] | None
     token_form: TokenForm | None  # None for who may have a token of none of the accounts
-    token: IssuedToken | None  # that was just made
+    token: AccountToken | None  # that was just made
     label: str = ADMIN_ACCESS_LABEL
 
 
@@ -210,7 +210,7 @@ def _draw(
     opening: bool = False,
     complaint: str = "",
     token_form: TokenForm | None = None,
-    token: IssuedToken | None = None,
+    token: AccountToken | None = None,
 ) -> HttpResponse:
     revision, person = latest_revision(), person_of(request)
     found = read_namespaces(person, name=name)

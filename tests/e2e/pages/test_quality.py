@@ -360,7 +360,7 @@ def test_a_pod_that_does_not_end_says_why_and_what_force_would_do_by_keyboard_an
     admin.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     expect(release).to_be_focused()
-    admin.set_viewport_size(PHONE)
+    admin.set_viewport_size(PHONE)  # type: ignore[arg-type]
     release.press("Enter")
     expect(dialog.get_by_role("button", name="Release by force")).to_be_in_viewport()
     admin.keyboard.press("Escape")

@@ -25,7 +25,7 @@ from manciple.wire.base import LocalObjectReference, ObjectMeta
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.machinery import Namespace
 from scheduling.pages.namespaces.reading import read_namespaces
-from scheduling.pages.namespaces.tokens import IssuedToken
+from scheduling.pages.namespaces.tokens import AccountToken
 from tests.builders import make_allocation, make_claim, make_namespace, make_pod, make_result
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
@@ -230,7 +230,7 @@ def test_a_token_of_an_account_is_made_by_a_button_shown_once_and_audited(admin:
     assert "kubectl" not in words(admin, "/namespaces/lab")
     before = int(time.time())
     answer = admin.post("/namespaces/lab/tokens", {"account": "robot", "lifetime": "3600"})
-    token: IssuedToken = answer.context["token"]
+    token: AccountToken = answer.context["token"]
     assert token.text in answer.content.decode()
     assert "no-store" in answer.headers["Cache-Control"]
     found = identify_token(token.text)
