@@ -14,9 +14,9 @@ from tests.scheduling.allocator.checker import (
     Published,
     alternatives,
     amount,
+    broken_rules,
     serves,
     tolerated,
-    violations,
 )
 
 Place = tuple[str, str, str]
@@ -30,7 +30,7 @@ def first_solution(scenario: Json, node: Json) -> list[Json] | None:
     choices = [list(_options(scenario, published, order, request)) for request in requests]
     for chosen in product(*choices):
         results = _by_claim(scenario, chosen)
-        if not violations(scenario, node, results):
+        if not any(broken_rules(scenario, published, results)):
             return results
     return None
 

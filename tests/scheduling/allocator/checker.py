@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 Json = dict[str, Any]
@@ -35,6 +36,7 @@ _SUFFIXES: dict[str, Fraction | int] = {
 }
 
 
+@cache
 def amount(text: str) -> Fraction:
     """A quantity as an exact number."""
     found = re.fullmatch(r"([0-9.]+)([a-zA-Z]*)", text)
@@ -114,14 +116,16 @@ def alternatives(request: Json) -> list[tuple[str, Json]]:
 
 def violations(scenario: Json, node: Json, results: Sequence[Json]) -> list[str]:
     """Every broken rule, in words."""
-    published = Published(scenario, node)
-    found: list[str] = []
+    return list(broken_rules(scenario, Published(scenario, node), results))
+
+
+def broken_rules(scenario: Json, published: Published, results: Sequence[Json]) -> Iterator[str]:
+    """The same, one after the other, for whoever asks about many results on one node."""
     for claim, result in zip(scenario["claims"], results, strict=True):
-        found += _claim(scenario, published, claim, result["devices"].get("results", []))
-    found += _exclusive(scenario, published, results)
-    found += _capacity(scenario, published, results)
-    found += _counters(scenario, published, results)
-    return found
+        yield from _claim(scenario, published, claim, result["devices"].get("results", []))
+    yield from _exclusive(scenario, published, results)
+    yield from _capacity(scenario, published, results)
+    yield from _counters(scenario, published, results)
 
 
 def place(result: Json) -> tuple[str, str, str]:

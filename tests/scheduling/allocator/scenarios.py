@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -23,49 +24,64 @@ CLASSES: list[Json] = [
 ]
 
 
+# Strategies made once, and plain functions that draw from them: Hypothesis examines each new strategy before it draws
+# from it, which took half the time of a scenario.
+
+
+@cache
+def one_of(*values: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+@cache
 def rarely(times: int) -> st.SearchStrategy[bool]:
     """True about once in `times`."""
     return st.sampled_from([False] * (times - 1) + [True])
 
 
-@st.composite
-def devices(draw: st.DrawFn, *, number: int, counters: bool) -> Json:
-    attributes: Json = {"model": {"string": draw(st.sampled_from("AB"))}}
-    if draw(st.booleans()):
-        attributes["numa"] = {"int": draw(st.integers(0, 1))}
-    if draw(st.booleans()):
-        attributes["links"] = {"strings": draw(st.lists(st.sampled_from("xyz"), min_size=1, max_size=2, unique=True))}
+BOOLEANS = st.booleans()
+ONE_OR_TWO, UP_TO_THREE, UP_TO_FIVE = st.integers(1, 2), st.integers(1, 3), st.integers(1, 5)
+LINKS = st.lists(st.sampled_from("xyz"), min_size=1, max_size=2, unique=True)
+SIZES = st.lists(UP_TO_THREE, min_size=1, max_size=2)
+POOLS = st.lists(st.sampled_from(["pool-a", "pool-b", "pool-c"]), min_size=1, max_size=3, unique=True)
+
+
+def _device(draw: st.DrawFn, *, number: int, counters: bool) -> Json:
+    attributes: Json = {"model": {"string": draw(one_of("A", "B"))}}
+    if draw(BOOLEANS):
+        attributes["numa"] = {"int": draw(one_of(0, 1))}
+    if draw(BOOLEANS):
+        attributes["links"] = {"strings": draw(LINKS)}
     device: Json = {"name": f"device-{number}", "attributes": attributes}
     if draw(rarely(4)):
-        device["taints"] = [{"key": "broken", "effect": draw(st.sampled_from(["NoSchedule", "None"]))}]
+        device["taints"] = [{"key": "broken", "effect": draw(one_of("NoSchedule", "None"))}]
     if draw(rarely(3)):
-        device["capacity"] = {"memory": {"value": draw(st.sampled_from(["4Gi", "8Gi"]))}}
-        if draw(st.booleans()):
+        device["capacity"] = {"memory": {"value": draw(one_of("4Gi", "8Gi"))}}
+        if draw(BOOLEANS):
             device["capacity"]["memory"]["requestPolicy"] = {"default": "2Gi"}
-        device["allowMultipleAllocations"] = draw(st.booleans())
+        device["allowMultipleAllocations"] = draw(BOOLEANS)
     if counters:
-        drawn = {"slots": {"value": str(draw(st.integers(1, 3)))}}
+        drawn = {"slots": {"value": str(draw(UP_TO_THREE))}}
         device["consumesCounters"] = [{"counterSet": "set", "counters": drawn}]
     return device
 
 
-@st.composite
-def pools(draw: st.DrawFn, *, name: str, partitionable: bool) -> list[Json]:
+def _pools(draw: st.DrawFn, *, name: str, partitionable: bool) -> list[Json]:
     """One pool of one or two slices, now and then with a slice missing or left over from before."""
-    driver = draw(st.sampled_from(DRIVERS))
-    counters = partitionable and draw(st.booleans())
-    target: Json = draw(st.sampled_from(TARGETS))
-    sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=2))
+    driver = draw(one_of(*DRIVERS))
+    counters = partitionable and draw(BOOLEANS)
+    target = TARGETS[draw(TARGET)]
+    sizes = draw(SIZES)
     count = len(sizes) + counters + draw(rarely(10))
     slices, number = [], 0
     for index, size in enumerate(sizes):
-        listed = [draw(devices(number=number + offset, counters=counters)) for offset in range(size)]
+        listed = [_device(draw, number=number + offset, counters=counters) for offset in range(size)]
         number += size
         spec: Json = {"driver": driver, "pool": _pool(name, 2, count), "devices": listed, **target}
         slices.append({"metadata": {"name": f"{driver}-{name}-{index}"}, "spec": spec})
     if counters:
         spec = {"driver": driver, "pool": _pool(name, 2, count), **target}
-        spec["sharedCounters"] = [{"name": "set", "counters": {"slots": {"value": str(draw(st.integers(1, 5)))}}}]
+        spec["sharedCounters"] = [{"name": "set", "counters": {"slots": {"value": str(draw(UP_TO_FIVE))}}}]
         slices.append({"metadata": {"name": f"{driver}-{name}-counters"}, "spec": spec})
     if draw(rarely(6)):
         stale: Json = {"driver": driver, "pool": _pool(name, 1, 1), "devices": [{"name": "device-0"}], **target}
@@ -85,47 +101,46 @@ TARGETS: list[Json] = [
     {"allNodes": True},
     {"nodeName": "node-1"},
 ]
+TARGET = st.integers(0, len(TARGETS) - 1)
 
 
 def _pool(name: str, generation: int, count: int) -> Json:
     return {"name": name, "generation": generation, "resourceSliceCount": count}
 
 
-@st.composite
-def exact_requests(draw: st.DrawFn, *, features: Json, alternative: bool) -> Json:
+def _exact_request(draw: st.DrawFn, *, features: Json, alternative: bool) -> Json:
     everything = draw(rarely(6))
-    request: Json = {"deviceClassName": draw(st.sampled_from(["any", "gpu"]))}
+    request: Json = {"deviceClassName": draw(one_of("any", "gpu"))}
     request |= {"allocationMode": "All"} if everything else {"allocationMode": "ExactCount"}
     if not everything:
-        request["count"] = draw(st.integers(1, 2))
+        request["count"] = draw(ONE_OR_TWO)
     if draw(rarely(3)):
-        request["selectors"] = [{"cel": {"expression": draw(st.sampled_from(list(MEANINGS)))}}]
+        request["selectors"] = [{"cel": {"expression": draw(one_of(*MEANINGS))}}]
     if draw(rarely(3)):
         request["tolerations"] = [{"key": "broken", "operator": "Exists"}]
     if features.get("consumableCapacity") and draw(rarely(3)):
-        request["capacity"] = {"requests": {"memory": draw(st.sampled_from(["1Gi", "3Gi", "5Gi"]))}}
+        request["capacity"] = {"requests": {"memory": draw(one_of("1Gi", "3Gi", "5Gi"))}}
     if features.get("adminAccess") and not alternative and draw(rarely(4)):
         request["adminAccess"] = True
     return request
 
 
-@st.composite
-def claims(draw: st.DrawFn, *, name: str, features: Json) -> Json:
+def a_claim(draw: st.DrawFn, *, name: str, features: Json) -> Json:
     requests: list[Json] = []
-    for number in range(draw(st.integers(1, 2))):
-        if features.get("prioritizedList") and draw(st.booleans()):
-            listed = draw(st.lists(exact_requests(features=features, alternative=True), min_size=1, max_size=2))
+    for number in range(draw(ONE_OR_TWO)):
+        if features.get("prioritizedList") and draw(BOOLEANS):
+            listed = [_exact_request(draw, features=features, alternative=True) for _ in range(draw(ONE_OR_TWO))]
             subrequests = [{"name": f"sub-{index}", **one} for index, one in enumerate(listed)]
             requests.append({"name": f"req-{number}", "firstAvailable": subrequests})
         else:
-            exactly = draw(exact_requests(features=features, alternative=False))
+            exactly = _exact_request(draw, features=features, alternative=False)
             requests.append({"name": f"req-{number}", "exactly": exactly})
     constraints: list[Json] = []
-    if draw(st.booleans()):
-        attributes = ["model", "numa"] + (["links"] if features.get("listTypeAttributes") else [])
-        attribute = f"{draw(st.sampled_from(DRIVERS))}/{draw(st.sampled_from(attributes))}"
-        constraint: Json = {draw(st.sampled_from(["matchAttribute", "distinctAttribute"])): attribute}
-        if draw(st.booleans()):
+    if draw(BOOLEANS):
+        attributes = ("model", "numa", *(["links"] if features.get("listTypeAttributes") else []))
+        attribute = f"{draw(one_of(*DRIVERS))}/{draw(one_of(*attributes))}"
+        constraint: Json = {draw(one_of("matchAttribute", "distinctAttribute")): attribute}
+        if draw(BOOLEANS):
             constraint["requests"] = ["req-0"]
         constraints.append(constraint)
     devices_: Json = {"requests": requests, "constraints": constraints}
@@ -135,28 +150,27 @@ def claims(draw: st.DrawFn, *, name: str, features: Json) -> Json:
 @st.composite
 def scenarios(draw: st.DrawFn) -> Json:
     """A scenario = {features, nodes, classes, slices, allocatedClaims, claims}; two nodes."""
-    features: Json = {name: True for name in FEATURES if draw(st.booleans())}
+    features: Json = {name: True for name in FEATURES if draw(BOOLEANS)}
     # Constraints of the distinct kind came with consumable capacity; the reference knows them in any case.
     partitionable = bool(features.get("partitionableDevices"))
-    names = draw(st.lists(st.sampled_from(["pool-a", "pool-b", "pool-c"]), min_size=1, max_size=3, unique=True))
-    slices = [one for name in names for one in draw(pools(name=name, partitionable=partitionable))]
+    names = draw(POOLS)
+    slices = [one for name in names for one in _pools(draw, name=name, partitionable=partitionable)]
     nodes = [
         {"metadata": {"name": "node-0", "labels": {"zone": "a"}}},
         {"metadata": {"name": "node-1", "labels": {"zone": "b"}}},
     ]
-    wanted = [draw(claims(name=f"claim-{index}", features=features)) for index in range(draw(st.integers(1, 2)))]
+    wanted = [a_claim(draw, name=f"claim-{index}", features=features) for index in range(draw(ONE_OR_TWO))]
     return {
         "name": "random",
         "features": features,
         "nodes": nodes,
         "classes": CLASSES,
         "slices": slices,
-        "allocatedClaims": draw(_held(slices, features)),
+        "allocatedClaims": _held(draw, slices, features),
         "claims": wanted,
     }
 
 
-@st.composite
 def _held(draw: st.DrawFn, slices: list[Json], features: Json) -> list[Json]:
     """Allocations that may stand: exclusive devices held once, shares within what is there, counters kept."""
     held: list[Json] = []

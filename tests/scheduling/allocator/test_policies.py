@@ -34,7 +34,7 @@ from scheduling.allocator.__main__ import read_inventory
 from tests.examples import some
 from tests.scheduling.allocator.brute import first_solution
 from tests.scheduling.allocator.checker import Json, violations
-from tests.scheduling.allocator.scenarios import claims, scenarios
+from tests.scheduling.allocator.scenarios import a_claim, scenarios
 
 THOROUGH = settings(
     max_examples=some(60),
@@ -136,13 +136,13 @@ def told(found: NodePlacement) -> object:
 def _lives(draw: st.DrawFn) -> _Life:
     scenario = draw(scenarios())
     pods = [
-        [draw(claims(name=f"claim-{pod}-{at}", features=scenario["features"])) for at in range(pod % 2 + 1)]
+        [a_claim(draw, name=f"claim-{pod}-{at}", features=scenario["features"]) for at in range(pod % 2 + 1)]
         for pod in range(4)
     ]
     return _Life(scenario, pods, random.Random(draw(st.integers(0, 10**6))))
 
 
-@THOROUGH
+@settings(THOROUGH, max_examples=some(40))
 @given(_lives())
 def test_scores_that_are_kept_from_placement_to_placement_are_those_that_are_worked_out_afresh(life: _Life) -> None:
     for _ in range(20):

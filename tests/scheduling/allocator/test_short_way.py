@@ -31,7 +31,7 @@ from scheduling.allocator.problem import in_use
 from scheduling.causes import AnyCause
 from tests.examples import some
 from tests.scheduling.allocator.checker import Json
-from tests.scheduling.allocator.scenarios import claims, scenarios
+from tests.scheduling.allocator.scenarios import a_claim, scenarios
 
 NODES = tuple(NodeView(f"node-{number}", {"zone": "ab"[number % 2]}) for number in range(4))
 
@@ -132,7 +132,7 @@ def _lives(draw: st.DrawFn) -> _Life:
     scenario = draw(scenarios())
     pods = []
     for pod in range(4):
-        wanted = [draw(claims(name=f"claim-{pod}-{at}", features=scenario["features"])) for at in range(pod % 2 + 1)]
+        wanted = [a_claim(draw, name=f"claim-{pod}-{at}", features=scenario["features"]) for at in range(pod % 2 + 1)]
         pods.append([decode_value(ResourceClaim, one) for one in wanted])
     return _Life(scenario, pods, random.Random(draw(st.integers(0, 10**6))))
 

@@ -24,7 +24,7 @@ from tests.scheduling.cluster import ObjectT
 from tests.scheduling.test_metrics import value
 
 #: Steps until a pod with a claim of each of two drivers is bound, at most.
-STEPS = range(1, 13)
+STEPS = range(1, 12)
 SECOND = "nic.example.com"
 
 
@@ -59,7 +59,7 @@ def test_a_restart_between_any_two_steps_changes_nothing(pair: World, who: str, 
         assert pair.violations() == {}
         restart()
 
-    pair.run(after(step, checked), rests=2)
+    assert pair.run(after(step, checked), rests=2) >= step, "it came to nothing between these two"
     assert pair.bound() == "worker-2"
     assert pair.context() is None
 
