@@ -24,9 +24,13 @@ FAILING = "failing"
 FAILING_AFTER = "failing afterwards"
 
 #: Kind of fault -> the steps that it can strike. Killed before a step is killed after the one before it; reading and
-#: asking change nothing, so that being killed there is no case of its own.
+#: asking change nothing, so that being killed there is no case of its own; nor is it after a flush, which flushes
+#: nothing here.
 STEPS: dict[str, tuple[str, ...]] = {
-    KILLED_AFTER: ("disk write", "driver", "runtime", "POST", "PUT", "PATCH", "DELETE"),
+    KILLED_AFTER: (
+        *("disk write fill", "disk write over", "disk write rename", "disk write remove"),
+        *("driver", "runtime", "POST", "PUT", "PATCH", "DELETE"),
+    ),
     KILLED_HALFWAY: ("disk write fill", "driver"),
     FAILING: ("disk", "driver", "runtime", "GET", "POST", "PUT", "PATCH", "DELETE"),
     FAILING_AFTER: ("disk write rename", "driver", "POST", "PUT", "PATCH", "DELETE"),

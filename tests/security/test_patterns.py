@@ -114,7 +114,7 @@ def test_no_pattern_takes_long_over_a_hostile_text() -> None:
 def test_this_test_finds_patterns_that_do(pattern: str) -> None:
     compiled = re.compile(pattern)
     began = time.process_time()
-    for length in range(1, LENGTH, 4):
+    for length in range(1, LENGTH):
         compiled.fullmatch("a" * length + "!")
         if time.process_time() - began > LIMIT:
             return
