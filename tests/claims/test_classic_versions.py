@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -87,6 +88,7 @@ def test_other_versions_show_nothing_of_what_is_kept_aside(kind: Kind, served: S
 # Any document that their clients can write ----------------------------------------------------------------------------
 
 
+@cache
 def documents(type_: type[Value]) -> st.SearchStrategy[dict[str, Any]]:
     """Builtins of the type, each field there or not."""
     optional = {
