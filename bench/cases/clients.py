@@ -15,7 +15,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -58,8 +58,7 @@ def measure(*, nodes: int, devices: int, pods: int, clients: int, workers: int) 
 
 
 async def _measure(installation: Installation, *, nodes: int, pods: int, clients: int) -> list[Figure]:
-    fleet = (_renew(installation, nodes, first) for first in range(FLEET_CONNECTIONS))
-    async with running(*fleet):
+    async with running(*fleet(installation, nodes)):
         idle = await _idle(installation)
         lone = await _lone(installation)
         before = cpu.by_role()
@@ -69,6 +68,11 @@ async def _measure(installation: Installation, *, nodes: int, pods: int, clients
 
 
 # The fleet -----------------------------------------------------------------------------------------------------------
+
+
+def fleet(installation: Installation, nodes: int) -> Iterator[Coroutine[None, None, None]]:
+    """What the agents of the first `nodes` nodes do without end: they renew their Leases."""
+    return (_renew(installation, nodes, first) for first in range(FLEET_CONNECTIONS))
 
 
 async def _renew(installation: Installation, nodes: int, first: int) -> None:

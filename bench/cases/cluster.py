@@ -74,18 +74,23 @@ def fill(*, nodes: int, devices: int) -> None:
         )
         for number in range(devices)
     ]
-    names = [f"node-{number:05}" for number in range(nodes)]
+    names = node_names(nodes)
     create([make_namespace(LEASES)])
     create(map(_lease, names))
     create(map(make_node, names))
     create(make_slice(node=name, devices=gpus) for name in names)
 
 
+def node_names(nodes: int) -> list[str]:
+    """The first `nodes` of them."""
+    return [f"node-{number:05}" for number in range(nodes)]
+
+
 @contextmanager
 def alive(nodes: int) -> Iterator[None]:
     """Renews the Leases of the first `nodes` of them, as their agents would, while this is entered: none runs here."""
     stop = threading.Event()
-    thread = threading.Thread(target=_renew, args=([f"node-{number:05}" for number in range(nodes)], stop))
+    thread = threading.Thread(target=_renew, args=(node_names(nodes), stop))
     thread.start()
     try:
         yield
@@ -99,17 +104,21 @@ RENEWAL = 10.0
 
 
 def _renew(names: Sequence[str], stop: threading.Event) -> None:
-    """Every Lease once in `RENEWAL`, so many in a transaction as `BATCH` allows."""
-    kind = registry.by_resource("leases.coordination.k8s.io")
     while not stop.is_set():
-        for chunk in sql.chunks(names, BATCH):
-            with objects.writing() as writer:
-                writer.load(kind, [(LEASES, name) for name in chunk])
-                for name in chunk:
-                    lease: Any = writer.get(kind, LEASES, name)
-                    writer.update(kind, structs.replace(lease, spec=_renewed(name)))
+        renew(names)
         stop.wait(RENEWAL)
     connections.close_all()
+
+
+def renew(nodes: Iterable[str]) -> None:
+    """The Lease of each, so many in a transaction as `BATCH` allows."""
+    kind = registry.by_resource("leases.coordination.k8s.io")
+    for chunk in sql.chunks(nodes, BATCH):
+        with objects.writing() as writer:
+            writer.load(kind, [(LEASES, name) for name in chunk])
+            for name in chunk:
+                lease: Any = writer.get(kind, LEASES, name)
+                writer.update(kind, structs.replace(lease, spec=_renewed(name)))
 
 
 def stand_for_a_minute() -> None:

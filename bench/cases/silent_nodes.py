@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from cases import cluster, cpu, latency
-from cases.clients import LEASES, MERGE_PATCH, RENEWAL
+from cases.clients import fleet
 from cases.connection import running
 from cases.figures import Figure, quantile
 from cases.installation import Installation, installed
@@ -76,7 +76,7 @@ def _residents(silent: int) -> Iterable[ApiObject]:
 async def _measure(
     installation: Installation, *, silent: int, rate: float, bound: dict[str, float]
 ) -> tuple[Phase, Phase]:
-    async with running(_renew(installation)):
+    async with running(*fleet(installation, HEALTHY)):
         before = Phase()
         async with creating(installation, before, "before", rate):
             await until(lambda: _marked() > 0)
@@ -101,16 +101,6 @@ async def until(condition: Callable[[], bool]) -> None:
         if time.monotonic() > end:
             raise TimeoutError(f"{condition} stayed false for {PATIENCE:.0f} s")
         await asyncio.sleep(0.1)
-
-
-async def _renew(installation: Installation) -> None:
-    """The healthy nodes renew their Leases."""
-    connection = installation.connect()
-    while True:
-        for number in range(HEALTHY):
-            body = b'{"spec": {"leaseTransitions": %d}}' % int(time.time() % 1e9)
-            await connection.request("PATCH", f"{LEASES}/node-{number:05}", body, media=MERGE_PATCH)
-            await asyncio.sleep(RENEWAL / HEALTHY)
 
 
 def creating(installation: Installation, phase: Phase, prefix: str, rate: float) -> AbstractAsyncContextManager[None]:

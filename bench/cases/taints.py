@@ -17,6 +17,8 @@ from typing import Any
 from msgspec import structs
 
 from cases import cluster, cpu
+from cases.clients import fleet
+from cases.connection import running
 from cases.figures import Figure
 from cases.installation import Installation, installed
 from cases.latency import watch
@@ -59,16 +61,17 @@ class _Place:
 
 
 def measure(*, taints: int, devices: int, rate: float) -> list[Figure]:
-    tainted = [f"node-{number:05}" for number in range(HEALTHY, HEALTHY + taints // devices)]
-    cluster.fill(nodes=HEALTHY + len(tainted), devices=devices)
+    nodes = cluster.node_names(HEALTHY + taints // devices)
+    tainted = nodes[HEALTHY:]
+    cluster.fill(nodes=len(nodes), devices=devices)
     places = [_Place(node, f"gpu-{number}") for node, number in product(tainted, range(devices))]
     for chunk in sql.chunks(places, cluster.BATCH):
         _occupy(chunk)
     cluster.stand_for_a_minute()
     half = len(tainted) // 2 * devices
-    with cluster.alive(HEALTHY), installed(workers=2) as installation:
-        bound: dict[str, float] = {}
-        return asyncio.run(_measure(installation, places[:half], places[half:], rate=rate, bound=bound))
+    cluster.renew(nodes)
+    with installed(workers=2) as installation:
+        return asyncio.run(_measure_alive(installation, len(nodes), places[:half], places[half:], rate=rate))
 
 
 def _occupy(places: Iterable[_Place]) -> None:
@@ -91,6 +94,14 @@ def _create(writer: objects.Writer, obj: ApiObject) -> ApiObject:
 
 def _update(writer: objects.Writer, obj: ApiObject) -> None:
     writer.update(cluster.kind_of(obj), obj)
+
+
+async def _measure_alive(
+    installation: Installation, nodes: int, first: list[_Place], second: list[_Place], *, rate: float
+) -> list[Figure]:
+    """No agent falls silent: a broken device does not stop it."""
+    async with running(*fleet(installation, nodes)):
+        return await _measure(installation, first, second, rate=rate, bound={})
 
 
 async def _measure(
