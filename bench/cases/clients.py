@@ -15,7 +15,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -32,8 +32,9 @@ LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.LEASES}/leases"
 MERGE_PATCH = "application/merge-patch+json"
 #: Seconds between two renewals of a node's Lease, as kubelet's.
 RENEWAL = 10.0
-#: Connections of the fleet: agents are many, but each sends little.
-FLEET_CONNECTIONS = 8
+#: Nodes that share a connection of the fleet: agents are many, but each sends little. With fewer connections the fleet
+#: would be late, as a renewal waits a quarter of a second for others to share a commit with.
+NODES_A_CONNECTION = 10
 #: Seconds of the idle measurement; several rounds of renewals and of every periodic task but the rarest.
 IDLE_SECONDS = 20.0
 LONE_PODS = 40
@@ -72,15 +73,18 @@ async def _measure(installation: Installation, *, nodes: int, pods: int, clients
 
 def fleet(installation: Installation, nodes: int) -> Iterator[Coroutine[None, None, None]]:
     """What the agents of the first `nodes` nodes do without end: they renew their Leases."""
-    return (_renew(installation, nodes, first) for first in range(FLEET_CONNECTIONS))
+    connections = -(-nodes // NODES_A_CONNECTION)
+    return (_renew(installation, range(first, nodes, connections), first / connections) for first in range(connections))
 
 
-async def _renew(installation: Installation, nodes: int, first: int) -> None:
-    """Every `FLEET_CONNECTIONS`th node's Lease, spread over the interval as the agents of a real fleet are."""
-    numbers = range(first, nodes, FLEET_CONNECTIONS)
-    pause = RENEWAL / max(len(numbers), 1)
+async def _renew(installation: Installation, numbers: Sequence[int], offset: float) -> None:
+    """The Leases of these nodes, spread over the interval as the agents of a real fleet are.
+
+    offset: the part of a pause by which it begins later.
+    """
+    pause = RENEWAL / len(numbers)
     connection = installation.connect()
-    due = time.monotonic() + pause * first / FLEET_CONNECTIONS
+    due = time.monotonic() + pause * offset
     while True:
         for number in numbers:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
