@@ -1,8 +1,8 @@
 """The store's SQL: many rows at a time into, out of and from a table, and every read of its own tables that is hot.
 
-Plain `executemany` beats the ORM several times over on both engines; on PostgreSQL, COPY beats it again from a few
-dozen rows on, and rows that are looked for travel as one array a column, which costs neither side the parsing of
-hundreds of placeholders. Values are what the database takes: JSON columns get JSON text, and moments are `datetime`s.
+Plain `executemany` beats the ORM several times over on both engines; on PostgreSQL rows, and keys that are looked for,
+travel as one array a column, which costs neither side the parsing of hundreds of placeholders, and COPY where there are
+very many. Values are what the database takes: JSON columns get JSON text, and moments are `datetime`s.
 The projectors write their index rows with it too.
 
 A read on a hot path is one statement. It sees one snapshot on SQLite and on PostgreSQL alike, without a transaction
@@ -28,8 +28,8 @@ from manciple.store.records import Stored
 # Many rows at a time --------------------------------------------------------------------------------------------------
 
 
-#: Below this many rows COPY costs more than it saves.
-COPY_FROM = 20
+#: Below this many rows COPY costs more than it saves: arrays are as cheap, and share one round trip with all else.
+COPY_FROM = 1000
 #: Parameters in one statement; SQLite takes at most 32,766.
 PARAMETERS = 1000
 #: Rows of one array, which is one parameter a column on PostgreSQL.

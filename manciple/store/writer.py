@@ -306,7 +306,7 @@ class Writer:
             return False
         hooks.finish(self)
         changes = self.net_changes()
-        # Many rows go faster by COPY, which a pipeline cannot carry; a few cost nothing but the way there and back.
+        # Very many rows go faster by COPY, which a pipeline cannot carry; fewer cost little but the way there and back.
         with sql.pipelined() if len(self._events) < sql.COPY_FROM else nullcontext():
             at = self._sources.now()
             persistence.append_events(self._events, at)

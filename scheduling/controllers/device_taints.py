@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import NamedTuple
 
 from msgspec import structs
@@ -31,7 +32,7 @@ from claims.kinds.pods import Pod
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceTaintRule
 from manciple.store import objects
-from manciple.store.objects import Writer
+from manciple.store.objects import Wanted, Writer, decoded, to_read
 from manciple.wire.base import Condition, timestamp
 from manciple.wire.identity import controller
 from scheduling import controller_metrics, event_recorder
@@ -213,13 +214,20 @@ def _tell(rules: KnownRules, threatened: Sequence[ThreatenedPod], now: datetime,
     for one in threatened:
         for uid in one.threat.rules:
             pending[uid].append(one.key)
-    wanted: list[tuple[DeviceTaintRule, EvictionProgress]] = []
+    wanted = islice(_with_news(rules, pending, now), most)
+    return sum(_tell_batch(batch, now) for batch in batches(wanted, BATCH, rest=REST))
+
+
+def _with_news(
+    rules: KnownRules, pending: Mapping[str, Sequence[Key]], now: datetime
+) -> Iterator[tuple[DeviceTaintRule, EvictionProgress]]:
+    """The rules whose conditions have something else to say by now. pending: rule uid -> who has to go."""
     for rule in rules.all:
-        if is_due(rule, now) and _has_news(rule, pending) and (rule.metadata.uid in pending or not is_young(rule, now)):
-            progress = _progress(rule, pending[rule.metadata.uid], now)
+        uid = rule.metadata.uid
+        if is_due(rule, now) and _has_news(rule, pending) and (uid in pending or not is_young(rule, now)):
+            progress = _progress(rule, pending.get(uid, ()), now)
             if _differs(rule, condition_for(rule, progress, now)):
-                wanted.append((rule, progress))
-    return sum(_tell_batch(batch, now) for batch in batches(wanted[:most], BATCH, rest=REST))
+                yield rule, progress
 
 
 def _has_news(rule: DeviceTaintRule, pending: Mapping[str, Sequence[Key]]) -> bool:
@@ -293,13 +301,11 @@ def _stays(pod: Pod, uid: str) -> bool:
 def _evict_batch(pods: Sequence[ThreatenedPod], now: datetime) -> int:
     """Evict those of `pods` that have to go as things are inside the transaction."""
     evicted: list[str] = []
-    with objects.writing(identity=IDENTITY) as writer:
+    with objects.writing(identity=IDENTITY, reads=_read_before(pods)) as writer:
         with following.view() as view:
             rules = view.now()
         threats = known.survey.still_threatened([one.uid for one in pods], rules.evicting, now)
-        writer.load(kind(PODS), [one.key for one in pods])
         going = [pod for one in pods if (pod := _going(writer, one, threats, now)) is not None]
-        writer.load(kind(EVENTS), [event_recorder.key_of(_note(pod)) for pod in going])
         for pod in going:
             _evict(writer, pod, now)
             evicted += threats[pod.metadata.uid].rules
@@ -307,6 +313,13 @@ def _evict_batch(pods: Sequence[ThreatenedPod], now: datetime) -> int:
     for pod in going:
         controller_metrics.FROM_DEVICES.tell((now - threats[pod.metadata.uid].until).total_seconds())
     return len(going)
+
+
+def _read_before(threatened: Sequence[ThreatenedPod]) -> Wanted:
+    """The pods and their events, for the transaction: everybody waits for that, so it reads only what changed since."""
+    pods = [decoded(stored, Pod) for stored in objects.get_many(kind(PODS), [one.key for one in threatened])]
+    read: Wanted = {(PODS, *pod.key): (kind(PODS), objects.known(kind(PODS), pod)) for pod in pods}
+    return {**read, **to_read((kind(EVENTS), [event_recorder.key_of(_note(pod)) for pod in pods]))}
 
 
 def _going(writer: Writer, one: ThreatenedPod, threats: Mapping[str, Threat], now: datetime) -> Pod | None:
