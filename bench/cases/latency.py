@@ -42,7 +42,7 @@ class _WatchEvent(msgspec.Struct):
 
 def measure(*, nodes: int, devices: int, rate: float, seconds: float) -> list[Figure]:
     cluster.fill(nodes=nodes, devices=devices)
-    with installed(workers=2) as installation, _client(installation) as client:
+    with cluster.alive(nodes), installed(workers=2) as installation, _client(installation) as client:
         bound: dict[str, float] = {}
         threading.Thread(target=watch, args=(installation, bound), daemon=True).start()
         _submit(client, bound, prefix="warm", rate=rate, seconds=2)
