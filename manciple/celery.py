@@ -17,7 +17,6 @@ what waits here is short; losing it with the process costs one interval.
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 import time
@@ -37,6 +36,7 @@ from django.db import close_old_connections
 from kombu.entity import Queue as BrokerQueue
 from kombu.transport import TRANSPORT_ALIASES, memory
 
+from manciple import collector
 from manciple.telemetry import processes
 from scheduling.controllers.declaration import Queue
 
@@ -238,9 +238,7 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         controller_metrics.tell_waiting(tasks.waiting_messages)
         _begin("worker")
         claim = tasks.claim_among_processes if app.conf.broker_url.startswith("redis") else tasks.claim_alone
-        # What is loaded stays: the collector, for which tasks wait, need not look at it again and again.
-        gc.collect()
-        gc.freeze()
+        collector.settle()
         self._dispatcher = tasks.Dispatcher(send, claim)
         self._dispatcher.start()
 

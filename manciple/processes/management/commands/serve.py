@@ -12,6 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from manciple import collector
 from manciple.api import certificates
 from manciple.api.streams import close_streams
 from manciple.asgi import application
@@ -49,6 +50,7 @@ class Command(BaseCommand):
                 listeners.add(bind(Address.parse(options["web"])))
         except (AddressInUse, ValueError) as error:
             raise CommandError(str(error)) from error
+        collector.settle()
         if options["web"]:
             warm()
         processes.begin("api", redis_url=settings.REDIS_URL, **settings.TRACES)
