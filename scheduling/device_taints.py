@@ -207,8 +207,7 @@ class Survey:
 
     def still_threatened(self, pods: Collection[str], rules: TaintRules, now: datetime) -> dict[str, Threat]:
         """Of these pods (uids) those that taints concern as things are in this transaction."""
-        by_groups = (use for use in _uses_by_groups(rules) if use.uid in pods)
-        found = self._threatened({*_uses_by(pods), *by_groups}, rules, now)
+        found = self._threatened({*_uses_by(pods), *_uses_by_groups(rules, pods)}, rules, now)
         return {one.uid: one.threat for one in found}
 
     def would_evict(self, rule: DeviceTaintRule, now: datetime) -> list[ThreatenedPod]:
@@ -350,25 +349,38 @@ _OF_GROUPS = (
 )
 
 
-def _uses_by_groups(rules: TaintRules) -> Iterator[DeviceUse]:
-    """By the pods of groups for which a claim is reserved as a whole (KEP-5729), of devices that may evict them."""
-    if not gates.enabled(CLAIMS_GATE):
-        return
-    for *columns, group, namespace, claim in sql.fetch(_OF_GROUPS):
+def _uses_by_groups(rules: TaintRules, pods: Collection[str] | None = None) -> Iterator[DeviceUse]:
+    """By the pods of groups for which a claim is reserved as a whole (KEP-5729), of devices that may evict them.
+
+    pods: uids of those that are asked about; None for all. The pods are read once for all of these claims.
+    """
+    uses: list[tuple[DeviceUse, str, str]] = []
+    for *columns, group, namespace, claim in sql.fetch(_OF_GROUPS) if gates.enabled(CLAIMS_GATE) else ():
         use = _use((*columns, "", namespace, ""))
         if use.taints is not None or rules.of(*use.key):
-            for pod in _pods_of(group, namespace, claim):
-                yield use._replace(uid=pod.metadata.uid, name=pod.metadata.name)
+            uses.append((use, group, claim))
+    members = _members({(use.namespace, claim) for use, _, claim in uses}, pods) if uses else {}
+    for use, group, claim in uses:
+        for pod in members.get((use.namespace, group, claim), ()):
+            yield use._replace(uid=pod.metadata.uid, name=pod.metadata.name)
 
 
-def _pods_of(group: str, namespace: str, claim: str) -> Iterator[PodObject]:
-    """Those on nodes that use the claim and name the group; the index knows the claims alone."""
-    placed = Pod.objects.filter(namespace=namespace, deleting=False).exclude(node_name="")
-    known = placed.exclude(phase__in=FINISHED_PHASES).values_list("name", "claim_names")
-    for stored in objects.get_many(kind(PODS), [(namespace, name) for name, claims in known if claim in claims]):
+def _members(claims: Collection[Key], pods: Collection[str] | None) -> dict[tuple[str, str, str], list[PodObject]]:
+    """(namespace, group, claim) -> the pods on nodes that use the claim and name the group; the index knows the claims
+    alone."""
+    placed = Pod.objects.filter(namespace__in={namespace for namespace, _ in claims}, deleting=False)
+    placed = placed.exclude(node_name="").exclude(phase__in=FINISHED_PHASES)
+    known = placed if pods is None else placed.filter(uid__in=pods)
+    used = {
+        (namespace, name): [one for one in names if (namespace, one) in claims]
+        for namespace, name, names in known.values_list("namespace", "name", "claim_names")
+    }
+    found: dict[tuple[str, str, str], list[PodObject]] = defaultdict(list)
+    for stored in objects.get_many(kind(PODS), [key for key, names in used.items() if names]):
         pod = decoded(stored, PodObject)
-        if group_name(pod) == group:
-            yield pod
+        for claim in used.get(pod.key, ()):
+            found[pod.metadata.namespace, group_name(pod), claim].append(pod)
+    return found
 
 
 def _use(values: Sequence[Any]) -> DeviceUse:

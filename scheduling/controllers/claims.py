@@ -178,8 +178,12 @@ def _sync_batch(keys: Sequence[Key]) -> int:
         pods = [pod for key in keys if (pod := _living(writer, key)) is not None]
         made_before = persistence.dependents([pod.metadata.uid for pod in pods], kind(CLAIMS))
         missing = [one for pod in pods for one in _missing(pod)]
-        known = (kind(CLAIMS), (key for made in made_before.values() for key in made))
-        beside = to_read(known, (kind(TEMPLATES), (template for _, template in missing)))
+        beside = to_read(
+            (kind(CLAIMS), (key for made in made_before.values() for key in made)),
+            (kind(CLAIMS), ((pod.metadata.namespace, name) for pod in pods for name in claim_names(pod))),
+            (kind(TEMPLATES), (template for _, template in missing)),
+            (kind(POD_GROUPS), (key for pod in pods if (key := _group_key(pod)) is not None)),
+        )
         writer.draw_names(kind(CLAIMS), [base for base, _ in missing], beside=beside)
         changed = [pod for pod in pods if _sync_pod(writer, pod, made_before.get(pod.metadata.uid, ()), verdicts)]
     if traces.on():
@@ -279,9 +283,14 @@ def _claim_to_record(
 
 def _group_of(writer: Writer, pod: Pod) -> PodGroup | None:
     """The group that may share claims with the pod."""
+    key = _group_key(pod)
+    return None if key is None else cast("PodGroup | None", writer.get(kind(POD_GROUPS), *key))
+
+
+def _group_key(pod: Pod) -> Key | None:
     if pod.spec.scheduling_group is None or not gates.enabled(CLAIMS_GATE):
         return None
-    return cast("PodGroup | None", writer.get(kind(POD_GROUPS), pod.metadata.namespace, group_name(pod)))
+    return pod.metadata.namespace, group_name(pod)
 
 
 def _claim(writer: Writer, pod: Pod, name: str) -> ResourceClaim | None:

@@ -40,7 +40,7 @@ _told: dict[str, str] = {}
 
 def reconcile(now: datetime) -> int:
     """Returns how many claims were allocated."""
-    return scheduler.worker().in_turn(partial(allocate, now=now))
+    return scheduler.worker().in_turn(partial(allocate, now=now)) or 0
 
 
 def allocate(state: ClusterState, now: datetime) -> int:

@@ -36,21 +36,23 @@ from manciple.admission import door
 from manciple.store import objects, persistence, sql
 from manciple.store.follower import Follower, ObjectsView
 from manciple.store.hooks import Write
-from manciple.store.objects import Writer, decoded
+from manciple.store.objects import Writer, decoded, to_read
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import controller
 from scheduling import event_recorder
 from scheduling.controllers import claims
-from scheduling.controllers.declaration import ADDED, DELETED, DELETING, Controller
+from scheduling.controllers.declaration import ADDED, DELETED, DELETING, Controller, batches
 from scheduling.controllers.reservations import deallocated
 from scheduling.coordination import utc_now
 from scheduling.hints import FINISHED_PHASES
 from scheduling.pod_claims import claim_for
-from scheduling.resources import CLAIMS, POD_GROUPS, PODS, TEMPLATES, Key, kind
+from scheduling.resources import CLAIMS, NAMESPACES, POD_GROUPS, PODS, TEMPLATES, Key, kind
 
 _KEY = ("namespace", "name")
 #: Who lets go of groups (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("podgroup-protection-controller")
+#: Claims in one transaction.
+BATCH = 100
 
 
 def reconcile(_now: datetime) -> int:
@@ -112,17 +114,23 @@ def _make_claims(group: PodGroup) -> bool:
     """Whether its status tells of more claims than before."""
     wanted = _from_templates(group)
     refused = {entry.name: error for entry in wanted if (error := _refusal(group, entry)) is not None}
-    with objects.writing(identity=claims.IDENTITY) as writer:
+    namespace = group.metadata.namespace
+    reads = to_read(
+        (kind(POD_GROUPS), [group.key]),
+        (kind(NAMESPACES), [("", namespace)]),
+        (kind(TEMPLATES), ((namespace, entry.resource_claim_template_name or "") for entry in wanted)),
+    )
+    with objects.writing(identity=claims.IDENTITY, reads=reads) as writer:
         current = _current(writer, group)
         if current is None or current.metadata.deletion_timestamp is not None:
             return False
-        made = {}
+        owned, made = _owned(writer, current), {}
         for entry in wanted:
             try:
                 with writer.savepoint():
                     if entry.name in refused and not made_claim(current, entry.name):
                         raise refused[entry.name]
-                    made[entry.name] = _claim_for(writer, current, entry)
+                    made[entry.name] = _claim_for(writer, current, entry, owned)
             except ApiError as error:
                 _complain(writer, current, f"PodGroupResourceClaim {entry.name}: {error.message}")
         following = _with_statuses(current, made)
@@ -155,11 +163,10 @@ def _refusal(group: PodGroup, entry: PodGroupResourceClaim) -> ApiError | None:
     return claims.refusal_of(claim_for(group, entry, decoded(found, ResourceClaimTemplate)), claims.IDENTITY)
 
 
-def _claim_for(writer: Writer, group: PodGroup, entry: PodGroupResourceClaim) -> str:
+def _claim_for(writer: Writer, group: PodGroup, entry: PodGroupResourceClaim, owned: Sequence[ResourceClaim]) -> str:
     """The name of the claim that serves the entry, which is made where there is none. Raises: ApiError."""
-    for key in _owned(group):
-        claim = writer.get(kind(CLAIMS), *key)
-        if isinstance(claim, ResourceClaim) and claim.metadata.annotations.get(POD_CLAIM_ANNOTATION) == entry.name:
+    for claim in owned:
+        if claim.metadata.annotations.get(POD_CLAIM_ANNOTATION) == entry.name:
             return claim.metadata.name
     name = entry.resource_claim_template_name or ""
     template = writer.get(kind(TEMPLATES), group.metadata.namespace, name)
@@ -168,9 +175,12 @@ def _claim_for(writer: Writer, group: PodGroup, entry: PodGroupResourceClaim) ->
     return claims.create(writer, claim_for(group, entry, template))
 
 
-def _owned(group: PodGroup) -> Iterable[Key]:
+def _owned(writer: Writer, group: PodGroup) -> list[ResourceClaim]:
+    """The claims that name the group as their owner."""
     uid = group.metadata.uid
-    return persistence.dependents([uid], kind(CLAIMS)).get(uid, ())
+    keys = persistence.dependents([uid], kind(CLAIMS)).get(uid, ())
+    writer.load(kind(CLAIMS), keys)
+    return [claim for key in keys if isinstance(claim := writer.get(kind(CLAIMS), *key), ResourceClaim)]
 
 
 def _with_statuses(group: PodGroup, made: dict[str, str]) -> PodGroup:
@@ -204,8 +214,17 @@ def _release(living: Collection[str]) -> int:
     """
     if not (keys := list(_reserved_for_gone(living))):
         return 0
-    with objects.writing(identity=claims.IDENTITY) as writer:
-        return sum(_release_claim(writer, key) for key in keys)
+    return sum(_release_batch(batch) for batch in batches(keys, BATCH))
+
+
+def _release_batch(keys: Sequence[Key]) -> int:
+    with objects.writing(identity=claims.IDENTITY, reads=to_read((kind(CLAIMS), keys))) as writer:
+        found = [claim for key in keys if isinstance(claim := writer.get(kind(CLAIMS), *key), ResourceClaim)]
+        groups = [
+            (one.metadata.namespace, user.name) for one in found for user in one.status.reserved_for if is_group(user)
+        ]
+        writer.load(kind(POD_GROUPS), groups)
+        return sum(_release_claim(writer, claim) for claim in found)
 
 
 def _reserved_for_gone(living: Collection[str]) -> Iterator[Key]:
@@ -218,12 +237,9 @@ def _reserved_for_gone(living: Collection[str]) -> Iterator[Key]:
     yield from sorted({(namespace, name) for namespace, name, group in found if group not in living})
 
 
-def _release_claim(writer: Writer, key: Key) -> bool:
-    claim = writer.get(kind(CLAIMS), *key)
-    if not isinstance(claim, ResourceClaim):
-        return False
-    users = claim.status.reserved_for
-    left = tuple(one for one in users if not is_group(one) or _exists(writer, key[0], one.name, one.uid))
+def _release_claim(writer: Writer, claim: ResourceClaim) -> bool:
+    namespace, users = claim.metadata.namespace, claim.status.reserved_for
+    left = tuple(one for one in users if not is_group(one) or _exists(writer, namespace, one.name, one.uid))
     if len(left) == len(users):
         return False
     kept = structs.replace(claim, status=structs.replace(claim.status, reserved_for=left))

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import islice
-from typing import overload
+from typing import TypeVar, overload
 
 from django.conf import settings
 
@@ -93,6 +93,7 @@ log = logging.getLogger(__name__)
 BATCH = 128
 
 Clock = Callable[[], datetime]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,12 +158,12 @@ class SchedulingWorker:
         self._served_twice.tell(self._clock())
         return changed
 
-    def in_turn(self, work: Callable[[ClusterState], int]) -> int:
-        """What `work` returns on the state that pods are placed on, while nobody places any; 0 where others have the
-        turn."""
+    def in_turn(self, work: Callable[[ClusterState], T]) -> T | None:
+        """What `work` returns on the state that pods are placed on, while nobody places any; None where others have the
+        turn. Pods wait for it."""
         with self._undisturbed() as alone, coordination.turn() if alone else nullcontext(False) as ours:
             if not ours:
-                return 0
+                return None
             with self._following.view() as state:
                 return work(state)
 

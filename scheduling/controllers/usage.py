@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from datetime import datetime
-from functools import partial
 
 from manciple.store.per_process import PerProcess
 from scheduling import coordination, usage
-from scheduling.capture import ClusterState
+from scheduling.allocator import FreeCapacity
 from scheduling.controllers import scheduler
 from scheduling.controllers.declaration import Controller
 from scheduling.models import UsageSample
@@ -26,18 +26,17 @@ def reconcile(now: datetime) -> int:
     warm = time.monotonic() - _asked_first() >= WARMING_UP
     sampled = usage.sample(now) if warm else 0
     if sampled > 1:  # with its classes
-        scheduler.worker().in_turn(partial(note_stranded, now=now))
+        # Pods wait for the looking (some milliseconds), not for the rows.
+        note_stranded(scheduler.worker().in_turn(free_by_class) or {}, now)
     return sampled + coordination.forget_stale(now)
 
 
-def note_stranded(state: ClusterState, *, now: datetime) -> int:
-    """Add to the samples of this minute what is stranded of each class. Returns how many say so now."""
-    found = free_by_class(state)
+def note_stranded(found: Mapping[str, FreeCapacity], now: datetime) -> None:
+    """Add to the samples of this minute what is stranded of each class."""
     rows = list(UsageSample.objects.filter(at=usage.minute_of(now), device_class__in=list(found)))
     for row in rows:
         row.free, row.stranded = found[row.device_class]
     UsageSample.objects.bulk_update(rows, ["free", "stranded"])
-    return len(rows)
 
 
 CONTROLLER = Controller(

@@ -9,9 +9,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from claims.kinds.pods import Pod
-from scheduling.controllers import claims, reservations
+from claims.kinds.pods import Pod, PodSchedulingGroup
+from inventory.kinds import gates
+from scheduling.controllers import claims, pod_groups, reservations
 from tests.builders import make_pod, make_template
+from tests.builders.groups import make_group
 from tests.scheduling.cluster import Cluster
 
 FEW, MANY = 3, 30
@@ -50,6 +52,23 @@ def test_making_claims_costs_the_same_for_few_pods_and_for_many(busy: Cluster) -
         costs.append(cost_of(lambda: claims.FOLLOWER.follow(busy.clock)))
     # One look at the log, and one transaction.
     assert costs[0] == costs[1] <= 17
+
+
+def test_the_pods_of_many_groups_cost_what_those_of_few_do(busy: Cluster) -> None:
+    """With claims that each group shares: these, and the groups, are read at once, too."""
+    with gates.using(GenericWorkload=True, DRAWorkloadResourceClaims=True):
+        costs = []
+        for count in (FEW, MANY):
+            for number in range(count):
+                name = f"group-{count}-{number}"
+                busy.create(make_group(name, templates={"gpu": "one-gpu"}))
+                group = PodSchedulingGroup(pod_group_name=name)
+                busy.create(make_pod(name, scheduling_group=group, templates={"gpu": "one-gpu"}))
+            costs.append(cost_of(lambda: claims.FOLLOWER.follow(busy.clock)))
+            pod_groups.reconcile(busy.now)
+            busy.settle()
+    assert all(pod.spec.node_name for pod in busy.all(Pod))
+    assert costs[0] == costs[1] <= 11
 
 
 def test_a_batch_of_pods_costs_the_same_for_few_and_for_many(busy: Cluster) -> None:
