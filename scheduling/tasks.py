@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from celery import Celery, Task
@@ -34,6 +34,7 @@ from manciple.store.tail import Sketch, Stretch
 from scheduling import controller_metrics, coordination, hints
 from scheduling.controllers import device_taints, node_lifecycle, quotas, scheduler
 from scheduling.controllers.declaration import (
+    ADDED,
     ANY,
     BOUND,
     DELETED,
@@ -47,7 +48,7 @@ from scheduling.controllers.declaration import (
     task_name,
 )
 from scheduling.coordination import Tasks, looked_after, utc_now
-from scheduling.resources import EVENTS, LEASES
+from scheduling.resources import EVENTS, LEASES, PODS
 
 log = logging.getLogger(__name__)
 
@@ -157,6 +158,9 @@ RESTING_TIME = (0.01, 0.3)
 #: of rest for each beyond: from some 250 changes a second on, rests are long.
 FEW_CHANGES = 10
 REST_FOR_A_CHANGE = 0.004
+#: The longest rest where few pods come, and the part of a longer one that each that comes is worth: what else happens,
+#: though it be thousands of changes, holds them up no longer.
+SHORT_REST, REST_FOR_A_POD = 0.1, 0.02
 #: Name of the row that says how far wake-ups were sent, where several processes dispatch.
 CURSOR = "dispatch"
 #: Seconds of waiting after the database or the broker failed.
@@ -235,6 +239,14 @@ _CLAIM = (
 )
 
 
+def rest_after(changes: Sequence[Sketch]) -> float:
+    """Seconds until the next question, after one that found these."""
+    least, most = RESTING_TIME
+    coming = sum(one.resource == PODS and one.type == ADDED for one in changes)
+    longest = min(most, max(SHORT_REST, REST_FOR_A_POD * coming))
+    return min(max(least, REST_FOR_A_CHANGE * (len(changes) - FEW_CHANGES)), longest)
+
+
 class Dispatcher:
     """The thread. `send(task name)` puts one message on its way; `claim(revision)` says whether to send up to there."""
 
@@ -306,8 +318,7 @@ class Dispatcher:
             latest = tail.latest_revision()
             self._wake(one.name for one in self._declared)
             return latest
-        least, most = RESTING_TIME
-        self._rest = min(max(least, REST_FOR_A_CHANGE * (len(stretch.changes) - FEW_CHANGES)), most)
+        self._rest = rest_after(stretch.changes)
         if stretch.changes and self._claim(stretch.changes[-1].revision):
             self._wake(self._table.concerned_by(stretch))
         return stretch.revision

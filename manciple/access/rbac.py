@@ -19,17 +19,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Lock, local
 from typing import Any
+from weakref import ReferenceType, ref
 
 from manciple.access.attributes import Attributes, Decision
 from manciple.access.authorization import HeldRules, register_authorizer
 from manciple.access.kinds import default_roles, roles
 from manciple.access.kinds.policy_rules import ALL, CompiledRules, Place, names_matter, places_of
 from manciple.access.kinds.roles import AnyBinding, ClusterRole, PolicyRule, RoleBinding, RoleRef, Subject
-from manciple.store import announce, hooks
+from manciple.store import announce, hooks, transactions
 from manciple.store.follower import Follower, View
 from manciple.store.records import Change, Written
+from manciple.store.writer import Writer
 from manciple.wire.base import ApiObject
 from manciple.wire.identity import NAMESPACE_GROUP, Identity, service_account_name
 
@@ -302,10 +304,31 @@ _known = _Known()
 _guard = Lock()
 
 
+class _Asked(local):
+    """writer: of the transaction in which this thread has found the policy fresh last."""
+
+    writer: ReferenceType[Writer] | None = None
+
+
+_asked = _Asked()
+
+
+def _is_fresh() -> bool:
+    """Once in a transaction that suffices: while it has the lock, nobody else writes a role."""
+    writer = transactions.current()
+    if writer is None:
+        return _known.is_fresh()
+    if _asked.writer is not None and _asked.writer() is writer:
+        return _known.revision >= _known.needed
+    if fresh := _known.is_fresh():
+        _asked.writer = ref(writer)
+    return fresh
+
+
 def policy(*, newest: bool = False) -> Policy:
     """The policy that holds. newest: as of this moment, whoever wrote last (one query)."""
     found = _known.policy
-    if found is not None and not newest and _known.is_fresh():
+    if found is not None and not newest and _is_fresh():
         return found
     looked = time.monotonic()
     with FOLLOWER.view() as view:

@@ -60,6 +60,11 @@ def is_open() -> bool:
     return _open.writer is not None
 
 
+def current() -> Writer | None:
+    """The writer of this thread's open transaction."""
+    return _open.writer
+
+
 @contextmanager
 def writing(
     *,

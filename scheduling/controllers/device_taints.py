@@ -159,8 +159,9 @@ MARKED, SPARED = "Marking for deletion", "Cancelling deletion"
 BATCH = 100
 #: Rules told in one run that also evicts.
 TOLD_FIRST = 20
-#: It rests a quarter as long as other sweeps do: pods on broken devices come to harm, 5,000 of them leave in 5 seconds.
-REST = 0.25
+#: It rests a tenth as long as other sweeps do: pods on broken devices come to harm, 5,000 of them leave in 5 seconds. A
+#: batch is read outside of the transaction: meanwhile others may write, too.
+REST = 0.1
 #: Pods and rules changed in one run: each looks at all that are threatened before it evicts anybody.
 MOST = 5000
 #: What the controller itself goes on to look at.

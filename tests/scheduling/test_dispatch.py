@@ -16,7 +16,7 @@ from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease
 from scheduling import tasks
 from scheduling.controllers.declaration import controllers, task_name
-from scheduling.tasks import Dispatcher, WakeTable, change_of
+from scheduling.tasks import Dispatcher, WakeTable, change_of, rest_after
 from tests.builders import make_claim, make_node, make_pod, make_template
 from tests.scheduling.cluster import Cluster, with_spec
 
@@ -51,6 +51,16 @@ WAKES: dict[str, tuple[tuple[str, str], set[str]]] = {
 def test_change_concerns(phrase: str) -> None:
     change, expected = WAKES[phrase]
     assert set(WakeTable(controllers()).concerned([change])) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "pods", "seconds"),
+    [(5, 1, 0.01), (20, 4, 0.04), (500, 100, 0.3), (500, 0, 0.1), (500, 2, 0.1)],
+    ids=["one pod", "a few pods", "many pods", "much else", "a few pods beside much else"],
+)
+def test_the_rest_is_long_where_many_pods_come_alone(changes: int, pods: int, seconds: float) -> None:
+    others = [_sketch("pods", "MODIFIED", {})] * (changes - pods)
+    assert rest_after([_sketch("pods", "ADDED", {})] * pods + others) == pytest.approx(seconds)
 
 
 NODE = {"spec.nodeName": "node-1"}
