@@ -79,12 +79,8 @@ def handle(records: Sequence[EventRecord]) -> int:
     for room in a quota."""
     quotas = {record.namespace: record for record in records if record.resource == QUOTAS}
     keys = [key for record in records if record.resource != QUOTAS for key in _pods_behind(record)]
-    retried = [
-        _retry(record.namespace)
-        for record in quotas.values()
-        if record.type == "DELETED" or leaves_room(decoded(record, ResourceQuota))
-    ]
-    return sync(keys) + sum(retried)
+    roomy = [one for one in quotas.values() if one.type == "DELETED" or leaves_room(decoded(one, ResourceQuota))]
+    return sum(_retry(one.namespace) for one in roomy) + sync(keys)
 
 
 def sweep(now: datetime, *, most: float = MOST) -> int:  # noqa: ARG001 - every controller is swept at a time
@@ -147,9 +143,7 @@ def _refused(namespace: str) -> list[Key]:
     without = models.Pod.objects.filter(namespace=namespace, node_name="", deleting=False, claim_names=[])
     keys = list(without.order_by("name").values_list("namespace", "name")[:READ_AT_ONCE])
     pods = (decoded(stored, Pod) for stored in objects.get_many(kind(PODS), keys))
-    lacking = sorted(
-        (pod for pod in pods if wants_attention(pod)), key=lambda pod: pod.metadata.creation_timestamp or ""
-    )
+    lacking = sorted(filter(wants_attention, pods), key=lambda pod: pod.metadata.creation_timestamp or "")
     return [pod.key for pod in lacking[:RETRIED]]
 
 
@@ -164,8 +158,7 @@ def wants_attention(pod: Pod) -> bool:
 
 def sync(keys: Iterable[Key]) -> int:
     """Bring the claims of these pods into being. Returns how many pods were changed."""
-    wanted = list(dict.fromkeys(keys))
-    return sum(_sync_batch(wanted[start : start + BATCH]) for start in range(0, len(wanted), BATCH))
+    return sum(map(_sync_batch, sql.chunks(dict.fromkeys(keys), BATCH)))
 
 
 def _sync_batch(keys: Sequence[Key]) -> int:
@@ -178,12 +171,10 @@ def _sync_batch(keys: Sequence[Key]) -> int:
         pods = [pod for key in keys if (pod := _living(writer, key)) is not None]
         made_before = persistence.dependents([pod.metadata.uid for pod in pods], kind(CLAIMS))
         missing = [one for pod in pods for one in _missing(pod)]
-        beside = to_read(
-            (kind(CLAIMS), (key for made in made_before.values() for key in made)),
-            (kind(CLAIMS), ((pod.metadata.namespace, name) for pod in pods for name in claim_names(pod))),
-            (kind(TEMPLATES), (template for _, template in missing)),
-            (kind(POD_GROUPS), (key for pod in pods if (key := _group_key(pod)) is not None)),
-        )
+        claims = [key for made in made_before.values() for key in made]
+        claims += ((pod.metadata.namespace, name) for pod in pods for name in claim_names(pod))
+        groups = (kind(POD_GROUPS), filter(None, map(_group_key, pods)))
+        beside = to_read((kind(CLAIMS), claims), (kind(TEMPLATES), (template for _, template in missing)), groups)
         writer.draw_names(kind(CLAIMS), [base for base, _ in missing], beside=beside)
         changed = [pod for pod in pods if _sync_pod(writer, pod, made_before.get(pod.metadata.uid, ()), verdicts)]
     if traces.on():
@@ -288,9 +279,8 @@ def _group_of(writer: Writer, pod: Pod) -> PodGroup | None:
 
 
 def _group_key(pod: Pod) -> Key | None:
-    if pod.spec.scheduling_group is None or not gates.enabled(CLAIMS_GATE):
-        return None
-    return pod.metadata.namespace, group_name(pod)
+    grouped = pod.spec.scheduling_group is not None and gates.enabled(CLAIMS_GATE)
+    return (pod.metadata.namespace, group_name(pod)) if grouped else None
 
 
 def _claim(writer: Writer, pod: Pod, name: str) -> ResourceClaim | None:
