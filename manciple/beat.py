@@ -14,9 +14,12 @@ from __future__ import annotations
 import heapq
 import logging
 import os
+import signal
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from celery import signals
 from celery.beat import ScheduleEntry, Scheduler
 
 if TYPE_CHECKING:
@@ -119,9 +122,24 @@ class IntervalScheduler(Scheduler):  # type: ignore[misc]  # Celery is untyped
     """Sends each message once an interval, the first after one. Nothing is remembered from one start to the next.
 
     What came too late, because the process was stopped or the broker away, is sent once and not made up for.
+
+    Told to end, it ends between two messages or while it sleeps. Celery's own handler raises SystemExit wherever the
+    signal finds it: in the middle of a call to Redis it was lost, and beat went on until it was killed.
     """
 
     clock = staticmethod(time.monotonic)
+    _told_to_end = False
+    _sleeps = False
+
+    def tell_to_end(self, *_signal: object) -> None:
+        """The handler of SIGTERM and SIGINT."""
+        self._told_to_end = True
+        if self._sleeps:
+            raise SystemExit
+
+    def _end_if_told(self) -> None:
+        if self._told_to_end:
+            raise SystemExit
 
     def setup_schedule(self) -> None:
         super().setup_schedule()
@@ -139,12 +157,21 @@ class IntervalScheduler(Scheduler):  # type: ignore[misc]  # Celery is untyped
         super().close()
 
     def tick(self, **_: Any) -> float:
-        """Send whatever is due; returns the seconds until this should be asked again."""
-        if not self.leadership.held():
-            self._begin()
-            return min(float(self.max_interval), self.leadership.longest)
+        """Send whatever is due; returns the seconds until this should be asked again. Raises: SystemExit if told to."""
+        self._sleeps = False
+        wait = self._sent() if self.leadership.held() else self._waits_for_leadership()
+        self._sleeps = True
+        self._end_if_told()
+        return wait
+
+    def _waits_for_leadership(self) -> float:
+        self._begin()
+        return min(float(self.max_interval), self.leadership.longest)
+
+    def _sent(self) -> float:
         now = self.clock()
         while self._due and self._due[0][0] <= now + TOGETHER:
+            self._end_if_told()
             due, name = self._due[0]
             entry = self.schedule[name]
             interval = _interval(entry)
@@ -154,6 +181,14 @@ class IntervalScheduler(Scheduler):  # type: ignore[misc]  # Celery is untyped
         longest: float = min(self.max_interval, self.leadership.longest)
         left = self._due[0][0] - self.clock() if self._due else longest
         return max(0.0, min(left, longest))
+
+
+@signals.beat_init.connect  # type: ignore[untyped-decorator]  # Celery is untyped
+def _end_between_messages(sender: Any, **_: Any) -> None:
+    scheduler = sender.scheduler
+    if isinstance(scheduler, IntervalScheduler) and threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, scheduler.tell_to_end)
 
 
 def _interval(entry: ScheduleEntry) -> float:

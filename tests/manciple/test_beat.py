@@ -45,6 +45,7 @@ class Play:
         self.sent: Sent = []
         self.ticks = 0
         self.failing = ""
+        self.when_sent: Callable[[], None] = lambda: None
         entries: dict[str, object] = {name: timedelta(seconds=every) for name, every in intervals.items()}
         self.beat = Beat(lambda: self.now, self._note, entries)
 
@@ -52,6 +53,7 @@ class Play:
         if name == self.failing:
             raise ConnectionError("no broker")
         self.sent.append((name, self.now - 1000.0))
+        self.when_sent()
 
     def go_on(self, until: float) -> None:
         """As Celery's service does it: ask, sleep as long as was said, ask again."""
@@ -105,6 +107,24 @@ def test_one_that_cannot_be_sent_keeps_no_other_from_it_and_is_tried_at_its_next
     play.go_on(4.5)
     assert play.times("second") == pytest.approx([1, 2, 3, 4])
     assert play.times("first") == pytest.approx([3, 4])
+
+
+def test_told_to_end_it_ends_after_the_message_that_it_is_sending() -> None:
+    """In the middle of one, a library that it calls might take the end for a failure of its own."""
+    play = Play(a=1.0, b=1.0, c=1.0)
+    play.beat.tick()
+    play.now += 1.0
+    play.when_sent = play.beat.tell_to_end
+    with pytest.raises(SystemExit):
+        play.beat.tick()
+    assert len(play.sent) == 1
+
+
+def test_told_to_end_while_it_sleeps_it_ends_at_once() -> None:
+    play = Play(a=1.0)
+    play.beat.tick()
+    with pytest.raises(SystemExit):
+        play.beat.tell_to_end()
 
 
 def test_a_schedule_without_entries_is_asked_as_seldom_as_celery_allows() -> None:
