@@ -37,7 +37,17 @@ def _anything(_value: str) -> str:
     return ""
 
 
+#: Of a setting that has no meaning when it is empty.
+_EMPTY: Final = "is empty: leave it out for its default"
+
+
+def something(value: str) -> str:
+    return "" if value.strip(" ,") else _EMPTY
+
+
 def number(value: str) -> str:
+    if not value:
+        return _EMPTY
     try:
         float(value)
     except ValueError:
@@ -46,6 +56,8 @@ def number(value: str) -> str:
 
 
 def whole_number(value: str) -> str:
+    if not value:
+        return _EMPTY
     return "" if value.isdecimal() else f"must be a whole number, 0 or more, not {value!r}"
 
 
@@ -55,6 +67,8 @@ def switch(value: str) -> str:
 
 def one_of(*choices: str) -> Check:
     def check(value: str) -> str:
+        if not value:
+            return _EMPTY
         return "" if value in choices else f"must be one of {', '.join(choices)}, not {value!r}"
 
     return check
@@ -98,19 +112,21 @@ def _settings() -> Iterator[DeclaredSetting]:
     def one(name: str, check: Check = _anything, attribute: str = "", *, secret: bool = False) -> DeclaredSetting:
         return DeclaredSetting(PREFIX + name, check, secret, attribute=attribute or name)
 
-    def several(name: str, attribute: str = "", *, pairs: bool = False, secret: bool = False) -> DeclaredSetting:
-        return DeclaredSetting(PREFIX + name, _anything, secret, ",", pairs, attribute or name)
+    def several(
+        name: str, attribute: str = "", check: Check = _anything, *, pairs: bool = False, secret: bool = False
+    ) -> DeclaredSetting:
+        return DeclaredSetting(PREFIX + name, check, secret, ",", pairs, attribute or name)
 
     yield one("HOME")
     yield one("DATABASE_URL", url_of("postgresql", "postgres"), secret=True)
     yield one("REDIS_URL", url_of("redis", "rediss", "unix"), secret=True)
     yield one("SECRET_KEY", secret=True)
     yield several("ENCRYPTION_KEYS", secret=True)
-    yield one("CA_FILE")
-    yield one("SERVICE_ACCOUNT_ISSUER")
+    yield one("CA_FILE", something)
+    yield one("SERVICE_ACCOUNT_ISSUER", something)
     yield one("EXTEND_POD_TOKENS", switch)
     yield one("SECURE_COOKIES", switch, "SESSION_COOKIE_SECURE")
-    yield several("ALLOWED_HOSTS")
+    yield several("ALLOWED_HOSTS", check=something)
     yield one("PAGES_URL", url_of("http", "https"))
     yield one("API_URL", url_of("https", "http"))
     yield DeclaredSetting(PREFIX + "INVITATION_HOURS", number)
@@ -118,8 +134,8 @@ def _settings() -> Iterator[DeclaredSetting]:
     yield one("HSTS_SECONDS", whole_number, "SECURE_HSTS_SECONDS")
     for name in ("TOKEN_DAYS", "TOKEN_MAX_DAYS", "AUDIT_DAYS", "AUDIT_SYSTEM_DAYS", "CERTIFICATE_DAYS"):
         yield one(name, number)
-    yield one("CLIENT_CA", attribute="CLIENT_CA_FILE")
-    yield one("CLIENT_CA_KEY", attribute="CLIENT_CA_KEY_FILE")
+    yield one("CLIENT_CA", something, "CLIENT_CA_FILE")
+    yield one("CLIENT_CA_KEY", something, "CLIENT_CA_KEY_FILE")
     yield one("AUDIT_ENTRIES", whole_number)
     yield one("AUDIT_LOG")
     yield one("BACKUP_DIR")
@@ -156,11 +172,13 @@ def _provider_and_proxy(
     one: Callable[..., DeclaredSetting], several: Callable[..., DeclaredSetting]
 ) -> Iterator[DeclaredSetting]:
     yield one("OIDC_ISSUER_URL", url_of("https"), "OIDC_ISSUER")
-    for name in ("CLIENT_ID", "CA_FILE", "NAME", "USERNAME_CLAIM", "USERNAME_PREFIX", "GROUPS_CLAIM", "GROUPS_PREFIX"):
+    for name in ("NAME", "USERNAME_CLAIM"):
+        yield one(f"OIDC_{name}", something)
+    for name in ("CLIENT_ID", "CA_FILE", "USERNAME_PREFIX", "GROUPS_CLAIM", "GROUPS_PREFIX"):
         yield one(f"OIDC_{name}")
     yield one("OIDC_CLIENT_SECRET", secret=True)
     yield several("OIDC_REQUIRED_CLAIMS", pairs=True)
-    yield several("OIDC_SIGNING_ALGS", "OIDC_ALGORITHMS")
+    yield several("OIDC_SIGNING_ALGS", "OIDC_ALGORITHMS", something)
     yield DeclaredSetting(PREFIX + "OIDC_SCOPES", separator=" ", attribute="OIDC_SCOPES")
     yield one("ADMINISTRATORS_GROUP")
     yield one("PROXY_USER_HEADER")
@@ -275,8 +293,8 @@ def file_of(environment: Mapping[str, str]) -> ConfigurationFile | None:
 def in_environment(environment: Mapping[str, str]) -> Iterator[str]:
     """What is wrong with the values there."""
     for setting in SETTINGS.values():
-        value = environment.get(setting.name, "")
-        if value and (wrong := setting.check(value)):
+        value = environment.get(setting.name)
+        if value is not None and (wrong := setting.check(value)):
             yield f"{setting.name} {wrong}"
 
 

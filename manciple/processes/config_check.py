@@ -67,11 +67,12 @@ def checked_configuration(environment: Mapping[str, str]) -> CheckedConfiguratio
     file = configuration.file_of(given)
     problems = [*(file.problems if file else ()), *configuration.in_environment(given)]
     settings, refused = (None, "") if problems else _django_settings()
+    in_effect = [_in_effect(setting, given, file, settings) for setting in SETTINGS.values()]
     return CheckedConfiguration(
         file=str(file.path) if file else "",
-        settings=tuple(_in_effect(setting, given, file, settings) for setting in SETTINGS.values()),
+        settings=tuple(in_effect),
         problems=(*problems, *filter(None, [refused])),
-        warnings=tuple(_warnings(given, file)),
+        warnings=(*_warnings(given, file), *_empty(in_effect, settings)),
     )
 
 
@@ -98,6 +99,15 @@ def _in_effect(
         return InEffect(setting.name, shown(setting, file.values[setting.name]), str(file.path))
     default = getattr(settings, setting.attribute, "") if settings and setting.attribute else ""
     return InEffect(setting.name, shown(setting, _as_text(default)), DEFAULT)
+
+
+def _empty(settings: Sequence[InEffect], django: ModuleType | None) -> Iterator[str]:
+    """What is said to be nothing, and counts as not said."""
+    for one in settings:
+        default = getattr(django, SETTINGS[one.name].attribute or "-", None)
+        if one.source != DEFAULT and not one.value.strip() and default not in (None, "", (), [], {}):
+            shows = shown(SETTINGS[one.name], _as_text(default))
+            yield f"{one.name} is empty in the {one.source}, which is as if it were not there: {shows} is in effect"
 
 
 def _as_text(value: object) -> str:

@@ -84,6 +84,7 @@ REFUSED = {
     "a list of one value": ('api_url = ["a"]', "api_url must be one value"),
     "the same twice": ("audit_days = 1\n[audit]\ndays = 2", "audit.days is said twice"),
     "a file that is not there": ('secret_key = {file = "/nowhere/key"}', "No such file"),
+    "nothing, where something must be": ('ca_file = ""', "ca_file is empty: leave it out for its default"),
     "no TOML": ("audit_days =", "cannot be read"),
 }
 
@@ -99,6 +100,12 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationRefused) as refusal:
         effective(tmp_path, 'colour = "red"\naudit_days = "x"', MANCIPLE_API_THREADS="many")
     assert len(refusal.value.problems) == 3
+
+
+@pytest.mark.parametrize("name", ["AUDIT_DAYS", "API_THREADS", "PLACEMENT", "CLIENT_CA_KEY", "ALLOWED_HOSTS"])
+def test_nothing_starts_with_an_empty_value_that_has_no_meaning(name: str) -> None:
+    with pytest.raises(ConfigurationRefused, match=f"MANCIPLE_{name} is empty: leave it out for its default"):
+        configuration.apply({f"MANCIPLE_{name}": ""})
 
 
 def test_a_file_that_cannot_be_read_is_no_reason_to_go_on_without_it() -> None:
@@ -132,6 +139,14 @@ def test_each_value_is_told_with_where_it_comes_from(tmp_path: Path) -> None:
 def test_a_name_in_the_environment_that_means_nothing_is_warned_of(tmp_path: Path) -> None:
     (warning,) = checked(tmp_path, "", MANCIPLE_AUDIT_DAY="7").warnings
     assert warning == "MANCIPLE_AUDIT_DAY in the environment is not a setting; did you mean MANCIPLE_AUDIT_DAYS?"
+
+
+def test_an_empty_value_that_counts_as_none_is_warned_of(tmp_path: Path) -> None:
+    found = checked(tmp_path, "", MANCIPLE_MAIL_FROM="", MANCIPLE_MAIL_URL="")  # no server is what that is for
+    (warning,) = found.warnings
+    assert warning.startswith(
+        "MANCIPLE_MAIL_FROM is empty in the environment, which is as if it were not there: manciple@"
+    )
 
 
 def test_secrets_are_never_shown_and_their_file_is_private(tmp_path: Path) -> None:
