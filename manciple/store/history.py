@@ -7,17 +7,20 @@ the past of an object may begin in the middle.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import connection
 
 from manciple.store import records, sql
 from manciple.store.models import Event, StoredObject
 from manciple.store.sql import PARAMETERS, chunks, fetch
-from manciple.wire.registry import Kind
+from manciple.wire.base import ApiObject
+from manciple.wire.registry import Kind, registry
+
+ObjectT = TypeVar("ObjectT", bound=ApiObject)
 
 # One object -----------------------------------------------------------------------------------------------------------
 
@@ -128,6 +131,27 @@ def newest(
     return tuple(
         Recent(revision, namespace, name, records.plain(text, revision)) for revision, namespace, name, text in found
     )
+
+
+#: Objects that `each` has in memory at once.
+PAGE = 500
+
+
+def each(resource: str, type_: type[ObjectT], *, most: int = 0) -> Iterator[ObjectT]:
+    """The live objects of `resource`, the last written first, read in pages. most: of them; 0 for all.
+
+    Not the state of one moment: what is written meanwhile may be left out.
+    """
+    kind, before, given = registry.by_resource(resource), 0, 0
+    while page := newest(resource, limit=min(PAGE, most - given) if most else PAGE, before=before):
+        for one in page:
+            obj = records.decode(kind, one.text)
+            if not isinstance(obj, type_):
+                raise TypeError(f"{resource} are not of type {type_.__name__}")
+            yield obj
+        before, given = page[-1].revision, given + len(page)
+        if given == most:
+            return
 
 
 def namespaces_with(resource: str) -> list[str]:

@@ -25,7 +25,7 @@ from manciple.processes.config_check import checked_configuration
 from manciple.processes.doctor import diagnoses
 from manciple.processes.doctor.checkups import CHECKUPS
 from manciple.processes.management.commands.controllers import told as controllers_told
-from manciple.store import objects, sql
+from manciple.store import history, sql
 from manciple.telemetry import metrics
 from manciple.wire.machinery import Event
 from manciple.wire.registry import registry
@@ -33,7 +33,7 @@ from scheduling.controllers.declaration import controllers
 from scheduling.models import Cursor, Heartbeat, QueuedPod
 from scheduling.resources import CLAIMS, EVENTS, NODES, PODS, SLICES
 
-#: Objects of one kind that are told of; their number is told in any case.
+#: Objects of one kind that are told of, those that were written last; their number is told in any case.
 MOST: Final = 5000
 #: Lines of the journal.
 LINES: Final = 20_000
@@ -88,7 +88,6 @@ def _conditions(given: Sequence[Any]) -> list[str]:
 
 
 def nodes() -> list[Any]:
-    _, found = objects.listed(NODES, Node)
     return [
         {
             "name": node.metadata.name,
@@ -97,12 +96,11 @@ def nodes() -> list[Any]:
             "agent": node.status.node_info.kubelet_version,
             "conditions": _conditions(node.status.conditions),
         }
-        for node in found[:MOST]
+        for node in history.each(NODES, Node, most=MOST)
     ]
 
 
 def slices() -> list[Any]:
-    _, found = objects.listed(SLICES, ResourceSlice)
     return [
         {
             "name": one.metadata.name,
@@ -114,13 +112,12 @@ def slices() -> list[Any]:
             "devices": [device.name for device in one.spec.devices],
             "tainted": [device.name for device in one.spec.devices if device.taints],
         }
-        for one in found[:MOST]
+        for one in history.each(SLICES, ResourceSlice, most=MOST)
     ]
 
 
 def claims() -> list[Any]:
     """No configuration: drivers may be told secrets there."""
-    _, found = objects.listed(CLAIMS, ResourceClaim)
     return [
         {
             "name": f"{claim.metadata.namespace}/{claim.metadata.name}",
@@ -133,13 +130,12 @@ def claims() -> list[Any]:
             ],
             "reservedFor": [f"{one.resource}/{one.name} {one.uid}" for one in claim.status.reserved_for],
         }
-        for claim in found[:MOST]
+        for claim in history.each(CLAIMS, ResourceClaim, most=MOST)
     ]
 
 
 def pods() -> list[Any]:
     """No container's environment, arguments or files, and no annotations."""
-    _, found = objects.listed(PODS, Pod)
     return [
         {
             "name": f"{pod.metadata.namespace}/{pod.metadata.name}",
@@ -151,7 +147,7 @@ def pods() -> list[Any]:
             "claims": [one.name for one in pod.spec.resource_claims],
             "conditions": _conditions(pod.status.conditions),
         }
-        for pod in found[:MOST]
+        for pod in history.each(PODS, Pod, most=MOST)
     ]
 
 
@@ -161,12 +157,12 @@ def queue() -> list[Any]:
 
 
 def events() -> list[str]:
-    _, found = objects.listed(EVENTS, Event)
+    found = history.each(EVENTS, Event, most=MOST)
     told = sorted(found, key=lambda one: one.last_timestamp or one.event_time or "")
     return [
         f"{one.last_timestamp or one.event_time} {one.type} {one.reason} {one.involved_object.kind} "
         f"{one.involved_object.namespace}/{one.involved_object.name} ({one.count}): {one.message}"
-        for one in told[-MOST:]
+        for one in told
     ]
 
 

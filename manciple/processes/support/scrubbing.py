@@ -10,6 +10,7 @@ import binascii
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -22,7 +23,7 @@ from manciple.access.kinds.secrets import Secret
 from manciple.api import kubeconfig
 from manciple.configuration import SETTINGS
 from manciple.processes.home import Home
-from manciple.store import objects
+from manciple.store import history
 
 REMOVED: Final = "[removed]"
 #: Shorter values are words: to take them out would tell nothing and spoil everything.
@@ -95,14 +96,9 @@ def _keys(folder: Path) -> Iterator[Path]:
 
 def _of_objects() -> Iterator[str]:
     """Of Secrets: as they stand in documents, and what that means."""
-    try:
-        _, secrets = objects.listed("secrets", Secret)
-    except (DatabaseError, InterfaceError):
-        return
-    for secret in secrets:
-        for value in secret.data.values():
-            yield value
-            try:
-                yield base64.b64decode(value).decode()
-            except (binascii.Error, UnicodeDecodeError):
-                continue
+    with suppress(DatabaseError, InterfaceError):
+        for secret in history.each("secrets", Secret):
+            for value in secret.data.values():
+                yield value
+                with suppress(binascii.Error, UnicodeDecodeError):
+                    yield base64.b64decode(value).decode()
