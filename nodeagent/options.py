@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     _add_node(command.add_argument_group("the node"))
     _add_devices(command.add_argument_group("devices"))
     command.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (default: %(default)s)")
-    where = "where traces of pods are sent, OTLP over HTTP; needs the packages of the group traces"
+    where = "where traces of pods are sent, OTLP over HTTP; needs the packages of the extra traces"
     command.add_argument("--traces", default="", metavar="URL", help=f"{where} (default: nowhere)")
     part = "for which fraction of pods, 0 to 1; the same for all processes (default: %(default)g)"
     command.add_argument("--traces-part", type=float, default=1.0, metavar="PART", help=part)

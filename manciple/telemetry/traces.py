@@ -25,8 +25,8 @@ from types import MappingProxyType
 from typing import Any, Protocol
 from uuid import UUID
 
-#: The group of dependencies that has the SDK, for who lacks it.
-GROUP = "traces"
+#: The extra that has the SDK, for who lacks it.
+EXTRA = "traces"
 _NANOSECONDS = 1_000_000_000
 
 
@@ -164,7 +164,7 @@ def begin(service: str, endpoint: str, *, part: float = 1.0, exporter: Exporter 
     try:
         _recorder = _Recorder(service, exporter or _otlp(endpoint), part)
     except ImportError as error:
-        raise SdkMissing(f"traces need packages that are not installed ({error}): uv sync --group {GROUP}") from error
+        raise SdkMissing(f"traces need packages that are not installed ({error}): uv sync --extra {EXTRA}") from error
 
 
 def _otlp(endpoint: str) -> Exporter:

@@ -124,7 +124,7 @@ def test_what_is_off_is_not_even_imported() -> None:
 def test_who_lacks_the_packages_is_told_which(monkeypatch: pytest.MonkeyPatch) -> None:
     traces.end()
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with pytest.raises(traces.SdkMissing, match="uv sync --group traces"):
+    with pytest.raises(traces.SdkMissing, match="uv sync --extra traces"):
         traces.begin("manciple-api", "http://127.0.0.1:4318/v1/traces")
 
 
