@@ -29,10 +29,14 @@ bench: .venv/.tests
 bench-allocator: .venv/.tests
 	@$(PYTHON) bench/allocator.py $(ARGS)
 
-# Kill every process at random while clients create pods, and check what must hold afterwards; SEEDS says which storms.
+# Everything goes wrong at random while clients work, and what must hold afterwards is checked (docs/reliability.md):
+# with SEEDS, how many MINUTES each; before each, every process is killed while many clients create pods.
 SEEDS ?= 1 2 3 4 5 6 7 8 9 10
+
 chaos: .venv/.tests
-	@for seed in $(SEEDS); do echo "== seed $$seed"; $(PYTHON) bench/end_to_end.py --case chaos --seed $$seed || exit 1; done
+	@for seed in $(SEEDS); do echo "== seed $$seed"; \
+	$(PYTHON) bench/end_to_end.py --case chaos --seed $$seed || exit 1; \
+	$(PYTHON) -m tests.chaos --minutes $(or $(MINUTES),2) --seed $$seed --keep var/chaos $(ARGS) || exit 1; done
 
 # Fuzz the expression language, MINUTES says for how long; then every property test with twenty times the examples; then
 # the front door, REQUESTS of each kind (made of our OpenAPI; hostile ones; pages) by each sender on each database.

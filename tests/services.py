@@ -89,7 +89,7 @@ class Server:
         if process is None:
             return
         process.send_signal(signal.SIGSTOP)  # so that it starts no more of them
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        children = _children(process.pid)
         process.kill()
         for child in children:
             with suppress(ProcessLookupError):
@@ -100,6 +100,20 @@ class Server:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self._command[0]} was killed, and some of its processes {children} still run")
             time.sleep(0.01)
+
+    def pause(self) -> None:
+        """SIGSTOP, to it and its children: it is there, and does nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            for child in _children(self._process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(int(child), number)
 
     def log(self) -> str:
         """What it has written so far."""
@@ -116,6 +130,13 @@ class Server:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _children(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except FileNotFoundError:  # it ended meanwhile
+        return []
 
 
 def _is_running(pid: str) -> bool:

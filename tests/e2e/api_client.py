@@ -40,20 +40,25 @@ MERGES = {"Content-Type": "application/merge-patch+json"}
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
+def connect(kubeconfig: Path, *, server: str = "", timeout: float = 30) -> httpx.Client:
+    """As the user of a kubeconfig file. server: another way to its server."""
+    document = yaml.safe_load(kubeconfig.read_text())
+    cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
+    authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+    return httpx.Client(
+        base_url=server or cluster["server"],
+        verify=ssl.create_default_context(cadata=authority),
+        headers={"Authorization": f"Bearer {user['token']}"},
+        timeout=timeout,
+    )
+
+
 class Api:
     """The API as the administrator of a kubeconfig file sees it."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        document = yaml.safe_load(kubeconfig.read_text())
-        cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
-        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-        self.server = cluster["server"]
-        self._http = httpx.Client(
-            base_url=self.server,
-            verify=ssl.create_default_context(cadata=authority),
-            headers={"Authorization": f"Bearer {user['token']}"},
-            timeout=30,
-        )
+        self._http = connect(kubeconfig)
+        self.server = str(self._http.base_url)
 
     def made(self, path: str, body: Document) -> Document:
         return self._answer(self._http.post(path, json=body))

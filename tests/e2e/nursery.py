@@ -81,6 +81,7 @@ class Child:
         self.stdout = stdout
         self.returncode: int | None = None
         self._life = life
+        self._asking = threading.Lock()
 
     def poll(self) -> int | None:
         try:
@@ -93,10 +94,11 @@ class Child:
         if self.returncode is None:
             if not select.select([self._life], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
-            said = self._life.recv(64)
-            assert said, "the nursery has ended"
-            self.returncode = int(said)
-            self._life.close()
+            with self._asking:  # it is said once, and several threads may ask
+                if self.returncode is None:
+                    said = self._life.recv(64)
+                    assert said, "the nursery has ended"
+                    self.returncode = int(said)
         return self.returncode
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -110,6 +112,7 @@ class Nursery:
     def __init__(self) -> None:
         self._asking: dict[str, socket.socket] = {}
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._one_at_a_time = threading.Lock()
 
     def takes(self, command: Sequence[str]) -> bool:
         return _program(command) in IMPORTS
@@ -117,8 +120,9 @@ class Nursery:
     def start(self, command: Sequence[str], env: Mapping[str, str], *, stdin: int | None = None) -> Child:
         """command: [python, "manage.py", …] or [python, "-m", module, …]. stdin: a descriptor."""
         program = _program(command)
-        if program not in self._asking:
-            self._asking[program] = self._begin(program)
+        with self._one_at_a_time:
+            if program not in self._asking:
+                self._asking[program] = self._begin(program)
         reading, writing = os.pipe()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         request = json.dumps({"command": list(command), "env": dict(env)}).encode()

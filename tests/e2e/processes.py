@@ -105,6 +105,19 @@ class Process:
             os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
 
+    def pause(self) -> None:
+        """SIGSTOP, to the whole group: it is there, and does nothing."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGCONT)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
     def _where_it_stands(self) -> None:
         """End it, with the stacks of its threads as its last words."""
         self._child.send_signal(signal.SIGABRT)

@@ -109,14 +109,17 @@ class Installation:
     def worker(self, number: int) -> list[str]:
         return exec_start("manciple-worker@.service", instance=str(number))
 
-    def agent(self, node: str) -> list[str]:
-        return exec_start(
+    def agent(self, node: str, *options: str) -> list[str]:
+        """options: which drivers it has, where not those that tests find there."""
+        tested = [word for name in DRIVERS for word in ("--driver", name)] if node == NODES[-1] else []
+        command = exec_start(
             "manciple-agent@.service",
             kubeconfig=str(self.home / "nodes" / node / "kubeconfig"),
             state=str(self.home / "nodes" / node),
             cdi=str(self.home / "cdi" / node),
             instance=node,
-        ) + ([] if node != NODES[-1] else [word for name in DRIVERS for word in ("--driver", name)])
+        )
+        return command + (list(options) or tested)
 
 
 #: Seconds that are short here, because tests wait for their end.

@@ -5,114 +5,29 @@ behind a balancer, the primary killed and its synchronous standby promoted, a ba
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import psycopg
 import pytest
 
 from claims.kinds.pods import Pod
 from tests.builders import make_pod
+from tests.chaos.links import Link
 from tests.e2e.api_client import Hands
-from tests.e2e.processes import ROOT, wait_for
-from tests.e2e.production.balancer import Balancer
+from tests.e2e.processes import wait_for
 from tests.e2e.production.conftest import DEMO
+from tests.e2e.production.databases import Databases, databases
 from tests.e2e.production.installation import Installation, exec_start
 from tests.e2e.production.scene import Scene
-from tests.services import Server, _postgresql_answers, _unprivileged_user, find_binary, free_port
+from tests.services import Server, find_binary, free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.postgres]
 
-SCRIPTS = ROOT / "deploy" / "postgresql"
 NODE = "node-1"
-
-
-@dataclass
-class Databases:
-    """PostgreSQL servers that are made, started and stopped as the scripts of deploy/postgresql have it."""
-
-    folder: Path
-    user: str | None
-    ports: dict[str, int] = field(default_factory=lambda: {name: free_port() for name in ("a", "b")})
-    servers: dict[str, Server] = field(default_factory=dict)
-
-    @property
-    def archive(self) -> Path:
-        return self.folder / "archive"
-
-    def data(self, name: str) -> Path:
-        return self.folder / name
-
-    def url(self, name: str) -> str:
-        return f"postgresql://postgres@127.0.0.1:{self.ports[name]}/postgres"
-
-    @property
-    def either(self) -> str:
-        servers = ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
-        return f"postgresql://postgres@{servers}/postgres"
-
-    def run(self, *command: str) -> str:
-        """As the server's own user, with PostgreSQL's programs on the path."""
-        path = f"{Path(find_binary('postgres')).parent}:{os.environ['PATH']}"
-        done = subprocess.run(
-            command, user=self.user, cwd=self.folder, env={"PATH": path}, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def script(self, name: str, *arguments: object) -> str:
-        copy = self.folder / f"run-{name}"  # where every user may read it
-        shutil.copy(SCRIPTS / name, copy)
-        return self.run("sh", str(copy), *map(str, arguments))
-
-    def make_primary(self, name: str) -> None:
-        self.run("initdb", "-D", str(self.data(name)), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
-        settings = (SCRIPTS / "primary.conf").read_text().replace("/var/lib/postgresql/archive", str(self.archive))
-        with (self.data(name) / "postgresql.conf").open("a") as file:
-            file.write(f"\n{settings}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '{self.folder}'\n")
-
-    def start(self, name: str, *, at: str = "") -> Server:
-        """at: whose port it has."""
-        port = self.ports[at or name]
-        command = [find_binary("postgres"), "-D", str(self.data(name)), "-c", f"port={port}", "-c", "fsync=off"]
-        server = Server(
-            command, url=self.url(at or name), folder=self.folder, answers=_postgresql_answers, user=self.user
-        )
-        server.start()
-        self.servers[name] = server
-        return server
-
-    def ask(self, name: str, statement: str) -> object:
-        with psycopg.connect(self.url(name), autocommit=True) as connection:
-            (found,) = connection.execute(statement).fetchone() or (None,)
-        return found
-
-    def stop(self) -> None:
-        for server in self.servers.values():
-            server.kill()
-
-
-@contextmanager
-def databases() -> Iterator[Databases]:
-    user = _unprivileged_user()
-    folder = Path(tempfile.mkdtemp(prefix="manciple-ha-"))
-    made = Databases(folder, user)
-    made.archive.mkdir()
-    for path in (folder, made.archive):
-        if user is not None:
-            shutil.chown(path, user)
-    try:
-        yield made
-    finally:
-        made.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass
@@ -150,7 +65,7 @@ class Available:
 @pytest.fixture
 def available(tmp_path: Path, redis_server: Server) -> Iterator[Available]:
     ports = {name: free_port() for name in ("api-1", "api-2")}
-    balancer = Balancer([("127.0.0.1", port) for port in ports.values()])
+    balancer = Link(*(("127.0.0.1", port) for port in ports.values()))
     with databases() as found:
         found.make_primary("a")
         found.start("a")
