@@ -66,8 +66,7 @@ def of_part(name: str, process: Process, *, frozen: float = 12.0) -> Faults:
     """What happens to any process, and that it is asked to end and started again, as in an upgrade."""
 
     def stop() -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
+        process.signal(signal.SIGTERM)
         process.wait(ENDING)
 
     def start() -> None:

@@ -101,18 +101,24 @@ class Process:
 
     def kill(self) -> None:
         """kill -9, to the whole group; one that has ended by itself meanwhile is fine."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._child.pid, signal.SIGKILL)
+        self.signal(signal.SIGKILL)
         self._child.wait()
 
     def pause(self) -> None:
-        """SIGSTOP, to the whole group: it is there, and does nothing."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._child.pid, signal.SIGSTOP)
+        """It is there, and does nothing."""
+        self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._child.pid, signal.SIGCONT)
+        self.signal(signal.SIGCONT)
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the whole group. One that was started a moment ago has none yet."""
+        for send in (os.killpg, os.kill):
+            try:
+                send(self._child.pid, number)
+            except ProcessLookupError:
+                continue
+            return
 
     @property
     def pid(self) -> int:
@@ -152,6 +158,8 @@ class Up:
     mixed_nodes: int = 0
     extra: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    #: the checkout that is run
+    folder: Path = ROOT
 
     def start(self) -> Up:
         """Returns once it says that it is ready."""
@@ -168,6 +176,8 @@ class Up:
                 *self.extra,
             ],
             env=self.env,
+            folder=self.folder,
+            forked=self.folder == ROOT,
         ).start()
         self.web = self.process.line(r"Dashboard +(http\S+)").group(1)
         self.first_link = self.process.line(r"Sign in +(\S+)").group(1)

@@ -1,4 +1,7 @@
-"""KEP-5004, test 3: pods with extended resources outlive an upgrade from an earlier version, and the way back to it.
+"""Pods outlive an upgrade from an earlier version, and the way back to it: those with extended resources (KEP-5004,
+test 3), and some that run, on PostgreSQL, whose tables are changed while the earlier version is at work, and left so.
+
+    MANCIPLE_UPGRADE_PODS    how many of these: 20 unless said otherwise
 
 The earlier version is really run: its tree is taken from the history of this repository. A copy without its history
 cannot play this.
@@ -15,9 +18,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from tests.e2e.processes import ROOT
+from tests.builders import make_pod
+from tests.e2e.api_client import PLACES, Hands
+from tests.e2e.checker import Checker
+from tests.e2e.processes import ROOT, Process, Up, wait_for
+from tests.e2e.production.installation import new_database
+from tests.services import Server
 
 pytestmark = pytest.mark.e2e
 
@@ -76,6 +85,81 @@ def migrations(version: Path) -> dict[str, str]:
 def changed(earlier: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
     """What to go back to."""
     return {app: earlier.get(app, "zero") for app in now if now[app] != earlier.get(app)}
+
+
+# Pods that run ------------------------------------------------------------------------------------------------------
+
+PODS, DEVICES_A_NODE = int(os.environ.get("MANCIPLE_UPGRADE_PODS", "20")), 8
+DEMO = "demo"
+POD_PLACE = PLACES["Pod"].format(namespace=DEMO)
+
+
+@pytest.fixture
+def env(postgresql: Server) -> dict[str, str]:
+    return {
+        "MANCIPLE_DATABASE_URL": new_database(postgresql, "upgraded"),
+        "MANCIPLE_SECRET_KEY": "for the test run only, forty characters long",
+        "MANCIPLE_ENCRYPTION_KEYS": "for the test run only",
+        "MANCIPLE_LOCAL_CONNECTIONS": "1",
+    }
+
+
+def create(api: Hands, name: str) -> None:
+    pod = make_pod(name, namespace=DEMO, templates={"gpu": "one-gpu"}, termination_grace_period_seconds=0)
+    api.made(POD_PLACE, dict(msgspec.to_builtins(pod)))
+
+
+def running(api: Hands) -> dict[str, Any]:
+    """pod -> what must not change while it runs; {} until all pods run."""
+    claims = api.listed(PLACES["ResourceClaim"].format(namespace=DEMO))
+    held = {one["metadata"]["name"]: one.get("status", {}).get("allocation") for one in claims}
+    found = {}
+    for pod in api.listed(POD_PLACE):
+        status = pod.get("status", {})
+        if status.get("phase") != "Running":
+            return {}
+        (container,), (claim,) = status["containerStatuses"], status["resourceClaimStatuses"]
+        found[pod["metadata"]["name"]] = (pod["spec"]["nodeName"], container["state"], held[claim["resourceClaimName"]])
+    return found
+
+
+def all_run(system: Up, *names: str) -> dict[str, Any]:
+    api = Hands(system.kubeconfig)
+    for name in names:
+        create(api, name)
+    return wait_for("all pods to run", lambda: running(api))
+
+
+def end(system: Up) -> None:
+    assert system.process.stop() == 0, "\n".join(system.process.output)
+
+
+@pytest.mark.postgres
+def test_running_pods_outlive_an_upgrade_and_the_way_back(earlier: Path, tmp_path: Path, env: dict[str, str]) -> None:
+    nodes = PODS // DEVICES_A_NODE + 1
+    before = Up(tmp_path, nodes=nodes, env=env, folder=earlier).start()
+    first = all_run(before, *(f"pod-{number}" for number in range(PODS)))
+    migrating = Process(
+        [sys.executable, "manage.py", "migrate", "-v", "0"], env={**env, "MANCIPLE_HOME": str(tmp_path)}
+    )
+    migrating.start()
+    create(Hands(before.kubeconfig), "meanwhile")
+    assert migrating.wait() == 0, "\n".join(migrating.output)
+    during = all_run(before, "migrated")
+    end(before)
+
+    after = Up(tmp_path, nodes=nodes, env=env).start()
+    upgraded = all_run(after, "upgraded")
+    end(after)
+
+    back = all_run(before.start(), "back")
+    end(before)
+    assert first.items() <= during.items() <= upgraded.items() <= back.items()
+    held = [str(allocation["devices"]["results"][0]) for _node, _state, allocation in back.values()]
+    assert len(set(held)) == len(held) == PODS + 4
+    checker = Checker()
+    checker.check(tmp_path, env)
+    checker.end()
 
 
 def test_pods_with_extended_resources_outlive_an_upgrade_and_the_way_back(earlier: Path, tmp_path: Path) -> None:

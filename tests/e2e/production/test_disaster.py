@@ -5,6 +5,7 @@ behind a balancer, the primary killed and its synchronous standby promoted, a ba
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -170,12 +171,30 @@ def test_restarts_failover_and_restore_lose_nothing_that_they_need_not(available
 
 
 def _restart_one_after_the_other(available: Available, scene: Scene) -> None:
-    """Pods go on being created and placed all the time."""
+    """Every part. Pods go on being created and placed all the time, and run on."""
+    parts = available.installation.processes
     for name in available.ports:
-        assert available.installation.processes[name].stop() == 0
+        assert parts[name].stop() == 0
         run(scene, f"during-{name}")
         available.serve(name)
-    available.installation.processes["beat-1"].kill()
+    started = {pod: containers_of(scene, pod) for pod in ("during-api-1", "during-api-2")}
+    available.installation.start("worker-2", available.installation.worker(2))
+    parts["worker-1"].signal(signal.SIGTERM)
+    run(scene, "during-worker-1")
+    assert parts.pop("worker-1").wait() == 0
+    parts["beat-1"].kill()
+    assert parts[NODE].stop() == 0
+    parts[NODE].start()
+    run(scene, "during-agent")
+    assert {pod: containers_of(scene, pod) for pod in started} == started
+    for pod in ("during-worker-1", "during-agent"):  # the node has few devices
+        scene.delete("Pod", pod)
+        scene.gone("Pod", pod)
+
+
+def containers_of(scene: Scene, pod: str) -> object:
+    """When they were started, among others."""
+    return [one["state"] for one in scene.find("Pod", pod)["status"]["containerStatuses"]]
 
 
 def _fail_over(available: Available, scene: Scene) -> None:
