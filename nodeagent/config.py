@@ -156,7 +156,7 @@ def _client_files(user: dict[str, Any], path: Path, folder: Path) -> ClientFiles
     for name in ("client-certificate", "client-key"):
         if inline := user.get(f"{name}-data"):
             files[name] = folder / f"{name}.pem"
-            _write_private(files[name], base64.b64decode(inline))
+            _keep(files[name], base64.b64decode(inline))
         elif named := user.get(name):
             files[name] = (path.parent / str(named)).resolve()
     if len(files) == 1:
@@ -164,17 +164,21 @@ def _client_files(user: dict[str, Any], path: Path, folder: Path) -> ClientFiles
     return ClientFiles(files["client-certificate"], files["client-key"]) if files else None
 
 
-def _write_private(path: Path, content: bytes) -> None:
+def _keep(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Written only where it is not there yet: the agent starts on a full disk, too. Whole, or not at all."""
+    if path.is_file() and path.read_bytes() == content:
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    draft = path.with_name(f".{path.name}.draft")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
+    draft.replace(path)
 
 
 def _ca_file(cluster: dict[str, Any], path: Path, target: Path) -> Path | None:
     if inline := cluster.get("certificate-authority-data"):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(base64.b64decode(inline))
+        _keep(target, base64.b64decode(inline), 0o644)
         return target
     named = cluster.get("certificate-authority")
     return (path.parent / str(named)).resolve() if named else None

@@ -183,6 +183,20 @@ def test_a_ca_file_is_found_beside_the_kubeconfig(tmp_path: Path) -> None:
     assert access.ca_file == tmp_path / "pki" / "ca.crt"
 
 
+def test_a_ca_that_is_there_already_is_not_written_again(tmp_path: Path) -> None:
+    """The disk may be full when the agent starts."""
+    inline = {"server": "https://api", "certificate-authority-data": base64.b64encode(b"a CA").decode()}
+    changes = {"clusters": [{"name": "c", "cluster": inline}]}
+    read_kubeconfig(kubeconfig(tmp_path, **changes), ca_target=tmp_path / "state" / "ca.crt")
+    before = (tmp_path / "state" / "ca.crt").stat().st_ino
+
+    access = read_kubeconfig(kubeconfig(tmp_path, **changes), ca_target=tmp_path / "state" / "ca.crt")
+
+    assert (tmp_path / "state" / "ca.crt").stat().st_ino == before
+    assert access.ca_file is not None
+    assert access.ca_file.read_bytes() == b"a CA"
+
+
 def test_a_token_file_is_found_beside_the_kubeconfig_and_counts_more_than_a_token(tmp_path: Path) -> None:
     (tmp_path / "renewed").write_text("from the file\n")
     users = [{"name": "u", "user": {"token": "old", "tokenFile": "renewed"}}]
