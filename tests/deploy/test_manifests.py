@@ -1,13 +1,15 @@
-"""The manifests for Kubernetes and the compose file: settings that exist, pods that a strict namespace takes."""
+"""The manifests for Kubernetes and the compose file: fields and settings that exist, pods for a strict namespace."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from kubernetes import client
 
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
@@ -68,3 +70,58 @@ def test_every_service_of_the_compose_file_runs_a_verb() -> None:
     for name in ("api", "worker", "beat"):
         assert command_line.find(ours[name]["command"]) is not None
     assert all(one["read_only"] and one["cap_drop"] == ["ALL"] for one in ours.values())
+
+
+# Kinds that we do not serve, by the schema of Kubernetes' own client --------------------------------------------------
+
+CLIENT_NAMES = {
+    ("apps/v1", "Deployment"): "V1Deployment",
+    ("batch/v1", "Job"): "V1Job",
+    ("policy/v1", "PodDisruptionBudget"): "V1PodDisruptionBudget",
+    ("v1", "ConfigMap"): "V1ConfigMap",
+    ("v1", "Namespace"): "V1Namespace",
+    ("v1", "Secret"): "V1Secret",
+    ("v1", "Service"): "V1Service",
+}
+SCALARS: dict[str, type | tuple[type, ...]] = {
+    "str": str,
+    "int": int,
+    "bool": bool,
+    "float": (int, float),
+    "object": object,
+}
+
+
+def wrong(value: Any, type_: str, path: str) -> Iterator[str]:
+    """What of `value` the client's model `type_` has not, or has as another type."""
+    if inner := re.fullmatch(r"[Ll]ist\[(.+)\]", type_):
+        for number, one in enumerate(value if isinstance(value, list) else [value]):
+            yield from wrong(one, inner[1], f"{path}[{number}]")
+    elif inner := re.fullmatch(r"[Dd]ict[\[(]str, (.+)[\])]", type_):
+        for name, one in value.items():
+            yield from wrong(one, inner[1], f"{path}.{name}")
+    elif type_ in SCALARS:
+        if not isinstance(value, SCALARS[type_]):
+            yield f"{path} is {value!r}, and must be {type_}"
+    else:
+        model = getattr(client, type_)
+        names = {key: name for name, key in model.attribute_map.items()}
+        for key, one in value.items():
+            if key in names:
+                yield from wrong(one, model.openapi_types[names[key]], f"{path}.{key}")
+            else:
+                yield f"{path}.{key} is no field of {type_}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=[f"{one['kind']}-{one['metadata']['name']}" for one in DOCUMENTS])
+def test_every_field_of_a_manifest_is_one_of_kubernetes(document: Mapping[str, Any]) -> None:
+    type_ = CLIENT_NAMES[document["apiVersion"], document["kind"]]
+    assert list(wrong(document, type_, document["kind"])) == []
+
+
+def test_a_field_that_kubernetes_does_not_have_is_noticed() -> None:
+    spec = {"template": {"spec": {"containers": [{"name": "a", "imagePull": "x"}]}}, "replicas": "2"}
+    assert list(wrong({"spec": spec}, "V1Deployment", "d")) == [
+        "d.spec.template.spec.containers[0].imagePull is no field of V1Container",
+        "d.spec.replicas is '2', and must be int",
+    ]
