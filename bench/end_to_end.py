@@ -13,10 +13,11 @@ Each case runs in a process of its own, on a PostgreSQL (and Redis) that it star
     page        the device page's server time, whole and for one pool
     live        commit -> message on an open page's WebSocket
     quotas      200 clients make 10,000 claims and pods while processes are killed: no quota is exceeded or miscounts
+    scale       5,000 nodes with 100,000 devices and 50,000 pods at rest, 1,000 watches: CPU, memory, restart, lists
     chaos       clients create pods while every process is killed at random: what must hold afterwards (`make chaos`)
 
-`--case NAME` runs one of them (quotas and chaos are run only so), `--json` prints it as a line of JSON. The machine's
-load is told with each case, because figures taken on a busy machine compare only with each other.
+`--case NAME` runs one of them (scale, quotas and chaos are run only so), `--json` prints it as a line of JSON. The
+machine's load is told with each case, because figures taken on a busy machine compare only with each other.
 
 `--without authorization,audit,admission` runs it without these guards (`bench/without`), and `--compare ROUNDS` in
 turns without and with them, and prints the medians beside each other: what the guards cost.
@@ -47,6 +48,8 @@ Options = argparse.Namespace
 #: The cases that are tests: they exit with 1 where anything is not as promised.
 CHAOS, QUOTAS = "chaos", "quotas"
 TESTS = {CHAOS, QUOTAS}
+#: A quarter of an hour: run only where it is asked for.
+SCALE = "scale"
 
 
 def _throughput(options: Options) -> list[Figure]:
@@ -147,6 +150,15 @@ def _quotas(options: Options) -> list[Figure]:
     )
 
 
+def _scale(options: Options) -> list[Figure]:
+    from cases import scale  # noqa: PLC0415
+
+    nodes = options.nodes or 5000
+    return scale.measure(
+        nodes=nodes, devices=options.devices or 20, pods=options.pods or nodes * 10, watches=options.clients or 1000
+    )
+
+
 CASES: dict[str, Callable[[Options], list[Figure]]] = {
     "throughput": _throughput,
     "large": _large,
@@ -158,6 +170,7 @@ CASES: dict[str, Callable[[Options], list[Figure]]] = {
     "simulate": _simulate,
     "page": _page,
     "live": _live,
+    SCALE: _scale,
     QUOTAS: _quotas,
     CHAOS: _chaos,
 }
@@ -177,7 +190,7 @@ def _run(name: str, options: Options) -> list[Figure]:
             os.environ["PYTHONPATH"] = str(Path(__file__).parent)
         options.postgresql = servers.enter_context(services.postgresql())
         os.environ["MANCIPLE_DATABASE_URL"] = options.postgresql.url
-        if name in {"clients", "latency", "silence", "taints", "simulate", "live", *TESTS}:
+        if name in {"clients", "latency", "silence", "taints", "simulate", "live", SCALE, *TESTS}:
             options.redis = servers.enter_context(services.redis_server())
             os.environ["MANCIPLE_REDIS_URL"] = options.redis.url
         import django  # noqa: PLC0415 - its settings are read from the environment
@@ -219,7 +232,9 @@ def main() -> None:
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--devices", type=int)
     parser.add_argument("--pods", type=int)
-    parser.add_argument("--clients", type=int, help="connections that create pods (clients, chaos) and claims (quotas)")
+    parser.add_argument(
+        "--clients", type=int, help="connections that create pods (clients, chaos), claims (quotas), or watch (scale)"
+    )
     parser.add_argument("--rate", type=float, default=20.0, help="pods a second (latency)")
     parser.add_argument("--seconds", type=float, default=15.0, help="for so long (latency)")
     parser.add_argument(
@@ -235,7 +250,7 @@ def main() -> None:
     if options.case is not None:
         met = _told(options.case, options)
         sys.exit(options.case in TESTS and not met)
-    for name in [name for name in CASES if name not in TESTS]:
+    for name in [name for name in CASES if name not in {*TESTS, SCALE}]:
         subprocess.run([sys.executable, __file__, "--case", name, *sys.argv[1:]], check=True)
 
 

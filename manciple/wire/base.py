@@ -22,6 +22,7 @@ normalisation, protobuf, OpenAPI schemas and strategic merge all work from these
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -321,10 +322,26 @@ class Declaration:
     undocumented: bool = False
 
 
+#: msgspec describes a struct to itself when a decoder of it is made, or its description is asked for. A thread that
+#: meets one which another thread has not described to its end crashes the interpreter.
+_describing = threading.RLock()
+
+
+def type_info(type_: Any) -> inspect.Type:
+    with _describing:
+        return inspect.type_info(type_)
+
+
+@cache
+def json_decoder(type_: Any) -> msgspec.json.Decoder[Any]:
+    with _describing:
+        return msgspec.json.Decoder(type_)
+
+
 @cache
 def declarations(type_: type[Value]) -> tuple[Declaration, ...]:
     """The fields of a type in the order of their declaration, embedded ones first."""
-    info = inspect.type_info(type_)
+    info = type_info(type_)
     if not isinstance(info, inspect.StructType):
         raise TypeError(f"{type_!r} is not a Value")
     embedded, number = type_.EMBEDS if type_.EMBEDS and "EMBEDS" in type_.__dict__ else (None, 0)

@@ -16,7 +16,6 @@ Source: apiserver/pkg/endpoints/handlers/create.go and rest.go (transformDecodeE
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -24,7 +23,7 @@ from functools import cache
 from typing import Any, Literal, TypeVar, cast
 
 import msgspec
-from msgspec import inspect, structs
+from msgspec import structs
 
 from manciple.wire import documents, json_schema, named, protobuf
 from manciple.wire.base import (
@@ -35,8 +34,10 @@ from manciple.wire.base import (
     Shape,
     Value,
     declarations,
+    json_decoder,
     shape_of,
     time_text,
+    type_info,
 )
 from manciple.wire.documents import RepeatedKeys
 from manciple.wire.errors import BadRequest, Invalid, UnsupportedMediaType, invalid
@@ -167,8 +168,8 @@ def decode_fitted(kind: Kind, raw: dict[str, Any]) -> Any:
 def decode_text(type_: type[V], text: str | bytes) -> V:
     """A document that we encoded ourselves. Raises: msgspec.ValidationError for one that we cannot have written."""
     if type_ is OpenObject:
-        return cast("V", _open_object(_decoder(dict).decode(text)))
-    return cast("V", _decoder(cast("Any", type_)).decode(text))
+        return cast("V", _open_object(json_decoder(dict).decode(text)))
+    return cast("V", json_decoder(cast("Any", type_)).decode(text))
 
 
 def encode(obj: Any) -> bytes:
@@ -185,16 +186,6 @@ def to_builtins(obj: Any) -> dict[str, Any]:
 
 
 _encoder = msgspec.json.Encoder()
-
-
-#: msgspec describes a struct to itself when it is first decoded; two threads that do so at once crash the interpreter.
-_describing = threading.Lock()
-
-
-@cache
-def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
-    with _describing:
-        return msgspec.json.Decoder(type_)
 
 
 def _check_identity(kind: Kind, api_version: Any, kind_name: Any) -> None:
@@ -220,7 +211,7 @@ def _decode_checked(
     type_: type[V], document: Any, *, strictness: Strictness, prefix: str, asides: bool = False
 ) -> tuple[V, tuple[str, ...]]:
     findings = Findings()
-    _decoder(cast("Any", type_))
+    json_decoder(cast("Any", type_))  # describes it
     fitted = normalize(type_, document, findings, asides=asides)
     unknown = findings.strict if strictness == "Strict" else []
     strictly = [f"strict decoding error: {', '.join(unknown)}"] if unknown else []
@@ -259,6 +250,7 @@ def _decode_open(kind: Kind, document: Any, *, strictness: Strictness, prefix: s
     told = [f"strict decoding error: {', '.join(strictly)}"] if strictly else []
     if findings.wrong or told:
         raise BadRequest(f"{prefix}: {', '.join([*findings.wrong, *told])}")
+    json_decoder(ObjectMeta)
     try:
         value = OpenObject(metadata=msgspec.convert(metadata, ObjectMeta), content=content)
     except msgspec.ValidationError as error:
@@ -345,7 +337,7 @@ def normalize(type_: Any, document: Any, findings: Findings, *, asides: bool = F
 def _of_type(type_: Any, asides: bool) -> Normalizer:
     if isinstance(type_, type) and issubclass(type_, Value):
         return _value(type_, asides)
-    return _contained(shape_of(inspect.type_info(type_)), "", asides)
+    return _contained(shape_of(type_info(type_)), "", asides)
 
 
 @cache

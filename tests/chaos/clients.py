@@ -196,7 +196,6 @@ class Registrar(Worker):
         if outcome == "ok" and verb != "delete" and answer is not None:
             document = answer.json()
             revision, value = int(document["metadata"]["resourceVersion"]), REGISTERS[place][1](document)
-            verb = "create" if answer.status_code == 201 else verb  # Leases are made by who replaces none
             self._known[key] = revision
         self._notes.histories[key].append(
             Operation(
@@ -208,6 +207,7 @@ class Registrar(Worker):
                 value=value,
                 revision=revision,
                 expected=expected,
+                creates=place == LEASES,  # as in Kubernetes
             )
         )
 

@@ -30,6 +30,7 @@ class Operation:
     value: str = ""  # written, or read
     revision: int = 0  # that it was written at, as answered
     expected: int = 0  # what was to be replaced
+    creates: bool = False  # a replacement, also where nothing is there to be replaced
 
     def __str__(self) -> str:
         times = f"{self.began:.3f}-{self.ended:.3f}"
@@ -57,7 +58,8 @@ def step(state: State, done: Operation) -> State | None:
         case "replace", "refused":
             possible, after = not expected, state
         case "replace", outcome:
-            possible, after = expected, _written(state, done, known=outcome == "ok")
+            possible = expected or (done.creates and not there)
+            after = _written(state, done, known=outcome == "ok")
         case _, "absent":
             possible, after = not there, state
         case "delete", _:
