@@ -14,8 +14,10 @@ import os
 import re
 import time
 from collections.abc import Coroutine, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from django.db import connection
 from msgspec import structs
@@ -40,7 +42,7 @@ CREATED = 50
 #: Seconds of a watch that begins with all slices.
 WATCHED = 30.0
 #: Seconds that one may take.
-PATIENCE = 120.0
+PATIENCE = 60.0
 
 
 @dataclass(slots=True)
@@ -64,7 +66,9 @@ def measure(*, nodes: int, devices: int, pods: int, watches: int) -> list[Figure
     _fill_with_pods(nodes, pods)
     cluster.stand_for_a_minute()
     filled = time.monotonic()
-    with installed(workers=2) as installation:
+    with ExitStack() as running_parts:
+        with cluster.alive(nodes):  # else they are silent when the first worker looks
+            installation = running_parts.enter_context(installed(workers=2))
         started = time.monotonic()
         seen = asyncio.run(_measured(installation, nodes=nodes, watches=watches))
     return [
@@ -158,12 +162,17 @@ async def _created(installation: Installation) -> list[float]:
         began = time.perf_counter()
         answer = await client.request("POST", PODS, encode(pod))
         assert answer.status == 201, answer
-        while not json.loads((await client.request("GET", f"{PODS}/{pod.metadata.name}")).body)["spec"].get("nodeName"):
-            assert time.perf_counter() - began < PATIENCE, "a pod got no node"
+        while not (found := await _get(client, pod.metadata.name))["spec"].get("nodeName"):
+            if time.perf_counter() - began > PATIENCE:
+                raise TimeoutError(f"a pod got no node: {found['status']}")
             await asyncio.sleep(0.005)
         took.append((time.perf_counter() - began) * 1000)
         await asyncio.sleep(0.1)
     return took
+
+
+async def _get(client: Connection, pod: str) -> dict[str, Any]:
+    return dict(json.loads((await client.request("GET", f"{PODS}/{pod}")).body))
 
 
 def _restarted(process: Process) -> float:

@@ -8,10 +8,14 @@ list every check, in upstream's layout (apiserver/pkg/server/healthz); `?exclude
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from pathlib import Path
 
+from django.apps import apps
 from django.db import connection
+from django.db.backends.utils import CursorWrapper
 
 from manciple.api.faults import unavailable
 
@@ -32,6 +36,24 @@ def _ping() -> None:
 def _database() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
+        if not _migrated.is_set():
+            _look_for_migrations(cursor)
+
+
+#: Whether the tables are known to be those of this version: they do not go back under a process.
+_migrated = threading.Event()
+
+
+def _look_for_migrations(cursor: CursorWrapper) -> None:
+    """Raises: NotReady. Migrations are known by their files: to import them is what only `migrate` needs."""
+    applied = set[tuple[str, str]]()
+    if "django_migrations" in connection.introspection.table_names(cursor):
+        cursor.execute("SELECT app, name FROM django_migrations")
+        applied |= set(cursor.fetchall())
+    files = ((app.label, file) for app in apps.get_app_configs() for file in Path(app.path, "migrations").glob("0*.py"))
+    if missing := [file for label, file in files if (label, file.stem) not in applied]:
+        raise NotReady(f"the tables are not this version's yet: `manciple migrate` has {len(missing)} changes to make")
+    _migrated.set()
 
 
 _checks: dict[str, Check] = {"ping": _ping, "database": _database}

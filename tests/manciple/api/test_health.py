@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from django.apps import apps
 
 from manciple.api import health
 from tests.manciple.api.requests import Api
@@ -28,6 +32,20 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_is_well(api: Api) -> None:
     assert api.get("/readyz").text == "ok"
     assert api.get("/readyz?verbose").text == "[+]ping ok\n[+]database ok\nreadyz check passed\n"
+
+
+def test_nobody_is_ready_before_the_tables_are_those_of_the_version(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "migrations").mkdir()
+    (tmp_path / "migrations" / "0099_next.py").touch()
+    monkeypatch.setattr(health, "_migrated", threading.Event())
+    with monkeypatch.context() as newer:
+        newer.setattr(apps, "get_app_configs", lambda: [SimpleNamespace(label="store", path=tmp_path)])
+        answer = api.get("/readyz")
+    assert answer.code == 500
+    assert "[-]database failed: the tables are not this version's yet: `manciple migrate` has 1 changes" in answer.text
+    assert api.get("/readyz").code == 200
 
 
 def test_a_failing_check_makes_unready_and_says_why_where_anybody_may_know(api: Api, failing: None) -> None:
