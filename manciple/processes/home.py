@@ -50,7 +50,13 @@ class Home:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace `path` by a file that only its owner can read, never half written."""
+    """Replace `path` by a file that only its owner can read, never half written. What is no file (/dev/stdout, a pipe),
+    or a link to one, is written to and stays what it is.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        with path.open("w") as target:
+            target.write(text)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -31,6 +32,20 @@ def test_private_files_are_readable_to_their_owner_only_and_replaced_whole(tmp_p
     assert path.read_text() == "two"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [entry.name for entry in path.parent.iterdir()] == ["secret"]
+
+
+def test_a_link_or_a_pipe_is_written_to_and_stays_what_it_is(tmp_path: Path) -> None:
+    """As root, `--kubeconfig /dev/stdout` made a file of it, for the whole machine."""
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    write_private(tmp_path / "link", "through the link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "through the link"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_private(tmp_path / "pipe", "through the pipe")
+    assert os.read(reader, 100) == b"through the pipe"
+    os.close(reader)
 
 
 @pytest.mark.django_db

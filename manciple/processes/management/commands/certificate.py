@@ -45,7 +45,8 @@ class Command(BaseCommand):
         client = made(options["name"], options["group"], lifetime=timedelta(days=options["days"]))
         note_command("certificate issue", "create", CERTIFICATES, options["name"])
         write_private(file, kubeconfig.render(server, user=options["name"], client=client))
-        self.stdout.write(f"wrote {file}")
+        if file.is_file():
+            self.stdout.write(f"wrote {file}")
 
     def _revoke(self, options: dict[str, Any]) -> None:
         client_certificates.revoke(options["name"])

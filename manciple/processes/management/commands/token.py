@@ -60,7 +60,8 @@ class Command(BaseCommand):
             self.stdout.write(text)
             return
         write_private(file, kubeconfig.render(server, user=options["name"], token=text))
-        self.stdout.write(f"wrote {file}")
+        if file.is_file():
+            self.stdout.write(f"wrote {file}")
 
     def _list(self, options: dict[str, Any]) -> None:
         found = Token.objects.order_by("name", "created")
