@@ -23,7 +23,7 @@ from django.db import connection
 from msgspec import structs
 
 from cases import cluster, cpu
-from cases.clients import FLEET_CONNECTIONS, IDLE_SECONDS, PODS, RENEWAL, _renew
+from cases.clients import IDLE_SECONDS, PODS, RENEWAL, fleet
 from cases.connection import Connection, running
 from cases.figures import Figure, quantile
 from cases.installation import Installation, installed
@@ -120,10 +120,10 @@ def _fill_with_pods(nodes: int, pods: int) -> None:
 
 async def _measured(installation: Installation, *, nodes: int, watches: int) -> _Seen:
     seen = _Seen()
-    fleet = (_renew(installation, nodes, first) for first in range(FLEET_CONNECTIONS))
+    agents = [*fleet(installation, nodes)]
     revision = await asyncio.to_thread(_last_revision)
     watching = [_watch(installation, f"node-{number % nodes:05}", revision) for number in range(watches)]
-    async with running(*fleet, *watching):
+    async with running(*agents, *watching):
         await asyncio.sleep(2 * RENEWAL)  # everything warms up
         before, rows, began = cpu.by_role(), await asyncio.to_thread(_last_revision), time.monotonic()
         await asyncio.sleep(IDLE_SECONDS)

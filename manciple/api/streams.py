@@ -40,6 +40,7 @@ from manciple.store.records import EventRecord
 from manciple.store.tail import Tail
 from manciple.wire.errors import ApiError, GatewayTimeout, TooManyRequests
 from manciple.wire.identity import MASTERS, Identity
+from manciple.wire.selectors import FieldRequirement
 
 # The fan-out of the log -----------------------------------------------------------------------------------------------
 
@@ -84,11 +85,17 @@ class SharedEvent:
 
 
 class Watcher:
-    """One watch's place in the hub: a bounded queue of events of one resource, which it shows in one version."""
+    """One watch's place in the hub: a bounded queue of events of one resource, which it shows in one version.
 
-    def __init__(self, resource: str, limit: int, version: str = "", owner: str = "") -> None:
+    topic: a field and the value that it must have, or have had, in all events that concern this watch; None for any.
+    """
+
+    def __init__(
+        self, resource: str, limit: int, version: str = "", owner: str = "", topic: FieldRequirement | None = None
+    ) -> None:
         self.resource = resource
         self.version = version
+        self.topic = topic
         self.owner = owner  # the name of its identity
         self.closed = False
         #: its version is not served any more: it ends when what is queued is sent
@@ -146,6 +153,8 @@ class Hub:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._watchers: defaultdict[str, set[Watcher]] = defaultdict(set)
+        #: resource -> field -> value -> those of that topic; under the field "" those that have none
+        self._topics: defaultdict[str, dict[str, dict[str, set[Watcher]]]] = defaultdict(dict)
         #: by the name of whose they are
         self.open_watches: Counter[str] = Counter()
         self._started: asyncio.Task[None] | None = None
@@ -174,12 +183,20 @@ class Hub:
             )
 
     async def join(
-        self, resource: str, *, limit: int = QUEUE_LIMIT, version: str = "", owner: str = ""
+        self,
+        resource: str,
+        *,
+        limit: int = QUEUE_LIMIT,
+        version: str = "",
+        owner: str = "",
+        topic: FieldRequirement | None = None,
     ) -> tuple[Watcher, int]:
         """A new watcher, and the hub's position when it joined: events above that will be in its queue."""
         await self.follow()
-        watcher = Watcher(resource, limit, version, owner)
+        watcher = Watcher(resource, limit, version, owner, topic)
         self._watchers[resource].add(watcher)
+        field, value = _place(watcher)
+        self._topics[resource].setdefault(field, {}).setdefault(value, set()).add(watcher)
         self.open_watches[owner] += 1
         return watcher, self.position
 
@@ -200,6 +217,12 @@ class Hub:
 
     def leave(self, watcher: Watcher) -> None:
         self._watchers[watcher.resource].discard(watcher)
+        field, value = _place(watcher)
+        by_value = self._topics[watcher.resource].get(field, {})
+        if found := by_value.get(value):
+            found.discard(watcher)
+            if not found:
+                del by_value[value]
         self.open_watches[watcher.owner] -= 1
         if not self.open_watches[watcher.owner]:
             del self.open_watches[watcher.owner]
@@ -210,6 +233,7 @@ class Hub:
             for watcher in watchers:
                 watcher.close()
         self._watchers.clear()
+        self._topics.clear()
         if self._unsubscribe is not None:
             self._unsubscribe()
         self._unsubscribe, self._started = None, None
@@ -242,10 +266,9 @@ class Hub:
             for tell in tuple(self._rights):
                 tell()
         for record in records:
-            watchers = self._watchers.get(record.resource)
-            if watchers:
+            if self._watchers.get(record.resource):
                 event = SharedEvent(record)
-                for watcher in watchers:
+                for watcher in self._concerned(record):
                     watcher.enqueue(event)
             defined = self._watchers.get(record.name) if record.resource in DEFINING else None
             if defined:
@@ -254,6 +277,22 @@ class Hub:
                     if watcher.version not in served:
                         watcher.end()
             self.position = record.revision
+
+    def _concerned(self, record: EventRecord) -> Iterator[Watcher]:
+        """Thousands of agents watch the pods of their node: an event wakes those whose node it concerns, not all."""
+        for field, by_value in self._topics[record.resource].items():
+            for value in _values(record, field) if field else ("",):
+                yield from by_value.get(value, ())
+
+
+def _place(watcher: Watcher) -> tuple[str, str]:
+    """Field and value of its topic."""
+    return (watcher.topic.field, watcher.topic.value) if watcher.topic else ("", "")
+
+
+def _values(record: EventRecord, field: str) -> set[str]:
+    """That the field has, and had before."""
+    return {record.fields.get(field, ""), (record.previous_fields or {}).get(field, "")}
 
 
 async def close_streams() -> None:

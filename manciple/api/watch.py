@@ -71,6 +71,11 @@ class WatchSelection:
         """Whether labels and fields need not be looked at."""
         return self.labels.empty and self.fields.empty
 
+    @property
+    def topic(self) -> FieldRequirement | None:
+        """What every event that it sees has in a field, or had before; None where nothing is."""
+        return next((one for one in self.fields.requirements if one.equal and one.value), None)
+
     def sees(self, record: EventRecord) -> EventType | None:
         """How `record` appears in this selection; None where it does not."""
         if self.namespace and record.namespace != self.namespace:
@@ -144,7 +149,9 @@ async def watch(scope: Scope, receive: Receive, send: Send) -> None:
         hub = Hub.of_running_loop()
         hub.check_watches(admission.identity)
         served, owner = request.served, admission.identity.name
-        watcher, position = await hub.join(served.kind.resource, version=served.version, owner=owner)
+        watcher, position = await hub.join(
+            served.kind.resource, version=served.version, owner=owner, topic=request.selection.topic
+        )
         refuse_when_stopping()  # it may have begun meanwhile, and closes a watch only once
     except Exception as error:  # every error is a Status
         await refuse(status_of(error), send)

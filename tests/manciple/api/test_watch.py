@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ import pytest
 from manciple.access.authentication import tokens
 from manciple.api import streams, watch
 from manciple.store import pruning
+from manciple.store.records import EventRecord
+from manciple.wire.selectors import FieldRequirement
 from tests.manciple.api.requests import CLAIMS, LEASES, METADATA, NAMESPACES, PODS, TABLE, claim, lease, pod
 from tests.manciple.api.server import ApiServer
 from tests.manciple.extensions.builders import DEFINITIONS, WIDGETS, definition, version, widget
@@ -254,8 +257,6 @@ def test_no_event_is_lost_between_the_list_and_the_stream(server: Server) -> Non
 
 
 def test_a_client_that_does_not_keep_up_is_let_go() -> None:
-    import asyncio
-
     async def overflow() -> tuple[bool, int]:
         watcher = streams.Watcher("pods", limit=2)
         for _ in range(3):
@@ -263,6 +264,41 @@ def test_a_client_that_does_not_keep_up_is_let_go() -> None:
         return watcher.closed, watcher.waiting
 
     assert asyncio.run(overflow()) == (True, 0)
+
+
+def event(revision: int, node: str, before: str | None = None) -> EventRecord:
+    """Of a pod that has this node, and had that one."""
+    return EventRecord(
+        revision=revision,
+        type="ADDED" if before is None else "MODIFIED",
+        resource="pods",
+        namespace="default",
+        name="p",
+        uid="u",
+        document="{}",
+        stored_labels="{}",
+        stored_fields=json.dumps({"spec.nodeName": node}),
+        stored_previous_labels=None if before is None else "{}",
+        stored_previous_fields=None if before is None else json.dumps({"spec.nodeName": before}),
+    )
+
+
+def test_an_event_wakes_the_watches_of_its_node_and_not_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def follows(_hub: streams.Hub) -> None:
+        """There is no log here."""
+
+    monkeypatch.setattr(streams.Hub, "follow", follows)
+
+    async def woken() -> list[int]:
+        hub = streams.Hub(asyncio.get_running_loop())
+        topics = [FieldRequirement("spec.nodeName", node) for node in ("n1", "n2", "n3")]
+        watchers = [(await hub.join("pods", topic=topic))[0] for topic in (None, *topics)]
+        hub._dispatch([event(1, ""), event(2, "n1", before=""), event(3, "n2", before="n1")])
+        hub.leave(watchers[1])
+        hub._dispatch([event(4, "n1")])
+        return [watcher.waiting for watcher in watchers]
+
+    assert asyncio.run(woken()) == [4, 2, 1, 0]
 
 
 def prune_everything() -> None:
