@@ -22,7 +22,6 @@ normalisation, protobuf, OpenAPI schemas and strategic merge all work from these
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,9 +33,10 @@ import msgspec
 from msgspec import inspect
 from msgspec.structs import force_setattr, replace
 
+from manciple.wire.describing import type_info
+
 #: Any JSON value that the API carries without looking inside (runtime.RawExtension, FieldsV1, IntOrString aside).
 Raw = Any
-
 #: Integers as Go bounds them; JSON numbers beyond are refused.
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -65,7 +65,6 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
     Where Go embeds a struct (`json:",inline"`), the embedding value inherits from the embedded one, and `EMBEDS` names
     it with its protobuf field number: JSON shows its fields among the others, protobuf nests them in one message.
-
     The docstring is the type's description in OpenAPI and `kubectl explain`: its first paragraph tells of the type,
     and what follows a field's name and a colon, of that field.
     """
@@ -320,22 +319,6 @@ class Declaration:
     aside: bool = False  # only some versions show it
     as_list: Declaration | None = None  # a list that may stand in place of the object
     undocumented: bool = False
-
-
-#: msgspec describes a struct to itself when a decoder of it is made, or its description is asked for. A thread that
-#: meets one which another thread has not described to its end crashes the interpreter.
-_describing = threading.RLock()
-
-
-def type_info(type_: Any) -> inspect.Type:
-    with _describing:
-        return inspect.type_info(type_)
-
-
-@cache
-def json_decoder(type_: Any) -> msgspec.json.Decoder[Any]:
-    with _describing:
-        return msgspec.json.Decoder(type_)
 
 
 @cache

@@ -34,11 +34,10 @@ from manciple.wire.base import (
     Shape,
     Value,
     declarations,
-    json_decoder,
     shape_of,
     time_text,
-    type_info,
 )
+from manciple.wire.describing import json_decoder, type_info
 from manciple.wire.documents import RepeatedKeys
 from manciple.wire.errors import BadRequest, Invalid, UnsupportedMediaType, invalid
 from manciple.wire.quantity import Quantity
