@@ -71,13 +71,19 @@ async def _measure(installation: Installation, *, nodes: int, pods: int, clients
 # The fleet -----------------------------------------------------------------------------------------------------------
 
 
-def fleet(installation: Installation, nodes: int) -> Iterator[Coroutine[None, None, None]]:
-    """What the agents of the first `nodes` nodes do without end: they renew their Leases."""
-    connections = -(-nodes // NODES_A_CONNECTION)
-    return (_renew(installation, range(first, nodes, connections), first / connections) for first in range(connections))
+def fleet(
+    installation: Installation, nodes: int, codes: Counter[int] | None = None
+) -> Iterator[Coroutine[None, None, None]]:
+    """What the agents of the first `nodes` nodes do without end: they renew their Leases.
+
+    codes: counts the answers by status.
+    """
+    connections, told = -(-nodes // NODES_A_CONNECTION), Counter[int]() if codes is None else codes
+    for first in range(connections):
+        yield _renew(installation, range(first, nodes, connections), first / connections, told)
 
 
-async def _renew(installation: Installation, numbers: Sequence[int], offset: float) -> None:
+async def _renew(installation: Installation, numbers: Sequence[int], offset: float, codes: Counter[int]) -> None:
     """The Leases of these nodes, spread over the interval as the agents of a real fleet are.
 
     offset: the part of a pause by which it begins later.
@@ -91,7 +97,8 @@ async def _renew(installation: Installation, numbers: Sequence[int], offset: flo
             due += pause
             body = json.dumps({"spec": {"renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}}).encode()
             with suppress(OSError, EOFError):
-                await connection.request("PATCH", f"{LEASES}/node-{number:05}", body, media=MERGE_PATCH)
+                answer = await connection.request("PATCH", f"{LEASES}/node-{number:05}", body, media=MERGE_PATCH)
+                codes[answer.status] += 1
 
 
 # The three phases ----------------------------------------------------------------------------------------------------

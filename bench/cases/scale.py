@@ -13,6 +13,7 @@ import json
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Coroutine, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -53,6 +54,7 @@ class _Seen:
     bound: list[float] = field(default_factory=list)  # milliseconds
     listed: dict[str, tuple[float, float]] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)
+    codes: dict[int, int] = field(default_factory=dict)  # status -> answers to renewals of Leases
     log_rows: float = 0.0  # a second
     dead: float = 0.0  # rows that vacuum has not cleared away, of all tables
     restarted: tuple[float, float] = (0.0, 0.0)  # seconds until a worker that was killed consumes again; of CPU
@@ -78,6 +80,10 @@ def measure(*, nodes: int, devices: int, pods: int, watches: int) -> list[Figure
         Figure(name="  of CPU", value=seen.restarted[1], unit="s"),
         Figure(name="at rest", value=sum(seen.shares.values()) * 100, unit="% core", budget=50),
         *(Figure(name=f"  {role}", value=share * 100, unit="% core") for role, share in seen.shares.items()),
+        *(
+            Figure(name=f"renewals answered {code}", value=n / IDLE_SECONDS, unit="/s")
+            for code, n in seen.codes.items()
+        ),
         Figure(name="the log grows by", value=seen.log_rows, unit="rows/s"),
         Figure(name="rows to be vacuumed", value=seen.dead, unit=""),
         Figure(name="POST of a pod to bound, p50", value=quantile(seen.bound, 0.5), unit="ms"),
@@ -120,13 +126,16 @@ def _fill_with_pods(nodes: int, pods: int) -> None:
 
 async def _measured(installation: Installation, *, nodes: int, watches: int) -> _Seen:
     seen = _Seen()
-    agents = [*fleet(installation, nodes)]
+    codes = Counter[int]()
+    agents = [*fleet(installation, nodes, codes)]
     revision = await asyncio.to_thread(_last_revision)
     watching = [_watch(installation, f"node-{number % nodes:05}", revision) for number in range(watches)]
     async with running(*agents, *watching):
         await asyncio.sleep(2 * RENEWAL)  # everything warms up
         before, rows, began = cpu.by_role(), await asyncio.to_thread(_last_revision), time.monotonic()
+        codes.clear()
         await asyncio.sleep(IDLE_SECONDS)
+        seen.codes = dict(codes)
         passed = time.monotonic() - began
         seen.shares = {role: seconds / passed for role, seconds in cpu.since(before).items()}
         seen.log_rows = (await asyncio.to_thread(_last_revision) - rows) / passed

@@ -3,14 +3,15 @@
 An object is a register with compare-and-set: it is absent, or has a value and the revision that wrote it. The search is
 Wing and Gong's with Lowe's memory ("Testing for linearizability", 2017): operations are put in an order that agrees
 with their times, one after the other, and no pair of (operations done, state) is looked at twice. An operation whose
-outcome nobody knows may have been done at any moment after it was asked for, or never.
+outcome nobody knows may have been done at any moment after it was asked for, or never. Of those that nobody has seen
+the effect of, one is as good as another that was asked for later: only the first of them is tried.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 #: done; not done, because the object was not (or was already) there or had another revision; not there; nobody knows
@@ -94,7 +95,7 @@ class Undecided(Exception):
 
 
 #: Pairs of (operations done, state) that are looked at.
-LIMIT = 500_000
+LIMIT = 100_000
 
 
 def contradiction(history: Sequence[Operation]) -> list[Operation]:
@@ -102,7 +103,7 @@ def contradiction(history: Sequence[Operation]) -> list[Operation]:
 
     Raises: Undecided.
     """
-    operations = sorted(history, key=lambda one: one.began)
+    operations = _anonymous(sorted(history, key=lambda one: one.began))
     certain = sum(1 << number for number, one in enumerate(operations) if one.ended < math.inf)
     waiting, seen = [(0, State())], set[tuple[int, State]]()
     furthest, stuck = -1, list[Operation]()
@@ -119,11 +120,35 @@ def contradiction(history: Sequence[Operation]) -> list[Operation]:
         if (placed := (done & certain).bit_count()) > furthest:
             furthest, stuck = placed, [operations[number] for number in candidates]
         # What is certain to have been done is tried first: it comes off the end.
-        for number in sorted(candidates, key=lambda one: operations[one].ended, reverse=True):
+        for number in sorted(_distinct(operations, candidates), key=lambda one: operations[one].ended, reverse=True):
             following = step(state, operations[number])
             if following is not None:
                 waiting.append((done | 1 << number, following))
     return stuck
+
+
+#: In place of a value that nobody has seen.
+_UNSEEN = "?"
+
+
+def _anonymous(operations: Sequence[Operation]) -> list[Operation]:
+    seen = {one.value for one in operations if one.outcome == "ok"}
+    return [
+        replace(one, value=_UNSEEN) if one.outcome == "unknown" and one.value not in seen else one for one in operations
+    ]
+
+
+def _distinct(operations: Sequence[Operation], candidates: Sequence[int]) -> Iterator[int]:
+    """Without those that are as good as an earlier one."""
+    found = set[tuple[str, int, bool]]()
+    for number in candidates:
+        one = operations[number]
+        if one.outcome == "unknown" and (one.value == _UNSEEN or one.verb == "delete"):
+            key = one.verb, one.expected, one.creates
+            if key in found:
+                continue
+            found.add(key)
+        yield number
 
 
 def _candidates(operations: Sequence[Operation], done: int) -> Iterator[int]:

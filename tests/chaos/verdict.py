@@ -76,6 +76,8 @@ class Weather:
         self._watchers = list(self._made_watchers())
         self._storm = Storm(over.faults, over.victims, say=self._stamped)
         self._began = time.monotonic()
+        #: histories that are too tangled to be searched
+        self._undecided: list[str] = []
 
     def _stamped(self, line: str) -> None:
         self._say(f"{time.monotonic() - self._began:7.1f}  {line}")
@@ -174,7 +176,7 @@ class Weather:
             try:
                 stuck = contradiction(history)
             except Undecided as error:
-                yield f"{path}: undecided, {error}"
+                self._undecided.append(f"{path}: {error}")
                 continue
             if stuck:
                 yield "\n    ".join([f"{path} was seen as one object cannot be; at", *map(str, stuck)])
@@ -184,6 +186,7 @@ class Weather:
         return {
             "faults": len(planned),
             "operations of registers": sum(map(len, histories)),
+            "histories that could not be decided": self._undecided or "none",
             "of unknown outcome": sum(one.outcome == "unknown" for history in histories for one in history),
             "events watched": sum(watcher.events for watcher in self._watchers),
             "devices given at once, at most": self._holdings.most,

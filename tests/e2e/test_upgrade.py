@@ -1,7 +1,7 @@
 """Pods outlive an upgrade from an earlier version, and the way back to it: those with extended resources (KEP-5004,
 test 3), and some that run, on PostgreSQL, whose tables are changed while the earlier version is at work, and left so.
 
-    MANCIPLE_UPGRADE_PODS    how many of these: 20 unless said otherwise
+    MANCIPLE_UPGRADE_PODS    how many of these: 8 unless said otherwise
 
 The earlier version is really run: its tree is taken from the history of this repository. A copy without its history
 cannot play this.
@@ -89,7 +89,7 @@ def changed(earlier: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str
 
 # Pods that run ------------------------------------------------------------------------------------------------------
 
-PODS, DEVICES_A_NODE = int(os.environ.get("MANCIPLE_UPGRADE_PODS", "20")), 8
+PODS, DEVICES_A_NODE = int(os.environ.get("MANCIPLE_UPGRADE_PODS", "8")), 8
 DEMO = "demo"
 POD_PLACE = PLACES["Pod"].format(namespace=DEMO)
 
