@@ -11,7 +11,8 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, 
 from manciple.processes.demolab.pages import MISSING, find_browser
 from tests.e2e.processes import PATIENCE
 
-#: Chromium as root needs --no-sandbox; the rest keeps it from talking to anybody but us.
+#: Chromium as root needs --no-sandbox; scripts that live for a second are not worth optimizing, nor compiling again for
+#: each page; the rest keeps it from talking to anybody but us.
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -20,6 +21,7 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--js-flags=--no-flush-bytecode,--no-opt,--no-maglev",
 ]
 DESKTOP = {"width": 1440, "height": 900}
 PHONE = {"width": 390, "height": 844}

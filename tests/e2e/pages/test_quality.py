@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 from html.parser import HTMLParser
-from statistics import median
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -15,7 +14,7 @@ from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 from manciple.processes.demolab.pages import PageAddress, every_page
 from tests.e2e.pages.browser import CHANCES, PHONE, SHOWN_WITHIN, new_context
 from tests.e2e.pages.demo import Demo
-from tests.e2e.pages.tour import TOO_WIDE, Axe, Tour, asking, documents, on_a_desk, on_a_phone
+from tests.e2e.pages.tour import TOO_WIDE, Axe, Tour, asking, documents, take_tour
 from tests.e2e.processes import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -41,13 +40,8 @@ def addresses(demo: Demo, states: dict[str, Any]) -> list[PageAddress]:
 
 
 @pytest.fixture(scope="module")
-def desk(chromium: Browser, demo: Demo, states: dict[str, Any], addresses: list[PageAddress]) -> Tour:
-    return on_a_desk(chromium, demo.web, states["admin"], addresses, worked=demo.process.worked)
-
-
-@pytest.fixture(scope="module")
-def phone(chromium: Browser, demo: Demo, states: dict[str, Any], addresses: list[PageAddress]) -> Tour:
-    return on_a_phone(chromium, demo.web, states["admin"], addresses)
+def tour(chromium: Browser, demo: Demo, states: dict[str, Any], addresses: list[PageAddress]) -> Tour:
+    return take_tour(chromium, demo.web, states["admin"], addresses, worked=demo.process.worked)
 
 
 def pause(page: Page) -> bool:
@@ -59,40 +53,39 @@ def pause(page: Page) -> bool:
 # All pages -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_place_of_the_navigation_is_toured(desk: Tour) -> None:
-    toured = {visit.address.path for visit in desk.visits}
+def test_every_place_of_the_navigation_is_toured(tour: Tour) -> None:
+    toured = {visit.address.path for visit in tour.visits}
     assert toured >= set(MAIN), "a main page does not answer"
-    assert len(toured) == len(desk.visits)
+    assert len(toured) == len(tour.visits)
 
 
-def test_axe_finds_nothing_in_light_and_in_dark(desk: Tour) -> None:
-    assert desk.troubles(lambda visit: visit.violations) == {}
+def test_axe_finds_nothing_by_day_and_by_night(tour: Tour) -> None:
+    assert tour.troubles(lambda visit: visit.violations) == {}
 
 
-def test_axe_finds_nothing_on_a_phone(phone: Tour) -> None:
-    assert phone.troubles(lambda visit: visit.violations) == {}
+def test_axe_finds_nothing_on_a_phone(tour: Tour) -> None:
+    assert tour.troubles(lambda visit: visit.on_a_phone) == {}
 
 
-def test_no_page_has_errors_or_breaks_its_content_policy(desk: Tour, phone: Tour) -> None:
-    assert desk.troubles(lambda visit: visit.errors) == {}
-    assert phone.troubles(lambda visit: visit.errors) == {}
+def test_no_page_has_errors_or_breaks_its_content_policy(tour: Tour) -> None:
+    assert tour.troubles(lambda visit: visit.errors) == {}
 
 
-def test_no_page_shifts_its_layout_while_it_loads(desk: Tour) -> None:
-    assert desk.troubles(lambda visit: visit.shifts) == {}
+def test_no_page_shifts_its_layout_while_it_loads(tour: Tour) -> None:
+    assert tour.troubles(lambda visit: visit.shifts) == {}
 
 
-def test_no_request_that_blocks_a_page_takes_long(desk: Tour) -> None:
-    assert desk.troubles(lambda visit: visit.slow) == {}
+def test_no_request_that_blocks_a_page_takes_long(tour: Tour) -> None:
+    assert tour.troubles(lambda visit: visit.slow) == {}
 
 
-def test_no_page_loads_more_than_200_kilobytes_at_first(desk: Tour) -> None:
-    assert min(visit.loaded for visit in desk.visits) > 30_000, "scripts, styles and the font were not counted"
-    assert desk.troubles(lambda visit: f"{visit.loaded} bytes" if visit.loaded > FIRST_LOAD_LIMIT else "") == {}
+def test_no_page_loads_more_than_200_kilobytes_at_first(tour: Tour) -> None:
+    assert min(visit.loaded for visit in tour.visits) > 30_000, "scripts, styles and the font were not counted"
+    assert tour.troubles(lambda visit: f"{visit.loaded} bytes" if visit.loaded > FIRST_LOAD_LIMIT else "") == {}
 
 
-def test_no_page_scrolls_sideways_on_a_phone(phone: Tour) -> None:
-    assert phone.troubles(lambda visit: visit.too_wide) == {}
+def test_no_page_scrolls_sideways_on_a_phone(tour: Tour) -> None:
+    assert tour.troubles(lambda visit: visit.too_wide) == {}
 
 
 # Keyboard ------------------------------------------------------------------------------------------------------------
@@ -102,7 +95,14 @@ _REACHABLE = """() => [...document.querySelectorAll(
   .filter((one) => one.tabIndex >= 0 && !one.disabled && one.checkVisibility({ visibilityProperty: true })
     && !(one.type === 'radio' && !one.checked && document.querySelector(`input[name="${one.name}"]:checked`)))
   .map((one, index) => { one.dataset.stop = index; return index; }).length"""
-_AT = "() => [document.activeElement?.dataset.stop ?? '', document.activeElement?.matches(':focus-visible') ?? false]"
+#: The page notes where the focus comes to: asking it after each key costs as much as the key.
+_NOTE_STOPS = """() => {
+  window.stops = [];
+  addEventListener("focusin", ({ target }) => {
+    const hidden = target.matches(":focus-visible") ? "" : target.outerHTML.slice(0, 200);
+    window.stops.push([target.dataset.stop ?? target.outerHTML.slice(0, 200), hidden]);
+  });
+}"""
 
 
 @pytest.mark.parametrize("path", MAIN)
@@ -111,16 +111,15 @@ def test_the_keyboard_reaches_everything_in_reading_order(admin: Page, demo: Dem
     expect(admin.locator("[hx-trigger^='load']")).to_have_count(0)  # what is found out a moment later has come
     wanted = admin.evaluate(_REACHABLE)
     assert admin.locator(".tile[tabindex='0']").count() <= 1, "the grid is one tab stop"
-    order: list[int] = []
-    for _ in range(wanted + 5):
+    admin.evaluate(_NOTE_STOPS)
+    for _ in range(wanted):
         admin.keyboard.press("Tab")
-        stop, visible = admin.evaluate(_AT)
-        if stop == "":
-            break
-        assert visible, admin.evaluate("document.activeElement.outerHTML.slice(0, 200)")
-        order.append(int(stop))
-    assert sorted(set(order)) == list(range(wanted))
-    assert order[:wanted] == sorted(order[:wanted])
+    for _ in range(5):  # some fields have several stops
+        if admin.evaluate("window.stops.length") < wanted:
+            admin.keyboard.press("Tab")
+    stops = admin.evaluate("window.stops")
+    assert [hidden for _, hidden in stops if hidden] == []
+    assert [stop for stop, _ in stops] == [str(number) for number in range(wanted)]
 
 
 # Changes that stream in ----------------------------------------------------------------------------------------------
@@ -146,9 +145,19 @@ def test_twenty_changes_stream_in_without_a_shift_or_losing_focus_and_scroll(
     assert admin.evaluate("window.shifts.map((one) => [one.value, ...one.what])") == []
 
 
+#: So many times in a row: whoever asked once a second would be quick now and then.
+QUICK = 5
+ANSWER_TIME = """async () => {
+  const began = Date.now();
+  await (await fetch(location.href)).text();
+  return Date.now() - began;
+}"""
+
+
 def test_what_one_browser_changes_another_shows_at_once(
     chromium: Browser, admin: Page, demo: Demo, states: dict[str, Any]
 ) -> None:
+    """On a busy machine it takes longer, as does asking for the same page, which happens twice on the way here."""
     context = new_context(chromium, state=states[VIEWER])
     other = context.new_page()
     other.goto(f"{demo.web}/classes")
@@ -162,7 +171,7 @@ def test_what_one_browser_changes_another_shows_at_once(
     }""")
     admin.goto(f"{demo.web}/classes/new")
     took: list[float] = []
-    while len(took) < 7 or (median(took[-7:]) > SHOWN_WITHIN and len(took) < 7 * CHANCES):
+    while len(took) < QUICK or (max(took[-QUICK:]) > SHOWN_WITHIN and len(took) < CHANCES):
         name = f"by-the-first-{len(took)}"
         committed = admin.evaluate(
             """async (name) => {
@@ -176,11 +185,11 @@ def test_what_one_browser_changes_another_shows_at_once(
         )
         assert committed[1] == "opaqueredirect", committed
         seen = other.wait_for_function("(name) => window.seen[name]", arg=name).json_value()
-        took.append(seen - committed[0])
+        took.append(seen - committed[0] - 2 * other.evaluate(ANSWER_TIME))
     context.close()
     for number in range(len(took)):
         demo.api.delete(f"/apis/resource.k8s.io/v1/deviceclasses/by-the-first-{number}")
-    assert median(took[-7:]) <= SHOWN_WITHIN, took
+    assert max(took[-QUICK:]) <= SHOWN_WITHIN, took
 
 
 def test_a_dropped_line_says_how_old_the_picture_is_and_catches_up_without_a_reload(

@@ -1,4 +1,4 @@
-"""A tour of all pages: each is opened once on a desk and once on a phone, and everything that must hold is noted.
+"""A tour of all pages: each is loaded once, looked at on a desk and on a phone, and everything that must hold is noted.
 
 The tests then ask what was noted, so that a page costs one visit, not one for each rule.
 """
@@ -14,7 +14,7 @@ import httpx
 from playwright.sync_api import Browser, Page
 
 from manciple.processes.demolab.pages import PageAddress, every_page, is_document
-from tests.e2e.pages.browser import CHANCES, PHONE, WATCH_SHIFTS, Watched, new_context
+from tests.e2e.pages.browser import CHANCES, DESKTOP, PHONE, WATCH_SHIFTS, Watched, new_context
 from tests.e2e.processes import PATIENCE
 
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
@@ -28,8 +28,10 @@ LAYOUT = ["target-size", "color-contrast", "scrollable-region-focusable", "link-
 #: Texts that look the same down to the page's ground are compared with it twice on a page and four times on a tour.
 ON_A_PAGE, ON_A_TOUR = 2, 4
 #: Half of axe's time goes into contrasts, and a table of a hundred rows has few, as have fifty pages of one stylesheet.
-#: axe judges a single character otherwise: it is another look. Takes {look: how many were compared}, gives it back.
-_MARK_LOOKS = """(compared) => {
+#: axe judges a single character otherwise: it is another look. Counts in {look: how many were compared} what it marks;
+#: says how many that is, and how many texts that the desk showed are not shown here, at places that no desk showed in
+#: these colours: a place is what the style sheets go by, elements with their classes and states.
+_MARK_LOOKS = """(compared, seat) => {
   const PARTS = ["color", "background-color", "background-image", "opacity", "filter", "text-shadow", "position",
     "z-index", "font-size", "font-weight"];
   const digest = (text) => {
@@ -40,7 +42,16 @@ _MARK_LOOKS = """(compared) => {
     }
     return `${low.toString(36)}.${high.toString(36)}`;
   };
-  const looks = new Map(), shown = new Map(), seen = new Map();
+  const NAMES = /^(id|href|title|name|value|for|src|action|datetime|aria-(label(ledby)?|describedby|controls))$|^hx-/;
+  const looks = new Map(), shown = new Map(), seen = new Map(), places = new Map([[document.documentElement, ""]]);
+  const { theme } = document.documentElement.dataset, onTheDesk = (window.onTheDesk ??= new WeakSet());
+  const place = (one) => {
+    if (places.has(one)) return places.get(one);
+    const states = [...one.attributes].filter(({ name }) => !NAMES.test(name)).map(({ name, value }) => name + value);
+    places.set(one, digest([place(one.parentElement), one.localName, ...states].join()));
+    return places.get(one);
+  };
+  let marked = 0, unseen = 0;
   for (const one of document.querySelectorAll("body, body *")) {
     delete one.dataset.look;
     const style = getComputedStyle(one);
@@ -50,26 +61,48 @@ _MARK_LOOKS = """(compared) => {
     shown.set(one, looks.get(look));
     const words = [...one.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE);
     const text = words.map((node) => node.data.trim()).join("") || one.value || one.placeholder;
-    if (!text || !one.checkVisibility({ visibilityProperty: true })) continue;
+    if (!text) continue;
     const alike = `${looks.get(look)} ${one.disabled} ${/[\\p{L}\\p{N}]{2}/u.test(text)}`;
+    if (!one.checkVisibility({ visibilityProperty: true })) {
+      unseen += onTheDesk.has(one) && !(`${theme} ${place(one)}` in compared);
+      continue;
+    }
+    if (seat === "desk") {
+      onTheDesk.add(one);
+      compared[`${theme} ${place(one)}`] = 1;
+    }
     if ((seen.get(alike) ?? 0) >= ON_A_PAGE || (compared[alike] ?? 0) >= ON_A_TOUR) continue;
     seen.set(alike, (seen.get(alike) ?? 0) + 1);
     compared[alike] = (compared[alike] ?? 0) + 1;
     one.dataset.look = "";
+    marked++;
   }
   axe.configure({ rules: [{ id: "color-contrast", selector: "[data-look]" }] });
-  return compared;
+  return [marked, unseen];
 }""".replace("ON_A_PAGE", str(ON_A_PAGE)).replace("ON_A_TOUR", str(ON_A_TOUR))
-_RUN_AXE = """async ([only, known]) => {
-  const compared = (MARK_LOOKS)(known);
+#: Takes and gives {look: how many were compared} as text, which costs Playwright less than an object of thousands.
+_RUN_AXE = """async ([only, seat, known]) => {
+  const compared = JSON.parse(known);
+  const [marked, unseen] = (MARK_LOOKS)(compared, seat);
   const options = { resultTypes: ["violations"] };
   if (only) options.runOnly = { type: "rule", values: only };
-  const found = await axe.run(document, options);
-  return [compared, found.violations.map((one) =>
+  const nothing = !marked && only?.length === 1 && only[0] === "color-contrast";
+  const { violations } = nothing ? { violations: [] } : await axe.run(document, options);
+  return [JSON.stringify(compared), unseen, violations.map((one) =>
     `${one.id}: ${one.help}: ` + one.nodes.slice(0, 3).map((node) =>
       `${node.target.join(" ")} ${(node.any[0] ?? node.all[0] ?? node.none[0])?.message ?? ""}`).join(" | "))];
 }""".replace("MARK_LOOKS", _MARK_LOOKS)
-_INK = "() => getComputedStyle(document.body).color"
+#: Whether the page has been of this width and in these colours for a frame: it hears of both with the next one.
+_SEATED = """([width, scheme]) => {
+  const root = document.documentElement;
+  const seated = screen.width === width && (root.dataset.theme === scheme || "always" in root.dataset);
+  window.seated = seated ? (window.seated ?? 0) + 1 : 0;
+  return window.seated > 1 && !(window.seated = 0);
+}"""
+#: Sent once, not with every page; read where it is needed.
+_BRING_AXE = f"window.readAxe = () => {{ {AXE}\n}};"
+#: What is left need not be laid out for the desk again.
+_CLEAR_AWAY = "document.documentElement.style.display = 'none'"
 _BLOCKING = """() => {
   const [page] = performance.getEntriesByType("navigation");
   const blocking = performance.getEntriesByType("resource").filter((one) => one.renderBlockingStatus === "blocking");
@@ -99,6 +132,7 @@ class Visit:
     errors: list[str] = field(default_factory=list)
     shifts: list[str] = field(default_factory=list)
     slow: list[str] = field(default_factory=list)
+    on_a_phone: list[str] = field(default_factory=list)
     too_wide: str = ""
     #: bytes of its first load, compressed
     loaded: int = 0
@@ -109,14 +143,17 @@ class Axe:
 
     def __init__(self, page: Page) -> None:
         self._page = page
-        self._compared: dict[str, int] = {}
+        self._compared = "{}"
+        #: Texts that it did not see when it looked last, and on no desk in these colours.
+        self.unseen = 0
 
     def read(self) -> None:
         """The page that is open now is to be looked at."""
-        self._page.evaluate(AXE)
+        if not self._page.evaluate("() => Boolean(window.readAxe?.() ?? window.axe)"):
+            self._page.evaluate(AXE)
 
-    def find(self, only: Sequence[str] | None = None) -> list[str]:
-        self._compared, found = self._page.evaluate(_RUN_AXE, [only, self._compared])
+    def find(self, only: Sequence[str] | None = None, *, seat: str = "desk") -> list[str]:
+        self._compared, self.unseen, found = self._page.evaluate(_RUN_AXE, [only, seat, self._compared])
         return list(found)
 
 
@@ -148,74 +185,93 @@ def documents(client: httpx.Client) -> Iterator[tuple[PageAddress, str]]:
             yield address, answer.text
 
 
-def on_a_desk(
+class Seat:
+    """Where one sits before a page: at a desk or with a phone, by day or by night."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._devtools = page.context.new_cdp_session(page)
+        self.scheme = "light"
+
+    def take(self, *, phone: bool) -> None:
+        """As Playwright makes a context for a phone, but of a page that is open."""
+        size = PHONE if phone else DESKTOP
+        screen = {"screenWidth": size["width"], "screenHeight": size["height"]}
+        metrics = {**size, **screen, "deviceScaleFactor": 1, "mobile": phone}
+        self._devtools.send("Emulation.setDeviceMetricsOverride", metrics)
+        self._devtools.send("Emulation.setTouchEmulationEnabled", {"enabled": phone})
+
+    def turn(self) -> None:
+        """Day becomes night, and night day."""
+        self.scheme = "dark" if self.scheme == "light" else "light"
+        self._page.emulate_media(color_scheme=self.scheme)  # type: ignore[arg-type]
+
+    def settle(self, *, phone: bool) -> None:
+        """Wait until the page shows it."""
+        width = (PHONE if phone else DESKTOP)["width"]
+        self._page.wait_for_function(_SEATED, arg=[width, self.scheme])
+
+
+def take_tour(
     browser: Browser, web: str, state: Any, addresses: Sequence[PageAddress], *, worked: Callable[[], float]
 ) -> Tour:
-    """Every page on a desk: by axe in light and in dark, its errors, its shifts, its blocking requests.
+    """Every page, loaded on a desk, and held like a phone. worked: the seconds of CPU that the server has used so far.
 
-    worked: the seconds of CPU that the server has used so far.
+    A page costs more to load than to look at, so it is loaded once, by day and by night in turn, and the other colours
+    are looked at on the phone. Whoever opens pages on a phone from the start: the tests of the main pages.
     """
     context = new_context(browser, state=state)
     context.add_init_script(WATCH_SHIFTS)
+    context.add_init_script(_BRING_AXE)
     watched = Watched(context.new_page())
-    axe = Axe(watched.page)
-    visits = [_at_the_desk(watched, axe, web + address.path, Visit(address), worked) for address in addresses]
-    context.close()
-    return Tour(visits)
-
-
-def _at_the_desk(watched: Watched, axe: Axe, url: str, visit: Visit, worked: Callable[[], float]) -> Visit:
-    page = watched.page
-    page.emulate_media(color_scheme="light")
-    _open(page, url)
-    visit.slow = _slow(page, worked)
-    visit.shifts = page.evaluate(_SHIFTS)  # before axe takes its time: what happens in the cluster meanwhile may come
-    axe.read()
-    visit.violations = axe.find()
-    _turn_dark(page)
-    visit.violations += [f"dark: {one}" for one in axe.find(["color-contrast"])]
-    visit.loaded = page.evaluate(_LOADED)  # at the end: what a page asks for after it has shown itself counts too
-    visit.errors = watched.take_errors()
-    return visit
-
-
-def on_a_phone(browser: Browser, web: str, state: Any, addresses: Sequence[PageAddress]) -> Tour:
-    """Every page on a phone: its layout by axe, and whether it scrolls sideways.
-
-    What only a phone shows (the menu) is the same on all of them, so one is judged whole.
-    """
-    context = new_context(browser, state=state, phone=True)
-    watched = Watched(context.new_page())
-    axe = Axe(watched.page)
+    axe, seat = Axe(watched.page), Seat(watched.page)
     visits: list[Visit] = []
     for address in addresses:
         visit = Visit(address)
+        watched.page.evaluate(_CLEAR_AWAY)
+        seat.take(phone=False)
+        began = worked()
         _open(watched.page, web + address.path)
-        visit.too_wide = watched.page.evaluate(TOO_WIDE, PHONE["width"])
-        axe.read()
-        visit.violations = axe.find(LAYOUT) if visits else axe.find(LAYOUT) + axe.find()
+        if worked() - began > BLOCKING_LIMIT / 1000:
+            visit.slow = _slow(watched.page, worked)
+        _look_at_the_desk(watched.page, axe, visit)
+        _look_on_the_phone(watched.page, axe, seat, visit, whole=not visits)
+        visit.loaded = watched.page.evaluate(_LOADED)  # at the end: what a page asks for later counts, too
         visit.errors = watched.take_errors()
         visits.append(visit)
     context.close()
     return Tour(visits)
 
 
+def _look_at_the_desk(page: Page, axe: Axe, visit: Visit) -> None:
+    """By axe; its shifts."""
+    visit.shifts = page.evaluate(_SHIFTS)  # before axe takes its time: what happens in the cluster meanwhile may come
+    axe.read()
+    visit.violations = axe.find()
+
+
+def _look_on_the_phone(page: Page, axe: Axe, seat: Seat, visit: Visit, *, whole: bool) -> None:
+    """Its layout by axe, and whether it scrolls sideways; all in the other colours, what only a desk shows too.
+
+    What only a phone shows (the menu) is the same on all pages, so one is judged whole.
+    """
+    seat.turn()
+    seat.take(phone=True)
+    seat.settle(phone=True)
+    visit.too_wide = page.evaluate(TOO_WIDE, PHONE["width"])
+    visit.on_a_phone = axe.find(LAYOUT, seat="phone")
+    if whole:
+        visit.on_a_phone += axe.find(seat="phone")
+    if axe.unseen:
+        seat.take(phone=False)
+        seat.settle(phone=False)
+        visit.violations += [f"{seat.scheme}: {one}" for one in axe.find(["color-contrast"])]
+
+
 def _open(page: Page, url: str) -> None:
     """Loaded, and the live line open where the page has one."""
     page.goto(url)
     page.wait_for_function("(document.getElementById('live')?.dataset.state ?? 'live') === 'live'")
-
-
-def _turn_dark(page: Page) -> None:
-    """The browser draws the next frame in other colours; until then a script is told the old ones.
-
-    A page that looks the same by day and night was looked at already.
-    """
-    if page.evaluate("'always' in document.documentElement.dataset"):
-        return
-    light = page.evaluate(_INK)
-    page.emulate_media(color_scheme="dark")
-    page.wait_for_function(f"(light) => ({_INK})() !== light", arg=light)
 
 
 def _slow(page: Page, worked: Callable[[], float]) -> list[str]:
