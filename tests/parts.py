@@ -26,9 +26,8 @@ from typing import NoReturn
 #: name -> what pytest is told to run, the longest first
 PARTS = {
     "units": ("tests", "--ignore=tests/e2e", "--ignore=tests/test_on_postgresql.py"),
-    "systems": ("tests/e2e", "--ignore=tests/e2e/pages", "--ignore=tests/e2e/plugins"),
+    "systems": ("tests/e2e", "--ignore=tests/e2e/pages"),
     "pages": ("tests/e2e/pages",),
-    "plugins": ("tests/e2e/plugins",),
     "postgresql": ("tests/test_on_postgresql.py",),
 }
 #: Tests named at the end because they took longest.
