@@ -202,6 +202,7 @@ def test_what_was_opened_last_is_offered_until_it_is_forgotten(admin: Page, demo
 def test_a_question_mark_shows_the_keys_but_not_to_whoever_types(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/pods")
     admin.get_by_label("Name", exact=True).press_sequentially("?/")
+    expect(admin.get_by_role("heading", name="No matching pod")).to_be_visible()
     expect(admin.locator("dialog[open]")).to_have_count(0)
     admin.goto(f"{demo.web}/pods")
     admin.keyboard.press("?")
