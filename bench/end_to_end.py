@@ -30,9 +30,7 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
@@ -40,9 +38,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from cases.comparison import HEAD, compare
 from cases.figures import Figure
+from cases.surroundings import servers
 from without.apps import GUARDS
-
-from tests import services
 
 Options = argparse.Namespace
 #: The cases that are tests: they exit with 1 where anything is not as promised.
@@ -176,28 +173,13 @@ CASES: dict[str, Callable[[Options], list[Figure]]] = {
 }
 
 
-def _run(name: str, options: Options) -> list[Figure]:
-    with ExitStack() as servers:
-        home = servers.enter_context(tempfile.TemporaryDirectory())
-        os.environ["DJANGO_SETTINGS_MODULE"] = "manciple.settings"
-        os.environ["MANCIPLE_HOME"] = home
-        os.environ["MANCIPLE_SECRET_KEY"] = "of a benchmark, forty characters long...."
-        os.environ["MANCIPLE_ENCRYPTION_KEYS"] = "of a benchmark"
-        os.environ["MANCIPLE_LOG_LEVEL"] = "WARNING"
-        if options.without:
-            os.environ["DJANGO_SETTINGS_MODULE"] = "without.settings"
-            os.environ["MANCIPLE_BENCH_WITHOUT"] = options.without
-            os.environ["PYTHONPATH"] = str(Path(__file__).parent)
-        options.postgresql = servers.enter_context(services.postgresql())
-        os.environ["MANCIPLE_DATABASE_URL"] = options.postgresql.url
-        if name in {"clients", "latency", "silence", "taints", "simulate", "live", SCALE, *TESTS}:
-            options.redis = servers.enter_context(services.redis_server())
-            os.environ["MANCIPLE_REDIS_URL"] = options.redis.url
-        import django  # noqa: PLC0415 - its settings are read from the environment
-        from django.core.management import call_command  # noqa: PLC0415
+#: The cases that need a Redis: those with workers.
+REDIS = {"clients", "latency", "silence", "taints", "simulate", "live", SCALE, *TESTS}
 
-        django.setup()
-        call_command("migrate", verbosity=0)
+
+def _run(name: str, options: Options) -> list[Figure]:
+    with servers(redis=name in REDIS, without=options.without) as started:
+        options.postgresql, options.redis = started.postgresql, started.redis
         return CASES[name](options)
 
 

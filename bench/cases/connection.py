@@ -49,6 +49,20 @@ class Connection:
             self.close()
             raise
 
+    async def lines(self, path: str) -> AsyncIterator[bytes]:
+        """What a watch tells, a line for each event, until the server ends it."""
+        reader, writer = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
+        try:
+            writer.write(f"GET {path} HTTP/1.1\r\n{self._head}\r\n".encode())
+            await reader.readuntil(b"\r\n\r\n")
+            rest = b""
+            while size := int((await reader.readuntil(b"\r\n")).strip(), 16):
+                *lines, rest = (rest + (await reader.readexactly(size + 2))[:-2]).split(b"\n")
+                for line in lines:
+                    yield line
+        finally:
+            writer.close()
+
     async def _exchange(self, method: str, path: str, body: bytes, media: str) -> HttpAnswer:
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._port, ssl=self._tls)

@@ -1,10 +1,11 @@
-"""CPU seconds of the server processes that this process has started, their own children included (Linux's /proc)."""
+"""CPU seconds and memory of the server processes that this process has started, with their children (Linux's /proc)."""
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,15 +30,20 @@ class _Process:
 
 def by_role() -> dict[str, float]:
     """role (api, beat, workers, postgresql, redis) -> CPU seconds so far."""
-    children: dict[int, list[_Process]] = defaultdict(list)
-    for process in _processes():
-        children[process.parent].append(process)
     spent: dict[str, float] = defaultdict(float)
-    for child in children[os.getpid()]:
-        role = next((role for mark, role in _ROLES.items() if mark in child.command), "")
-        if role:
-            spent[role] += _of_tree(child, children)
+    for role, process in _by_role():
+        spent[role] += process.seconds
     return dict(spent)
+
+
+def memory_by_role() -> dict[str, float]:
+    """role -> MiB that its processes hold; what several of them share counts once (PSS)."""
+    held: dict[str, float] = defaultdict(float)
+    for role, process in _by_role():
+        with suppress(OSError):  # it ended meanwhile
+            rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+            held[role] += int(rollup.partition("Pss:")[2].split()[0]) / 1024
+    return dict(held)
 
 
 def since(before: dict[str, float]) -> dict[str, float]:
@@ -45,8 +51,21 @@ def since(before: dict[str, float]) -> dict[str, float]:
     return {role: seconds - before.get(role, 0.0) for role, seconds in by_role().items()}
 
 
-def _of_tree(process: _Process, children: dict[int, list[_Process]]) -> float:
-    return process.seconds + sum(_of_tree(child, children) for child in children[process.pid])
+def _by_role() -> Iterator[tuple[str, _Process]]:
+    """Every server process beside the role of the one that this process has started for it."""
+    children: dict[int, list[_Process]] = defaultdict(list)
+    for process in _processes():
+        children[process.parent].append(process)
+    for child in children[os.getpid()]:
+        role = next((role for mark, role in _ROLES.items() if mark in child.command), "")
+        if role:
+            yield from ((role, process) for process in _tree(child, children))
+
+
+def _tree(process: _Process, children: dict[int, list[_Process]]) -> Iterator[_Process]:
+    yield process
+    for child in children[process.pid]:
+        yield from _tree(child, children)
 
 
 def _processes() -> Iterator[_Process]:

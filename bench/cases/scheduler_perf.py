@@ -1,0 +1,224 @@
+"""One workload of scheduler_perf, played to the API of a production installation by HTTPS clients.
+
+Everything is created through the API: nodes, slices, classes, claims, templates, the pods that are there before, and
+those that are timed. Throughput counts from the first create to the last binding. CPU and memory are those of the
+servers; the CPU includes the renewals of every node's Lease, which scheduler_perf goes without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from cases import cpu
+from cases.connection import Connection, running
+from cases.figures import Figure
+from cases.installation import Installation, installed
+from cases.workloads import (
+    DRIVER,
+    INIT,
+    RESOURCE,
+    TEST,
+    Document,
+    Workload,
+    claim,
+    local_slice,
+    node,
+    node_name,
+    shared_claims,
+    template,
+)
+
+#: Connections that create what is asked for, as scheduler_perf's.
+CLIENTS = 30
+#: Seconds between two renewals of a Lease. (Kubelet renews every 10 s; a node is silent after 40.)
+RENEWAL = 20.0
+FLEET_CONNECTIONS = 8
+#: Seconds for the pods to be bound after the last was created.
+PATIENCE = 600.0
+#: Seconds that the installation has to read what was created, before anything is timed.
+SETTLING = 5.0
+
+MERGE_PATCH = "application/merge-patch+json"
+#: The namespace of claims that nobody's pod uses.
+HELD = INIT
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+PLURALS = {
+    "Namespace": "/api/v1/namespaces",
+    "Node": "/api/v1/nodes",
+    "DeviceClass": f"/apis/{RESOURCE}/deviceclasses",
+    "ResourceSlice": f"/apis/{RESOURCE}/resourceslices",
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "ResourceClaim": f"/apis/{RESOURCE}/namespaces/{{}}/resourceclaims",
+    "ResourceClaimTemplate": f"/apis/{RESOURCE}/namespaces/{{}}/resourceclaimtemplates",
+}
+
+
+def measure(name: str, workload: Workload, *, workers: int) -> list[Figure]:
+    with installed(workers=workers) as installation:
+        return asyncio.run(_Play(installation, workload).measured(name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    path: str
+    document: Document
+    media: str = "application/json"
+
+
+class _Play:
+    def __init__(self, installation: Installation, workload: Workload) -> None:
+        self._installation, self._workload = installation, workload
+
+    async def measured(self, name: str) -> list[Figure]:
+        workload, started = self._workload, cpu.by_role()
+        await self._send(_create(_lease(number), LEASES) for number in range(workload.nodes))
+        async with running(*(self._renewing(first) for first in range(FLEET_CONNECTIONS))):
+            await self._set_up()
+            await self._create_and_bind(INIT, workload.first)
+            await asyncio.sleep(SETTLING)
+            before, begun = cpu.by_role(), time.monotonic()
+            pods = await (self._steadily() if workload.seconds else self._create_and_bind(TEST, workload.pods))
+            passed, spent = time.monotonic() - begun, cpu.since(before)
+        return [
+            Figure(name=name, value=pods / passed, unit="pods/s"),
+            Figure(name="  server CPU a pod", value=sum(spent.values()) * 1000 / pods, unit="ms"),
+            *(Figure(name=f"    {role}", value=used * 1000 / pods, unit="ms") for role, used in spent.items()),
+            Figure(name="  server CPU of the whole run", value=sum(cpu.since(started).values()), unit="s"),
+            Figure(name="  memory of the servers", value=sum(cpu.memory_by_role().values()), unit="MiB"),
+        ]
+
+    # What is there before --------------------------------------------------------------------------------------------
+
+    async def _set_up(self) -> None:
+        workload = self._workload
+        await self._create(node(number) for number in range(workload.nodes))
+        if workload.devices:
+            await self._create(local_slice(number, workload.devices) for number in range(workload.nodes))
+        if workload.pool is not None:
+            await self._create(part for number in range(workload.pools) for part in workload.pool(number))
+        await self._create(workload.classes)
+        for namespace, pods in ((INIT, workload.first), (TEST, workload.pods)):
+            await self._create([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}])
+            if workload.asked is not None:
+                await self._create([template(workload.asked)], namespace)
+            await self._create(shared_claims(workload, pods), namespace)
+        await self._hold()
+
+    async def _hold(self) -> None:
+        """Claims that are allocated without anybody who uses them."""
+        workload = self._workload
+        if workload.holding is None:
+            return
+        await self._create((claim(number) for number in range(workload.held)), HELD)
+        await self._send(_allocate(number, *workload.holding(number)) for number in range(workload.held))
+
+    # What is timed ---------------------------------------------------------------------------------------------------
+
+    async def _create_and_bind(self, namespace: str, pods: int) -> int:
+        await self._create((self._workload.pod(number) for number in range(pods)), namespace)
+        connection, end = self._installation.connect(), time.monotonic() + PATIENCE
+        unbound = PLURALS["Pod"].format(namespace) + "?fieldSelector=spec.nodeName%3D&limit=1"
+        while json.loads((await connection.request("GET", unbound)).body)["items"]:
+            if time.monotonic() > end:
+                raise TimeoutError(f"pods were left without a node for {PATIENCE:.0f} s")
+            await asyncio.sleep(0.1)
+        connection.close()
+        return pods
+
+    async def _steadily(self) -> int:
+        """Each pod is deleted once it is bound, and another takes its place. Returns how many were bound."""
+        workload, bound, path = self._workload, 0, PLURALS["Pod"].format(TEST)
+        to_send: asyncio.Queue[_Request] = asyncio.Queue()
+        for number in range(workload.pods):
+            to_send.put_nowait(_create(workload.pod(number), path))
+        with suppress(TimeoutError):
+            async with running(*(self._sending(to_send) for _ in range(CLIENTS))), asyncio.timeout(workload.seconds):
+                async for name in self._bound(path):
+                    to_send.put_nowait(_Request("DELETE", f"{path}/{name}", {"gracePeriodSeconds": 0}))
+                    to_send.put_nowait(_create(workload.pod(workload.pods + bound), path))
+                    bound += 1
+        return bound
+
+    async def _bound(self, path: str) -> AsyncIterator[str]:
+        """The name of each pod once it has a node."""
+        seen: set[str] = set()
+        connection = self._installation.connect()
+        async for line in connection.lines(f"{path}?watch=true"):
+            pod = json.loads(line)["object"]
+            name = pod["metadata"]["name"]
+            if pod["spec"].get("nodeName") and name not in seen:
+                seen.add(name)
+                yield name
+
+    # Requests --------------------------------------------------------------------------------------------------------
+
+    async def _create(self, documents: Iterable[Document], namespace: str = "") -> None:
+        await self._send(_create(one, PLURALS[one["kind"]].format(namespace)) for one in documents)
+
+    async def _send(self, requests: Iterable[_Request]) -> None:
+        """All of them, `CLIENTS` at a time."""
+        waiting = iter(requests)
+        await asyncio.gather(*(self._sending_each(waiting) for _ in range(CLIENTS)))
+
+    async def _sending_each(self, waiting: Iterator[_Request]) -> None:
+        connection = self._installation.connect()
+        for request in waiting:
+            await _sent(connection, request)
+        connection.close()
+
+    async def _sending(self, waiting: asyncio.Queue[_Request]) -> None:
+        connection = self._installation.connect()
+        while True:
+            await _sent(connection, await waiting.get())
+
+    async def _renewing(self, first: int) -> None:
+        """Every `FLEET_CONNECTIONS`th node's Lease, spread over the interval as the agents of a real fleet are."""
+        numbers = range(first, self._workload.nodes, FLEET_CONNECTIONS)
+        connection, due = self._installation.connect(), time.monotonic()
+        while numbers:
+            for number in numbers:
+                due += RENEWAL / len(numbers)
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+                renewal = {"spec": {"renewTime": _now()}}
+                await _sent(connection, _Request("PATCH", f"{LEASES}/{node_name(number)}", renewal, MERGE_PATCH))
+
+
+def _create(document: Document, path: str) -> _Request:
+    return _Request("POST", path, document)
+
+
+def _lease(number: int) -> Document:
+    spec = {"holderIdentity": node_name(number), "leaseDurationSeconds": 40, "renewTime": _now()}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": node_name(number)},
+        "spec": spec,
+    }
+
+
+def _allocate(number: int, pool: str, device: str) -> _Request:
+    """A claim's status, written as a scheduler writes it."""
+    name = f"test-claim-{number}"
+    result = {"request": "req-0", "driver": DRIVER, "pool": pool, "device": device}
+    status = {"allocation": {"devices": {"results": [result]}}}
+    path = f"{PLURALS['ResourceClaim'].format(HELD)}/{name}/status"
+    return _Request("PATCH", path, {"status": status}, MERGE_PATCH)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+async def _sent(connection: Connection, request: _Request) -> None:
+    body = json.dumps(request.document).encode()
+    answer = await connection.request(request.method, request.path, body, media=request.media)
+    if answer.status >= 300:
+        raise RuntimeError(f"{request.method} {request.path}: {answer.status} {answer.body.decode()[:500]}")

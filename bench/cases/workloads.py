@@ -1,0 +1,293 @@
+"""The workloads of Kubernetes' scheduler_perf (test/integration/scheduler_perf/dra), as documents for any API server.
+
+Same nodes, devices, classes, claims and pods. Each has the name that it has there; a star marks a size that Kubernetes
+does not list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Document = dict[str, Any]
+
+DRIVER = "test-driver.cdi.k8s.io"
+RESOURCE = "resource.k8s.io/v1"
+#: Namespaces: of what is there before anything is measured, and of what is measured.
+INIT, TEST = "init", "test"
+_CLASS, _NO_DEVICES, _TEMPLATE = "test-class", "no-devices-class", "test-claim-template"
+_OF_THE_DRIVER = f'device.driver == "{DRIVER}"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One workload: what is there first, and which pods are timed."""
+
+    nodes: int
+    #: devices that each node publishes for itself
+    devices: int = 0
+    #: number -> slices of a pool for all nodes
+    pool: Callable[[int], list[Document]] | None = None
+    pools: int = 0
+    classes: tuple[Document, ...]
+    #: what the template of both namespaces asks for; None where pods name no template
+    asked: Document | None = None
+    #: number -> a pod
+    pod: Callable[[int], Document]
+    #: claims that are allocated to nobody before anything begins, and which device each holds: (pool, device)
+    held: int = 0
+    holding: Callable[[int], tuple[str, str]] | None = None
+    #: pods that share one claim; 0 where each has its own
+    sharing: int = 0
+    #: pods bound before the measurement, and those measured (where `seconds` is set: as many at any time)
+    first: int = 0
+    pods: int
+    #: each pod is deleted once it is bound and another created, for so long; 0 where all are created at once
+    seconds: float = 0.0
+
+
+# Documents -----------------------------------------------------------------------------------------------------------
+
+
+def node(number: int) -> Document:
+    amounts = {"pods": "110", "cpu": "4", "memory": "32Gi"}
+    ready = {"type": "Ready", "status": "True"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node_name(number), "labels": {"node-with-dra": "true"}},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]},
+    }
+
+
+def node_name(number: int) -> str:
+    return f"scheduler-perf-dra-{number:05}"
+
+
+def local_slice(number: int, devices: int) -> Document:
+    """What the driver of a node publishes."""
+    name = node_name(number)
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    published = [_whole_device(index) for index in range(devices)]
+    return _slice(name, {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": published})
+
+
+def claim(number: int) -> Document:
+    return _resource("ResourceClaim", f"test-claim-{number}", {"devices": _one()})
+
+
+def template(asked: Document) -> Document:
+    return _resource("ResourceClaimTemplate", _TEMPLATE, {"spec": {"devices": asked}})
+
+
+def _whole_device(index: int) -> Document:
+    attributes = {
+        "model": {"string": "A100"},
+        "family": {"string": "GPU"},
+        "driverVersion": {"version": "1.2.3"},
+        "dra.example.com/numa": {"int": index},
+    }
+    return {"name": f"instance-{index}", "attributes": attributes, "capacity": {"memory": {"value": "1Gi"}}}
+
+
+def _resource(kind: str, name: str, spec: Document) -> Document:
+    return {"apiVersion": RESOURCE, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def _slice(name: str, spec: Document) -> Document:
+    return _resource("ResourceSlice", name, spec)
+
+
+def _class(name: str = _CLASS, expression: str = _OF_THE_DRIVER, **spec: Any) -> Document:
+    return _resource("DeviceClass", name, {"selectors": [{"cel": {"expression": expression}}], **spec})
+
+
+def _one(**exactly: Any) -> Document:
+    return {"requests": [{"name": "req-0", "exactly": {"deviceClassName": _CLASS, **exactly}}]}
+
+
+# Pods ----------------------------------------------------------------------------------------------------------------
+
+
+def _pod(number: int, container: Document, **spec: Any) -> Document:
+    containers = [{"name": "pause", "image": "registry.k8s.io/pause:3.10.1", **container}]
+    metadata = {"name": f"test-dra-{number}"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers, **spec}}
+
+
+def _claiming(number: int, source: Mapping[str, str]) -> Document:
+    uses = {"resources": {"claims": [{"name": "resource"}]}}
+    return _pod(number, uses, resourceClaims=[{"name": "resource", **source}])
+
+
+def _templated(number: int) -> Document:
+    return _claiming(number, {"resourceClaimTemplateName": _TEMPLATE})
+
+
+def _shared(number: int) -> Document:
+    return _claiming(number, {"resourceClaimName": f"test-claim-{number // 5}"})
+
+
+def _extended(names: Callable[[int], str]) -> Callable[[int], Document]:
+    def made(number: int) -> Document:
+        amounts = {names(number): "1"}
+        return _pod(number, {"resources": {"requests": amounts, "limits": amounts}})
+
+    return made
+
+
+# Pools for all nodes -------------------------------------------------------------------------------------------------
+
+
+def _pool(number: int, *parts: Document) -> list[Document]:
+    """The slices of one pool, one for each of `parts` of its specification."""
+    everywhere = {"nodeSelectorTerms": [{"matchExpressions": [_EVERYWHERE]}]}
+    pool = {"name": f"resourceslice-{number}", "generation": 1, "resourceSliceCount": len(parts)}
+    common = {"driver": DRIVER, "nodeSelector": everywhere, "pool": pool}
+    return [_slice(f"resourceslice-{number}-{index}", {**common, **part}) for index, part in enumerate(parts)]
+
+
+_EVERYWHERE = {"key": "node-with-dra", "operator": "In", "values": ["true"]}
+
+
+def _shareable(number: int) -> list[Document]:
+    policy = {"default": "1Gi", "validRange": {"min": "1Gi"}}
+    memory = {"memory": {"value": "80Gi", "requestPolicy": policy}}
+    return _pool(
+        number, {"devices": [{"name": "shareable-device", "allowMultipleAllocations": True, "capacity": memory}]}
+    )
+
+
+def _partitions(number: int) -> list[Document]:
+    """Four counters, and the devices that take two of them, or one."""
+    counters = {f"counter{index}": {"value": "1"} for index in range(1, 5)}
+    cut: list[tuple[str, tuple[int, ...]]] = [
+        (f"device-2-counters-{half}", (2 * half - 1, 2 * half)) for half in (1, 2)
+    ]
+    cut += [(f"device-1-counter-{index}", (index,)) for index in range(1, 5)]
+    devices = [
+        {
+            "name": name,
+            "attributes": {
+                "preallocate": {"bool": name == "device-2-counters-1"},
+                "dra.example.com/slice": {"int": number},
+            },
+            "capacity": {"counters": {"value": str(len(taken))}},
+            "consumesCounters": [
+                {"counterSet": "counter-set", "counters": {f"counter{index}": {"value": "1"} for index in taken}}
+            ],
+        }
+        for name, taken in cut
+    ]
+    return _pool(number, {"sharedCounters": [{"name": "counter-set", "counters": counters}]}, {"devices": devices})
+
+
+def _local(nodes: int) -> Callable[[int], tuple[str, str]]:
+    """Claims held evenly: the first device of every node, then the second."""
+    return lambda number: (node_name(number % nodes), f"instance-{number // nodes}")
+
+
+# Workloads -----------------------------------------------------------------------------------------------------------
+
+
+def _templates(*, nodes: int, pods: int) -> Workload:
+    return Workload(
+        nodes=nodes, devices=10, classes=(_class(),), asked=_one(), pod=_templated, first=pods // 2, pods=pods // 2
+    )
+
+
+def _steady(*, nodes: int, held: int) -> Workload:
+    return Workload(
+        nodes=nodes,
+        devices=10,
+        classes=(_class(),),
+        asked=_one(),
+        pod=_templated,
+        held=held,
+        holding=_local(nodes),
+        pods=10,
+        seconds=10.0,
+    )
+
+
+def _first_available(*, nodes: int, pods: int) -> Workload:
+    either = [{"name": f"sub-{at}", "deviceClassName": name} for at, name in enumerate((_NO_DEVICES, _CLASS))]
+    return Workload(
+        nodes=nodes,
+        devices=10,
+        classes=(_class(), _class(_NO_DEVICES, 'device.driver == "no-such-driver.cdi.k8s.io"')),
+        asked={"requests": [{"name": "req-0", "firstAvailable": either}]},
+        pod=_templated,
+        first=pods // 2,
+        pods=pods // 2,
+    )
+
+
+def _by_name(*, classes: int, implicit: bool = False) -> Workload:
+    if implicit:
+        made = tuple(_class(f"test-class-{number}") for number in range(classes))
+        pod = _extended(lambda number: f"deviceclass.resource.kubernetes.io/test-class-{number % classes}")
+    else:
+        made = tuple(
+            _class(f"test-class-{number}", extendedResourceName=f"example.com/gpu-{number}")
+            for number in range(classes)
+        )
+        pod = _extended(lambda number: f"example.com/gpu-{number % classes}")
+    return Workload(nodes=500, devices=10, classes=made, pod=pod, first=2500, pods=2500)
+
+
+def _capacity() -> Workload:
+    capacity = {"requests": {"memory": "40Gi"}}
+    both = [{"name": f"req-{at}", "exactly": {"deviceClassName": _CLASS, "capacity": capacity}} for at in range(2)]
+    return Workload(
+        nodes=100,
+        pool=_shareable,
+        pools=2000,
+        classes=(_class(expression=f"{_OF_THE_DRIVER} && device.allowMultipleAllocations == true"),),
+        asked={"requests": both},
+        pod=_templated,
+        pods=2000,
+        seconds=10.0,
+    )
+
+
+def _partitionable() -> Workload:
+    pair = {**_one(count=2), "constraints": [{"requests": ["req-0"], "matchAttribute": "dra.example.com/slice"}]}
+    return Workload(
+        nodes=100,
+        pool=_partitions,
+        pools=2000,
+        classes=(_class(),),
+        asked=pair,
+        pod=_templated,
+        held=2000,
+        holding=lambda number: (f"resourceslice-{number}", "device-2-counters-1"),
+        pods=2000,
+        seconds=10.0,
+    )
+
+
+def _sharing() -> Workload:
+    return Workload(nodes=500, devices=2, classes=(_class(),), pod=_shared, sharing=5, first=2500, pods=2500)
+
+
+WORKLOADS: dict[str, Callable[[], Workload]] = {
+    "SchedulingWithResourceClaimTemplate/5000pods_500nodes": lambda: _templates(nodes=500, pods=5000),
+    "SchedulingWithResourceClaimTemplate/5000pods_5000nodes*": lambda: _templates(nodes=5000, pods=5000),
+    "SteadyStateClusterResourceClaimTemplate/empty_500nodes": lambda: _steady(nodes=500, held=0),
+    "SteadyStateClusterResourceClaimTemplate/half_500nodes": lambda: _steady(nodes=500, held=2500),
+    "SteadyStateClusterResourceClaimTemplate/full_500nodes": lambda: _steady(nodes=500, held=4990),
+    "SchedulingWithResourceClaim/5000pods_500nodes": _sharing,
+    "FirstAvailable/5000pods_500nodes*": lambda: _first_available(nodes=500, pods=5000),
+    "ConsumableCapacity/2000pods_100nodes": _capacity,
+    "Partitionable/2000pods_100nodes": _partitionable,
+    "ExtendedResource_25Classes/5000pods_500nodes": lambda: _by_name(classes=25),
+    "ExtendedResource_50Classes/5000pods_500nodes": lambda: _by_name(classes=50),
+    "ImplicitExtendedResource_25Classes/5000pods_500nodes": lambda: _by_name(classes=25, implicit=True),
+}
+
+
+def shared_claims(workload: Workload, pods: int) -> Iterator[Document]:
+    """The claims that `pods` pods share."""
+    return (claim(number) for number in range(-(-pods // workload.sharing))) if workload.sharing else iter(())
