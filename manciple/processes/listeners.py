@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import signal
 import socket
@@ -24,6 +23,7 @@ import uvloop
 from django.db import Error, connections
 
 from claims.devices.cache import read_devices
+from manciple import collector
 from manciple.api.connections import PatientConnection
 
 log = logging.getLogger(__name__)
@@ -168,11 +168,6 @@ class _QuietServer(uvicorn.Server):
 CACHES: tuple[Callable[[], object], ...] = (read_devices,)
 
 
-#: From how many new objects on the collector looks at the young ones; the older ones at the tenth look each. With
-#: Python's own 700 a list of 5,000 devices is interrupted two hundred times.
-COLLECT_FROM = 10_000
-
-
 def warm(caches: Sequence[Callable[[], object]] = CACHES) -> threading.Thread:
     """Fill them in a thread that keeps nobody from stopping."""
     thread = threading.Thread(target=_fill, args=(caches,), name="warming", daemon=True)
@@ -184,16 +179,8 @@ def _fill(caches: Sequence[Callable[[], object]]) -> None:
     try:
         for fill in caches:
             fill()
-        _leave_alone_what_stays()
+        collector.settle()  # looking through the caches took up to 200 ms, in the midst of somebody's page
     except Error as error:
         log.warning("The first page will be slow: the devices could not be read yet: %s", error)
     finally:
         connections.close_all()
-
-
-def _leave_alone_what_stays() -> None:
-    """Modules and caches are most of what there is: looking through them took the collector up to 200 ms, in the midst
-    of somebody's page."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(COLLECT_FROM, 10, 10)
