@@ -25,7 +25,7 @@ from cases.workloads import (
     RESOURCE,
     TEST,
     Document,
-    Workload,
+    PerfWorkload,
     claim,
     local_slice,
     node,
@@ -59,7 +59,7 @@ PLURALS = {
 }
 
 
-def measure(name: str, workload: Workload, *, workers: int) -> list[Figure]:
+def measure(name: str, workload: PerfWorkload, *, workers: int) -> list[Figure]:
     with installed(workers=workers) as installation:
         return asyncio.run(_Play(installation, workload).measured(name))
 
@@ -73,7 +73,7 @@ class _Request:
 
 
 class _Play:
-    def __init__(self, installation: Installation, workload: Workload) -> None:
+    def __init__(self, installation: Installation, workload: PerfWorkload) -> None:
         self._installation, self._workload = installation, workload
 
     async def measured(self, name: str) -> list[Figure]:

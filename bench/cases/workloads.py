@@ -21,7 +21,7 @@ _OF_THE_DRIVER = f'device.driver == "{DRIVER}"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class PerfWorkload:
     """One workload: what is there first, and which pods are timed."""
 
     nodes: int
@@ -191,14 +191,14 @@ def _local(nodes: int) -> Callable[[int], tuple[str, str]]:
 # Workloads -----------------------------------------------------------------------------------------------------------
 
 
-def _templates(*, nodes: int, pods: int) -> Workload:
-    return Workload(
+def _templates(*, nodes: int, pods: int) -> PerfWorkload:
+    return PerfWorkload(
         nodes=nodes, devices=10, classes=(_class(),), asked=_one(), pod=_templated, first=pods // 2, pods=pods // 2
     )
 
 
-def _steady(*, nodes: int, held: int) -> Workload:
-    return Workload(
+def _steady(*, nodes: int, held: int) -> PerfWorkload:
+    return PerfWorkload(
         nodes=nodes,
         devices=10,
         classes=(_class(),),
@@ -211,9 +211,9 @@ def _steady(*, nodes: int, held: int) -> Workload:
     )
 
 
-def _first_available(*, nodes: int, pods: int) -> Workload:
+def _first_available(*, nodes: int, pods: int) -> PerfWorkload:
     either = [{"name": f"sub-{at}", "deviceClassName": name} for at, name in enumerate((_NO_DEVICES, _CLASS))]
-    return Workload(
+    return PerfWorkload(
         nodes=nodes,
         devices=10,
         classes=(_class(), _class(_NO_DEVICES, 'device.driver == "no-such-driver.cdi.k8s.io"')),
@@ -224,7 +224,7 @@ def _first_available(*, nodes: int, pods: int) -> Workload:
     )
 
 
-def _by_name(*, classes: int, implicit: bool = False) -> Workload:
+def _by_name(*, classes: int, implicit: bool = False) -> PerfWorkload:
     if implicit:
         made = tuple(_class(f"test-class-{number}") for number in range(classes))
         pod = _extended(lambda number: f"deviceclass.resource.kubernetes.io/test-class-{number % classes}")
@@ -234,13 +234,13 @@ def _by_name(*, classes: int, implicit: bool = False) -> Workload:
             for number in range(classes)
         )
         pod = _extended(lambda number: f"example.com/gpu-{number % classes}")
-    return Workload(nodes=500, devices=10, classes=made, pod=pod, first=2500, pods=2500)
+    return PerfWorkload(nodes=500, devices=10, classes=made, pod=pod, first=2500, pods=2500)
 
 
-def _capacity() -> Workload:
+def _capacity() -> PerfWorkload:
     capacity = {"requests": {"memory": "40Gi"}}
     both = [{"name": f"req-{at}", "exactly": {"deviceClassName": _CLASS, "capacity": capacity}} for at in range(2)]
-    return Workload(
+    return PerfWorkload(
         nodes=100,
         pool=_shareable,
         pools=2000,
@@ -252,9 +252,9 @@ def _capacity() -> Workload:
     )
 
 
-def _partitionable() -> Workload:
+def _partitionable() -> PerfWorkload:
     pair = {**_one(count=2), "constraints": [{"requests": ["req-0"], "matchAttribute": "dra.example.com/slice"}]}
-    return Workload(
+    return PerfWorkload(
         nodes=100,
         pool=_partitions,
         pools=2000,
@@ -268,11 +268,11 @@ def _partitionable() -> Workload:
     )
 
 
-def _sharing() -> Workload:
-    return Workload(nodes=500, devices=2, classes=(_class(),), pod=_shared, sharing=5, first=2500, pods=2500)
+def _sharing() -> PerfWorkload:
+    return PerfWorkload(nodes=500, devices=2, classes=(_class(),), pod=_shared, sharing=5, first=2500, pods=2500)
 
 
-WORKLOADS: dict[str, Callable[[], Workload]] = {
+WORKLOADS: dict[str, Callable[[], PerfWorkload]] = {
     "SchedulingWithResourceClaimTemplate/5000pods_500nodes": lambda: _templates(nodes=500, pods=5000),
     "SchedulingWithResourceClaimTemplate/5000pods_5000nodes*": lambda: _templates(nodes=5000, pods=5000),
     "SteadyStateClusterResourceClaimTemplate/empty_500nodes": lambda: _steady(nodes=500, held=0),
@@ -288,6 +288,6 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
 }
 
 
-def shared_claims(workload: Workload, pods: int) -> Iterator[Document]:
+def shared_claims(workload: PerfWorkload, pods: int) -> Iterator[Document]:
     """The claims that `pods` pods share."""
     return (claim(number) for number in range(-(-pods // workload.sharing))) if workload.sharing else iter(())
