@@ -22,6 +22,7 @@ from manciple.wire.codec import decode_document
 from manciple.wire.errors import ApiError
 from manciple.wire.quantity import Quantity
 from scheduling.allocator import Demand, DemandMix
+from scheduling.allocator.fragmentation.demands import MOST_WEIGHT
 from scheduling.nodes import needs_of
 from scheduling.resources import CLAIMS, kind
 
@@ -38,10 +39,13 @@ def declared_demands(path: str) -> DemandMix:
 
 
 def _declared(one: Mapping[str, Any]) -> Demand:
+    share = float(one.get("share", 1))
+    if not 0 < share < MOST_WEIGHT:
+        raise ValueError(f"a share must be more than 0, not {share}")
     return Demand(
         claims=tuple(map(_claim, one.get("claims", ()))),
         needs=needs_of({name: Quantity.parse(str(one.get(name, "0"))).nanos for name in ("cpu", "memory")}),
-        weight=float(one.get("share", 1)),
+        weight=share,
     )
 
 

@@ -18,6 +18,8 @@ from scheduling.allocator.requests import asked_key
 WINDOW = 4_000
 #: Different demands of a mix: the most frequent ones.
 MOST_DEMANDS = 400
+#: Weights that cannot be meant; and how rare a demand is, beside the most frequent one, that makes no difference.
+MOST_WEIGHT, RARE = 1e100, 1e-9
 
 
 class NodeNeeds(NamedTuple):
@@ -79,15 +81,20 @@ class DemandMix:
 
     @classmethod
     def of(cls, demands: Iterable[Demand]) -> DemandMix:
-        """The most frequent ones, those that are alike as one."""
+        """The most frequent ones, those that are alike as one, in an order that does not depend on the order in which
+        they are told. What has no weight is left out, and what hardly has any.
+        """
         found: dict[tuple[bytes, NodeNeeds], Demand] = {}
         for one in demands:
+            if not 0 < one.weight < MOST_WEIGHT:
+                continue
             key = (asked_key(one.claims), one.needs)
             known = found.get(key)
             weight = one.weight + (known.weight if known else 0.0)
             found[key] = Demand(claims=one.claims, needs=one.needs, weight=weight)
-        kept = sorted(found.values(), key=lambda one: -one.weight)[:MOST_DEMANDS]
-        return cls(tuple(kept), sum(one.weight for one in kept))
+        kept = sorted(found, key=lambda key: (-found[key].weight, key))[:MOST_DEMANDS]
+        kept = [key for key in kept if found[key].weight > RARE * found[kept[0]].weight]
+        return cls(tuple(found[key] for key in kept), sum(found[key].weight for key in kept))
 
 
 #: Nobody knows what pods ask for.

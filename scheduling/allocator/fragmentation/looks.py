@@ -6,8 +6,9 @@ that a thousand nodes of a kind cost as much as one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from math import inf
 
 from scheduling.allocator.fragmentation.layouts import DeviceLayout, groups, layout_of
@@ -29,6 +30,17 @@ from scheduling.allocator.published import Asked, Capacities, Features
 
 #: Devices of a node beyond which it is not looked at: all choices are the same there.
 MOST_DEVICES = 512
+#: How many ways to serve a demand may be looked at for one kind of unit, and for all kinds together.
+UNIT_WORK, WORK = 2_000_000, 20_000_000
+#: Levels of a shared device's capacity that are told apart in any case.
+LEAST_LEVELS = 16
+#: Kinds of units beyond which shared devices that hardly differ are the same, and those beyond which nodes with others
+#: are not looked at.
+MANY_KINDS, MOST_KINDS = 64, 512
+#: Binary digits of a capacity that are told apart then.
+DIGITS = 12
+#: Kinds of units among which it is found out who could do with less.
+MOST_COMPARED = 64
 
 
 #: (number of an acceptance, how much is asked for) -> how much of any unit would do
@@ -47,10 +59,10 @@ class UnitKind:
         #: None until it is known what it is worth
         self.outlooks: UnitOutlooks | None = None
 
-    def judged(self, reading: MixReading, prices: UnitPrices, least: LeastTaken) -> UnitOutlooks:
+    def judged(self, reading: MixReading, prices: UnitPrices, least: LeastTaken, *, work: int) -> UnitOutlooks:
         """least: how much of any unit would do for whoever accepts the same and asks for so much."""
         demands = (one for part in reading.parts for one in self._demands(part, reading, least))
-        return UnitOutlooks(self.unit, merged(demands), prices)
+        return UnitOutlooks(self.unit, merged(demands), prices, work=work)
 
     def wanted(self, accepts: int, asked: Asked) -> UnitWant | None:
         """What one device for an acceptance is, of this unit; None where it has none that is large enough."""
@@ -104,7 +116,7 @@ class UnitPlace:
         if isinstance(unit, GroupUnit):
             return unit.state(self.local(self.mask & ~taken))
         if isinstance(unit, CardUnit):
-            return self.local(taken)
+            return unit.state(self.local(taken))
         known = consumed.get(self.positions[0])
         return unit.full if known is None else unit.left(known)
 
@@ -132,12 +144,15 @@ class Looks:
         self._features = features
         self._looks: dict[Hashable, NodeLook] = {}
         self.kinds: dict[Hashable, UnitKind] = {}
+        #: how many ways to serve a demand may be looked at for each kind of unit
+        self.work = UNIT_WORK
         self._least: dict[tuple[int, Asked], float] = {}
+        self._roughly: dict[Hashable, Capacities] = {}
         self._asked = tuple({pick.asked: None for one in reading.parts for pick in one.part.picks})
 
     def of(self, devices: NodeDevices) -> NodeLook:
         """The same object for nodes that look the same."""
-        if devices.visible.bit_count() > MOST_DEVICES:
+        if devices.visible.bit_count() > MOST_DEVICES or len(self.kinds) >= MOST_KINDS:
             return NodeLook()
         layout = layout_of(devices, self._reading.attributes, self._features)
         masks = self._reading.masks(devices)
@@ -146,11 +161,20 @@ class Looks:
             known = self._looks[(layout, masks)] = NodeLook(tuple(self._units(layout, masks)), union(masks))
         return known
 
+    def share_out_work(self) -> None:
+        """Before anything is expected of a unit: of many kinds each is looked at less closely."""
+        self.work = min(UNIT_WORK, WORK // max(1, len(self.kinds)))
+        levels = max(LEAST_LEVELS, self.work // max(1, len(self._reading.parts)))
+        for kind in self.kinds.values():
+            if isinstance(kind.unit, SharedUnit):
+                kind.unit.levels = min(kind.unit.levels, levels)
+
     def least(self, accepts: int, asked: Asked) -> float:
         """How much of any unit would do for a device of an acceptance, of so much."""
         known = self._least.get((accepts, asked))
         if known is None:
-            kinds = ((kind.unit, kind.wanted(accepts, asked)) for kind in self.kinds.values())
+            some = islice(self.kinds.values(), MOST_COMPARED)
+            kinds = ((kind.unit, kind.wanted(accepts, asked)) for kind in some)
             found = min((least_taken(unit, want) for unit, want in kinds if want is not None), default=0.0)
             known = self._least[accepts, asked] = found if found < inf else 0.0
         return known
@@ -174,29 +198,53 @@ class Looks:
     ) -> UnitPlace:
         accepts = tuple(local(positions, one) for one in masks)
         capacities = tuple(layout.capacities[position] for position in positions)
+        if isinstance(about, Capacities):
+            first = self._roughly.setdefault(_roughly(about), about)
+            if len(self.kinds) >= MANY_KINDS:
+                about, capacities = first, (first,)
         shape = _group_shape(positions, accepts, layout) if about is None else about
         key = (shape, accepts, capacities)
         kind = self.kinds.get(key)
         if kind is None:
-            kind = self.kinds[key] = UnitKind(self._unit(shape), accepts, capacities)
+            kind = self.kinds[key] = UnitKind(self._unit(shape, accepts, capacities), accepts, capacities)
         return UnitPlace(kind, positions, sum(1 << position for position in positions))
 
-    def _unit(self, shape: Capacities | CardShape | GroupShape) -> SharedUnit | CardUnit | GroupUnit:
+    def _unit(
+        self, shape: Capacities | CardShape | GroupShape, accepts: tuple[int, ...], capacities: tuple[Capacities, ...]
+    ) -> SharedUnit | CardUnit | GroupUnit:
         if isinstance(shape, Capacities):
             return SharedUnit(shape, self._asked)
-        return CardUnit(shape) if isinstance(shape, CardShape) else GroupUnit(shape)
+        if isinstance(shape, CardShape):
+            return CardUnit(shape, cells(zip(shape.draws, capacities, _bits_at(accepts, len(capacities)), strict=True)))
+        return GroupUnit(shape)
+
+
+def _roughly(capacities: Capacities) -> Hashable:
+    """Equal for devices that hardly differ, by a few bytes of 80 GiB."""
+    amounts = capacities.totals.items()
+    rounded = tuple((name, nanos >> max(0, nanos.bit_length() - DIGITS), nanos.bit_length()) for name, nanos in amounts)
+    return rounded, tuple(one.request_policy for one in capacities.published.values())
 
 
 def _group_shape(positions: tuple[int, ...], accepts: tuple[int, ...], layout: DeviceLayout) -> GroupShape:
     """Devices that the same pods accept, and that have the same values, are one cell."""
-    cells: dict[Hashable, int] = {}
-    values: dict[Hashable, tuple[int, ...]] = {}
-    for at, position in enumerate(positions):
-        carried = tuple(_value(carriers, position) for carriers in layout.carriers)
-        key = (carried, layout.capacities[position], tuple(mask >> at & 1 for mask in accepts))
-        cells[key] = cells.get(key, 0) | 1 << at
-        values[key] = carried
-    return GroupShape(tuple(cells.values()), tuple(values.values()))
+    values = [tuple(_value(carriers, position) for carriers in layout.carriers) for position in positions]
+    capacities = (layout.capacities[position] for position in positions)
+    found = cells(zip(values, capacities, _bits_at(accepts, len(positions)), strict=True))
+    return GroupShape(found, tuple(values[(cell & -cell).bit_length() - 1] for cell in found))
+
+
+def _bits_at(masks: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
+    """For each position, its bit of each mask."""
+    return (tuple(mask >> at & 1 for mask in masks) for at in range(size))
+
+
+def cells(keys: Iterable[Hashable]) -> tuple[int, ...]:
+    """keys: of each device, what tells it apart. Those that nothing does, a bit each; in the order of the first."""
+    found: dict[Hashable, int] = {}
+    for at, key in enumerate(keys):
+        found[key] = found.get(key, 0) | 1 << at
+    return tuple(found.values())
 
 
 def _value(carriers: tuple[int, ...], position: int) -> int:

@@ -134,6 +134,7 @@ class NodeOutlooks:
         self.looks = [self._looks.of(devices) for devices in index.devices]
         #: a node of each look
         self.examples = {look: number for number, look in enumerate(self.looks)}
+        self._looks.share_out_work()
         #: per acceptance, how much it is wanted for what there is
         self._scarcity = self._scarcities(snapshot)
         size = len(index.nodes)
@@ -185,7 +186,11 @@ class NodeOutlooks:
                 yield number
 
     def _left(self, number: int) -> NodeNeeds:
-        return PLENTY if self.room is None else self.room.left(self.index.nodes[number].name)
+        """Nothing of what more was given away than there is."""
+        if self.room is None:
+            return PLENTY
+        cpu, memory = self.room.left(self.index.nodes[number].name)
+        return NodeNeeds(max(0, cpu), max(0, memory))
 
     def _sum_up(self, number: int, snapshot: Snapshot) -> None:
         index = self.index
@@ -208,7 +213,7 @@ class NodeOutlooks:
         if kind.outlooks is None:
             wanted = sum(one for mask, one in zip(kind.accepts, self._scarcity, strict=True) if mask)
             prices = UnitPrices(scarcity=SCARCITY * (min(MOST_SCARCE, wanted) - 1), wide=self._wide_share)
-            kind.outlooks = kind.judged(self._reading, prices, self._looks.least)
+            kind.outlooks = kind.judged(self._reading, prices, self._looks.least, work=self._looks.work)
         return kind.outlooks
 
     # What there is ---------------------------------------------------------------------------------------------------

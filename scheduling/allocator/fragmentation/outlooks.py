@@ -17,21 +17,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from heapq import nlargest
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
-from scheduling.allocator.fragmentation.units import DeviceUnit, SharedUnit, UnitState, UnitWant, least_taken
+from scheduling.allocator.fragmentation.units import (
+    MOST_WAYS,
+    DeviceUnit,
+    SharedUnit,
+    UnitState,
+    UnitWant,
+    least_taken,
+)
 
 #: The share of all pods that has to want a unit for it to be as likely used as not: one in fifty.
 PATIENCE = 0.02
 #: The weight of what is too small for some who ask for several devices of a group, or for a large one of a card.
 LARGE = 0.1
-#: States of one unit that are worked out; what is expected of others is guessed from the one before.
+#: States of one unit that are known again.
 MOST_STATES = 4_000
+#: Of what is wanted of a unit, so much is asked whether it is too large for what is left: what is wanted most.
+MOST_SIZES = 16
 #: Parts of a device that are rounding.
 NEARLY_NOTHING = 1e-6
 #: Of two ways that strand the same the one is taken that leaves less free.
 TIE = 1e-6
+
+_UNUSED = attrgetter("unused")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,17 +167,23 @@ class UnitMove:
 class UnitOutlooks:
     """The outlook of every state of one unit, under one mix."""
 
-    def __init__(self, unit: DeviceUnit, demands: Sequence[UnitDemand], prices: UnitPrices) -> None:
+    def __init__(self, unit: DeviceUnit, demands: Sequence[UnitDemand], prices: UnitPrices, *, work: int) -> None:
+        """work: how many ways to serve a demand may be looked at, in all states together. Of a unit for which that is
+        not enough it is guessed what is expected (`_guess`).
+        """
         self.unit = unit
         self.prices = prices
         self._demands = tuple(demands)
         self._outlooks: dict[UnitState, Outlook] = {}
         self._expected: dict[UnitState, Expected] = {}
-        self._amounts = [
-            one.share * taken if (taken := least_taken(unit, one.want)) < inf else 0.0 for one in self._demands
-        ]
-        self._filled: dict[tuple[UnitState, UnitWant], float] = {}
-        self._levels: list[Expected] = _by_level(unit, self._demands) if isinstance(unit, SharedUnit) else []
+        least = [least_taken(unit, one.want) for one in self._demands]
+        self._shares = [one.share if taken < inf else 0.0 for one, taken in zip(self._demands, least, strict=True)]
+        amounts = (share * taken if share else 0.0 for share, taken in zip(self._shares, least, strict=True))
+        most = nlargest(MOST_SIZES, zip(amounts, range(len(self._demands)), strict=True), key=lambda one: one[0])
+        #: (how much is wanted by some, what by each), those who want the most
+        self._sizes = [(amount, self._demands[at].want) for amount, at in sorted(most, key=lambda one: one[1])]
+        self._levels: Sequence[Expected] = _by_level(unit, self._demands) if isinstance(unit, SharedUnit) else ()
+        self._is_large = not isinstance(unit, SharedUnit) and not self._work_out(unit.full, work)
 
     def of(self, state: UnitState) -> Outlook:
         """The same object for the same state."""
@@ -178,62 +198,90 @@ class UnitOutlooks:
         """How much of what is free would be left if the unit were filled with one demand alone: the mean of all, by how
         much is wanted by each.
         """
-        everybody = sum(self._amounts)
-        if isinstance(self.unit, SharedUnit) or not self._amounts[1:] or not everybody or not self.unit.free(state):
+        everybody = sum(amount for amount, _ in self._sizes)
+        if isinstance(self.unit, SharedUnit) or not self._sizes[1:] or not everybody or not self.unit.free(state):
             return self._expect(state).unused
-        left = (
-            self._left_by(state, one.want) * amount for one, amount in zip(self._demands, self._amounts, strict=True)
-        )
-        return sum(left) / sum(self._amounts)
-
-    def _left_by(self, state: UnitState, want: UnitWant) -> float:
-        key = (state, want)
-        known = self._filled.get(key)
-        if known is None:
-            if len(self._filled) >= MOST_STATES * len(self._demands):
-                self._filled.clear()
-            after = next((one for one, _ in self.unit.after(state, want)), None)
-            known = self.unit.free(state) if after is None else self._left_by(after, want)
-            self._filled[key] = known
-        return known
+        return sum(self.unit.unfilled(state, want) * amount for amount, want in self._sizes) / everybody
 
     def _expect(self, state: UnitState) -> Expected:
         if isinstance(self.unit, SharedUnit):
             return self._levels[self.unit.level(state)]
-        known = self._expected.get(state)
-        if known is None:
-            known = Expected(self.unit.free(state))  # if there are too many states to look beyond this one
-            if len(self._expected) < MOST_STATES:
-                found = ((one, self._best_after(state, one)) for one in self._demands)
-                known = _summed(known.unused, found)
-            self._expected[state] = known
-        return known
+        if state not in self._expected:
+            if len(self._expected) >= MOST_STATES:
+                self._expected.clear()
+            if self._is_large:
+                self._expected[state] = self._guess(state)
+            else:
+                self._work_out(state)
+        return self._expected[state]
 
-    def _best_after(self, state: UnitState, demand: UnitDemand) -> Expected | None:
-        """With what is wasted on the way."""
-        following = (
-            self._expect(after).wasting(self.wasted(state, after, demand.want))
-            for after, _ in self.unit.after(state, demand.want)
+    def _work_out(self, state: UnitState, work: float = inf) -> bool:
+        """What is expected of the state, of those that may follow first. False where that is more work than allowed."""
+        breadth, expected = self.unit.breadth, self._expected
+        each = breadth * breadth + min(breadth, MOST_WAYS) * len(self._demands)
+        following: dict[UnitState, list[list[tuple[UnitState, float]]]] = {}
+        waiting = [state]
+        while waiting:
+            at = waiting[-1]
+            if at in expected:
+                waiting.pop()
+            elif at not in following:
+                work -= each
+                if work < 0:
+                    expected.clear()
+                    return False
+                following[at] = [self._following(at, one.want) for one in self._demands]
+                waiting += {after: None for ways in following[at] for after, _ in ways if after not in expected}
+            else:
+                waiting.pop()
+                best = (
+                    min((expected[after].wasting(wasted) for after, wasted in ways), key=_UNUSED, default=None)
+                    for ways in following.pop(at)
+                )
+                expected[at] = _summed(self.unit.free(at), zip(self._demands, best, strict=True))
+        return True
+
+    def _following(self, state: UnitState, want: UnitWant) -> list[tuple[UnitState, float]]:
+        """The states that may follow, each with what is wasted on the way."""
+        return [(after, self.wasted(state, after, want)) for after, _ in self.unit.after(state, want)]
+
+    def _guess(self, state: UnitState) -> Expected:
+        """As if the unit were filled with one demand alone, and what its use takes were spread evenly over it."""
+        free, everybody = self.unit.free(state), sum(amount for amount, _ in self._sizes)
+        if not everybody:
+            return Expected(free)
+        unused = sum(self.unit.unfilled(state, want) * amount for amount, want in self._sizes) / everybody
+        parts = (free - unused) / everybody
+        cpu, squared, memory = (
+            parts * sum(share * amount for share, amount in zip(self._shares, amounts, strict=True))
+            for amounts in zip(*((one.cpu, one.squared, one.memory) for one in self._demands), strict=True)
         )
-        return min(following, key=lambda one: one.unused, default=None)
+        return Expected(unused, cpu, cpu * cpu + squared, memory)
 
     def wasted(self, before: UnitState, after: UnitState, want: UnitWant) -> float:
         """What was taken beyond the least that would have done."""
         return _over(self.unit.free(before) - self.unit.free(after) - want.least) if want.least else 0.0
 
 
-def _by_level(unit: SharedUnit, demands: Sequence[UnitDemand]) -> list[Expected]:
-    """What is expected at each level of what is left."""
+def _by_level(unit: SharedUnit, demands: tuple[UnitDemand, ...]) -> tuple[Expected, ...]:
+    heights = tuple(unit.height(one.want.asked) for one in demands)
+    wasted = tuple(_over(height / unit.levels - one.want.least) for one, height in zip(demands, heights, strict=True))
+    return _of_levels(unit.levels, demands, heights, wasted)
+
+
+@lru_cache(maxsize=128)
+def _of_levels(
+    levels: int, demands: tuple[UnitDemand, ...], heights: tuple[int, ...], wasted: tuple[float, ...]
+) -> tuple[Expected, ...]:
+    """What is expected at each level of what is left. Kept, for devices that differ by a few bytes."""
     found: list[Expected] = []
-    heights = [(one, unit.height(one.want.asked)) for one in demands]
-    wasted = [_over(height / unit.levels - one.want.least) for one, height in heights]
-    for level in range(unit.levels + 1):
+    for level in range(levels + 1):
         after = (
             (one, found[level - height].wasting(waste) if height <= level else None)
-            for (one, height), waste in zip(heights, wasted, strict=True)
+            for one, height, waste in zip(demands, heights, wasted, strict=True)
         )
-        found.append(_summed(level / unit.levels, after))
-    return found
+        found.append(_summed(level / levels, after))
+    return tuple(found)
 
 
 def _over(amount: float) -> float:

@@ -91,7 +91,7 @@ class Ranking:
         return self._picking.devices(number)
 
     def _best(self) -> RankedNode:
-        score = min(self._lowest)
+        score = min(self._lowest, default=inf)
         if score == inf:
             return RankedNode(-1, inf)
         start = self._lowest.index(score) * BLOCK

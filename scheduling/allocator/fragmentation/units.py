@@ -9,20 +9,26 @@ Units of equal shape are one object, whichever node they stand on: what is worke
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import gcd, inf
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from manciple.wire.base import Alike
-from scheduling.allocator.pools import bits
 from scheduling.allocator.published import Asked, Capacities
 
 #: Levels of a shared device's capacity that are told apart.
 MOST_LEVELS = 256
 
-#: Of a shared device: what is left of each capacity, in the order of their names. Of a card: its devices that are
-#: taken, a bit each. Of a group: how many of each cell are free. Hashable.
+#: Places of a unit among which the one is chosen that spoils the fewest others.
+MOST_WAYS = 16
+#: States of a card that are known again.
+MOST_KNOWN = 20_000
+
+#: Of a shared device: what is left of each capacity, in the order of their names. Of a card: a `CardState`. Of a group:
+#: how many of each cell are free. Hashable.
 UnitState = Any
 
 
@@ -60,6 +66,8 @@ class DeviceUnit(Protocol):
 
     #: its state while nobody uses any of it
     full: UnitState
+    #: in how many places one want may be served, at most
+    breadth: int
 
     def free(self, state: UnitState) -> float:
         """How much of it is left, in devices; of a card or a shared device at most 1."""
@@ -72,9 +80,14 @@ class DeviceUnit(Protocol):
         each: any of them that are free will do.
         """
 
+    def unfilled(self, state: UnitState, want: UnitWant) -> float:
+        """How much of it is left, in devices, if nobody but those takes of it who want this, until none fits."""
+
 
 class SharedUnit:
     """One device that several may use, each for a share of its capacity."""
+
+    breadth = 1
 
     def __init__(self, capacities: Capacities, asked: Sequence[Asked]) -> None:
         """asked: the amounts that are usually asked for: levels are as fine as they are, up to MOST_LEVELS."""
@@ -130,6 +143,9 @@ class SharedUnit:
         if taken is not None and all(part <= left for part, left in zip(taken, state, strict=True)):
             yield tuple(left - part for part, left in zip(taken, state, strict=True)), 1
 
+    def unfilled(self, state: tuple[int, ...], want: UnitWant) -> float:
+        return self.level(state) % self.height(want.asked) / self.levels
+
 
 @dataclass(frozen=True, slots=True)
 class CardShape:
@@ -139,38 +155,109 @@ class CardShape:
     totals: tuple[int, ...]
 
 
+class CardCell(NamedTuple):
+    """Partitions of a card that nothing tells apart. devices: a bit each. draws: of each of them, (counter, amount)."""
+
+    devices: int
+    draws: tuple[tuple[int, int], ...]
+
+
+class CardState:
+    """left: of each counter. free: of each cell, how many devices can still be taken. amount: how much is left, in
+    devices. Who holds what makes no difference if it leaves the same.
+    """
+
+    __slots__ = ("amount", "free", "left")
+
+    def __init__(self, left: tuple[int, ...], free: tuple[int, ...], amount: float) -> None:
+        self.left = left
+        self.free = free
+        self.amount = amount
+
+
 class CardUnit:
     """Devices that draw on the same counters."""
 
-    def __init__(self, shape: CardShape) -> None:
-        self._shape = shape
-        self._counters: dict[int, tuple[int, ...]] = {}
-        self.full = 0
+    def __init__(self, shape: CardShape, cells: Sequence[int]) -> None:
+        """cells: devices that nothing tells apart, a bit each."""
+        self._totals = shape.totals
+        self._cells = [CardCell(cell, shape.draws[(cell & -cell).bit_length() - 1]) for cell in cells]
+        #: equal states are one object, as long as there are not too many
+        self._states = Alike[CardState](MOST_KNOWN)
+        self._by_taken = Alike[CardState](MOST_KNOWN)
+        self._following = Alike[CardState](MOST_KNOWN)
+        self._ways = Alike[list[int]](MOST_KNOWN)
+        self.breadth = len(cells)
+        self.full = self.state(0)
 
-    def left(self, taken: int) -> tuple[int, ...]:
-        """Of each counter."""
-        known = self._counters.get(taken)
-        if known is None:
-            amounts = list(self._shape.totals)
-            for device in bits(taken):
-                for counter, amount in self._shape.draws[device]:
-                    amounts[counter] -= amount
-            known = self._counters[taken] = tuple(amounts)
-        return known
+    def state(self, taken: int) -> CardState:
+        """taken: the devices that somebody has, a bit each."""
+        return self._by_taken.get(taken) or self._by_taken.first(taken, self._without(taken))
 
-    def free(self, state: int) -> float:
-        parts = [left / total for left, total in zip(self.left(state), self._shape.totals, strict=True) if total > 0]
+    def _without(self, taken: int) -> CardState:
+        left, free = list(self._totals), []
+        for cell in self._cells:
+            count = (cell.devices & taken).bit_count()
+            free.append((cell.devices & ~taken).bit_count())
+            for counter, amount in cell.draws if count else ():
+                left[counter] -= count * amount
+        return self._state(left, free)
+
+    def _state(self, left: Sequence[int], free: Sequence[int]) -> CardState:
+        able = tuple(
+            count if count and all(left[counter] >= amount for counter, amount in cell.draws) else 0
+            for cell, count in zip(self._cells, free, strict=True)
+        )
+        key = (tuple(left), able)
+        return self._states.get(key) or self._states.first(key, CardState(*key, self._amount(left)))
+
+    def _amount(self, left: Sequence[int]) -> float:
+        parts = [amount / total for amount, total in zip(left, self._totals, strict=True) if total > 0]
         return max(0.0, sum(parts) / len(parts)) if parts else 0.0
 
-    def whole(self, state: int) -> int:
-        return int(state == self.full)
+    def free(self, state: CardState) -> float:
+        return state.amount
 
-    def after(self, state: int, want: UnitWant) -> Iterator[tuple[int, int]]:
-        left = self.left(state)
+    def whole(self, state: CardState) -> int:
+        return int(state.left == self.full.left and state.free == self.full.free)
+
+    def after(self, state: CardState, want: UnitWant) -> Iterator[tuple[CardState, int]]:
         allowed, _ = want.picks[0]
-        for device in bits(allowed & ~state):
-            if all(left[counter] >= amount for counter, amount in self._shape.draws[device]):
-                yield state | 1 << device, 1 << device
+        able = (number for number in self._cells_for(allowed) if state.free[number])
+        for number in islice(able, MOST_WAYS):
+            key = (state, number)
+            after = self._following.get(key) or self._following.first(key, self._taken(*key))
+            yield after, self._cells[number].devices & allowed
+
+    def unfilled(self, state: CardState, want: UnitWant) -> float:
+        allowed, _ = want.picks[0]
+        left = list(state.left)
+        for number in self._cells_for(allowed):
+            draws = self._cells[number].draws
+            count = min((state.free[number], *(left[counter] // amount for counter, amount in draws if amount > 0)))
+            for counter, amount in draws if count else ():
+                left[counter] -= count * amount
+        return self._amount(left)
+
+    def _cells_for(self, allowed: int) -> list[int]:
+        """The numbers of those that have devices among these, those that draw the least first."""
+        return self._ways.get(allowed) or self._ways.first(allowed, sorted(self._allowed(allowed), key=self._drawn))
+
+    def _allowed(self, allowed: int) -> Iterator[int]:
+        return (number for number, cell in enumerate(self._cells) if cell.devices & allowed)
+
+    def _drawn(self, number: int) -> float:
+        return sum(
+            amount / total for counter, amount in self._cells[number].draws if (total := self._totals[counter]) > 0
+        )
+
+    def _taken(self, state: CardState, number: int) -> CardState:
+        """With a device of a cell taken."""
+        left, free = list(state.left), list(state.free)
+        free[number] -= 1
+        for counter, amount in self._cells[number].draws:
+            left[counter] -= amount
+        return self._state(left, free)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +275,9 @@ class GroupUnit:
         self._cells = shape.cells
         self._values = shape.values
         self.full = tuple(cell.bit_count() for cell in shape.cells)
+        self.breadth = len(shape.cells)
         attributes = len(shape.values[0]) if shape.values else 0
+        self._each = [[cell] for cell in range(self.breadth)]
         #: per attribute, the cells of each value
         self._carriers = [self._by_value(attribute) for attribute in range(attributes)]
 
@@ -209,10 +298,35 @@ class GroupUnit:
         return sum(state)
 
     def after(self, state: tuple[int, ...], want: UnitWant) -> Iterator[tuple[tuple[int, ...], int]]:
-        each = [[cell] for cell in range(len(self._cells))]
-        for cells in each if want.attribute < 0 else self._carriers[want.attribute]:
+        for cells in self._unlike(state, self._choices(want)):
             if (found := self._taken(state, want, cells)) is not None:
                 yield found
+
+    def _choices(self, want: UnitWant) -> list[list[int]]:
+        return self._each if want.attribute < 0 else self._carriers[want.attribute]
+
+    def _unlike(self, state: tuple[int, ...], choices: list[list[int]]) -> Iterable[list[int]]:
+        """All of them if they are few; else some in which not as much is left, nor beside them."""
+        if len(choices) <= MOST_WAYS:
+            return choices
+        beside = [Counter[int]() for _ in self._carriers]
+        for values, left in zip(self._values, state, strict=True):
+            for counts, value in zip(beside, values, strict=True):
+                counts[value] += left
+        found: dict[Hashable, list[int]] = {}
+        for cells in choices:
+            around = [counts[value] for counts, value in zip(beside, self._values[cells[0]], strict=True)]
+            found.setdefault((sum(state[cell] for cell in cells), *around), cells)
+        return islice(found.values(), MOST_WAYS)
+
+    def unfilled(self, state: tuple[int, ...], want: UnitWant) -> float:
+        left, each = sum(state), sum(count for _, count in want.picks)
+        for cells in self._choices(want):
+            able = [[state[cell] for cell in cells if self._cells[cell] & allowed] for allowed, _ in want.picks]
+            any_ = sum(state[cell] for cell in cells if any(self._cells[cell] & allowed for allowed, _ in want.picks))
+            fits = (sum(has) // count for has, (_, count) in zip(able, want.picks, strict=True))
+            left -= each * min(any_ // each, *fits)
+        return float(left)
 
     def _taken(
         self, state: tuple[int, ...], want: UnitWant, cells: Sequence[int]
