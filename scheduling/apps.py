@@ -19,13 +19,18 @@ class SchedulingConfig(AppConfig):
         # Validation of selectors asks the environment that will evaluate them.
         device_rules.set_checker(checker(settings.FEATURE_GATES))
         # Models can be imported from here on only.
-        from scheduling import cluster_metrics, live  # noqa: F401, PLC0415 - what it tells is registered with its import
+        from scheduling import (  # noqa: PLC0415
+            cluster_metrics,  # noqa: F401 - what it tells is registered with its import
+            live,
+            placement_policies,
+        )
         from scheduling.autoscaling import endpoints  # noqa: PLC0415
         from scheduling.explanations import current  # noqa: PLC0415
 
         current.register()
         endpoints.register()
         live.register()
+        placement_policies.register()
 
 
 def checker(gates: Mapping[str, bool]) -> Callable[[str], str]:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from heapq import nlargest
 
 from django.conf import settings
 
 from claims.kinds.pod_preparation import node_requests_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
+from manciple.api import first_stage
+from manciple.store import hooks
+from manciple.store.hooks import Write
 from scheduling.allocator import (
     Demand,
     DemandMix,
@@ -35,7 +38,7 @@ from scheduling.capture import ClusterState
 from scheduling.declared_demands import declared_demands
 from scheduling.nodes import needs_of
 from scheduling.pod_claims import claim_names, requested_classes
-from scheduling.resources import Key
+from scheduling.resources import CLAIMS, CLASSES, TEMPLATES, Key
 
 #: On a ResourceClaim (by its template, too) or a DeviceClass.
 POLICY_ANNOTATION = "manciple.dev/placement-policy"
@@ -54,7 +57,7 @@ POLICIES = (*SCORES, FRAGMENTATION)
 
 
 def policy_of(state: ClusterState, wanting: Sequence[ResourceClaim]) -> str:
-    """The first claim that says so decides, then the first class. A policy that there is not is as good as none."""
+    """The first claim that says so decides, then the first class. What names no policy says nothing."""
     return next((name for name in _annotated(state, wanting) if name in POLICIES), settings.SCHEDULER_PLACEMENT)
 
 
@@ -66,6 +69,27 @@ def _annotated(state: ClusterState, wanting: Sequence[ResourceClaim]) -> Iterato
         for _, name in requested_classes(claim):
             if (known := classes.get(name)) is not None:
                 yield known.metadata.annotations.get(POLICY_ANNOTATION, "")
+
+
+def register() -> None:
+    first_stage.register_check(warn_of_unknown, resources={CLAIMS, TEMPLATES, CLASSES})
+
+
+def warn_of_unknown(write: Write) -> None:
+    """A check: warns of an annotation that names no policy, and of one of a template that is not for its claims."""
+    if write.operation == "DELETE" or write.subresource:
+        return
+    annotated = {"metadata": write.new.metadata}
+    if write.kind.resource == TEMPLATES:
+        annotated["spec.metadata"] = write.new.spec.metadata
+    for where, metadata in annotated.items():
+        name, field = metadata.annotations.get(POLICY_ANNOTATION), f"{where}.annotations[{POLICY_ANNOTATION}]"
+        if name is None:
+            continue
+        if write.kind.resource == TEMPLATES and where == "metadata":
+            hooks.warn(f"{field}: ignored; what is for the claims belongs in spec.metadata.annotations")
+        elif name not in POLICIES:
+            hooks.warn(f'{field}: "{name}" is not a placement policy and is ignored; there are {", ".join(POLICIES)}')
 
 
 def score_of(state: ClusterState, pod: Pod, wanting: Sequence[ResourceClaim]) -> Score:
@@ -96,12 +120,16 @@ def free_by_class(state: ClusterState) -> Mapping[str, FreeCapacity]:
 
 
 def _demands(state: ClusterState) -> Iterator[Demand]:
-    """Of the latest pods with a place, and of those that wait."""
-    for one in islice(state.placed.latest(), ASKED):
+    """Of the latest pods with a place, and of the latest that wait."""
+    for one in state.placed.latest(ASKED):
         yield Demand(claims=_known(state, one.claims), needs=state.nodes.taken_by(one.uid))
-    for pod in islice(state.pending.values(), ASKED):
+    for pod in nlargest(ASKED, state.pending.values(), key=_arrival):
         names = [(pod.metadata.namespace, name) for name in claim_names(pod)]
         yield Demand(claims=_known(state, names), needs=needs_of(node_requests_of(pod)))
+
+
+def _arrival(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.creation_timestamp or "", pod.metadata.uid
 
 
 def _known(state: ClusterState, keys: Iterable[Key]) -> tuple[ResourceClaim, ...]:

@@ -14,9 +14,10 @@ Upstream: pkg/scheduler/util/utils.go (MoreImportantPod, GetPodStartTime), frame
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from heapq import nlargest
 
 from msgspec import Struct
 
@@ -195,9 +196,9 @@ class PlacedPods:
     def get(self, uid: str) -> PlacedPod | None:
         return self._by_uid.get(uid)
 
-    def latest(self) -> Iterator[PlacedPod]:
-        """All of them, the one that was put last first."""
-        return reversed(self._by_uid.values())
+    def latest(self, most: int) -> list[PlacedPod]:
+        """Those that started last, whatever the order in which they were put here."""
+        return nlargest(most, self._by_uid.values(), key=lambda one: (one.started, one.uid))
 
     def on(self, node: str) -> Iterable[PlacedPod]:
         known: Mapping[str, PlacedPod] = self._by_node.get(node, {})

@@ -12,6 +12,7 @@ from inventory.kinds.devices import Device
 from scheduling.event_recorder import PLACEMENT
 from scheduling.explanations.current import pod_document
 from scheduling.placement_policies import POLICY_ANNOTATION
+from scheduling.places import PlacedPod, PlacedPods
 from tests.builders import (
     CLASS,
     DRIVER,
@@ -27,7 +28,11 @@ from tests.builders import (
     make_slice,
 )
 from tests.claims.devices.scene import signed_in
+from tests.manciple.api.conftest import api
+from tests.manciple.api.requests import Api
 from tests.scheduling.cluster import Cluster
+
+__all__ = ["api"]
 
 
 def publish(cluster: Cluster, node: str, devices: Sequence[Device]) -> None:
@@ -153,6 +158,40 @@ def test_a_class_or_a_claim_has_a_policy_of_its_own(
     assert cluster.pod("a").spec.node_name == node
 
 
+UNKNOWN = (
+    'metadata.annotations[manciple.dev/placement-policy]: \\"{}\\" is not a placement policy and is ignored; '
+    "there are first-fit, pack, spread, best-fit, fragmentation"
+)
+MISPLACED = (
+    "metadata.annotations[manciple.dev/placement-policy]: ignored; what is for the claims belongs in "
+    "spec.metadata.annotations"
+)
+
+
+def test_who_names_a_policy_that_there_is_not_is_warned(api: Api) -> None:
+    """At creation and at every change, of a claim, a class and a template; who names one that there is, is not."""
+    group, spec = (
+        "/apis/resource.k8s.io/v1",
+        {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}},
+    )
+    template = {"metadata": {"annotations": annotated("scatter")}, "spec": spec}
+    for path, body, told in (
+        ("namespaces/default/resourceclaims", {"spec": spec}, UNKNOWN),
+        ("deviceclasses", {"spec": {}}, UNKNOWN),
+        ("namespaces/default/resourceclaimtemplates", {"spec": template}, f"spec.{UNKNOWN}"),
+    ):
+        own = {} if "template" in path else annotated("scatter")
+        made = api.post(f"{group}/{path}", {"metadata": {"name": "a", "annotations": own}, **body})
+        assert (made.code, made.header("Warning")) == (201, f'299 - "{told.format("scatter")}"')
+        labelled = api.patch(f"{group}/{path}/a", {"metadata": {"labels": {"a": "b"}}})
+        assert (labelled.code, labelled.header("Warning")) == (200, f'299 - "{told.format("scatter")}"')
+    known = api.patch(f"{group}/deviceclasses/a", {"metadata": {"annotations": annotated("spread")}})
+    assert (known.code, known.header("Warning")) == (200, "")
+    misplaced = {"metadata": {"name": "b", "annotations": annotated("pack")}, "spec": {"spec": spec}}
+    answer = api.post(f"{group}/namespaces/default/resourceclaimtemplates", misplaced)
+    assert (answer.code, answer.header("Warning")) == (201, f'299 - "{MISPLACED}"')
+
+
 def test_a_gpu_is_not_left_without_a_core_beside_it(cluster: Cluster) -> None:
     """Who asks for no device leaves the cores that GPUs need; who asks for few cores goes where there are few."""
     cluster.create(make_class())
@@ -191,6 +230,18 @@ def test_what_pods_ask_for_may_be_declared(cluster: Cluster, settings: Settings,
         placed(cluster, name)
     held = [cluster.claim(name).status.allocation.devices.results[0].device for name in ("a", "b")]  # type: ignore[union-attr]
     assert held == ["gpu-0", "gpu-2"]
+
+
+def test_the_latest_pods_are_the_same_in_whatever_order_they_are_listed() -> None:
+    started = {"a": "2026-01-03", "b": "2026-01-01", "c": "2026-01-02", "d": "2026-01-02"}
+    pods = [
+        make_pod(name, meta={"uid": name, "creation_timestamp": f"{day}T00:00:00Z"}) for name, day in started.items()
+    ]
+    for listed in (pods, pods[::-1]):
+        placed = PlacedPods()
+        for pod in listed:
+            placed.put(PlacedPod.of(pod, "node-1"))
+        assert [one.name for one in placed.latest(3)] == ["a", "d", "c"]
 
 
 def test_the_next_best_node_is_told(cluster: Cluster) -> None:

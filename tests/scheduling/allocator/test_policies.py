@@ -43,6 +43,8 @@ THOROUGH = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
 
+QUICK = settings(THOROUGH, max_examples=some(20))
+
 #: name -> the score, for a mix and a room
 POLICIES: dict[str, Callable[[DemandMix, RoomTable], Score]] = {
     "first-fit": lambda _mix, _room: first_named,
@@ -75,7 +77,10 @@ def test_what_is_given_keeps_every_rule_and_is_found_wherever_it_is(policy: str)
         nodes = nodes_of(scenario)
         room = RoomTable({node.name: NodeNeeds(1000 * cpu, 4096) for node in nodes})
         score = POLICIES[policy](mix_of(scenario), room)
-        found = place(read_inventory(scenario).snapshot(), decoded(scenario["claims"]), nodes, score=score)
+        wanted = decoded(scenario["claims"])
+        found = place(read_inventory(scenario).snapshot(), wanted, nodes, score=score)
+        again = POLICIES[policy](mix_of(scenario), room)
+        assert told(place(read_inventory(scenario).snapshot(), wanted, nodes[::-1], score=again)) == told(found)
         if isinstance(found.outcome, AllocationFailed):
             return
         node = found.node
@@ -87,6 +92,19 @@ def test_what_is_given_keeps_every_rule_and_is_found_wherever_it_is(policy: str)
             assert not any(first_solution(scenario, one) for one in scenario["nodes"])
 
     judged()
+
+
+@QUICK
+@given(
+    st.lists(st.tuples(claims(name="c", features={}), st.integers(0, 2), st.integers(1, 3)), max_size=5), st.randoms()
+)
+def test_a_mix_is_the_same_in_whatever_order_it_is_told(
+    asked: list[tuple[Json, int, int]], draw: random.Random
+) -> None:
+    told = [Demand(claims=decoded([one]), needs=NodeNeeds(1000 * cpu), weight=weight) for one, cpu, weight in asked]
+    mixed = list(told)
+    draw.shuffle(mixed)
+    assert DemandMix.of(told).demands == DemandMix.of(mixed).demands
 
 
 class _Life:
