@@ -12,11 +12,14 @@ GPUs goes, of the nodes that the policy leaves, to the one with the fewest pods.
 from __future__ import annotations
 
 import csv
+import gc
 import random
 import time
+from bisect import bisect_right, insort
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 
 from cases.demands import DRIVER, Json
@@ -42,6 +45,7 @@ from scheduling.allocator import (
 
 #: The part of all capacity that is asked for in the end, and before.
 ASKED, MARKS = 1.3, (1.0, 1.15)
+_AMOUNTS = (attrgetter("cpu"), attrgetter("memory"))
 FRAGMENTATION = "fragmentation"
 POLICIES: Mapping[str, Score | None] = {
     "first-fit": first_named,
@@ -146,11 +150,14 @@ class TraceCluster:
         self._views = tuple(NodeView(node.name) for node in nodes)
         self._numbers = {node.name: number for number, node in enumerate(nodes)}
         self._left = [node.room for node in nodes]
-        self._pods = [0] * len(nodes)
+        self._pods = Counter[str]()
         self._room = RoomTable({node.name: node.room for node in nodes})
         self._history = DemandHistory()
-        #: what is asked of a node -> the numbers of those that have it, and their views; None where these have changed
-        self._fitting: dict[NodeNeeds, tuple[set[int], tuple[NodeView, ...] | None]] = {}
+        #: what is asked of a node -> the nodes that have it, by number; and as a tuple, until one is gone
+        self._fitting: dict[NodeNeeds, dict[int, NodeView]] = {}
+        self._tuples: dict[NodeNeeds, tuple[NodeView, ...]] = {}
+        #: what is asked of a node, by the cpu and by the memory of it
+        self._asked: tuple[list[NodeNeeds], list[NodeNeeds]] = ([], [])
 
     def place(self, task: TraceTask, claims: tuple[ResourceClaim, ...]) -> bool:
         """Whether there was a place."""
@@ -173,27 +180,30 @@ class TraceCluster:
     def _quietest(self, fitting: Sequence[NodeView], score: Score) -> NodeView | None:
         if isinstance(score, Fragmentation) and fitting:
             fitting = least_stranding(self._inventory.snapshot(), fitting, score)
-        return min(fitting, key=lambda node: self._pods[self._numbers[node.name]], default=None)
+        return min(fitting, key=lambda node: self._pods[node.name], default=None)
 
     def _filter(self, needs: NodeNeeds) -> tuple[NodeView, ...]:
-        known = self._fitting.get(needs)
-        numbers, views = known or ({at for at, left in enumerate(self._left) if _has(left, needs)}, None)
-        if views is None:
-            views = tuple(self._views[number] for number in sorted(numbers))
-            self._fitting[needs] = (numbers, views)
-        return views
+        if needs not in self._fitting:
+            fitting = (number for number, left in enumerate(self._left) if _has(left, needs))
+            self._fitting[needs] = {number: self._views[number] for number in fitting}
+            for asked, key in zip(self._asked, _AMOUNTS, strict=True):
+                insort(asked, needs, key=key)
+        known = self._tuples.get(needs)
+        if known is None:
+            known = self._tuples[needs] = tuple(self._fitting[needs].values())
+        return known
 
     def _take(self, name: str, needs: NodeNeeds) -> None:
         number = self._numbers[name]
         self._room.take(name, needs)
-        self._pods[number] += 1
-        left = self._left[number] = self._room.left(name)
-        for asked, (numbers, views) in self._fitting.items():
-            if views is not None and number in numbers and not _has(left, asked):
-                numbers.discard(number)
-                self._fitting[asked] = (numbers, None)
-            elif number in numbers and not _has(left, asked):
-                numbers.discard(number)
+        self._pods[name] += 1
+        before, left = self._left[number], self._room.left(name)
+        self._left[number] = left
+        for asked, key in zip(self._asked, _AMOUNTS, strict=True):
+            # the node had enough for these, and has not any more
+            for other in asked[bisect_right(asked, key(left), key=key) : bisect_right(asked, key(before), key=key)]:
+                if self._fitting[other].pop(number, None) is not None:
+                    self._tuples.pop(other, None)
 
 
 def _has(left: NodeNeeds, needs: NodeNeeds) -> bool:
@@ -237,6 +247,9 @@ def claims_of(task: TraceTask, number: int) -> tuple[ResourceClaim, ...]:
 def play(nodes: Sequence[TraceNode], tasks: Sequence[TraceTask], *, policy: str, seed: int) -> Played:
     cluster, played = TraceCluster(nodes, policy), Played()
     asked = given = 0
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
     began = time.process_time()
     for number, task in enumerate(arrivals(tasks, cluster.capacity, seed)):
         for mark in MARKS:

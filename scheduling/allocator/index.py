@@ -200,6 +200,8 @@ class NodeIndex:
         self._numbers = {node.name: number for number, node in enumerate(self.nodes)}
         #: the identities of the views, which the index holds: the last first, as the digits of a set stand
         self._ids = [id(node) for node in reversed(self.nodes)]
+        self._numbers_by_id = {id(node): number for number, node in enumerate(self.nodes)}
+        self._known_ids = frozenset(self._ids)
         #: id -> (a tuple of nodes that was asked for, its set); the tuple is held, so the id stays its own
         self._asked: dict[int, tuple[Sequence[NodeView], int]] = {}
         #: what the placement policy `fragmentation` keeps here
@@ -262,6 +264,13 @@ class NodeIndex:
 
     def _mask_of_known(self, nodes: Sequence[NodeView]) -> int | None:
         """The views are nearly always those that the index holds: then nothing of them is looked at."""
+        if 2 * len(nodes) > len(self.nodes):
+            absent = self._known_ids.difference(map(id, nodes))
+            if len(absent) + len(nodes) == len(self.nodes):
+                mask = self.one_level[0]
+                for one in absent:
+                    mask ^= 1 << self._numbers_by_id[one]
+                return mask
         asked = set(map(id, nodes))
         members = bytes(map(asked.__contains__, self._ids))
         if members.count(1) == len(asked):

@@ -197,6 +197,9 @@ def _least_stranding(asked: _Asked, variant: Variant, feasible: int, policy: Fra
     index = asked.index
     ranking = policy.ranking(index, asked.snapshot, variant)
     for number, stranded in policy.best_first(ranking, feasible):
+        if stranded == math.inf and ranking.is_certain(number):
+            variant.give_up(number)
+            continue
         free = index.free_on(number)
         found = asked.on_node(variant, number, within=ranking.devices(number) or ())
         if found is not None:

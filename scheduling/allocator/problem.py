@@ -127,16 +127,39 @@ def selected(devices: NodeDevices, plan: RequestPlan, features: Features) -> tup
     """(devices that serve the request if nobody uses them, devices whose selectors err)."""
     known = devices.memo.get(plan.signature)
     if known is None:
+        known = _select(devices, plan, features)
         make_room(devices.memo)
+        devices.memo[plan.signature] = known
+    found: tuple[int, int] = known
+    return found
+
+
+def _select(devices: NodeDevices, plan: RequestPlan, features: Features) -> tuple[int, int]:
+    able, errors = _matching(devices, plan, features)
+    candidates = 0
+    for view, shift in zip(devices.pools, devices.shifts, strict=True):
+        mask = able >> shift & (1 << len(view.generation.devices)) - 1
+        candidates |= serving(view, plan, mask, features) << shift if mask else 0
+    return candidates, errors
+
+
+def _matching(devices: NodeDevices, plan: RequestPlan, features: Features) -> tuple[int, int]:
+    """As `selected`, whatever amount of a device is asked for. Kept for those who ask for an amount: others may ask for
+    another.
+    """
+    key = ("matching", plan.signature[:-1]) if plan.capacity else None
+    known = devices.memo.get(key)
+    if known is None:
         candidates = errors = 0
         for view, shift in zip(devices.pools, devices.shifts, strict=True):
             if not view.trouble:
                 matching, erring = chosen(view.generation, plan.selectors, scanned(view, features))
                 errors |= erring << shift
-                candidates |= (
-                    usable(view, plan, serving(view, plan, matching & view.visible, features), features) << shift
-                )
-        known = devices.memo[plan.signature] = (candidates, errors)
+                candidates |= usable(view, plan, matching & view.visible, features) << shift
+        known = (candidates, errors)
+        if key is not None:
+            make_room(devices.memo)
+            devices.memo[key] = known
     found: tuple[int, int] = known
     return found
 
@@ -178,8 +201,7 @@ def with_room(devices: NodeDevices, plan: RequestPlan, mask: int, *, shared_out:
     for position in bits(mask & shared_out):
         device = devices.device(position)
         shares = usage.get(device.key).shares[device.name]
-        taken = device.capacities.consumption(plan.capacity)
-        if taken is None or not device.capacities.fits(taken, shares.consumed):
+        if not device.capacities.has_room(plan.capacity, shares.consumed):
             mask &= ~(1 << position)
     return mask
 

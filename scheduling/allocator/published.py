@@ -96,13 +96,15 @@ MAX_ASKED = 512
 class Capacities:
     """The capacities of a device, one object for all devices with equal ones, and what was derived from them."""
 
-    __slots__ = ("_consumed", "published", "readable", "totals")
+    __slots__ = ("_consumed", "_needed", "published", "readable", "totals")
 
     def __init__(self, published: Mapping[str, DeviceCapacity]) -> None:
         #: by name, as in `Device.capacity`
         self.published = dict(published)
         #: asked (name -> quantity text, sorted) -> what is consumed, and whether all of the device has so much
         self._consumed: dict[Asked, tuple[Consumption | None, bool]] = {}
+        #: asked -> (capacity name, nanos of it that may be consumed already); None as above
+        self._needed: dict[Asked, tuple[tuple[str, int], ...] | None] = {}
         #: capacity name -> nanos
         self.totals: dict[str, int] = {}
         #: whether every amount is a quantity
@@ -120,6 +122,24 @@ class Capacities:
     def serves(self, asked: Asked) -> bool:
         """Whether a device of which nothing is consumed serves the request."""
         return self._known(asked)[1]
+
+    def has_room(self, asked: Asked, consumed: Mapping[str, int]) -> bool:
+        """Whether a request for `asked` is served beside what is `consumed` already (capacity name -> nanos)."""
+        try:
+            needed = self._needed[asked]
+        except KeyError:
+            needed = self._needed_for(asked)
+        if needed is None:
+            return False
+        return all(consumed.get(name, 0) <= most for name, most in needed)
+
+    def _needed_for(self, asked: Asked) -> tuple[tuple[str, int], ...] | None:
+        taken = self.consumption(asked)
+        if len(self._needed) >= MAX_ASKED:
+            self._needed.clear()
+        left = None if taken is None else tuple((name, self.totals[name] - one.nanos) for name, one in taken.items())
+        self._needed[asked] = left
+        return left
 
     def _known(self, asked: Asked) -> tuple[Consumption | None, bool]:
         known = self._consumed.get(asked)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -156,10 +157,15 @@ def _evaluate(content: SliceContent, compiled: Selector, missing: int, verdicts:
     if known is None:
         make_room(shared)
         known = shared[compiled.expression] = {}
-    project = projection_of(compiled.references, content.key.driver)
+    project = _projection(compiled.expression, content.key.driver)
+    looked_at, seen = None, None
     for position in bits(missing):
         device = content.devices[position]
-        seen = project(device.published) if project is not None and device.condition.readable else None
+        published = device.published
+        if project is None or not device.condition.readable:
+            looked_at, seen = None, None
+        elif looked_at is None or not _look_the_same(published, looked_at):
+            looked_at, seen = published, project(published)
         verdict = None if seen is None else known.get(seen)
         if verdict is None:
             verdict = _verdict(compiled, device)
@@ -169,6 +175,21 @@ def _evaluate(content: SliceContent, compiled: Selector, missing: int, verdicts:
             verdicts.match |= 1 << position
         elif verdict is not False:
             verdicts.error |= 1 << position
+
+
+@lru_cache(maxsize=1024)
+def _projection(expression: str, driver: str) -> Projection | None:
+    compiled = _compiled(expression)
+    return None if isinstance(compiled, CompileError) else projection_of(compiled.references, driver)
+
+
+def _look_the_same(one: Device, other: Device) -> bool:
+    """Equal values are one object, but for some (`inventory.kinds.shared_values`)."""
+    return (
+        one.attributes is other.attributes
+        and one.capacity is other.capacity
+        and one.allow_multiple_allocations is other.allow_multiple_allocations
+    )
 
 
 def _compiled(expression: str) -> Selector | CompileError:
@@ -201,8 +222,8 @@ class RequestPlan:
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: tuple[tuple[str, str], ...] = ()  # capacity name -> quantity text, sorted
     error: Misconfigured | None = None
-    #: what decides which devices of a node serve the request: equal for requests that differ in name only
-    signature: Hashable = ()
+    #: what decides which devices of a node serve the request, its amount last: equal if they differ in name only
+    signature: tuple[Hashable, ...] = ()
 
     @property
     def full_name(self) -> str:

@@ -7,8 +7,9 @@ makes a new one only now and then, when twice as many pods are known or so: `Usu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import NamedTuple, Protocol
 
 from claims.kinds.resource_claims import ResourceClaim
@@ -18,6 +19,9 @@ from scheduling.allocator.requests import asked_key
 WINDOW = 4_000
 #: Different demands of a mix: the most frequent ones.
 MOST_DEMANDS = 400
+#: Pods from which a mix is known well enough to be kept as long as what comes differs from it by chance only: by less
+#: than so many standard deviations in every demand.
+ENOUGH, DEVIATIONS = 2_000, 4.0
 #: Weights that cannot be meant; and how rare a demand is, beside the most frequent one, that makes no difference.
 MOST_WEIGHT, RARE = 1e100, 1e-9
 
@@ -96,6 +100,20 @@ class DemandMix:
         kept = [key for key in kept if found[key].weight > RARE * found[kept[0]].weight]
         return cls(tuple(found[key] for key in kept), sum(found[key].weight for key in kept))
 
+    def or_known(self, known: DemandMix) -> DemandMix:
+        """`known` where that was learned from many pods, and this one differs from it by no more than chance."""
+        if known.pods < ENOUGH or not self.pods:
+            return self
+        chance, differences = 1 / known.pods + 1 / self.pods, dict[Hashable, float]()
+        shares = dict[Hashable, float]()
+        for mix, sign in ((self, 1), (known, -1)):
+            for one in mix.demands:
+                key, share = (asked_key(one.claims), one.needs), one.weight / mix.pods
+                differences[key] = differences.get(key, 0.0) + sign * share
+                shares[key] = shares.get(key, 0.0) + share / 2
+        same = all(abs(one) < DEVIATIONS * sqrt(shares[key] * chance) for key, one in differences.items())
+        return known if same else self
+
 
 #: Nobody knows what pods ask for.
 NO_DEMANDS = DemandMix()
@@ -124,7 +142,7 @@ class UsualDemands:
         """The same one as long as that will do. asked: what the pods that there are ask for, or the latest of them."""
         if self._come >= max(1, min(self._mix.pods, WINDOW // 2)):
             self._come = 0
-            self._mix = DemandMix.of(asked())
+            self._mix = DemandMix.of(asked()).or_known(self._mix)
         return self._mix
 
 
@@ -158,7 +176,7 @@ class DemandHistory:
                 Demand(claims=self._claims[asked], needs=needs, weight=count)
                 for (asked, needs), count in self._counts.items()
             )
-            self._mix = DemandMix.of(demands)
+            self._mix = DemandMix.of(demands).or_known(self._mix)
         return self._mix
 
     def _forget_half(self) -> None:

@@ -55,7 +55,7 @@ class UnitKind:
     ) -> None:
         self.unit = unit
         self.accepts = accepts
-        self._capacities = capacities
+        self.capacities = capacities
         #: None until it is known what it is worth
         self.outlooks: UnitOutlooks | None = None
 
@@ -86,7 +86,7 @@ class UnitKind:
         """Those of the devices that are large enough as a whole; how much is left of a shared one is its state."""
         if not asked or isinstance(self.unit, SharedUnit):
             return mask
-        return sum(1 << at for at in bits(mask) if self._capacities[at].serves(asked))
+        return sum(1 << at for at in bits(mask) if self.capacities[at].serves(asked))
 
 
 def _demand(want: UnitWant, demand: PartDemand, *, times: int, devices: int) -> UnitDemand:
@@ -130,10 +130,10 @@ def local(positions: tuple[int, ...], mask: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeLook:
-    """The units of a node. mask: their devices that anybody wants."""
+    """The units of a node. certain: their devices of which the state of the unit tells who can be served."""
 
     units: tuple[UnitPlace, ...] = ()
-    mask: int = 0
+    certain: int = 0
 
 
 class Looks:
@@ -158,8 +158,14 @@ class Looks:
         masks = self._reading.masks(devices)
         known = self._looks.get((layout, masks))
         if known is None:
-            known = self._looks[(layout, masks)] = NodeLook(tuple(self._units(layout, masks)), union(masks))
+            known = self._looks[(layout, masks)] = self._look(layout, masks)
         return known
+
+    def _look(self, layout: DeviceLayout, masks: tuple[int, ...]) -> NodeLook:
+        units = tuple(self._units(layout, masks))
+        shared = (place for place in units if isinstance(place.kind.unit, SharedUnit))
+        exact = (place.mask for place in shared if place.kind.capacities[0] is layout.capacities[place.positions[0]])
+        return NodeLook(units, union(exact))
 
     def share_out_work(self) -> None:
         """Before anything is expected of a unit: of many kinds each is looked at less closely."""

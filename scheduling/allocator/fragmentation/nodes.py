@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from math import erfc, exp, inf, pi, sqrt
+from math import erfc, exp, pi, sqrt
 from typing import Any, NamedTuple
 
 from inventory.kinds.devices import DeviceClass
@@ -75,6 +75,16 @@ class NodeSums(NamedTuple):
 _sums = NodeSums._make
 
 
+class NodeFigures(NamedTuple):
+    """Of one node, what `NodeOutlooks` has of each."""
+
+    outlooks: list[Outlook]
+    distinct: tuple[Outlook, ...]
+    alike: int
+    sums: NodeSums
+    stranded: float
+
+
 def summed(outlooks: Iterable[Outlook]) -> NodeSums:
     stranded = used = cpu = variance = memory = free = 0.0
     whole = 0
@@ -127,6 +137,8 @@ class NodeOutlooks:
         self._reading = reading = MixReading(mix, snapshot, index.devices)
         wide = tuple(reading.wide())
         self._wide = tuple((one.devices, WIDE * one.share, one.cpu, one.memory) for one in wide)
+        #: so many devices are of no use to any of these
+        self._narrow = min((one.devices for one in wide), default=1 << 62) - 1
         self._wide_share = WIDE * sum(one.share for one in wide)
         self.attributes = reading.attributes
         self._looks = Looks(reading, index.features)
@@ -150,6 +162,8 @@ class NodeOutlooks:
         self.alike = [0] * size
         self._alike: dict[Hashable, int] = {}
         self._numbers = count()
+        #: the same of nodes of which no shares are out: (look, devices that are taken, room) -> what is known of such
+        self._same: dict[Hashable, NodeFigures] = {}
         self.sums = [NodeSums()] * size
         self.stranded = [0.0] * size
         for number in range(size):
@@ -198,6 +212,12 @@ class NodeOutlooks:
             self._devices[number] = index.devices[number]
             self.looks[number] = self._looks.of(index.devices[number])
             self.examples[self.looks[number]] = number
+        same = None
+        if not index.shared_out[number]:
+            same = (self.looks[number], index.taken[number], self.left[number])
+            if (known := self._same.get(same)) is not None:
+                self._take_over(number, known)
+                return
         found = self.outlooks[number] = [
             self._outlooks(place.kind).of(state) for place, state in self._states(number, snapshot)
         ]
@@ -205,9 +225,19 @@ class NodeOutlooks:
         key = (self.looks[number], tuple(found), self.left[number])
         if len(self._alike) >= MOST_ALIKE:
             self._alike.clear()
+            self._same.clear()
         self.alike[number] = self._alike.setdefault(key, next(self._numbers))
         sums = self.sums[number] = summed(found)
         self.stranded[number] = self.expected(sums, *self.left[number])
+        if same is not None:
+            self._same[same] = NodeFigures(
+                found, self.distinct[number], self.alike[number], sums, self.stranded[number]
+            )
+
+    def _take_over(self, number: int, known: NodeFigures) -> None:
+        outlooks, distinct, alike, sums, stranded = known
+        self.outlooks[number], self.distinct[number], self.alike[number] = outlooks, distinct, alike
+        self.sums[number], self.stranded[number] = sums, stranded
 
     def _outlooks(self, kind: UnitKind) -> UnitOutlooks:
         if kind.outlooks is None:
@@ -259,17 +289,18 @@ class NodeOutlooks:
         stranded, used, _, _, _, _, whole = sums
         if used > 0:
             stranded += used * missing(sums, cpu, memory)
-        return stranded - self._usable_by_wide(whole, cpu, memory) if whole > 1 else stranded
+        return stranded - self._usable_by_wide(whole, cpu, memory) if whole > self._narrow else stranded
 
     def _usable_by_wide(self, whole: int, cpu: int, memory: int) -> float:
         """What those could use of the node who want several devices, by their weight."""
         usable = 0.0
         for number, weight, each_cpu, each_memory in self._wide:
-            if whole >= number:
-                fits = min(
-                    whole // number, cpu / each_cpu if each_cpu else inf, memory / each_memory if each_memory else inf
-                )
-                usable += weight * number * int(fits)
+            fits = whole // number
+            if each_cpu and cpu < fits * each_cpu:
+                fits = int(cpu / each_cpu)
+            if each_memory and memory < fits * each_memory:
+                fits = int(memory / each_memory)
+            usable += weight * number * fits
         return usable
 
 

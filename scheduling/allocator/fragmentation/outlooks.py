@@ -98,32 +98,33 @@ class UnitPrices:
     wide: float = 0.0
 
 
-class Outlook:
-    """One state of a unit.
-
-    stranded: how much of it counts as lost if the node has enough beside it; used: how much more is, if the node has
-    nothing. cpu, variance, memory: what its use takes. free: of it, in devices. whole: of its devices, nobody uses so
-    many.
+class OutlookFigures(NamedTuple):
+    """free: of the unit, in devices. unused: how much of that is expected to stay unused though the node has enough
+    beside it; stranded: the same, weighted: it counts as lost; used: how much more does, if the node has nothing. cpu,
+    variance, memory: what its use takes.
     """
+
+    free: float
+    unused: float
+    stranded: float
+    used: float
+    cpu: float
+    variance: float
+    memory: float
+
+
+class Outlook:
+    """One state of a unit, with the `OutlookFigures` of it. whole: of its devices, nobody uses so many."""
 
     __slots__ = (
         *("cpu", "free", "memory", "moves", "outlooks", "state", "stranded", "unused", "used", "variance", "whole"),
     )
 
-    def __init__(self, outlooks: UnitOutlooks, state: UnitState, expected: Expected) -> None:
-        prices, unit = outlooks.prices, outlooks.unit
+    def __init__(self, outlooks: UnitOutlooks, state: UnitState, figures: OutlookFigures) -> None:
         self.outlooks = outlooks
         self.state = state
-        self.free: float = unit.free(state)
-        self.whole: int = unit.whole(state)
-        #: how much of it is expected to stay unused though the node has enough beside it, unweighted
-        self.unused = expected.unused
-        unused = (1 - LARGE) * expected.unused + LARGE * outlooks.too_small_for(state)
-        self.stranded = (1 - prices.wide) * unused + (prices.wide - prices.scarcity) * self.free
-        self.used = (1 - prices.wide) * (self.free - expected.unused)
-        self.cpu = expected.cpu
-        self.variance = max(0.0, expected.squared - expected.cpu**2)
-        self.memory = expected.memory
+        self.whole: int = outlooks.unit.whole(state)
+        self.free, self.unused, self.stranded, self.used, self.cpu, self.variance, self.memory = figures
         #: UnitWant -> the best way to serve it; None where there is none. `outlooks` fills it
         self.moves: dict[UnitWant, UnitMove | None] = {}
 
@@ -175,6 +176,8 @@ class UnitOutlooks:
         self.prices = prices
         self._demands = tuple(demands)
         self._outlooks: dict[UnitState, Outlook] = {}
+        #: of a shared device, by the level of its state
+        self._by_level: dict[int, OutlookFigures] = {}
         self._expected: dict[UnitState, Expected] = {}
         least = [least_taken(unit, one.want) for one in self._demands]
         self._shares = [one.share if taken < inf else 0.0 for one, taken in zip(self._demands, least, strict=True)]
@@ -191,8 +194,30 @@ class UnitOutlooks:
         if known is None:
             if len(self._outlooks) >= MOST_STATES:
                 self._outlooks.clear()
-            known = self._outlooks[state] = Outlook(self, state, self._expect(state))
+            known = self._outlooks[state] = Outlook(self, state, self._figures(state))
         return known
+
+    def _figures(self, state: UnitState) -> OutlookFigures:
+        if not isinstance(self.unit, SharedUnit):
+            return self._figured(state)
+        level = self.unit.level(state)
+        known = self._by_level.get(level)
+        if known is None:
+            known = self._by_level[level] = self._figured(state)
+        return known
+
+    def _figured(self, state: UnitState) -> OutlookFigures:
+        prices, expected, free = self.prices, self._expect(state), self.unit.free(state)
+        unused = (1 - LARGE) * expected.unused + LARGE * self.too_small_for(state)
+        return OutlookFigures(
+            free=free,
+            unused=expected.unused,
+            stranded=(1 - prices.wide) * unused + (prices.wide - prices.scarcity) * free,
+            used=(1 - prices.wide) * (free - expected.unused),
+            cpu=expected.cpu,
+            variance=max(0.0, expected.squared - expected.cpu**2),
+            memory=expected.memory,
+        )
 
     def too_small_for(self, state: UnitState) -> float:
         """How much of what is free would be left if the unit were filled with one demand alone: the mean of all, by how

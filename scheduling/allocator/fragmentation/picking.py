@@ -6,11 +6,12 @@ ones before it left the units. Each device that nothing ties to the others is a 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
+from itertools import islice
 from math import inf
 from typing import NamedTuple
 
-from scheduling.allocator.fragmentation.looks import NodeLook, UnitPlace
+from scheduling.allocator.fragmentation.looks import MOST_COMPARED, NodeLook, UnitKind, UnitPlace
 from scheduling.allocator.fragmentation.nodes import NodeOutlooks, NodeSums
 from scheduling.allocator.fragmentation.outlooks import Outlook, UnitMove
 from scheduling.allocator.fragmentation.parts import ClaimPart, Pick, parts_of
@@ -47,24 +48,29 @@ class Picking:
         self._steps = tuple(step for part in parts for step in _steps(part, nodes.attributes))
         #: (number of the step, look, the devices that each of its requests accepts) -> what it wants of each unit
         self._wanted: dict[tuple[int, NodeLook, tuple[int, ...]], Wanted] = {}
-        self.is_plain = len(parts) == 1 and parts[0].devices == 1
+        #: whether there is one request, which nothing ties to others
+        self._is_single = variant is not None and len(variant.wants) == len(parts) == 1 and not variant.rules
+        #: whether that is for one device
+        self._is_plain = self._is_single and parts[0].devices == 1
         #: per node, the devices that the only request accepts
-        self._accepted = variant.wants[parts[0].picks[0].want].counts.candidates if self.is_plain and variant else []
+        self._accepted = variant.wants[0].counts.candidates if self._is_single and variant is not None else []
         #: per step, how much of any unit would do for one device of it
         self._least = [self._least_of(step) for step in self._steps]
         #: (look, the devices that are accepted) -> what is wanted of each unit where that is the same of all of them
         self._alike: dict[tuple[NodeLook, int], UnitWant | None] = {}
 
-    def accepted(self, number: int) -> Hashable:
-        """Equal on nodes of which the same devices are accepted, as far as they look the same."""
-        if self.is_plain:
-            return self._accepted[number]
-        return () if self._variant is None else tuple([want.counts.candidates[number] for want in self._variant.wants])
+    def accepted(self) -> list[list[int]]:
+        """By node, the devices that each request accepts."""
+        return [] if self._variant is None else [want.counts.candidates for want in self._variant.wants]
+
+    def is_certain(self, number: int) -> bool:
+        """Whether the units tell of all devices that are accepted what is left of them, and nothing else decides."""
+        return self._is_single and not self._accepted[number] & ~self._nodes.looks[number].certain
 
     def sums_after(self, number: int) -> NodeSums | None:
         """Of the node with the pod; None where its units do not seem to have what is asked for."""
         sums = self._nodes.sums[number]
-        if self.is_plain:
+        if self._is_plain:
             move = self._only_move(number)
             return None if move is None else sums.plus(move)
         moves = self._moves(number)
@@ -135,11 +141,14 @@ class Picking:
     def _least_of(self, step: PickStep) -> float:
         if step.attribute >= 0 or self._variant is None:
             return 0.0
-        candidates, least = self._variant.wants[step.picks[0].want].counts.candidates, inf
-        for look, number in self._nodes.examples.items():
+        candidates = self._variant.wants[step.picks[0].want].counts.candidates
+        found: dict[tuple[UnitKind, UnitWant | None], float] = {}
+        for look, number in islice(self._nodes.examples.items(), MOST_COMPARED):
             for place in look.units:
                 want = _want(step, place, (candidates[number],), least=0.0)
-                least = min(least, inf if want is None else least_taken(place.kind.unit, want))
+                if want is not None and (place.kind, want) not in found:
+                    found[place.kind, want] = least_taken(place.kind.unit, want)
+        least = min(found.values(), default=inf)
         return least if least < inf else 0.0
 
 

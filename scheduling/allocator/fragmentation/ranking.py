@@ -90,6 +90,10 @@ class Ranking:
         """Per want, the devices of the node by which least is stranded; None where the units do not tell."""
         return self._picking.devices(number)
 
+    def is_certain(self, number: int) -> bool:
+        """Whether a node on which the pod does not seem to fit cannot have it."""
+        return self._picking.is_certain(number)
+
     def _best(self) -> RankedNode:
         score = min(self._lowest, default=inf)
         if score == inf:
@@ -107,17 +111,20 @@ class Ranking:
             for number in bits(self._among & ~among):
                 self._put(number, inf)
             self._among = among
-        numbers = [number for number in stale if among >> number & 1]
-        scores, known = self._scores, dict[Hashable, float]()
-        for number in numbers:
-            if len(numbers) < MANY:
+        digits = f"{among:b}"[::-1].ljust(len(nodes.left), "0")
+        numbers = [number for number in stale if digits[number] == "1"]
+        scores = self._scores
+        if len(numbers) < MANY:
+            for number in numbers:
                 scores[number] = self._score(number)
-                continue
-            key = (nodes.alike[number], self._picking.accepted(number), self._handicaps[number])
-            score = known.get(key)
-            if score is None:
-                score = known[key] = self._score(number)
-            scores[number] = score
+        else:
+            known = dict[Hashable, float]()
+            keys = list(zip(nodes.alike, self._handicaps, *self._picking.accepted(), strict=True))
+            for number in numbers:
+                score = known.get(keys[number])
+                if score is None:
+                    score = known[keys[number]] = self._score(number)
+                scores[number] = score
         for block in {number // BLOCK for number in numbers}:
             self._lowest[block] = min(scores[block * BLOCK : (block + 1) * BLOCK])
 
@@ -131,7 +138,7 @@ class Ranking:
         sums = self._picking.sums_after(number)
         if sums is None:
             return inf
-        left = nodes.left[number]
-        cpu, memory = max(0, left.cpu - needs.cpu), max(0, left.memory - needs.memory)
+        cpu, memory = nodes.left[number]
+        cpu, memory = max(0, cpu - needs[0]), max(0, memory - needs[1])
         grown = nodes.expected(sums, cpu, memory) - nodes.stranded[number]
         return grown + self._handicaps[number] + PER_DEVICE * sums.free + PER_CPU * cpu
