@@ -6,7 +6,8 @@ of it have been asked for, the tasks that failed by kind, and placements a secon
 what is allocated against what is asked for, as SVG; `--json` prints one line a policy.
 
 Without a trace it plays mixes of partitions (MIG profiles) and of linked pairs, and prints the part of the capacity
-that is stranded; beside it, for small clusters, what the best policy would have stranded, found by trying everything.
+that is stranded; beside it, for small clusters, what would be with the best choice of places (`best`), and with the
+best policy that does not know what comes next (`unforeseen`), both found by trying everything.
 """
 
 from __future__ import annotations
@@ -21,7 +22,17 @@ from statistics import mean, stdev
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from cases.mixes import SyntheticMix, best_mig, best_pairs, churn, fill, mig_mix, pair_mix, sequence
+from cases.mixes import (
+    SyntheticMix,
+    best_mig,
+    best_mig_unforeseen,
+    best_pairs,
+    churn,
+    fill,
+    mig_mix,
+    pair_mix,
+    sequence,
+)
 from cases.trace import ASKED, FRAGMENTATION, MARKS, POLICIES, Played, play, read_nodes, read_tasks
 
 COLOURS = {
@@ -104,6 +115,8 @@ MIG_WEIGHTS = {
     "large": {"1g": 0.1, "2g": 0.2, "3g": 0.3, "4g": 0.2, "7g": 0.2},
     "no 1g": {"2g": 0.4, "3g": 0.3, "4g": 0.2, "7g": 0.1},
 }
+#: Times the seeds with which two cards are filled: the mean of ten is chance.
+MANY = 10
 PAIR_WEIGHTS = {"7 pairs of 10": (0.3, 0.7), "4 pairs of 10": (0.6, 0.4), "2 pairs of 10": (0.8, 0.2)}
 
 Measure = Callable[[SyntheticMix, str, int], float]
@@ -112,12 +125,16 @@ Measure = Callable[[SyntheticMix, str, int], float]
 def mixes(options: argparse.Namespace) -> None:
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     print(f"capacity that is stranded, in percent, mean of {options.seeds}")
-    print(f"{'':<34} " + " ".join(f"{policy:>13}" for policy in options.policies) + f" {'best':>8}")
+    print(f"{'':<34} " + " ".join(f"{policy:>13}" for policy in options.policies) + f" {'best':>8} {'unforeseen':>10}")
     for name, weights in MIG_WEIGHTS.items():
         mix, small = mig_mix(weights, nodes=30), mig_mix(weights, nodes=1, cards=3)
         _row(f"MIG, {name}, 60 cards, filled", mix, options, _filled)
         best = mean(100 * best_mig(sequence(small, seed), 3) for seed in seeds)
         _row(f"MIG, {name}, 3 cards, filled", small, options, _small, best=best)
+        smallest = mig_mix(weights, nodes=1, cards=2)
+        best = mean(100 * best_mig(sequence(smallest, seed), 2) for seed in _seeds(options, MANY))
+        unforeseen = 100 * best_mig_unforeseen(smallest, 2)
+        _row(f"MIG, {name}, 2 cards, filled", smallest, options, _small, best=best, unforeseen=unforeseen, times=MANY)
     for name, (single, pair) in PAIR_WEIGHTS.items():
         mix, small = pair_mix(single, pair, nodes=40), pair_mix(single, pair, nodes=1, gpus=16)
         _row(f"{name}, 320 GPUs, after churn", mix, options, _churned)
@@ -138,13 +155,25 @@ def _churned(mix: SyntheticMix, policy: str, seed: int) -> float:
     return churn(mix, policy=policy, seed=seed)
 
 
+def _seeds(options: argparse.Namespace, times: int = 1) -> range:
+    return range(options.first_seed, options.first_seed + times * options.seeds)
+
+
 def _row(
-    name: str, mix: SyntheticMix, options: argparse.Namespace, measure: Measure, *, best: float | None = None
+    name: str,
+    mix: SyntheticMix,
+    options: argparse.Namespace,
+    measure: Measure,
+    *,
+    best: float | None = None,
+    unforeseen: float | None = None,
+    times: int = 1,
 ) -> None:
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    seeds = _seeds(options, times)
     found = [mean(100 * measure(mix, policy, seed) for seed in seeds) for policy in options.policies]
-    told = "" if best is None else f"{best:8.2f}"
-    print(f"{name:<34} " + " ".join(f"{one:>13.2f}" for one in found) + f" {told}", flush=True)
+    told = ("" if one is None else f"{one:.2f}" for one in (best, unforeseen))
+    cells = " ".join(f"{one:>13.2f}" for one in found)
+    print(f"{name:<34} {cells} {next(told):>8} {next(told):>10}".rstrip(), flush=True)
 
 
 def main() -> None:

@@ -230,6 +230,36 @@ def best_mig(requests: Sequence[MixedRequest], cards: int) -> float:
     return 1 - most(0, (whole,) * cards) / (COMPUTE * cards)
 
 
+def best_mig_unforeseen(mix: SyntheticMix, cards: int) -> float:
+    """The part of the capacity that is stranded, as expected, by the best policy that knows how often what comes
+    but not what comes next: no other policy can do better. Tries everything (two cards: a second).
+    """
+    whole, total = ((1 << MEMORY) - 1, COMPUTE), sum(one.weight for one in mix.requests)
+
+    @cache
+    def after(card: tuple[int, int], name: str) -> tuple[tuple[int, int], ...]:
+        compute, memory, begins = PROFILES[name]
+        spans = [((1 << memory) - 1) << begin for begin in begins if card[1] >= compute]
+        return tuple({(card[0] & ~span, card[1] - compute) for span in spans if card[0] & span == span})
+
+    @cache
+    def most(asked: int, free: tuple[tuple[int, int], ...]) -> float:
+        if asked >= ASKED * COMPUTE * cards:
+            return 0.0
+        expected = 0.0
+        for one in mix.requests:
+            states = {
+                tuple(sorted((*free[:number], state, *free[number + 1 :])))
+                for number, card in enumerate(free)
+                for state in after(card, one.name)
+            }
+            best = max((one.size + most(asked + one.size, state) for state in states), default=-1.0)
+            expected += one.weight / total * (most(asked + one.size, free) if best < 0 else best)
+        return expected
+
+    return 1 - most(0, (whole,) * cards) / (COMPUTE * cards)
+
+
 def best_pairs(requests: Sequence[MixedRequest], gpus: int) -> float:
     """As `best_mig`, for pairs: it is enough to count those that are whole and those of which one is left."""
 
