@@ -77,8 +77,6 @@ class ClassMembers(NamedTuple):
 #: Releases listed before all that was derived from them is forgotten, and the list starts anew.
 MAX_RELEASES = 200_000
 
-#: 0 and 1 as digits.
-_DIGITS = bytes.maketrans(bytes((0, 1)), b"01")
 #: Tuples of nodes that are known again.
 MAX_ASKED = 64
 #: Refusals that are kept, each with its funnels: 2 KiB or so.
@@ -198,10 +196,9 @@ class NodeIndex:
         #: all nodes: the only level where nothing tells them apart
         self.one_level = ((1 << len(self.nodes)) - 1,)
         self._numbers = {node.name: number for number, node in enumerate(self.nodes)}
-        #: the identities of the views, which the index holds: the last first, as the digits of a set stand
-        self._ids = [id(node) for node in reversed(self.nodes)]
+        #: by the identities of the views, which the index holds
         self._numbers_by_id = {id(node): number for number, node in enumerate(self.nodes)}
-        self._known_ids = frozenset(self._ids)
+        self._known_ids = frozenset(self._numbers_by_id)
         #: id -> (a tuple of nodes that was asked for, its set); the tuple is held, so the id stays its own
         self._asked: dict[int, tuple[Sequence[NodeView], int]] = {}
         #: what the placement policy `fragmentation` keeps here
@@ -264,17 +261,12 @@ class NodeIndex:
 
     def _mask_of_known(self, nodes: Sequence[NodeView]) -> int | None:
         """The views are nearly always those that the index holds: then nothing of them is looked at."""
-        if 2 * len(nodes) > len(self.nodes):
-            absent = self._known_ids.difference(map(id, nodes))
-            if len(absent) + len(nodes) == len(self.nodes):
-                mask = self.one_level[0]
-                for one in absent:
-                    mask ^= 1 << self._numbers_by_id[one]
-                return mask
-        asked = set(map(id, nodes))
-        members = bytes(map(asked.__contains__, self._ids))
-        if members.count(1) == len(asked):
-            return int(members.translate(_DIGITS), 2) if members else 0
+        numbers = self._numbers_by_id
+        absent = self._known_ids.difference(map(id, nodes))
+        if len(absent) + len(nodes) == len(self.nodes):
+            if len(nodes) < len(absent):
+                return sum(1 << numbers[id(node)] for node in nodes)
+            return self.one_level[0] - sum(1 << numbers[one] for one in absent)
         mask = 0
         for node in nodes:
             number = self._numbers.get(node.name)
