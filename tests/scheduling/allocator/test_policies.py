@@ -96,7 +96,8 @@ def test_what_is_given_keeps_every_rule_and_is_found_wherever_it_is(policy: str)
 
 @QUICK
 @given(
-    st.lists(st.tuples(claims(name="c", features={}), st.integers(0, 2), st.integers(1, 3)), max_size=5), st.randoms()
+    st.lists(st.tuples(st.composite(a_claim)(name="c", features={}), st.integers(0, 2), st.integers(1, 3)), max_size=5),
+    st.randoms(),
 )
 def test_a_mix_is_the_same_in_whatever_order_it_is_told(
     asked: list[tuple[Json, int, int]], draw: random.Random
