@@ -92,7 +92,7 @@ def planned(made: World, *pods: tuple[Pod, ResourceClaim]) -> MovePlan | None:
 def picture(state: ClusterState) -> object:
     """Who waits, who has a place, who holds what, and what each node has left."""
     held = {key: (claim.status.allocation, claim.status.reserved_for) for key, claim in state._claims.items()}
-    placed = {one.uid: one.node for one in state.placed.latest()}
+    placed = {one.uid: one.node for one in state.placed.latest(1000)}
     return set(state.pending), placed, held, {view.name: state.nodes.left(view.name) for view in state.nodes.views}
 
 
