@@ -1,4 +1,4 @@
-"""Carries out a plan of moves (`scheduling.moves`): each eviction only if the rehearsal of that moment still holds.
+"""Carries out a plan of moves (`scheduling.moves`): each eviction only if a rehearsal at that moment still holds.
 
     outcome = carry_out(pod, victims, evict)    # evict(pod): what stands against it, "" for nothing
 
@@ -7,8 +7,8 @@
        given to those that are created again while others still have to leave
     3. before each eviction what is left of the plan is rehearsed; where it does not hold any more, nobody else goes
 
-Nothing is undone then: whoever went has found a place in the rehearsal of its moment. A nomination that leads to
-nothing ends with the next attempt to place its pod.
+Nothing is undone then: whoever went had a place elsewhere when it was rehearsed. A nomination that leads to nothing
+ends with the next attempt to place its pod.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A GET says who would move, from where to where, and who would start then, rehearsed at that moment. A POST of the form
 on it does it: the form names the very pods that were shown (`move`), and each is evicted with the person's identity,
-only if the rehearsal of its moment still holds.
+only if a rehearsal at that moment still holds.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def _effect(plan: MovePlan, shown: ShownPlan, person: Person) -> ActionEffect:
     if plan.others:
         found.append(_starting("Besides", plan.others, shown.others))
     return ActionEffect(
-        summary="Each is evicted only if the rehearsal of its moment still says that one like it finds another place, "
-        "and that what waits starts.",
+        summary="Before each eviction the move is rehearsed again: the pod that takes its place must still fit "
+        "elsewhere, and what waits must still start.",
         consequences=tuple(found),
         warning="A pod that moves ends where it runs: what it has not saved is lost.",
         refused=why_not(plan, person),
