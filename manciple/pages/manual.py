@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 #: The documents that are shown, in the order of the list: what people read who use or run an installation.
 NAMES = (
-    "dashboard", "glossary", "scheduling", "operating", "monitoring", "gates", "policies", "extended-resources",
-    "custom-resources", "drivers", "nodeagent",
+    "dashboard", "glossary", "scheduling", "placement", "gangs-and-moves", "operating", "monitoring", "gates",
+    "policies", "extended-resources", "custom-resources", "drivers", "nodeagent",
 )  # fmt: skip
 ADDRESS = "/manual"
 _PUNCTUATION = re.compile(r"[^\w\- ]")
