@@ -12,17 +12,17 @@ Only nodes of which something has changed are summed up again; `changes` lists t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from math import erfc, exp, pi, sqrt
 from typing import Any, NamedTuple
 
-from inventory.kinds.devices import DeviceClass
 from scheduling.allocator.fragmentation.demands import DemandMix, NodeNeeds, NodeRoom
 from scheduling.allocator.fragmentation.looks import Looks, UnitKind, UnitPlace
 from scheduling.allocator.fragmentation.outlooks import Outlook, UnitMove, UnitOutlooks, UnitPrices
 from scheduling.allocator.fragmentation.reading import MixReading
-from scheduling.allocator.fragmentation.units import SharedUnit, UnitState
+from scheduling.allocator.fragmentation.units import DeviceUnit, SharedUnit, UnitState
 from scheduling.allocator.index import NodeIndex
 from scheduling.allocator.pools import NodeDevices
 from scheduling.allocator.published import Asked
@@ -32,6 +32,9 @@ from scheduling.allocator.snapshot import Snapshot
 SCARCITY, WIDE = 0.2, 0.1
 #: How scarce a unit may be: twice as much wanted as there is.
 MOST_SCARCE = 2.0
+#: Degrees of scarcity that are told apart, up to one that is just enough: so that a node more or less among many
+#: changes nothing.
+SCARCITIES = 20
 #: States of nodes that are known again.
 MOST_ALIKE = 4_096
 #: Changes that are listed before whoever reads them has to look at all nodes.
@@ -147,8 +150,8 @@ class NodeOutlooks:
         #: a node of each look
         self.examples = {look: number for number, look in enumerate(self.looks)}
         self._looks.share_out_work()
-        #: per acceptance, how much it is wanted for what there is
-        self._scarcity = self._scarcities(snapshot)
+        #: of each kind of unit, how much it is wanted for what there is
+        self._scarcity = self._scarcities()
         size = len(index.nodes)
         #: what `policy` keeps here: a `Ranking` for each kind of pod
         self.rankings: dict[Hashable, Any] = {}
@@ -171,22 +174,41 @@ class NodeOutlooks:
         self._touched, self._read = index.touched, len(index.touched)
         self._mark = room.changed_since(0)[1] if room is not None else 0
 
-    def is_of(self, mix: DemandMix, room: NodeRoom | None, classes: Mapping[str, DeviceClass]) -> bool:
-        return self.mix is mix and self.room is room and self.classes is classes
+    def is_of(self, mix: DemandMix, room: NodeRoom | None, snapshot: Snapshot) -> bool:
+        return self.mix is mix and self.room is room and self.classes is snapshot.classes
 
     # Keeping up ------------------------------------------------------------------------------------------------------
 
-    def follow(self, snapshot: Snapshot) -> None:
-        """Catch up with the index, which has followed `snapshot`, and with the room."""
+    def follow(self, snapshot: Snapshot) -> bool:
+        """Catch up with the index, which has followed `snapshot`, and with the room. False where other devices are
+        published now, so that the mix is read differently or units are worth something else: nothing of it holds then.
+        """
         touched = self.index.touched
         stale = set(touched[self._read :] if touched is self._touched else range(len(self.left)))
         self._touched, self._read = touched, len(touched)
+        if self._look_again(stale) and not (self._reading.holds() and self._is_worth_the_same()):
+            return False
         stale.update(self._roomier())
         if len(self.changes) > MOST_CHANGES:
             self.changes = []
         for number in sorted(stale):
             self._sum_up(number, snapshot)
             self.changes.append(number)
+        return True
+
+    def _look_again(self, numbers: Iterable[int]) -> bool:
+        """Whether any of these nodes sees other devices than before."""
+        index = self.index
+        others = [number for number in numbers if self._devices[number] is not index.devices[number]]
+        for number in others:
+            self._devices[number] = index.devices[number]
+            self.looks[number] = self._looks.of(index.devices[number])
+            self.examples[self.looks[number]] = number
+        return bool(others)
+
+    def _is_worth_the_same(self) -> bool:
+        """Whether there are the same kinds of units, first met in the same order, and as scarce."""
+        return list(self._scarcities().items()) == list(self._scarcity.items())
 
     def _roomier(self) -> Iterator[int]:
         """Nodes of which more or less is left than before."""
@@ -208,10 +230,6 @@ class NodeOutlooks:
 
     def _sum_up(self, number: int, snapshot: Snapshot) -> None:
         index = self.index
-        if self._devices[number] is not index.devices[number]:
-            self._devices[number] = index.devices[number]
-            self.looks[number] = self._looks.of(index.devices[number])
-            self.examples[self.looks[number]] = number
         same = None
         if not index.shared_out[number]:
             same = (self.looks[number], index.taken[number], self.left[number])
@@ -241,8 +259,7 @@ class NodeOutlooks:
 
     def _outlooks(self, kind: UnitKind) -> UnitOutlooks:
         if kind.outlooks is None:
-            wanted = sum(one for mask, one in zip(kind.accepts, self._scarcity, strict=True) if mask)
-            prices = UnitPrices(scarcity=SCARCITY * (min(MOST_SCARCE, wanted) - 1), wide=self._wide_share)
+            prices = UnitPrices(scarcity=SCARCITY * (self._scarcity[kind] - 1), wide=self._wide_share)
             kind.outlooks = kind.judged(self._reading, prices, self._looks.least, work=self._looks.work)
         return kind.outlooks
 
@@ -255,21 +272,24 @@ class NodeOutlooks:
         for place in self.looks[number].units:
             yield place, place.state(taken, consumed)
 
-    def _scarcities(self, snapshot: Snapshot) -> list[float]:
-        free: dict[UnitKind, float] = {}
-        for number in range(len(self.looks)):
-            for place, state in self._states(number, snapshot):
-                free[place.kind] = free.get(place.kind, 0.0) + place.kind.unit.free(state)
+    def _scarcities(self) -> dict[UnitKind, float]:
+        """By what is published, whoever has it now: else what a unit is worth would hang on when it was asked first."""
+        there: dict[UnitKind, float] = {}
+        for look, nodes in Counter(self.looks).items():
+            for place in look.units:
+                unit: DeviceUnit = place.kind.unit
+                there[place.kind] = there.get(place.kind, 0.0) + nodes * unit.free(unit.full)
         wanted = [0.0] * len(self._reading.accepted)
         for part in self._reading.parts:
             for accepts, pick in zip(part.accepts, part.part.picks, strict=True):
-                wanted[accepts] += part.share * pick.devices * _size(free, accepts, pick.asked)
-        everything, everybody = sum(free.values()), sum(wanted)
-        supply = [sum(left for kind, left in free.items() if kind.accepts[one]) for one in range(len(wanted))]
-        return [
-            (one / everybody) / max(there / everything, LEAST_SUPPLY) if everything and everybody else 0.0
-            for one, there in zip(wanted, supply, strict=True)
+                wanted[accepts] += part.share * pick.devices * _size(there, accepts, pick.asked)
+        everything, everybody = sum(there.values()), sum(wanted)
+        supply = [sum(units for kind, units in there.items() if kind.accepts[one]) for one in range(len(wanted))]
+        each = [
+            (one / everybody) / max(units / everything, LEAST_SUPPLY) if everything and everybody else 0.0
+            for one, units in zip(wanted, supply, strict=True)
         ]
+        return {kind: _coarse(sum(one for mask, one in zip(kind.accepts, each, strict=True) if mask)) for kind in there}
 
     def free_capacity(self, masks: Sequence[int]) -> FreeCapacity:
         """Of these devices, a mask for each node; units of which only a part is meant count as a whole."""
@@ -312,6 +332,10 @@ def _consumed(devices: NodeDevices, snapshot: Snapshot) -> dict[int, Mapping[str
             if mask := view.generation.bits_by_name.get(name, 0):
                 found[mask.bit_length() - 1 + shift] = shares.consumed
     return found
+
+
+def _coarse(wanted: float) -> float:
+    return round(min(MOST_SCARCE, wanted) * SCARCITIES) / SCARCITIES
 
 
 def _size(kinds: Iterable[UnitKind], accepts: int, asked: Asked) -> float:

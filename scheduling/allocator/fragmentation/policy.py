@@ -50,11 +50,10 @@ class Fragmentation:
     def outlooks(self, index: NodeIndex, snapshot: Snapshot) -> NodeOutlooks:
         """What is expected of each node, caught up with `snapshot`, which the index has followed."""
         nodes = index.outlooks
-        if not isinstance(nodes, NodeOutlooks) or not nodes.is_of(self.mix, self.room, snapshot.classes):
-            nodes = index.outlooks = NodeOutlooks(index, snapshot, self.mix, self.room)
-        else:
-            nodes.follow(snapshot)
-        return nodes
+        if isinstance(nodes, NodeOutlooks) and nodes.is_of(self.mix, self.room, snapshot) and nodes.follow(snapshot):
+            return nodes
+        made = index.outlooks = NodeOutlooks(index, snapshot, self.mix, self.room)
+        return made
 
     def best_first(self, ranking: Ranking, among: int) -> Iterator[RankedNode]:
         """The nodes in `among`; those whose units do not seem to have what is asked for come last."""

@@ -49,6 +49,8 @@ class MixReading:
         #: of each acceptance, a request of it
         self.accepted: list[RequestPlan] = []
         self._numbers: dict[Hashable, int] = {}
+        #: of each alternative that was asked about, whether there were any devices for it
+        self._existed: dict[RequestPlan, bool] = {}
         self.parts: tuple[PartDemand, ...] = tuple(
             part for one in mix.demands for part in self._parts(one, one.weight / mix.pods)
         )
@@ -66,7 +68,17 @@ class MixReading:
 
     def _choice(self, options: Sequence[RequestPlan]) -> RequestPlan:
         """The first alternative for which there are any devices at all."""
-        return next((one for one in options if len(options) > 1 and self._exists(one)), options[0])
+        if len(options) == 1:
+            return options[0]
+        for one in options:
+            self._existed[one] = self._exists(one)
+            if self._existed[one]:
+                return one
+        return options[0]
+
+    def holds(self) -> bool:
+        """Whether the nodes have devices for the same alternatives as when it was read."""
+        return all(self._exists(one) is existed for one, existed in self._existed.items())
 
     def _exists(self, plan: RequestPlan) -> bool:
         bare = whatever_amount(plan)
