@@ -43,14 +43,12 @@ class Ranking:
     def __init__(self, nodes: NodeOutlooks, variant: Variant | None, needs: NodeNeeds) -> None:
         """variant: None for a pod without claims."""
         self._nodes = nodes
+        self._variant = variant
         self._needs = needs
         self._picking = Picking(nodes, variant)
         size = len(nodes.left)
-        levels = variant.levels(by_size=False) if variant is not None else nodes.index.one_level
-        self._handicaps = [0.0] * size
-        for level, members in enumerate(levels[1:], 1):
-            for number in bits(members):
-                self._handicaps[number] = level * PER_LEVEL
+        self._levels: tuple[int, ...] = ()
+        self._handicaps: list[float] = []
         self._scores = array("d", [inf]) * size
         self._lowest = [inf] * -(-size // BLOCK)
         self._among = 0
@@ -106,6 +104,8 @@ class Ranking:
         changes = nodes.changes
         stale = set(changes[self._read :]) if changes is self._changes else set(range(len(nodes.left)))
         self._changes, self._read = changes, len(changes)
+        if self._have_levels_changed():
+            stale = set(range(len(nodes.left)))
         if among != self._among:
             stale.update(bits(among & ~self._among))
             for number in bits(self._among & ~among):
@@ -127,6 +127,18 @@ class Ranking:
                 scores[number] = score
         for block in {number // BLOCK for number in numbers}:
             self._lowest[block] = min(scores[block * BLOCK : (block + 1) * BLOCK])
+
+    def _have_levels_changed(self) -> bool:
+        """Whether other nodes are put back than before."""
+        levels = self._variant.levels(by_size=False) if self._variant is not None else self._nodes.index.one_level
+        if levels == self._levels:
+            return False
+        self._levels = levels
+        self._handicaps = [0.0] * len(self._nodes.left)
+        for level, members in enumerate(levels[1:], 1):
+            for number in bits(members):
+                self._handicaps[number] = level * PER_LEVEL
+        return True
 
     def _put(self, number: int, score: float) -> None:
         block = number // BLOCK

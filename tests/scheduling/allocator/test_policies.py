@@ -19,6 +19,7 @@ from scheduling.allocator import (
     Demand,
     DemandMix,
     Fragmentation,
+    Inventory,
     NodeNeeds,
     NodePlacement,
     NodeView,
@@ -34,7 +35,7 @@ from scheduling.allocator.__main__ import read_inventory
 from tests.examples import some
 from tests.scheduling.allocator.brute import first_solution
 from tests.scheduling.allocator.checker import Json, violations
-from tests.scheduling.allocator.scenarios import a_claim, scenarios
+from tests.scheduling.allocator.scenarios import CLASSES, DRIVERS, a_claim, scenarios
 
 THOROUGH = settings(
     max_examples=some(60),
@@ -169,3 +170,27 @@ def _lives(draw: st.DrawFn) -> _Life:
 def test_scores_that_are_kept_from_placement_to_placement_are_those_that_are_worked_out_afresh(life: _Life) -> None:
     for _ in range(20):
         life.step()
+
+
+def test_nodes_are_put_back_for_rare_devices_as_long_as_these_are_rare() -> None:
+    def published(number: int, driver: str) -> Json:
+        pool = {"name": f"pool-{number}", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": driver, "nodeName": f"node-{number}", "pool": pool, "devices": [{"name": "device"}]}
+        return {"metadata": {"name": f"slice-{number}"}, "spec": spec}
+
+    wanted = {"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 1}}
+    claims = [
+        {"metadata": {"name": "c", "namespace": "default", "uid": "c"}, "spec": {"devices": {"requests": [wanted]}}}
+    ]
+    slices = [published(number, DRIVERS[number > 0]) for number in range(4)]
+    inventory = read_inventory({"slices": slices, "classes": CLASSES})
+    policy = Fragmentation(mix=mix_of({"claims": claims}))
+
+    def chosen(among: Inventory) -> str | None:
+        node = place(among.snapshot(), decoded(claims), _Life.nodes, score=policy).node
+        return node.name if node is not None else None
+
+    assert chosen(inventory) == "node-1"
+    for number in range(1, 4):
+        inventory.apply_slice(decode_value(ResourceSlice, published(number, DRIVERS[0])))
+    assert chosen(inventory) == chosen(inventory.copied()) == "node-0"
