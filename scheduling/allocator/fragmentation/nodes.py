@@ -266,10 +266,12 @@ class NodeOutlooks:
     # What there is ---------------------------------------------------------------------------------------------------
 
     def _states(self, number: int, snapshot: Snapshot) -> Iterator[tuple[UnitPlace, UnitState]]:
-        index, devices = self.index, self.index.devices[number]
+        index, units = self.index, self.looks[number].units
+        if not units:  # a node that sees too many devices is left out; looking through them would take long
+            return
         taken = index.taken[number] | index.shared_out[number]
-        consumed = _consumed(devices, snapshot) if index.shared_out[number] else {}
-        for place in self.looks[number].units:
+        consumed = _consumed(index.devices[number], snapshot) if index.shared_out[number] else {}
+        for place in units:
             yield place, place.state(taken, consumed)
 
     def _scarcities(self) -> dict[UnitKind, float]:

@@ -26,6 +26,8 @@ from scheduling.allocator import (
     first_named,
     place,
 )
+from scheduling.allocator.fragmentation import nodes
+from scheduling.allocator.fragmentation.looks import MOST_DEVICES
 from scheduling.allocator.fragmentation.outlooks import UnitOutlooks
 from tests.examples import some
 from tests.scheduling.allocator.checker import Json
@@ -157,6 +159,21 @@ def test_large_and_odd_numbers_are_judged_with_bounded_work(numbers: Numbers, mo
     monkeypatch.setattr(UnitOutlooks, "_following", counted)
     assert placed(numbers, lambda mix: Fragmentation(mix=mix)) == placed(numbers, lambda _mix: first_named)
     assert looked_at < 10_000
+
+
+def test_devices_of_a_node_that_sees_too_many_are_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_through: list[object] = []
+
+    def consumed(*arguments: object) -> dict[int, object]:
+        looked_through.append(arguments)
+        return {}
+
+    monkeypatch.setattr(nodes, "_consumed", consumed)
+    for count, looks in ((MOST_DEVICES, True), (MOST_DEVICES + 1, False)):
+        shared = Numbers(devices=[share(at, 8) for at in range(count)], asked=[asks(memory="1")])
+        assert placed(shared, lambda mix: Fragmentation(mix=mix)) == shared.steps
+        assert bool(looked_through) == looks
+        looked_through.clear()
 
 
 _AMOUNTS = st.one_of(st.integers(0, 5), st.integers(0, 10**12), st.sampled_from([2**62, 2**63 - 1, 10**27]))
