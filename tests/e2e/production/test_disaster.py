@@ -156,6 +156,10 @@ def devices_of(scene: Scene, pod: str) -> list[str]:
     return [device for claim in scene.made_for(pod) for device in scene.devices(claim)]
 
 
+#: Pods that are deleted before the primary dies.
+DELETED = ("during-worker-1", "during-agent")
+
+
 def test_restarts_failover_and_restore_lose_nothing_that_they_need_not(available: Available) -> None:
     scene = Scene(available.api, namespace="demo-2")
     available.api.apply_file(DEMO)
@@ -187,7 +191,7 @@ def _restart_one_after_the_other(available: Available, scene: Scene) -> None:
     parts[NODE].start()
     run(scene, "during-agent")
     assert {pod: containers_of(scene, pod) for pod in started} == started
-    for pod in ("during-worker-1", "during-agent"):  # the node has few devices
+    for pod in DELETED:  # the node has few devices
         scene.delete("Pod", pod)
         scene.gone("Pod", pod)
 
@@ -214,7 +218,13 @@ def _fail_over(available: Available, scene: Scene) -> None:
     held = [*(device for devices in before.values() for device in devices), *devices_of(scene, "after-failover")]
     assert {pod: devices_of(scene, pod) for pod in before} == before
     assert len(set(held)) == len(held) == 3
+    # Who gives back claims may have been interrupted: that costs a delay.
+    wait_for("the claims of deleted pods to go", lambda: not _claims_of_deleted(available, scene))
     available.installation.check_invariants()
+
+
+def _claims_of_deleted(available: Available, scene: Scene) -> list[str]:
+    return [name for name in available.api.names("ResourceClaim", scene.namespace) if name.startswith(DELETED)]
 
 
 def _restore(available: Available, scene: Scene) -> None:
