@@ -152,6 +152,7 @@ def test_a_pod_is_written_in_the_editor_and_its_log_followed(page: Page, up: Up,
     expect(page.locator(".cm-bad")).to_be_visible()
     page.get_by_role("button", name="Check").click()
     expect(page.get_by_role("alert")).to_contain_text("restartPolice is not a field of this")
+    expect(editor).to_contain_text("restartPolice")  # the answer is a page of its own, and its editor is there
     page.evaluate("""() => {
       const area = document.getElementById("yaml");
       Editors.set(area, area.value.replace("restartPolice", "restartPolicy"));
@@ -185,6 +186,7 @@ def test_what_if_says_how_many_fit_and_writes_nothing(page: Page, up: Up, hands:
 
     before = written()
     page.goto(f"{up.web}/what-if")
+    page.wait_for_function("window.Editors")
     claim = json.dumps(_manifest("pasted", count=2)["items"][0])
     page.evaluate("(text) => Editors.set(document.getElementById('yaml'), text)", claim)
     page.get_by_label("Replicas", exact=True).fill("15")
