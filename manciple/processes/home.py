@@ -50,13 +50,14 @@ class Home:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace `path` by a file that only its owner can read, never half written. What is no file (/dev/stdout, a pipe),
-    or a link to one, is written to and stays what it is.
+    """Replace `path` by a file that only its owner can read, never half written.
+
+    A link stays: the file to which it leads is replaced. What is no file (/dev/stdout, a pipe) is written to.
     """
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        with path.open("w") as target:
-            target.write(text)
+    if path.exists() and not path.is_file():
+        path.write_text(text)
         return
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)

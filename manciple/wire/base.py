@@ -15,8 +15,7 @@ Conventions:
 - a field that Go writes even when it is zero (no `omitempty`), and that clients insist on, defaults to `always(zero)`;
 - values are never changed in place: `msgspec.structs.replace` makes the next one.
 
-What a type declares about each of its fields is read once (`declarations`), from msgspec's own view of it. JSON
-normalisation, protobuf, OpenAPI schemas and strategic merge all work from these rows and from nothing else.
+What a type declares about each of its fields is read once, from msgspec's own view of it (`declarations`).
 """
 
 from __future__ import annotations
@@ -65,6 +64,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
     Where Go embeds a struct (`json:",inline"`), the embedding value inherits from the embedded one, and `EMBEDS` names
     it with its protobuf field number: JSON shows its fields among the others, protobuf nests them in one message.
+
     The docstring is the type's description in OpenAPI and `kubectl explain`: its first paragraph tells of the type,
     and what follows a field's name and a colon, of that field.
     """

@@ -15,8 +15,8 @@ said before; a file that is gone means no faults at all.
     devices:
       gpu-0: {health: Unhealthy, message: the fan stands still}
       gpu-1: {gone: true}
-      gpu-3: {idle: true}       # nothing uses it, it is told; false: something does; left out: nothing is told
       gpu-2: {taints: [{key: example.com/hot, effect: NoExecute}]}
+      gpu-3: {idle: true}       # the driver says that nothing uses it; false: something does; left out: it says nothing
 
 The GPUs do what an example driver does for a real one: a container sees them as `GPU_DEVICE_<n>=gpu-<n>` with the
 device's uuid and the sharing that an opaque `GpuConfig` of class or claim asks for. All parameters that apply are

@@ -36,11 +36,14 @@ def test_private_files_are_readable_to_their_owner_only_and_replaced_whole(tmp_p
 
 def test_a_link_or_a_pipe_is_written_to_and_stays_what_it_is(tmp_path: Path) -> None:
     """As root, `--kubeconfig /dev/stdout` made a file of it, for the whole machine."""
-    (tmp_path / "file").touch()
-    (tmp_path / "link").symlink_to(tmp_path / "file")
-    write_private(tmp_path / "link", "through the link")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "file").read_text() == "through the link"
+    (tmp_path / "file").touch(mode=0o644)
+    for name in ("file", "new"):
+        link, target = tmp_path / f"link to {name}", tmp_path / name
+        link.symlink_to(target)
+        write_private(link, "through the link")
+        assert link.is_symlink()
+        assert target.read_text() == "through the link"
+        assert stat.S_IMODE(target.stat().st_mode) == 0o600
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     write_private(tmp_path / "pipe", "through the pipe")
