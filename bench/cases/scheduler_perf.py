@@ -86,10 +86,11 @@ class _Play:
             before, begun = cpu.by_role(), time.monotonic()
             pods = await (self._steadily() if workload.seconds else self._create_and_bind(TEST, workload.pods))
             passed, spent = time.monotonic() - begun, cpu.since(before)
+        each = {role: used * 1000 / max(pods, 1) for role, used in spent.items()}
         return [
             Figure(name=name, value=pods / passed, unit="pods/s"),
-            Figure(name="  server CPU a pod", value=sum(spent.values()) * 1000 / pods, unit="ms"),
-            *(Figure(name=f"    {role}", value=used * 1000 / pods, unit="ms") for role, used in spent.items()),
+            Figure(name="  server CPU a pod", value=sum(each.values()), unit="ms"),
+            *(Figure(name=f"    {role}", value=used, unit="ms") for role, used in each.items()),
             Figure(name="  server CPU of the whole run", value=sum(cpu.since(started).values()), unit="s"),
             Figure(name="  memory of the servers", value=sum(cpu.memory_by_role().values()), unit="MiB"),
         ]
