@@ -7,6 +7,7 @@ import itertools
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 BUFFER = 65536
@@ -25,13 +26,9 @@ class _Loop:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result()
 
 
-_LOOPS: list[_Loop] = []
-
-
+@cache
 def _loop() -> _Loop:
-    if not _LOOPS:
-        _LOOPS.append(_Loop())
-    return _LOOPS[0]
+    return _Loop()
 
 
 class Link:
