@@ -1,11 +1,11 @@
-"""`make test`: all tests, in parts that run beside each other, each in a process of its own.
+"""`make test`: the types and all tests, in parts that run beside each other, each in a process of its own.
 
 A part is what shares something dear: a browser, a running system, what the unit tests have compiled and decoded. (One
 pool of processes that all collect all tests costs half as much CPU again.) The longest part begins first. What a part
 prints comes at once, behind its name; at the end stand the slowest tests, what failed and why (of a long output often
 only the last lines are kept), and the totals of all.
 
-    TEST_WORKERS    parts that run at the same time, 2 unless said otherwise
+    TEST_WORKERS    parts that run at the same time, 3 unless said otherwise: those of systems wait half of their time
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+#: What CI keeps nobody reads.
+TYPES = ("mypy", *(["--cache-dir=/dev/null"] if "CI" in os.environ else []))
 #: name -> what pytest is told to run, the longest first
 PARTS = {
     "units": ("tests", "--ignore=tests/e2e", "--ignore=tests/test_on_postgresql.py"),
-    "systems": ("tests/e2e", "--ignore=tests/e2e/pages"),
+    "production": ("tests/e2e/production",),
+    "systems": ("tests/e2e", "--ignore=tests/e2e/production", "--ignore=tests/e2e/pages"),
     "pages": ("tests/e2e/pages",),
     "postgresql": ("tests/test_on_postgresql.py",),
 }
@@ -80,7 +83,8 @@ class Run:
 
     def part(self, name: str) -> bool:
         """Whether it passed. Raises: OSError."""
-        command = [sys.executable, "-u", "-m", "pytest", "-q", f"--durations={NAMED}", *self._options, *PARTS[name]]
+        pytest = ("pytest", "-q", f"--durations={NAMED}", *self._options, *PARTS.get(name, ()))
+        command = [sys.executable, "-u", "-m", *(pytest if name in PARTS else TYPES)]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
@@ -108,9 +112,10 @@ def main(options: Sequence[str]) -> int:
     began = time.monotonic()
     run = Run(options)
     signal.signal(signal.SIGTERM, _interrupt)
-    with ThreadPoolExecutor(int(os.environ.get("TEST_WORKERS", "2"))) as pool:
+    names = ("types", *PARTS)
+    with ThreadPoolExecutor(int(os.environ.get("TEST_WORKERS", "3"))) as pool:
         try:
-            passed = dict(zip(PARTS, pool.map(run.part, PARTS), strict=True))
+            passed = dict(zip(names, pool.map(run.part, names), strict=True))
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             run.stop()

@@ -39,10 +39,7 @@ PATIENCE = 60
 #: Bytes of a request: a command line and an environment.
 LARGEST = 1 << 20
 
-_NODE_AGENT = (
-    "nodeagent.agent", "nodeagent.catalog", "nodeagent.options", "nodeagent.catalog",
-    "nodeagent.options",
-)  # fmt: skip
+_NODE_AGENT = ("nodeagent.agent", "nodeagent.catalog", "nodeagent.options")
 #: Programs that begin by setting up Django: all of them are children of one nursery.
 DJANGO = {"manage.py", "manciple", "tests.e2e.checker"}
 #: What is imported before the first fork, by program: nothing that reads Django's settings.
