@@ -48,6 +48,8 @@ from nodeagent.serving.sockets import (
     endpoints,
     streams,
 )
+from nodeagent.serving.uses import USE_SECONDS, UseKeeper
+from nodeagent.use_reports import UseTellingDriver
 from nodeagent.work import WorkQueue
 
 # Tells the kubelet how the devices are: all of them at once, whenever one is different, and now and then anyway.
@@ -219,7 +221,8 @@ class PluginConfig:
     plugin_dir: the driver's own; PLUGINS_DIR/<driver> where None. rolling_update: the uid of the pod that the driver
     runs in, where two instances may run at once. serialize: one call of the driver at a time.
     health_seconds: between health reports when nothing happens. settle_seconds: until slices that somebody else changed
-    are looked at. unhealthy_effect: of the taint on devices that the driver calls unhealthy.
+    are looked at. unhealthy_effect: of the taint on devices that the driver calls unhealthy. use_seconds: between looks
+    whether devices are in use.
     """
 
     node_name: str
@@ -231,6 +234,7 @@ class PluginConfig:
     unhealthy_effect: UnhealthyEffect = "NoSchedule"
     health_seconds: float = REPEAT_SECONDS
     settle_seconds: float = SETTLE_SECONDS
+    use_seconds: float = USE_SECONDS
 
 
 class ServedPlugin:
@@ -247,8 +251,9 @@ class ServedPlugin:
         )
         self.registered = threading.Event()
         files = MetadataFiles(driver.name, plugin_dir=self._plugin_dir, cdi_dir=config.cdi_dir, disk=disk)
+        self._uses = self._use_keeper(TellingDriver(driver, files), client, disk)
         self._node = NodeService(
-            TellingDriver(driver, files),
+            self._uses or TellingDriver(driver, files),
             folder=CdiFolder(config.cdi_dir, disk),
             fetch=lambda namespace, name: client.get(CLAIMS, name, namespace=namespace),
             fetch_classic=lambda namespace, name: client.get(CLASSIC_CLAIMS, name, namespace=namespace),
@@ -267,6 +272,13 @@ class ServedPlugin:
         )
         self._servers: list[SocketServer] = []
 
+    def _use_keeper(self, driver: ClaimDriver, client: Client, disk: Disk) -> UseKeeper | None:
+        """None for a driver that does not know the use of its devices."""
+        if not isinstance(self._driver, UseTellingDriver):
+            return None
+        seconds = self._config.use_seconds
+        return UseKeeper(driver, self._driver, client, folder=self._plugin_dir, disk=disk, seconds=seconds)
+
     def start(self) -> None:
         """Raises: OSError when a socket cannot be made; nothing runs then."""
         self._plugin_dir.mkdir(parents=True, exist_ok=True)
@@ -275,6 +287,8 @@ class ServedPlugin:
                 f"{self._config.registrar_dir} does not exist: is there a kubelet here, or is its directory elsewhere?"
             )
         self._node.sweep()
+        if self._uses is not None:
+            self._uses.start()  # it reads what was prepared before anything else is
         try:
             # The services first: who finds the registration may call at once.
             self._servers.append(SocketServer(self.endpoints.service, self._services()))
@@ -284,6 +298,8 @@ class ServedPlugin:
             raise
         self._driver.subscribe(self._slices.reconcile)
         self._driver.subscribe(self._health.changed)
+        if self._uses is not None:
+            self._driver.subscribe(self._uses.changed)
         self._slices.start()
         log.info("driver %s: serving at %s", self._driver.name, self.endpoints.service)
 
@@ -294,6 +310,8 @@ class ServedPlugin:
             server.stop(seconds=STOP_SECONDS)
         self._servers.clear()
         self._slices.stop(seconds=STOP_SECONDS)
+        if self._uses is not None:
+            self._uses.stop(seconds=STOP_SECONDS)
 
     def run(self, stop: threading.Event) -> None:
         """Serve until `stop` is set. Raises: OSError."""

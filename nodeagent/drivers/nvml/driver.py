@@ -17,6 +17,7 @@ from nodeagent.drivers.nvml.binding import Nvml, NvmlBinding, NvmlError
 from nodeagent.drivers.nvml.edits import NvmlRoots, device_edits, driver_mounts, shared_edits
 from nodeagent.drivers.nvml.gpus import Gpu, GpuSystem, PublishedGpu, counter_sets, published_gpus
 from nodeagent.drivers.nvml.health import APPLICATION_XIDS, WHOLE, DeviceTrouble, Monitor, NvmlEvent, memory_troubles
+from nodeagent.drivers.nvml.use import UseWatch
 from nodeagent.drivers.preparing import prepare_claim
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Health, Pool, Prepared
 
@@ -30,7 +31,7 @@ class NvmlSettings(Value, forbid_unknown_fields=True):
     library_dir: where the driver's libraries go in a container. set_library_path: whether LD_LIBRARY_PATH names it.
     ignored_xids: that leave a GPU healthy, besides those of programs. fatal_xids: programs' that do not.
     publish_mig_parents: a GPU in MIG mode is published as a whole too. rescan_seconds: between scans.
-    recording: a file to answer in NVML's place.
+    idle_seconds: without use, until a GPU is told idle. recording: a file to answer in NVML's place.
     """
 
     name: str = DEFAULT_NAME
@@ -42,6 +43,7 @@ class NvmlSettings(Value, forbid_unknown_fields=True):
     fatal_xids: tuple[int, ...] = ()
     publish_mig_parents: bool = False
     rescan_seconds: Annotated[float, msgspec.Meta(ge=0.1, le=86400)] = 30.0
+    idle_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=86400)] = 300.0
     recording: str = ""
 
     @property
@@ -88,10 +90,13 @@ class NvmlDriver:
         self._reported: dict[str, DeviceTrouble] = {}  # uuid of a GPU or a MIG device -> what an event said
         self._told: object = None  # what the subscribers were told of last
         self._subscribers: list[Callable[[], None]] = []
+        nvml = Nvml(binding)
+        self._use = UseWatch(nvml, idle_after=self._settings.idle_seconds)
         self._monitor = Monitor(
-            Nvml(binding),
+            nvml,
             seconds=self._settings.rescan_seconds,
             ignored=self._settings.xids_of_programs,
+            use=self._use,
             seen=self._seen,
             happened=self._happened,
         )
@@ -135,6 +140,14 @@ class NvmlDriver:
         with self._lock:
             known, published = dict(self._known), dict(self._by_name)
         return tuple(self._health(name, gpu, published.get(name)) for name, gpu in known.items())
+
+    def idle(self) -> Mapping[tuple[str, str], bool]:
+        """By (pool, device): whether nothing uses the GPU, as far as NVML knows it; of partitions it does not."""
+        told = self._use.idle()
+        with self._lock:
+            published = dict(self._by_name)
+        whole = {name: one.gpu.uuid for name, one in published.items() if one.mig is None}
+        return {(self._pool, name): told[uuid] for name, uuid in whole.items() if uuid in told}
 
     def subscribe(self, changed: Callable[[], None]) -> None:
         """From the first call on, the GPUs are watched."""

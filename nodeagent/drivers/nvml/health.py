@@ -16,6 +16,7 @@ from typing import Literal
 
 from nodeagent.drivers.nvml.binding import TIMEOUT, WAIT, Nvml, NvmlError
 from nodeagent.drivers.nvml.gpus import Gpu, GpuSystem, read_system
+from nodeagent.drivers.nvml.use import UseWatch
 
 #: Of nvmlEventData_t.eventType.
 DOUBLE_BIT, XID = 0x2, 0x8
@@ -144,7 +145,7 @@ _PAUSE_SECONDS = 1.0
 class Monitor:
     """seen: called after each scan, with what there is or why NVML does not answer. happened: called with each trouble.
 
-    seconds: between looks. ignored: XIDs that leave a GPU healthy.
+    seconds: between looks. ignored: XIDs that leave a GPU healthy. use: asks between events whether GPUs are in use.
     """
 
     def __init__(
@@ -153,12 +154,14 @@ class Monitor:
         *,
         seconds: float,
         ignored: Collection[int],
+        use: UseWatch,
         seen: Callable[[GpuSystem | NvmlError], None],
         happened: Callable[[NvmlEvent], None],
     ) -> None:
         self._nvml = nvml
         self._seconds = seconds
         self._ignored = ignored
+        self._use = use
         self._seen = seen
         self._happened = happened
         self._open = False
@@ -227,6 +230,7 @@ class Monitor:
             self._closed.wait(self._seconds)
             return
         while not self._closed.is_set() and time.monotonic() < due:
+            self._use.sample(system.gpus)
             self.listen(system, WAIT_MILLISECONDS)
 
     def _read(self) -> GpuSystem:

@@ -16,6 +16,7 @@ import msgspec
 from nodeagent.drivers.nvml.binding import Library, Nvml, NvmlBinding, NvmlError, Recorder, Recording
 from nodeagent.drivers.nvml.gpus import GpuSystem, read_system
 from nodeagent.drivers.nvml.health import EventSet
+from nodeagent.drivers.nvml.use import UseWatch
 
 
 def record(binding: NvmlBinding, *, seconds: int) -> Recording:
@@ -24,6 +25,7 @@ def record(binding: NvmlBinding, *, seconds: int) -> Recording:
     nvml = Nvml(recorder)
     nvml.do("nvmlInit")
     system = read_system(nvml)
+    UseWatch(nvml, idle_after=0.0).sample(system.gpus)
     events = EventSet(nvml, system.gpus, ignored=())
     for _ in range(max(1, seconds * 2)):
         events.wait(500)
