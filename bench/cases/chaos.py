@@ -38,12 +38,16 @@ from tests.services import Server
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 UNBOUND = f"{PODS}?fieldSelector=spec.nodeName%3D&limit=1"
+NODES = "/api/v1/nodes"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.LEASES}/leases"
 #: Seconds within which somebody is killed every so often. Pods are created until the last of them has been started.
 STORM = 25.0
 #: Seconds between two renewals of a node's Lease, as kubelet's, and the connections that do it.
 RENEWAL = 10.0
 FLEET_CONNECTIONS = 4
+#: Seconds late with a renewal from which on a node reports its conditions, too, as a kubelet does: it may be marked
+#: unreachable by then, and what the mark overwrote comes back only from itself.
+SILENT = 20.0
 #: Seconds from quiet within which every pod has a node.
 PROMISED = 30.0
 #: Seconds from quiet after which nobody waits any more.
@@ -118,17 +122,21 @@ def _client(installation: Installation, outcome: _Outcome) -> PersistentClient:
 def _fleet(installation: Installation, outcome: _Outcome, nodes: int) -> Iterator[Coroutine[None, None, None]]:
     for first in range(FLEET_CONNECTIONS):
         numbers = range(first, nodes, FLEET_CONNECTIONS)
-        yield _renew(_client(installation, outcome), [f"{LEASES}/node-{number:05}" for number in numbers])
+        yield _renew(_client(installation, outcome), [f"node-{number:05}" for number in numbers])
 
 
-async def _renew(client: PersistentClient, leases: Sequence[str]) -> None:
+async def _renew(client: PersistentClient, nodes: Sequence[str]) -> None:
     """One after the other, spread over the interval, as the agents of a real fleet are; after an outage they hurry."""
     due = time.monotonic()
-    for lease in itertools.cycle(leases):
-        due += RENEWAL / len(leases)
+    for node in itertools.cycle(nodes):
+        due += RENEWAL / len(nodes)
         await asyncio.sleep(max(0.0, due - time.monotonic()))
-        body = json.dumps({"spec": {"renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}}).encode()
-        await client.patch(lease, body)
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        await client.patch(f"{LEASES}/{node}", json.dumps({"spec": {"renewTime": now}}).encode())
+        if time.monotonic() - due > SILENT:
+            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now[:19] + "Z"}
+            body = {"status": {"conditions": [{**ready, "lastTransitionTime": now[:19] + "Z"}]}}
+            await client.patch(f"{NODES}/{node}/status", json.dumps(body).encode())
 
 
 async def _create_all(
