@@ -147,7 +147,7 @@ def _is_running(pid: str) -> bool:
         return False
 
 
-def _unprivileged_user() -> str | None:
+def unprivileged_user() -> str | None:
     """Whom to run PostgreSQL as; None where we are not root."""
     if os.geteuid() != 0:
         return None
@@ -170,7 +170,7 @@ def _folder(user: str | None) -> Iterator[Path]:
 @contextmanager
 def postgresql(**more: str) -> Iterator[Server]:
     """A fresh PostgreSQL. Without fsync: it need not last. more: further settings of the server."""
-    user = _unprivileged_user()
+    user = unprivileged_user()
     with _folder(user) as folder:
         data, port = folder / "data", free_port()
         initdb = [find_binary("initdb"), "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
@@ -188,7 +188,7 @@ def postgresql(**more: str) -> Iterator[Server]:
             [find_binary("postgres"), "-D", str(data), *settings],
             url=f"postgresql://postgres@127.0.0.1:{port}/postgres",
             folder=folder,
-            answers=_postgresql_answers,
+            answers=postgresql_answers,
             stop_signal=signal.SIGINT,  # a fast shutdown: it does not wait for clients
             user=user,
         )
@@ -231,7 +231,7 @@ def _started(server: Server) -> Iterator[None]:
         server.stop()
 
 
-def _postgresql_answers(url: str) -> bool:
+def postgresql_answers(url: str) -> bool:
     try:
         psycopg.connect(url, connect_timeout=2).close()
     except psycopg.OperationalError:

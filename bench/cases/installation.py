@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-import httpx
 from django.conf import settings
 from django.core.management import call_command
 
 from cases.connection import Connection
 from manciple.api import kubeconfig
-from tests.e2e.processes import Process
+from tests.e2e.processes import Process, answers, wait_for
 from tests.services import free_port
 
 #: Seconds that everything has to start.
@@ -52,9 +50,11 @@ def installed(*, workers: int) -> Iterator[Installation]:
     }
     for number in range(1, workers + 1):
         commands[f"worker-{number}"] = [*CELERY, "worker", *WORKER, "--hostname", f"worker-{number}"]
-    processes = {name: Process(command, forked=False).start() for name, command in commands.items()}
+    processes: dict[str, Process] = {}
     try:
-        wait_until(lambda: _answers(f"http://{web}/readyz"))
+        for name, command in commands.items():
+            processes[name] = Process(command, forked=False).start()
+        wait_for("the API to be ready", lambda: answers(f"http://{web}/readyz"), timeout=PATIENCE)
         for number in range(1, workers + 1):
             processes[f"worker-{number}"].line(r"ready\.")
         yield Installation(
@@ -68,18 +68,3 @@ def installed(*, workers: int) -> Iterator[Installation]:
         for process in processes.values():
             if process.running:
                 process.kill()
-
-
-def wait_until(condition: Callable[[], bool], *, patience: float = PATIENCE) -> None:
-    end = time.monotonic() + patience
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError(f"{condition} stayed false for {patience:.0f} s")
-        time.sleep(0.05)
-
-
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(url).status_code == httpx.codes.OK
-    except httpx.HTTPError:
-        return False

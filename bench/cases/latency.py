@@ -5,7 +5,6 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -14,9 +13,10 @@ import msgspec
 
 from cases import cluster
 from cases.figures import Figure, quantile
-from cases.installation import Installation, installed, wait_until
+from cases.installation import PATIENCE, Installation, installed
 from manciple.wire.codec import encode
 from tests.builders import NAMESPACE
+from tests.e2e.processes import wait_for
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 #: Requests under way at once, at most.
@@ -101,9 +101,5 @@ def _submit(
             waiting.append(pool.submit(post, pod.metadata.name, encode(pod)))
         for one in waiting:
             one.result()
-    wait_until(_all_in(posted, bound))
+    wait_for("all pods to be bound", lambda: posted.keys() <= bound.keys(), timeout=PATIENCE)
     return posted
-
-
-def _all_in(posted: dict[str, float], bound: dict[str, float]) -> Callable[[], bool]:
-    return lambda: posted.keys() <= bound.keys()

@@ -16,7 +16,6 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import httpx
@@ -30,10 +29,10 @@ from tests.chaos.faults import Fault, Faults, Victim
 from tests.chaos.links import Link
 from tests.chaos.strikes import Threat
 from tests.e2e.api_client import Hands
-from tests.e2e.processes import Process, wait_for
+from tests.e2e.processes import Process
 from tests.e2e.production.databases import Databases, databases
-from tests.e2e.production.installation import Installation, exec_start
-from tests.services import Server, find_binary, free_port, redis_server
+from tests.e2e.production.installation import Installation, environment, exec_start
+from tests.services import Server, free_port, redis_server
 
 NODES = ("node-1", "node-2", "node-3")
 #: The simulated drivers of each.
@@ -225,7 +224,8 @@ def _started(home: Path, pair: Pair, redis: Server, victims: dict[str, Victim], 
             "MANCIPLE_DATABASE_URL": f"postgresql://postgres@{hosts}/postgres",
             "MANCIPLE_REDIS_URL": f"redis://{to_redis.address}/0",
         }
-    installation = Installation(home, _environment(home, pair, redis), web="")
+    env = {"PATH": pair.made.path, **environment(home, pair.made.either, redis.url)}
+    installation = Installation(home, env, web="")
     found = Field(installation, home, victims, {}, server=f"https://{links['clients'][0].address}")
     try:
         installation.manage("migrate", "-v", "0")
@@ -256,39 +256,18 @@ def _started(home: Path, pair: Pair, redis: Server, victims: dict[str, Victim], 
                 link.close()
 
 
-def _environment(home: Path, pair: Pair, redis: Server) -> dict[str, str]:
-    return {
-        "PATH": f"{Path(find_binary('pg_basebackup')).parent}:{os.environ['PATH']}",
-        "MANCIPLE_HOME": str(home),
-        "MANCIPLE_DATABASE_URL": pair.made.either,
-        "MANCIPLE_REDIS_URL": redis.url,
-        "MANCIPLE_SECRET_KEY": "for the test run only, forty characters long",
-        "MANCIPLE_ENCRYPTION_KEYS": "for the test run only",
-        "MANCIPLE_LOCAL_CONNECTIONS": "1",
-    }
-
-
 def _start_control_plane(
     installation: Installation, settings: dict[str, dict[str, str]], ports: dict[str, int]
 ) -> None:
     own = installation.env
     installation.env = {**own, **settings["API"]}
     for name, port in ports.items():
-        command = exec_start("manciple-api.service", api=f"127.0.0.1:{port}", web="127.0.0.1:0")
-        installation.start(name, command)
-        wait_for(f"{name} to be ready", partial(_ready, port))
+        installation.serve(name, port)
     installation.env = {**own, **settings["workers"]}
     for number in (1, 2):
         installation.start(f"worker-{number}", installation.worker(number))
         installation.start(f"beat-{number}", exec_start("manciple-beat.service"))
     installation.env = own
-
-
-def _ready(port: int) -> bool:
-    try:
-        return httpx.get(f"https://127.0.0.1:{port}/readyz", verify=False).is_success
-    except httpx.HTTPError:
-        return False
 
 
 def _start_agent(installation: Installation, node: str) -> Path:

@@ -6,7 +6,6 @@ One start serves all tests here, in their order; the last one stops the process.
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
@@ -21,7 +20,7 @@ import httpx
 import psycopg
 import pytest
 
-from tests.e2e.processes import Process, wait_for
+from tests.e2e.processes import Process, answers, wait_for
 from tests.services import Server, free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.postgres]
@@ -78,18 +77,10 @@ def installation(tmp_path_factory: pytest.TempPathFactory, postgresql: Server) -
     }
     process = Process([sys.executable, "-c", PROGRAM], env=environment).start()
     token = process.line(r"^token (\S+)$").group(1)
-    made = Installation(process, f"http://{web}", token, database)
-    wait_for("the API", lambda: answers(made))
-    yield made
+    wait_for("the API", lambda: answers(f"http://{web}/readyz"))
+    yield Installation(process, f"http://{web}", token, database)
     if process.running:
         process.kill()
-
-
-def answers(installation: Installation) -> bool:
-    try:
-        return httpx.get(f"{installation.web}/readyz").status_code == httpx.codes.OK
-    except httpx.HTTPError:
-        return False
 
 
 def lease(name: str) -> dict[str, Any]:
@@ -232,12 +223,11 @@ def test_a_stop_ends_watches_refuses_new_ones_and_leaves_no_trace(installation: 
         for client in idle:  # connections that are kept
             client.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert until_the_end(client).startswith(b"HTTP/1.1 200 ")
-        os.kill(process._child.pid, signal.SIGTERM)
+        process.signal(signal.SIGTERM)
         ends = [until_the_end(client) for client in watching]
         late = [asked_late(client, head) for client in idle]
-    wait_for("the process to end", lambda: not process.running)
 
-    assert process._child.returncode == 0
+    assert process.wait() == 0
     assert all(end.endswith(b"0\r\n\r\n") for end in ends), "each watch ends as a whole answer"
     for answer in late:
         assert answer == b"" or (answer.startswith(b"HTTP/1.1 503 ") and b"connection: close" in answer.lower())

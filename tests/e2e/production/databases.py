@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 
 from tests.e2e.processes import ROOT
-from tests.services import Server, _postgresql_answers, _unprivileged_user, find_binary, free_port
+from tests.services import Server, find_binary, free_port, postgresql_answers, unprivileged_user
 
 SCRIPTS = ROOT / "deploy" / "postgresql"
 
@@ -43,11 +43,16 @@ class Databases:
         servers = ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
         return f"postgresql://postgres@{servers}/postgres"
 
+    @property
+    def path(self) -> str:
+        """A PATH with PostgreSQL's programs."""
+        return f"{Path(find_binary('postgres')).parent}:{os.environ['PATH']}"
+
     def run(self, *command: str) -> str:
-        """As the server's own user, with PostgreSQL's programs on the path."""
-        path = f"{Path(find_binary('postgres')).parent}:{os.environ['PATH']}"
+        """As the server's own user."""
+        env = {"PATH": self.path}
         done = subprocess.run(
-            command, user=self.user, cwd=self.folder, env={"PATH": path}, capture_output=True, text=True, check=False
+            command, user=self.user, cwd=self.folder, env=env, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -68,7 +73,7 @@ class Databases:
         port = self.ports[at or name]
         command = [find_binary("postgres"), "-D", str(self.data(name)), "-c", f"port={port}", "-c", "fsync=off"]
         server = Server(
-            command, url=self.url(at or name), folder=self.folder, answers=_postgresql_answers, user=self.user
+            command, url=self.url(at or name), folder=self.folder, answers=postgresql_answers, user=self.user
         )
         server.start()
         self.servers[name] = server
@@ -86,7 +91,7 @@ class Databases:
 
 @contextmanager
 def databases() -> Iterator[Databases]:
-    user = _unprivileged_user()
+    user = unprivileged_user()
     folder = Path(tempfile.mkdtemp(prefix="manciple-ha-"))
     made = Databases(folder, user)
     made.archive.mkdir()

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-import httpx
 import psycopg
 
 from tests.e2e.checker import Checker
-from tests.e2e.processes import ROOT, Process, wait_for
+from tests.e2e.processes import ROOT, Process, answers, wait_for
 from tests.services import Server, free_port
 
 NODES = ("node-1", "node-2", "node-3")
@@ -81,6 +81,11 @@ class Installation:
         """forked: off a process that has imported what it needs already; else as systemd starts it."""
         self.processes[name] = Process(command, env=self.env, forked=forked).start()
 
+    def serve(self, name: str, port: int) -> None:
+        """One of several API processes, without a dashboard of its own. Returns once it is ready."""
+        self.start(name, exec_start("manciple-api.service", api=f"127.0.0.1:{port}", web="127.0.0.1:0"))
+        wait_for(f"{name} to be ready", partial(answers, f"https://127.0.0.1:{port}/readyz"))
+
     def restart(self, **settings: str) -> None:
         """Kill every part and start it anew, with these settings beside its own. Returns once the API answers.
 
@@ -122,6 +127,18 @@ class Installation:
         return command + (list(options) or tested)
 
 
+def environment(home: Path, database: str, redis: str) -> dict[str, str]:
+    """What every part has in common. database, redis: URLs."""
+    return {
+        "MANCIPLE_HOME": str(home),
+        "MANCIPLE_DATABASE_URL": database,
+        "MANCIPLE_REDIS_URL": redis,
+        "MANCIPLE_SECRET_KEY": "for the test run only, forty characters long",
+        "MANCIPLE_ENCRYPTION_KEYS": "for the test run only",
+        "MANCIPLE_LOCAL_CONNECTIONS": "1",  # the agents run beside the API server
+    }
+
+
 #: Seconds that are short here, because tests wait for their end.
 SHORT = {"MANCIPLE_BINDING_TIMEOUT": "4", "MANCIPLE_FILTER_TIMEOUT": "1"}
 
@@ -132,12 +149,7 @@ def installed(home: Path, postgresql: Server, redis_server: Server) -> Iterator[
     api, web = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     env = {
         "PATH": str(Path(sys.executable).parent) + ":/usr/local/bin:/usr/bin:/bin",
-        "MANCIPLE_HOME": str(home),
-        "MANCIPLE_DATABASE_URL": new_database(postgresql, "production"),
-        "MANCIPLE_REDIS_URL": redis_server.url,
-        "MANCIPLE_SECRET_KEY": "for the test run only, forty characters long",
-        "MANCIPLE_ENCRYPTION_KEYS": "for the test run only",
-        "MANCIPLE_LOCAL_CONNECTIONS": "1",  # the agents run beside the API server
+        **environment(home, new_database(postgresql, "production"), redis_server.url),
         **SHORT,
     }
     made = Installation(home, env, web)
@@ -155,10 +167,3 @@ def installed(home: Path, postgresql: Server, redis_server: Server) -> Iterator[
         yield made
     finally:
         made.end()
-
-
-def answers(url: str) -> bool:
-    try:
-        return httpx.get(url).status_code == httpx.codes.OK
-    except httpx.HTTPError:
-        return False

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from tests.e2e.api_client import Document, Hands
-from tests.e2e.processes import wait_for
-from tests.e2e.production.installation import Installation, answers, exec_start
+from tests.e2e.processes import answers, wait_for
+from tests.e2e.production.installation import Installation, exec_start
 from tests.e2e.production.scene import Scene
 from tests.manciple.extensions.builders import DEFINITIONS, definition, schema, version
 from tests.services import free_port

@@ -4,7 +4,6 @@ behind a balancer, the primary killed and its synchronous standby promoted, a ba
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -22,9 +21,9 @@ from tests.e2e.api_client import Hands
 from tests.e2e.processes import wait_for
 from tests.e2e.production.conftest import DEMO
 from tests.e2e.production.databases import Databases, databases
-from tests.e2e.production.installation import Installation, exec_start
+from tests.e2e.production.installation import Installation, environment, exec_start
 from tests.e2e.production.scene import Scene
-from tests.services import Server, find_binary, free_port
+from tests.services import Server, free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.postgres]
 
@@ -41,15 +40,7 @@ class Available:
     api: Hands
 
     def serve(self, name: str) -> None:
-        command = exec_start("manciple-api.service", api=f"127.0.0.1:{self.ports[name]}", web="127.0.0.1:0")
-        self.installation.start(name, command)
-        wait_for(f"{name} to be ready", lambda: self.ready(name))
-
-    def ready(self, name: str) -> bool:
-        try:
-            return httpx.get(f"https://127.0.0.1:{self.ports[name]}/readyz", verify=False).is_success
-        except httpx.HTTPError:
-            return False
+        self.installation.serve(name, self.ports[name])
 
     def start_the_rest(self) -> None:
         self.installation.start("worker-1", self.installation.worker(1))
@@ -72,15 +63,7 @@ def available(tmp_path: Path, redis_server: Server) -> Iterator[Available]:
         found.start("a")
         found.script("standby", f"host=127.0.0.1 port={found.ports['a']} user=postgres", found.data("b"), "b")
         found.start("b")
-        env = {
-            "PATH": f"{Path(find_binary('pg_basebackup')).parent}:{os.environ['PATH']}",
-            "MANCIPLE_HOME": str(tmp_path / "home"),
-            "MANCIPLE_DATABASE_URL": found.either,
-            "MANCIPLE_REDIS_URL": redis_server.url,
-            "MANCIPLE_SECRET_KEY": "for the test run only, forty characters long",
-            "MANCIPLE_ENCRYPTION_KEYS": "for the test run only",
-            "MANCIPLE_LOCAL_CONNECTIONS": "1",
-        }
+        env = {"PATH": found.path, **environment(tmp_path / "home", found.either, redis_server.url)}
         installation = Installation(tmp_path / "home", env, web="")
         try:
             installation.manage("migrate", "-v", "0")
