@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.kubectl import Kubectl, find_kubectl
 from tests.e2e.nursery import NURSERY
-from tests.e2e.processes import CHECKER, ROOT, Up
+from tests.e2e.processes import CHECKER, ROOT, Up, kill_all
 
 # Some hundred Python processes are started here. Where the environment forbids bytecode beside the sources, each would
 # compile everything anew, three seconds long: theirs is kept in a folder of its own.
@@ -21,6 +21,7 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
 @pytest.hookimpl(trylast=True)  # pytest ends what a run that was cut short has left in a hook of its own
 def pytest_sessionfinish() -> None:
     CHECKER.end()
+    kill_all()
     NURSERY.end()
 
 

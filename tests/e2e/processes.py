@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -51,7 +52,18 @@ def answers(url: str) -> bool:
         return False
 
 
-@dataclass
+#: What was started. Whatever still runs stays in it: the thread that reads its output holds it.
+_STARTED: weakref.WeakSet[Process] = weakref.WeakSet()
+
+
+def kill_all() -> None:
+    """Whatever still runs: a test that fails may not come to end what it has started."""
+    for process in list(_STARTED):
+        if process.running:
+            process.kill()
+
+
+@dataclass(eq=False)
 class Process:
     """A child process whose output is kept, for a failure to show."""
 
@@ -76,6 +88,7 @@ class Process:
                 text=True,
                 start_new_session=True,
             )
+        _STARTED.add(self)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         return self
