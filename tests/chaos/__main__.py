@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
+from tests.chaos.faults import Faults
 from tests.chaos.field import Field, prepared
 from tests.chaos.verdict import Plan, Verdict, Weather, keep
 from tests.e2e.nursery import NURSERY
@@ -29,7 +30,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="manciple-chaos-") as home:
         try:
             with prepared(Path(home)) as field:
-                field.faults = {name: one for name, one in field.faults.items() if _is_wanted(name, options)}
+                field.faults = _wanted(field.faults, options)
                 verdict = Weather(field, plan, (lambda _: None) if options.quiet else _say).pass_over()
                 if verdict.violations and options.keep:
                     keep(field, options.keep / f"seed-{options.seed}")
@@ -57,9 +58,15 @@ def _interrupt(*_signal: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _is_wanted(fault: str, options: argparse.Namespace) -> bool:
-    word = fault.split(maxsplit=1)[0]
-    return word not in options.without.split(",") and (not options.only or word in options.only.split(","))
+def _wanted(faults: Faults, options: argparse.Namespace) -> Faults:
+    """Exits where no fault is left, as after a slip of the pen: a storm without faults would find nothing."""
+    words = {name: name.split(maxsplit=1)[0] for name in faults}
+    only = set(options.only.split(",") if options.only else words.values())
+    without = set(options.without.split(","))
+    found = {name: one for name, one in faults.items() if words[name] in only and words[name] not in without}
+    if not found:
+        sys.exit(f"no fault is left; they begin with {', '.join(sorted(set(words.values())))}")
+    return found
 
 
 def _say(line: str) -> None:

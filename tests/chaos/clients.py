@@ -70,10 +70,13 @@ class Client:
         except httpx.TransportError:
             self._notes.answers[method, 0] += 1
             return None
+        self._note(method, path, answer)
+        return answer
+
+    def _note(self, method: str, path: str, answer: httpx.Response) -> None:
         self._notes.answers[method, answer.status_code] += 1
         if answer.status_code not in ACCEPTABLE[method] | COME_BACK:
             self._notes.wrong.append(f"{method} {path}: {answer.status_code} {answer.text[:400]}")
-        return answer
 
     def surely(self, method: str, path: str, body: Any = None, *, fine: tuple[int, ...] = ()) -> Document:
         """Ask until it is done. fine: other answers that will do. Raises: AssertionError where it is not."""
@@ -92,6 +95,9 @@ class Client:
     def lines(self, path: str, **params: str) -> Iterator[str]:
         """Of a watch, until it ends or breaks. Raises: httpx.TransportError, httpx.HTTPStatusError."""
         with self._http.stream("GET", path, params={"watch": "true", **params}) as answer:
+            if answer.is_error:
+                answer.read()
+                self._note("GET", f"watch of {path}", answer)
             answer.raise_for_status()
             yield from answer.iter_lines()
 
@@ -348,16 +354,25 @@ class Watcher(Worker):
         self.path = PLACES[kind].format(namespace=NAMESPACE)
         self._wrong, self._seen = wrong, seen
         self.state: dict[str, Document] = {}
-        self._revision = 0
         self.events = 0
+        self._revision = 0
+        #: name -> the newest revision that it was told of
+        self._newest: dict[str, int] = {}
 
-    def knows(self, names: set[str]) -> bool:
-        """Whether these are all that there are, as far as it was told."""
-        return self.state.keys() == names
+    def missed(self, found: Document) -> list[str]:
+        """What it was not told of what a list has found, in words."""
+        listed = {one["metadata"]["name"]: _revision(one) for one in found["items"]}
+        changes = [f"{name} at {at}" for name, at in listed.items() if self._newest.get(name, 0) < at]
+        known = {name: _revision(one) for name, one in list(self.state.items())}
+        ends = [name for name, at in known.items() if name not in listed and at <= _revision(found)]
+        return changes + [f"the end of {name}" for name in ends]
 
     def act(self) -> None:
-        if not self._revision:
-            self._list()
+        if self._revision or self._list():
+            self._follow()
+        self.stopped.wait(0.2)
+
+    def _follow(self) -> None:
         expired = False
         with suppress(httpx.TransportError):
             try:
@@ -370,27 +385,28 @@ class Watcher(Worker):
                 expired = error.response.status_code == 410
         if expired:
             self._revision = 0
-        self.stopped.wait(0.2)
 
-    def _list(self) -> None:
+    def _list(self) -> bool:
+        """Whether it was told what there is, and so where the watch begins."""
         answer = self.client.ask("GET", self.path)
         if answer is None or not answer.is_success:
-            return
+            return False
         found = answer.json()
-        revision = int(found["metadata"]["resourceVersion"])
         listed = {one["metadata"]["name"]: one for one in found["items"]}
+        self._newest |= {name: _revision(one) for name, one in listed.items()}
         for one in self.state.values():
             self._seen(one, {})
         for one in listed.values():
             self._seen({}, one)
-        self.state, self._revision = listed, revision
+        self.state, self._revision = listed, _revision(found)
+        return True
 
     def _take(self, event: Document) -> bool:
         """Whether the watch has expired."""
         if event["type"] == "ERROR":
             return int(event["object"].get("code", 0)) == 410
         now = event["object"]
-        revision = int(now["metadata"]["resourceVersion"])
+        revision = _revision(now)
         if revision < self._revision or (revision == self._revision and event["type"] != "BOOKMARK"):
             self._wrong.append(f"{self.name} was told of revision {revision} after {self._revision}")
         self._revision = revision
@@ -398,6 +414,7 @@ class Watcher(Worker):
             return False
         self.events += 1
         name = now["metadata"]["name"]
+        self._newest[name] = revision
         before = self.state.pop(name, {})
         if event["type"] == "DELETED":
             self._seen(before, {})
@@ -405,6 +422,11 @@ class Watcher(Worker):
             self._seen(before, now)
             self.state[name] = now
         return False
+
+
+def _revision(document: Document) -> int:
+    """Of an object, or of a list."""
+    return int(document["metadata"]["resourceVersion"])
 
 
 class Holdings:

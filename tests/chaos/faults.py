@@ -6,7 +6,8 @@ import os
 import resource
 import signal
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import msgspec
 import yaml
 
 from tests.chaos.links import Link
-from tests.chaos.strikes import Threat
+from tests.chaos.strikes import Strike, Threat
 from tests.e2e.processes import Process
 
 Act = Callable[[], object]
@@ -45,15 +46,20 @@ class Fault:
 Faults = dict[str, Fault]
 
 
-def of_process(name: str, victim: Victim, *, frozen: float = 12.0) -> Faults:
-    """Killed and started again after a while, or frozen. frozen: seconds at most."""
+def of_kills(name: str, victim: Victim, *, away: float = 4.0) -> Faults:
+    """Killed, and started again after a while. away: seconds at most."""
 
     def ended() -> None:
         if not victim.running:
             victim.start()
 
+    return {f"kill {name}": Fault(victim.kill, ended, Threat(name, away, 2.0))}
+
+
+def of_process(name: str, victim: Victim, *, frozen: float = 12.0) -> Faults:
+    """Killed, or frozen. frozen: seconds at most."""
     return {
-        f"kill {name}": Fault(victim.kill, ended, Threat(name, 4.0, 2.0)),
+        **of_kills(name, victim),
         f"freeze {name}": Fault(victim.pause, victim.resume, Threat(name, frozen)),
     }
 
@@ -193,6 +199,23 @@ class Storm:
         self.ended: list[str] = []
         #: faults that could not begin or end, in words
         self.broken: list[str] = []
+
+    @property
+    def threats(self) -> dict[str, Threat]:
+        return {name: fault.threat for name, fault in self._faults.items()}
+
+    def rage(self, planned: Iterable[Strike], seconds: float) -> None:
+        """Each at its time, beside the others. Returns when all are over, and so many seconds have passed."""
+        began, struck = time.monotonic(), list[threading.Thread]()
+        for one in planned:
+            if self._over.wait(max(0.0, began + one.at - time.monotonic())):
+                break
+            struck.append(threading.Thread(target=self.strike, args=(one.fault, one.lasts), daemon=True))
+            struck[-1].start()
+        self._over.wait(max(0.0, began + seconds - time.monotonic()))
+        self._say("the last faults end")
+        for thread in struck:
+            thread.join()
 
     def strike(self, fault: str, lasts: float) -> None:
         """Returns when it is over."""

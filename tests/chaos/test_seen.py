@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Iterator
+from typing import Any, cast
 
-from tests.chaos.clients import Holdings, Stays
+import httpx
+
+from tests.chaos.clients import Client, Holdings, Stays, Watcher
 
 
 def claim(name: str, *devices: str, revision: int = 1, **more: Any) -> dict[str, Any]:
@@ -43,3 +47,62 @@ def test_a_pod_that_moves_or_comes_back_is_noticed() -> None:
     found.seen({}, pod("n2", "Failed"))
     found.seen({}, pod("n2", "Running"))
     assert found.wrong == ["pod p was on n1 and is on n2", "pod p was Failed and is Running"]
+
+
+def versions(*objects: tuple[str, int], revision: int) -> dict[str, Any]:
+    """A list, as it is answered: (name, revision) of each object, and the revision of all."""
+    items = [{"metadata": {"name": name, "resourceVersion": str(at)}} for name, at in objects]
+    return {"metadata": {"resourceVersion": str(revision)}, "items": items}
+
+
+class Answers:
+    """In place of a client: lists are answered one after the other (None: not at all), watches as long as there are."""
+
+    def __init__(self, lists: list[dict[str, Any] | None], watches: list[list[dict[str, Any]]]) -> None:
+        self._lists, self._watches = iter(lists), iter(watches)
+        #: where each watch began
+        self.begun: list[str] = []
+
+    def ask(self, _method: str, _path: str) -> httpx.Response | None:
+        found = next(self._lists)
+        return None if found is None else httpx.Response(200, json=found)
+
+    def lines(self, _path: str, **params: str) -> Iterator[str]:
+        self.begun.append(params["resourceVersion"])
+        yield from map(json.dumps, next(self._watches, []))
+
+
+def watcher_of(client: Answers) -> Watcher:
+    made = Watcher("Pod", cast(Client, client), 1, wrong=[], seen=lambda _before, _now: None)
+    made.stopped.set()  # it pauses for nobody
+    return made
+
+
+def event(kind: str, name: str, revision: int) -> dict[str, Any]:
+    return {"type": kind, "object": {"metadata": {"name": name, "resourceVersion": str(revision)}}}
+
+
+def test_a_watch_that_has_missed_a_change_or_an_end_is_noticed() -> None:
+    client = Answers([versions(("a", 3), ("b", 4), revision=5)], [[event("MODIFIED", "a", 6)]])
+    watcher = watcher_of(client)
+    watcher.act()
+    assert watcher.missed(versions(("a", 6), ("b", 4), revision=6)) == []
+    assert watcher.missed(versions(("a", 7), ("b", 4), ("c", 8), revision=8)) == ["a at 7", "c at 8"]
+    assert watcher.missed(versions(("a", 6), revision=9)) == ["the end of b"]
+
+
+def test_what_a_watch_knows_already_of_later_moments_is_not_missed() -> None:
+    events = [event("ADDED", "b", 6), event("MODIFIED", "a", 7)]
+    watcher = watcher_of(Answers([versions(("a", 3), revision=5)], [events[:1], events[1:]]))
+    watcher.act()
+    watcher.act()
+    assert watcher.missed(versions(("a", 3), revision=5)) == []
+
+
+def test_nothing_is_watched_until_a_list_says_from_where() -> None:
+    client = Answers([None, versions(revision=5)], [[]])
+    watcher = watcher_of(client)
+    watcher.act()
+    assert client.begun == []
+    watcher.act()
+    assert client.begun == ["5"]

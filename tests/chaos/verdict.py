@@ -101,14 +101,14 @@ class Weather:
 
     def pass_over(self) -> Verdict:
         """The storm, and what is found after it."""
-        threats = {name: fault.threat for name, fault in self._field.faults.items()}
-        planned = list(drawn(self._plan.seed, threats, self._plan.seconds, pause=self._plan.pause))
-        supervising = _thread(self._storm.supervise, self._field.excused)
+        seconds = self._plan.seconds
+        planned = list(drawn(self._plan.seed, self._storm.threats, seconds, pause=self._plan.pause))
+        supervising = threading.Thread(target=self._storm.supervise, args=(self._field.excused,), daemon=True)
         supervising.start()
         for worker in (*self._watchers, *self._workers):
             worker.start()
         try:
-            self._rage(planned)
+            self._storm.rage(planned, seconds)
         finally:
             self._storm.end()
             supervising.join()
@@ -119,17 +119,6 @@ class Weather:
             worker.stop()
         return self._judged(planned)
 
-    def _rage(self, planned: Sequence[Strike]) -> None:
-        strikes = []
-        for strike in planned:
-            time.sleep(max(0.0, self._began + strike.at - time.monotonic()))
-            strikes.append(_thread(self._storm.strike, strike.fault, strike.lasts))
-            strikes[-1].start()
-        time.sleep(max(0.0, self._began + self._plan.seconds - time.monotonic()))
-        self._stamped("the last faults end")
-        for one in strikes:
-            one.join()
-
     # The judgement ---------------------------------------------------------------------------------------------------
 
     def _judged(self, planned: Sequence[Strike]) -> Verdict:
@@ -138,8 +127,10 @@ class Weather:
         settling = Settling(self._field, self._client(), list(self._notes.histories))
         for name, act in (
             ("settled", settling.settle),
+            ("told by the watches", self._watched),
             ("the invariants hold", self._invariants),
             ("cleared", settling.clear),
+            ("told by the watches in the end", self._watched),
             ("the invariants hold with nothing left", self._invariants),
         ):
             try:
@@ -147,13 +138,11 @@ class Weather:
             except AssertionError as error:
                 found.violations.append(f"not {name}: {error}")
             self._stamped(f"{name}: {time.monotonic() - quiet:.1f} s after the storm")
+        for watcher in self._watchers:
+            watcher.stop()
         found.violations += [f"{name} ended by itself" for name in self._storm.ended]
         found.violations += self._storm.broken + self._notes.wrong + self._holdings.wrong + self._stays.wrong
         found.violations += [worker.error for worker in (*self._workers, *self._watchers) if worker.error]
-        try:
-            found.violations += self._watched_all()
-        except AssertionError as error:
-            found.violations.append(str(error))
         found.violations += self._impossible()
         found.figures = self._figures(planned)
         return found
@@ -161,15 +150,15 @@ class Weather:
     def _invariants(self) -> None:
         self._field.installation.check_invariants()
 
-    def _watched_all(self) -> Iterator[str]:
-        """What watches tell in the end is what there is."""
+    def _watched(self) -> None:
+        """The watches have told, or tell within a moment, all that a list finds. Raises: AssertionError."""
+        client = self._client()
         for watcher in self._watchers:
-            there = {one["metadata"]["name"] for one in self._client().items(watcher.path)}
+            found = client.surely("GET", watcher.path)
             with suppress(AssertionError):
-                wait_for("the watch to tell all", partial(watcher.knows, there), timeout=20)
-            watcher.stop()
-            if lost := watcher.state.keys() ^ there:
-                yield f"{watcher.name} has missed {', '.join(sorted(lost))}"
+                wait_for("the watch to tell all", partial(_tells_all, watcher, found), timeout=20)
+            if missed := watcher.missed(found):
+                raise AssertionError(f"the {watcher.name} has missed {', '.join(missed)}")
 
     def _impossible(self) -> Iterator[str]:
         for path, history in sorted(self._notes.histories.items()):
@@ -196,8 +185,8 @@ class Weather:
         }
 
 
-def _thread(act: Callable[..., object], *arguments: object) -> threading.Thread:
-    return threading.Thread(target=act, args=arguments, daemon=True)
+def _tells_all(watcher: Watcher, found: Document) -> bool:
+    return not watcher.missed(found)
 
 
 class Settling:
@@ -214,7 +203,10 @@ class Settling:
         for node in self._field.nodes:
             probe = make_pod(f"probe-{node}", namespace=NAMESPACE, node_selector={"kubernetes.io/hostname": node})
             self._client.surely("POST", place("Pod"), document(probe), fine=(409,))
-        wait_for("every pod to have come to rest", self._at_rest, timeout=PROMISED)
+        try:
+            wait_for("every pod to have come to rest", lambda: not self._restless(), timeout=PROMISED)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {'; '.join(self._restless()[:5])}") from None
 
     def _take_back(self) -> None:
         for kind in ("DeviceTaintRule", "ResourceQuota"):
@@ -231,11 +223,9 @@ class Settling:
             return not tainted and any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
         return False
 
-    def _at_rest(self) -> bool:
-        self._restless = [told for pod in self._client.items(place("Pod")) if (told := _restless(pod))]
-        if self._restless:
-            self._shown = "; ".join(self._restless[:5])
-        return not self._restless
+    def _restless(self) -> list[str]:
+        """What is still to happen to pods, in words."""
+        return [told for pod in self._client.items(place("Pod")) if (told := _still_to_come(pod))]
 
     def clear(self) -> None:
         """Everything is deleted, and gone. Raises: AssertionError."""
@@ -250,7 +240,7 @@ class Settling:
         return not any(self._client.items(place(kind)) for kind in ("Pod", "ResourceClaim"))
 
 
-def _restless(pod: Document) -> str:
+def _still_to_come(pod: Document) -> str:
     """What is still to happen to a pod, in words; "" where it runs, has ended, or cannot be placed."""
     name, phase = pod["metadata"]["name"], pod.get("status", {}).get("phase", "Pending")
     if "deletionTimestamp" in pod["metadata"]:
