@@ -15,26 +15,18 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from cases import cluster, cpu
 from cases.connection import Connection, running
 from cases.figures import Figure, quantile
+from cases.fleet import fleet
 from cases.installation import Installation, installed
 from manciple.wire.codec import encode
 from tests.builders import NAMESPACE
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.LEASES}/leases"
-MERGE_PATCH = "application/merge-patch+json"
-#: Seconds between two renewals of a node's Lease, as kubelet's.
-RENEWAL = 10.0
-#: Nodes that share a connection of the fleet: agents are many, but each sends little. With fewer connections the fleet
-#: would be late, as a renewal waits a quarter of a second for others to share a commit with.
-NODES_A_CONNECTION = 10
 #: Seconds of the idle measurement; several rounds of renewals and of every periodic task but the rarest.
 IDLE_SECONDS = 20.0
 LONE_PODS = 40
@@ -59,7 +51,7 @@ def measure(*, nodes: int, devices: int, pods: int, clients: int, workers: int) 
 
 
 async def _measure(installation: Installation, *, nodes: int, pods: int, clients: int) -> list[Figure]:
-    async with running(*fleet(installation, nodes)):
+    async with running(*fleet(installation, cluster.node_names(nodes))):
         idle = await _idle(installation)
         lone = await _lone(installation)
         before = cpu.by_role()
@@ -68,45 +60,12 @@ async def _measure(installation: Installation, *, nodes: int, pods: int, clients
     return [*_idle_figures(idle, nodes), *_lone_figures(lone), *_crowd_figures(crowd, spent, pods, clients)]
 
 
-# The fleet -----------------------------------------------------------------------------------------------------------
-
-
-def fleet(
-    installation: Installation, nodes: int, codes: Counter[int] | None = None
-) -> Iterator[Coroutine[None, None, None]]:
-    """What the agents of the first `nodes` nodes do without end: they renew their Leases.
-
-    codes: counts the answers by status.
-    """
-    connections, told = -(-nodes // NODES_A_CONNECTION), Counter[int]() if codes is None else codes
-    for first in range(connections):
-        yield _renew(installation, range(first, nodes, connections), first / connections, told)
-
-
-async def _renew(installation: Installation, numbers: Sequence[int], offset: float, codes: Counter[int]) -> None:
-    """The Leases of these nodes, spread over the interval as the agents of a real fleet are.
-
-    offset: the part of a pause by which it begins later.
-    """
-    pause = RENEWAL / len(numbers)
-    connection = installation.connect()
-    due = time.monotonic() + pause * offset
-    while True:
-        for number in numbers:
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
-            due += pause
-            body = json.dumps({"spec": {"renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}}).encode()
-            with suppress(OSError, EOFError):
-                answer = await connection.request("PATCH", f"{LEASES}/node-{number:05}", body, media=MERGE_PATCH)
-                codes[answer.status] += 1
-
-
 # The three phases ----------------------------------------------------------------------------------------------------
 
 
 async def _idle(_installation: Installation) -> dict[str, float]:
     """role -> share of a core."""
-    await asyncio.sleep(RENEWAL)  # the first round: everything warms up
+    await asyncio.sleep(cluster.RENEWAL)  # the first round: everything warms up
     before, started = cpu.by_role(), time.monotonic()
     await asyncio.sleep(IDLE_SECONDS)
     passed = time.monotonic() - started

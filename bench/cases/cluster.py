@@ -34,6 +34,8 @@ from tests.builders import (
 TEMPLATE = "one-gpu"
 #: Where nodes keep their leases.
 LEASES = "kube-node-lease"
+#: Seconds between two renewals of a node's Lease, as kubelet's.
+RENEWAL = 10.0
 #: Objects in one transaction.
 BATCH = 100
 
@@ -99,10 +101,6 @@ def alive(nodes: int) -> Iterator[None]:
         thread.join()
 
 
-#: Seconds between two renewals of a Lease.
-RENEWAL = 10.0
-
-
 def _renew(names: Sequence[str], stop: threading.Event) -> None:
     while not stop.is_set():
         renew(names)
@@ -134,8 +132,12 @@ def _lease(node: str) -> Lease:
 
 
 def _renewed(node: str) -> LeaseSpec:
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return LeaseSpec(holder_identity=node, renew_time=now)
+    return LeaseSpec(holder_identity=node, renew_time=now())
+
+
+def now() -> str:
+    """As Leases tell the time."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def pods(count: int, *, prefix: str = "pod") -> Iterable[ApiObject]:

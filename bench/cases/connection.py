@@ -11,10 +11,12 @@ import json
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
+
+MERGE_PATCH = "application/merge-patch+json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +99,16 @@ def _header(head: bytes, name: bytes) -> bytes:
 
 @asynccontextmanager
 async def running(*endless: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """They run while this is entered."""
+    """They run while this is entered. Raises what one of them has raised, once it is left."""
     tasks = [asyncio.create_task(one) for one in endless]
     try:
         yield
     finally:
         for task in tasks:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        for ended in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(ended, Exception):
+                raise ended
 
 
 #: Answers that an outage explains.
@@ -117,7 +120,7 @@ ACCEPTABLE = {
     "PATCH": COME_BACK | {200},
 }
 #: Content types of what is sent.
-MEDIA = {"POST": "application/json", "GET": "", "PATCH": "application/merge-patch+json"}
+MEDIA = {"POST": "application/json", "GET": "", "PATCH": MERGE_PATCH}
 #: Seconds between two attempts where the server named none.
 PAUSE = 0.25
 #: Seconds after which a request without an answer is given up: three times what the server may wait for a lock.

@@ -24,9 +24,10 @@ from django.db import connection
 from msgspec import structs
 
 from cases import cluster, cpu
-from cases.clients import IDLE_SECONDS, PODS, RENEWAL, fleet
+from cases.clients import IDLE_SECONDS, PODS
 from cases.connection import Connection, running
 from cases.figures import Figure, quantile
+from cases.fleet import fleet
 from cases.installation import Installation, installed
 from claims.kinds.pods import PodStatus
 from manciple.store import objects, sql
@@ -127,11 +128,11 @@ def _fill_with_pods(nodes: int, pods: int) -> None:
 async def _measured(installation: Installation, *, nodes: int, watches: int) -> _Seen:
     seen = _Seen()
     codes = Counter[int]()
-    agents = [*fleet(installation, nodes, codes)]
+    agents = [*fleet(installation, cluster.node_names(nodes), codes=codes)]
     revision = await asyncio.to_thread(_last_revision)
     watching = [_watch(installation, f"node-{number % nodes:05}", revision) for number in range(watches)]
     async with running(*agents, *watching):
-        await asyncio.sleep(2 * RENEWAL)  # everything warms up
+        await asyncio.sleep(2 * cluster.RENEWAL)  # everything warms up
         before, rows, began = cpu.by_role(), await asyncio.to_thread(_last_revision), time.monotonic()
         codes.clear()
         await asyncio.sleep(IDLE_SECONDS)

@@ -13,11 +13,11 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from cases import cpu
-from cases.connection import Connection, running
+from cases import cluster, cpu
+from cases.connection import MERGE_PATCH, Connection, running
 from cases.figures import Figure
+from cases.fleet import LEASES, fleet
 from cases.installation import Installation, installed
 from cases.workloads import (
     DRIVER,
@@ -38,16 +38,13 @@ from cases.workloads import (
 CLIENTS = 30
 #: Seconds between two renewals of a Lease. (Kubelet renews every 10 s; a node is silent after 40.)
 RENEWAL = 20.0
-FLEET_CONNECTIONS = 8
 #: Seconds for the pods to be bound after the last was created.
 PATIENCE = 600.0
 #: Seconds that the installation has to read what was created, before anything is timed.
 SETTLING = 5.0
 
-MERGE_PATCH = "application/merge-patch+json"
 #: The namespace of claims that nobody's pod uses.
 HELD = INIT
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 PLURALS = {
     "Namespace": "/api/v1/namespaces",
     "Node": "/api/v1/nodes",
@@ -79,7 +76,8 @@ class _Play:
     async def measured(self, name: str) -> list[Figure]:
         workload, started = self._workload, cpu.by_role()
         await self._send(_create(_lease(number), LEASES) for number in range(workload.nodes))
-        async with running(*(self._renewing(first) for first in range(FLEET_CONNECTIONS))):
+        names = [node_name(number) for number in range(workload.nodes)]
+        async with running(*fleet(self._installation, names, every=RENEWAL)):
             await self._set_up()
             await self._create_and_bind(INIT, workload.first)
             await asyncio.sleep(SETTLING)
@@ -179,24 +177,13 @@ class _Play:
         while True:
             await _sent(connection, await waiting.get())
 
-    async def _renewing(self, first: int) -> None:
-        """Every `FLEET_CONNECTIONS`th node's Lease, spread over the interval as the agents of a real fleet are."""
-        numbers = range(first, self._workload.nodes, FLEET_CONNECTIONS)
-        connection, due = self._installation.connect(), time.monotonic()
-        while numbers:
-            for number in numbers:
-                due += RENEWAL / len(numbers)
-                await asyncio.sleep(max(0.0, due - time.monotonic()))
-                renewal = {"spec": {"renewTime": _now()}}
-                await _sent(connection, _Request("PATCH", f"{LEASES}/{node_name(number)}", renewal, MERGE_PATCH))
-
 
 def _create(document: Document, path: str) -> _Request:
     return _Request("POST", path, document)
 
 
 def _lease(number: int) -> Document:
-    spec = {"holderIdentity": node_name(number), "leaseDurationSeconds": 40, "renewTime": _now()}
+    spec = {"holderIdentity": node_name(number), "leaseDurationSeconds": 40, "renewTime": cluster.now()}
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -212,10 +199,6 @@ def _allocate(number: int, pool: str, device: str) -> _Request:
     status = {"allocation": {"devices": {"results": [result]}}}
     path = f"{PLURALS['ResourceClaim'].format(HELD)}/{name}/status"
     return _Request("PATCH", path, {"status": status}, MERGE_PATCH)
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 async def _sent(connection: Connection, request: _Request) -> None:

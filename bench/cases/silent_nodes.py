@@ -15,9 +15,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from cases import cluster, cpu, latency
-from cases.clients import fleet
 from cases.connection import running
 from cases.figures import Figure, quantile
+from cases.fleet import fleet
 from cases.installation import Installation, installed
 from claims.kinds.pods import Toleration
 from inventory.models import Node
@@ -76,7 +76,7 @@ def _residents(silent: int) -> Iterable[ApiObject]:
 async def _measure(
     installation: Installation, *, silent: int, rate: float, bound: dict[str, float]
 ) -> tuple[Phase, Phase]:
-    async with running(*fleet(installation, HEALTHY)):
+    async with running(*fleet(installation, cluster.node_names(HEALTHY))):
         before = Phase()
         async with creating(installation, before, "before", rate):
             await until(lambda: _marked() > 0)

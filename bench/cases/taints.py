@@ -17,9 +17,9 @@ from typing import Any
 from msgspec import structs
 
 from cases import cluster, cpu
-from cases.clients import fleet
 from cases.connection import running
 from cases.figures import Figure
+from cases.fleet import fleet
 from cases.installation import Installation, installed
 from cases.latency import watch
 from cases.silent_nodes import Phase, creating, figures, until
@@ -71,7 +71,7 @@ def measure(*, taints: int, devices: int, rate: float) -> list[Figure]:
     half = len(tainted) // 2 * devices
     cluster.renew(nodes)
     with installed(workers=2) as installation:
-        return asyncio.run(_measure_alive(installation, len(nodes), places[:half], places[half:], rate=rate))
+        return asyncio.run(_measure_alive(installation, nodes, places[:half], places[half:], rate=rate))
 
 
 def _occupy(places: Iterable[_Place]) -> None:
@@ -97,7 +97,7 @@ def _update(writer: objects.Writer, obj: ApiObject) -> None:
 
 
 async def _measure_alive(
-    installation: Installation, nodes: int, first: list[_Place], second: list[_Place], *, rate: float
+    installation: Installation, nodes: list[str], first: list[_Place], second: list[_Place], *, rate: float
 ) -> list[Figure]:
     """No agent falls silent: a broken device does not stop it."""
     async with running(*fleet(installation, nodes)):
