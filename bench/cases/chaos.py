@@ -8,23 +8,22 @@ of them has been started, quiet begins: from there on no pod may wait longer tha
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from django.db import connection
 
 from cases import cluster
-from cases.connection import PersistentClient, ServerAnswers
+from cases.connection import PersistentClient, ServerAnswers, running
 from cases.figures import Figure
+from cases.fleet import renewals
 from cases.installation import Installation, installed
-from cases.storm import Storm, Victim, strikes
+from cases.storm import figures_of, raging, supervised, wrong_with
 from manciple.store import tail
 from manciple.wire.codec import encode
 from scheduling.cluster_facts import ClusterFacts, gather
@@ -34,20 +33,13 @@ from scheduling.models import QueuedPod
 from scheduling.pod_claims import controller_of
 from scheduling.resources import PODS as POD_RESOURCE
 from tests.builders import NAMESPACE
+from tests.chaos.faults import Storm, Victim
 from tests.services import Server
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 UNBOUND = f"{PODS}?fieldSelector=spec.nodeName%3D&limit=1"
-NODES = "/api/v1/nodes"
-LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.LEASES}/leases"
 #: Seconds within which somebody is killed every so often. Pods are created until the last of them has been started.
 STORM = 25.0
-#: Seconds between two renewals of a node's Lease, as kubelet's, and the connections that do it.
-RENEWAL = 10.0
-FLEET_CONNECTIONS = 4
-#: Seconds late with a renewal from which on a node reports its conditions, too, as a kubelet does: it may be marked
-#: unreachable by then, and what the mark overwrote comes back only from itself.
-SILENT = 20.0
 #: Seconds from quiet within which every pod has a node.
 PROMISED = 30.0
 #: Seconds from quiet after which nobody waits any more.
@@ -90,53 +82,23 @@ def measure(
 async def _weathered(
     installation: Installation, victims: Mapping[str, Victim], *, seed: int, nodes: int, pods: int, clients: int
 ) -> _Outcome:
-    outcome = _Outcome(storm=Storm(victims))
-    planned = list(strikes(seed, sorted(victims), STORM))
-    async with _beside(outcome.storm.supervise(), *_fleet(installation, outcome, nodes)):
-        lasting = max(strike.at + strike.away for strike in planned)
-        creating = asyncio.create_task(_create_all(installation, outcome, lasting, pods=pods, clients=clients))
-        await outcome.storm.run(planned)
-        quiet = time.monotonic()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
-                await creating
-                await _all_bound(_client(installation, outcome))
-                outcome.bound_after = time.monotonic() - quiet
+    async with supervised(victims) as storm:
+        outcome = _Outcome(storm)
+        agents = renewals(cluster.node_names(nodes), lambda: _client(installation, outcome).patch)
+        async with running(*agents):
+            creating = asyncio.create_task(_create_all(installation, outcome, STORM, pods=pods, clients=clients))
+            await raging(storm, seed, STORM)
+            quiet = time.monotonic()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PATIENCE):
+                    await creating
+                    await _all_bound(_client(installation, outcome))
+                    outcome.bound_after = time.monotonic() - quiet
     return outcome
-
-
-@asynccontextmanager
-async def _beside(*endless: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """They run while this is entered."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(one) for one in endless]
-        yield
-        for task in tasks:
-            task.cancel()
 
 
 def _client(installation: Installation, outcome: _Outcome) -> PersistentClient:
     return PersistentClient(installation.connect(), outcome.heard)
-
-
-def _fleet(installation: Installation, outcome: _Outcome, nodes: int) -> Iterator[Coroutine[None, None, None]]:
-    for first in range(FLEET_CONNECTIONS):
-        numbers = range(first, nodes, FLEET_CONNECTIONS)
-        yield _renew(_client(installation, outcome), [f"node-{number:05}" for number in numbers])
-
-
-async def _renew(client: PersistentClient, nodes: Sequence[str]) -> None:
-    """One after the other, spread over the interval, as the agents of a real fleet are; after an outage they hurry."""
-    due = time.monotonic()
-    for node in itertools.cycle(nodes):
-        due += RENEWAL / len(nodes)
-        await asyncio.sleep(max(0.0, due - time.monotonic()))
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        await client.patch(f"{LEASES}/{node}", json.dumps({"spec": {"renewTime": now}}).encode())
-        if time.monotonic() - due > SILENT:
-            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now[:19] + "Z"}
-            body = {"status": {"conditions": [{**ready, "lastTransitionTime": now[:19] + "Z"}]}}
-            await client.patch(f"{NODES}/{node}/status", json.dumps(body).encode())
 
 
 async def _create_all(
@@ -215,7 +177,7 @@ def _doubled(facts: ClusterFacts) -> list[str]:
 
 
 def _figures(outcome: _Outcome, found: _Found, expected: int) -> list[Figure]:
-    heard, storm = outcome.heard, outcome.storm
+    heard = outcome.heard
     lost = outcome.confirmed - found.bound() - found.without_node()
     late = PATIENCE if outcome.bound_after is None else outcome.bound_after
     return [
@@ -230,11 +192,9 @@ def _figures(outcome: _Outcome, found: _Found, expected: int) -> list[Figure]:
         Figure(name="answers 500", value=heard.of_status(500), unit="", budget=0),
         Figure(name="answers that should not have been", value=len(heard.wrong), unit="", budget=0),
         Figure(name="requests without an answer", value=heard.unanswered, unit="", budget=0),
-        Figure(name="processes that ended by themselves", value=storm.ended.total(), unit="", budget=0),
         Figure(name="connections broken or refused", value=heard.broken, unit=""),
         *(Figure(name=f"  {method} {code}", value=n, unit="") for (method, code), n in sorted(heard.codes.items())),
-        Figure(name="killed", value=storm.kills.total(), unit=""),
-        *(Figure(name=f"  {victim}", value=count, unit="") for victim, count in sorted(storm.kills.items())),
+        *figures_of(outcome.storm),
     ]
 
 
@@ -251,7 +211,7 @@ def _explain(outcome: _Outcome, found: _Found, installation: Installation, serve
     for sentence in (
         *(f"{pod} had two nodes" for pod in found.moved),
         *(f"{pod} has two claims" for pod in found.doubled),
-        *(f"{name} ended by itself {times} times" for name, times in outcome.storm.ended.items()),
+        *wrong_with(outcome.storm),
         *found.violations,
         *outcome.heard.wrong,
     ):

@@ -18,6 +18,10 @@ LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.LEASES}/leases"
 #: Nodes that share a connection of the fleet: agents are many, but each sends little. With fewer connections the fleet
 #: would be late, as a renewal waits a quarter of a second for others to share a commit with.
 NODES_A_CONNECTION = 10
+NODES = "/api/v1/nodes"
+#: Seconds late with a renewal from which on a node reports its conditions, too, as a kubelet does: it may be marked
+#: unreachable by then, and what the mark overwrote comes back only from itself.
+SILENT = 20.0
 
 #: Sends a merge patch: path, body.
 Patch = Callable[[str, bytes], Awaitable[object]]
@@ -56,8 +60,13 @@ async def _renew(nodes: Sequence[str], patch: Patch, every: float, *, offset: fl
     due = time.monotonic() + pause * offset
     for node in itertools.cycle(nodes):
         await sleep(max(0.0, due - time.monotonic()))
+        now = cluster.now()
+        await patch(f"{LEASES}/{node}", json.dumps({"spec": {"renewTime": now}}).encode())
+        if time.monotonic() - due > SILENT:
+            times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), f"{now[:19]}Z")
+            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", **times}
+            await patch(f"{NODES}/{node}/status", json.dumps({"status": {"conditions": [ready]}}).encode())
         due += pause
-        await patch(f"{LEASES}/{node}", json.dumps({"spec": {"renewTime": cluster.now()}}).encode())
 
 
 def _patch_of(installation: Installation, codes: Counter[int]) -> Patch:

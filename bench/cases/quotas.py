@@ -26,7 +26,7 @@ from cases import cluster
 from cases.connection import COME_BACK, Connection, HttpAnswer, running
 from cases.figures import Figure
 from cases.installation import Installation, installed
-from cases.storm import Storm, strikes
+from cases.storm import figures_of, raging, supervised, wrong_with
 from claims.kinds.quota_usage import parsed
 from claims.kinds.quotas import ResourceQuota
 from claims.quotas import recount
@@ -37,6 +37,7 @@ from manciple.wire.errors import Expired
 from scheduling.management.commands.check_invariants import persisting
 from scheduling.resources import QUOTAS
 from tests.builders import CLASS, make_claim, make_namespace, make_pod, make_quota, make_template
+from tests.chaos.faults import Storm
 
 NAMESPACES = tuple(f"team-{number}" for number in range(8))
 #: Of all that is made: pods, for which the controller makes the claim; what is deleted again.
@@ -120,12 +121,10 @@ def _wishes(seed: int, count: int) -> Iterator[Wish]:
 
 
 async def _weathered(installation: Installation, *, seed: int, claims: int, clients: int) -> tuple[_Heard, Storm]:
-    heard, storm = _Heard(), Storm(installation.processes)
-    planned = list(strikes(seed, sorted(installation.processes), STORM))
-    wishes = _wishes(seed, claims)
-    async with running(storm.supervise(), _sample(installation.connect(), heard)):
+    heard, wishes = _Heard(), _wishes(seed, claims)
+    async with supervised(installation.processes) as storm, running(_sample(installation.connect(), heard)):
         work = [_make_all(installation.connect(), wishes, heard, random.Random(seed + one)) for one in range(clients)]
-        await asyncio.gather(storm.run(planned), *work)
+        await asyncio.gather(raging(storm, seed, STORM), *work)
     return heard, storm
 
 
@@ -252,7 +251,7 @@ def _figures(
             fullest[key] = max(fullest[key], int(text))
     violations = _violations()
     wrong = _wrong_by_recount()
-    _explain([*exceeded, *heard.wrong, *violations])
+    _explain([*exceeded, *heard.wrong, *violations, *wrong_with(storm)])
     tried = sum(count for told, count in heard.outcomes.items() if not told.endswith("deleted"))
     return [
         Figure(name="claims and pods tried", value=tried, unit="", budget=claims, at_least=True),
@@ -269,8 +268,7 @@ def _figures(
         Figure(name="invariants violated", value=len(violations), unit="", budget=0),
         Figure(name="answers that should not have been", value=len(heard.wrong), unit="", budget=0),
         Figure(name="connections broken", value=heard.broken, unit=""),
-        Figure(name="killed", value=storm.kills.total(), unit=""),
-        *(Figure(name=f"  {victim}", value=count, unit="") for victim, count in sorted(storm.kills.items())),
+        *figures_of(storm),
     ]
 
 

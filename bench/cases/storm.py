@@ -1,91 +1,52 @@
-"""Kills processes at random and starts them again: which, when and for how long is drawn from a seed.
+"""Processes are killed at random and started again: a storm of tests/chaos that has no other fault.
 
-A process that ends by itself is started again after a moment, as systemd does (`Restart=always`), and counted.
+The seed draws which, when and for how long. A process that ends by itself is started again, as systemd does
+(`Restart=always`), and told of.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 
-#: Seconds between two kills, and from a kill to the start: at least and at most.
-PAUSE = (1.0, 3.0)
-AWAY = (0.0, 3.0)
-#: Seconds between two checks for processes that ended by themselves, and until such a one is started again.
-POLL_EVERY = 0.1
-RESTARTED_AFTER = 0.5
+from cases.figures import Figure
+from tests.chaos.faults import Faults, Storm, Victim, of_kills
+from tests.chaos.strikes import drawn
+
+#: Seconds from one kill to the next, in the mean, and until the victim is started again, at most.
+PAUSE, AWAY = 2.0, 3.0
 
 
-class Victim(Protocol):
-    """A process, or a server of several; `tests.e2e.processes.Process` and `tests.services.Server` are such."""
-
-    @property
-    def running(self) -> bool: ...
-    def kill(self) -> None: ...
-    def start(self) -> object: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Strike:
-    at: float  # seconds from the beginning
-    victim: str
-    away: float  # seconds
-
-
-def strikes(seed: int, victims: Sequence[str], seconds: float) -> Iterator[Strike]:
-    """Those of one storm; nobody is struck who is still away."""
-    chance = random.Random(seed)
-    away_until = dict.fromkeys(victims, 0.0)
-    at = chance.uniform(*PAUSE)
-    while at < seconds:
-        victim = chance.choice([name for name in victims if away_until[name] <= at])
-        away = chance.uniform(*AWAY)
-        away_until[victim] = at + away
-        yield Strike(at, victim, away)
-        at += chance.uniform(*PAUSE)
+@asynccontextmanager
+async def supervised(victims: Mapping[str, Victim]) -> AsyncIterator[Storm]:
+    """A storm over them, which `raging` lets loose. While this is entered, whoever ends is started again."""
+    kills: Faults = {}
+    for name, victim in victims.items():
+        kills |= of_kills(name, victim, away=AWAY)
+    storm = Storm(kills, victims, say=lambda _line: None)
+    supervising = asyncio.create_task(asyncio.to_thread(storm.supervise, lambda _victim: False))
+    try:
+        yield storm
+    finally:
+        await asyncio.to_thread(storm.end)
+        await supervising
 
 
-class Storm:
-    """One storm over `victims`. `run` returns when it is over and everybody has been started again."""
+async def raging(storm: Storm, seed: int, seconds: float) -> None:
+    """Returns when it is over, and everybody who was killed has been started again."""
+    await asyncio.to_thread(storm.rage, drawn(seed, storm.threats, seconds, pause=PAUSE), seconds)
 
-    def __init__(self, victims: Mapping[str, Victim]) -> None:
-        self._victims = victims
-        #: victim -> times it was killed
-        self.kills: Counter[str] = Counter()
-        #: victim -> times it ended by itself
-        self.ended: Counter[str] = Counter()
-        self._busy = {name: asyncio.Lock() for name in victims}
 
-    async def run(self, planned: Sequence[Strike]) -> None:
-        async with asyncio.TaskGroup() as storm:
-            for strike in planned:
-                storm.create_task(self._strike(strike))
+def wrong_with(storm: Storm) -> list[str]:
+    """What should not have been, in words."""
+    return [*(f"{name} ended by itself" for name in storm.ended), *storm.broken]
 
-    async def _strike(self, strike: Strike) -> None:
-        await asyncio.sleep(strike.at)
-        victim = self._victims[strike.victim]
-        async with self._busy[strike.victim]:
-            with suppress(ProcessLookupError):  # it has just ended by itself
-                await asyncio.to_thread(victim.kill)
-            self.kills[strike.victim] += 1
-            await asyncio.sleep(strike.away)
-            await asyncio.to_thread(victim.start)
 
-    async def supervise(self) -> None:
-        """Start whoever ends by itself, until cancelled."""
-        while True:
-            await asyncio.sleep(POLL_EVERY)
-            for name, victim in self._victims.items():
-                if not self._busy[name].locked() and not victim.running:
-                    await self._revive(name, victim)
-
-    async def _revive(self, name: str, victim: Victim) -> None:
-        async with self._busy[name]:
-            self.ended[name] += 1
-            await asyncio.sleep(RESTARTED_AFTER)
-            await asyncio.to_thread(victim.start)
+def figures_of(storm: Storm) -> Iterator[Figure]:
+    yield Figure(name="processes that ended by themselves", value=len(storm.ended), unit="", budget=0)
+    yield Figure(name="processes that could not be started again", value=len(storm.broken), unit="", budget=0)
+    yield Figure(name="killed", value=len(storm.begun), unit="")
+    for fault, times in sorted(Counter(storm.begun).items()):
+        yield Figure(name=f"  {fault}", value=times, unit="")
