@@ -199,7 +199,7 @@ def _told(name: str, options: Options) -> bool:
 
 def _compared(name: str, options: Options) -> None:
     command = [__file__, "--case", name, "--json"]
-    for option in ("nodes", "devices", "pods", "clients"):
+    for option in ("nodes", "devices", "pods", "clients", "rate", "seconds", "seed"):
         if (given := getattr(options, option)) is not None:
             command += [f"--{option}", str(given)]
     without = options.without or ",".join(GUARDS)
