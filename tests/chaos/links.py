@@ -51,7 +51,7 @@ class Link:
 
     def cut(self) -> None:
         """Every connection breaks, and nobody gets a new one."""
-        _loop().run(self._break(forever=True))
+        _loop().run(self._break())
 
     def stall(self) -> None:
         """Nothing gets through, and nobody is told."""
@@ -67,20 +67,21 @@ class Link:
 
     def close(self) -> None:
         _loop().run(self._set(self._server.close))
-        _loop().run(self._break(forever=True))
+        _loop().run(self._break())
 
     async def _set(self, change: Any) -> None:
         change()
 
-    async def _break(self, *, forever: bool) -> None:
-        self._cut = forever
+    async def _break(self) -> None:
+        self._cut = True
         for writer in list(self._open):
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         found = None if self._cut else await self._connected()
         if found is None or self._cut:
-            writer.transport.abort()
+            for one in (writer, *(found or ())[1:]):
+                one.transport.abort()
             return
         there, back = found
         self._open |= {writer, back}

@@ -194,17 +194,22 @@ class Settling:
 
     def __init__(self, over: Field, client: Client, registers: Iterable[str]) -> None:
         self._field, self._client, self._registers = over, client, registers
+        self._end = time.monotonic() + PROMISED
+
+    def _left(self) -> float:
+        """Seconds until everything must have settled."""
+        return max(0.0, self._end - time.monotonic())
 
     def settle(self) -> None:
         """Everything that may run runs. Raises: AssertionError."""
         self._take_back()
         for node in self._field.nodes:
-            wait_for(f"{node} to be ready", partial(self._is_ready, node), timeout=PROMISED)
+            wait_for(f"{node} to be ready", partial(self._is_ready, node), timeout=self._left())
         for node in self._field.nodes:
             probe = make_pod(f"probe-{node}", namespace=NAMESPACE, node_selector={"kubernetes.io/hostname": node})
             self._client.surely("POST", place("Pod"), document(probe), fine=(409,))
         try:
-            wait_for("every pod to have come to rest", lambda: not self._restless(), timeout=PROMISED)
+            wait_for("every pod to have come to rest", lambda: not self._restless(), timeout=self._left())
         except AssertionError as error:
             raise AssertionError(f"{error}: {'; '.join(self._restless()[:5])}") from None
 
