@@ -1,7 +1,7 @@
 """A program that changes devices of a home, RATE times a second, until its input ends: `python changes.py HOME RATE`.
 
 It commits to the home's database as a scheduler beside the server does, so that what the changes cost is not the
-server's. Prints how many there were.
+server's. Prints how many a second there were.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(rate: float) -> None:
     began = time.monotonic()
     for number in count():
         if ended.wait(max(0.0, began + number / rate - time.monotonic())):
-            print(number, flush=True)
+            print(number / (time.monotonic() - began), flush=True)
             return
         with objects.writing() as writer:
             found = writer.get(kind, "", names[(number * 7) % len(names)])
