@@ -23,8 +23,9 @@ lint: .venv/.tests
 types: .venv/.tests
 	@.venv/bin/mypy
 
+# Every benchmark; each has options of its own, for when it is run alone.
 bench: .venv/.tests
-	@for script in bench/*.py; do echo "== $$script"; $(PYTHON) $$script $(ARGS) || exit 1; done
+	@for script in bench/*.py; do echo "== $$script"; $(PYTHON) $$script || exit 1; done
 
 bench-allocator: .venv/.tests
 	@$(PYTHON) bench/allocator.py $(ARGS)
