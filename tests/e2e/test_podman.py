@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ssl
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,94 +11,25 @@ import httpx
 import pytest
 import yaml
 
-from nodeagent.runtimes.podman import program
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.processes import Process, Up, wait_for
+from tests.e2e.processes import Up, wait_for
+from tests.e2e.real_node import INVENTORY, RealNode
 from tests.nodeagent.runtimes import box_driver
-from tests.nodeagent.runtimes.containers import clean, make_rootfs, needs_podman
+from tests.nodeagent.runtimes.containers import needs_podman
 
 pytestmark = pytest.mark.e2e
 
 NODE = "real"
 NAMESPACE = "boxes"
 
-#: Prints what a container has: its variables, its device nodes, its mounts.
-INVENTORY = "\n".join(
-    [
-        "env",
-        "echo --",
-        "for d in $(ls /dev); do if test -b /dev/$d || test -c /dev/$d; then stat -c '%n %t:%T' /dev/$d; fi; done",
-        "echo --",
-        "cat /proc/mounts",
-        "echo --",
-        "sleep 1000",
-    ]
-)
-
-
-@dataclass
-class RealNode:
-    """An agent process of its own, whose runtime is podman."""
-
-    up: Up
-    folder: Path
-
-    def __post_init__(self) -> None:
-        self.rootfs = make_rootfs(self.folder / "rootfs")
-        self.state_dir = (self.folder / "state").resolve()
-        self.cdi_dir = self.folder / "cdi"
-        self.mark = program.agent_mark(NODE, self.state_dir)
-        self.drivers = self.folder / "drivers.yaml"
-        settings = {"root": str(self.folder / "boxes")}
-        driver = {"driver": f"{box_driver.__name__}:BoxDriver", "settings": settings}
-        self.drivers.write_text(yaml.safe_dump({"drivers": [driver]}))
-
-    def start(self) -> RealNode:
-        self.process = Process(
-            [
-                *(sys.executable, "-m", "nodeagent", "--node-name", NODE, "--kubeconfig", str(self.up.kubeconfig)),
-                *("--state-dir", str(self.state_dir), "--cdi-dir", str(self.cdi_dir)),
-                *("--runtime", "podman", "--rootfs-dir", str(self.folder), "--drivers-file", str(self.drivers)),
-            ]
-        ).start()
-        return self
-
-    def containers(self, *states: str) -> list[str]:
-        """The names of this node's containers in podman, those in `states` where any are given."""
-        filters = [word for state in states for word in ("--filter", f"status={state}")]
-        mine = f"label={program.AGENT}={self.mark}"
-        return podman("ps", "-a", "--filter", mine, *filters, "--format", "{{.Names}}").split()
-
-    def log(self, container: str) -> str:
-        """What podman says that a container printed."""
-        name = next((name for name in self.containers() if f"-{container}-" in name), None)
-        return podman("logs", name) if name else ""
-
-    def inventory(self, container: str) -> tuple[dict[str, str], set[str], set[str]]:
-        """(variables, device nodes with their numbers, mounts without the container's own numbers)."""
-
-        def sections() -> list[str] | None:
-            found = self.log(container).split("--\n")
-            return found if len(found) == 4 else None
-
-        env, devices, mounts, _ = wait_for(f"the inventory of container {container}", sections)
-        variables = dict(line.split("=", 1) for line in env.splitlines())
-        points = {" ".join(line.split()[1:3]) for line in mounts.splitlines()}
-        return variables, set(devices.splitlines()), points
-
-
-def podman(*arguments: str) -> str:
-    done = subprocess.run(["podman", *arguments], capture_output=True, text=True, check=True)
-    return done.stdout
-
 
 @pytest.fixture
 def real(system: Up, tmp_path: Path) -> Iterator[RealNode]:
     needs_podman()
-    node = RealNode(system, tmp_path).start()
+    driver = {"driver": f"{box_driver.__name__}:BoxDriver", "settings": {"root": str(tmp_path / "boxes")}}
+    node = RealNode(system, NODE, tmp_path, driver).start()
     yield node
-    node.process.stop()
-    clean(node.mark, node.state_dir)
+    node.end()
 
 
 @pytest.fixture

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from nodeagent.drivers.sysfs.found import DEFAULT_NAME
-from nodeagent.runtimes.podman import program
 from tests.e2e.kubectl import Kubectl
-from tests.e2e.processes import ROOT, Process, Up, wait_for
+from tests.e2e.processes import ROOT, Up, wait_for
+from tests.e2e.real_node import RealNode
 from tests.nodeagent.nvml.machines import RECORDINGS
-from tests.nodeagent.runtimes.containers import clean, make_rootfs, needs_podman
+from tests.nodeagent.runtimes.containers import needs_podman
 
 pytestmark = pytest.mark.e2e
 
@@ -52,38 +49,13 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     subprocess.run(["losetup", "--detach", disk.device], check=True)
 
 
-class RealNode:
-    """An agent process of its own, with the drivers of its drivers file; its containers are podman's."""
-
-    def __init__(self, up: Up, folder: Path, *drivers: dict[str, Any]) -> None:
-        self.rootfs = make_rootfs(folder / "rootfs")
-        self.state_dir = (folder / "state").resolve()
-        self.cdi_dir = folder / "cdi"
-        self.mark = program.agent_mark(NODE, self.state_dir)
-        drivers_file = folder / "drivers.yaml"
-        drivers_file.write_text(yaml.safe_dump({"drivers": list(drivers)}))
-        self.process = Process(
-            [
-                *(sys.executable, "-m", "nodeagent", "--node-name", NODE, "--kubeconfig", str(up.kubeconfig)),
-                *("--state-dir", str(self.state_dir), "--cdi-dir", str(self.cdi_dir)),
-                *("--runtime", "podman", "--rootfs-dir", str(folder), "--drivers-file", str(drivers_file)),
-            ]
-        ).start()
-
-    def cdi_documents(self) -> list[dict[str, Any]]:
-        return [json.loads(path.read_text()) for path in self.cdi_dir.glob("*.json")]
-
-    def end(self) -> None:
-        self.process.stop()
-        clean(self.mark, self.state_dir)
-
-
 @pytest.fixture
 def node(system: Up, disk: Disk, tmp_path: Path) -> Iterator[RealNode]:
     """Offers the loop device of this test and no other, and the GPUs of a recorded machine."""
     sysfs = {"kinds": ["loop"], "include": [{"name": disk.name}]}
     nvml = {"recording": str(RECORDINGS / "a100-mig.json")}
-    node = RealNode(system, tmp_path, {"driver": "sysfs", "settings": sysfs}, {"driver": "nvml", "settings": nvml})
+    drivers = {"driver": "sysfs", "settings": sysfs}, {"driver": "nvml", "settings": nvml}
+    node = RealNode(system, NODE, tmp_path, *drivers).start()
     node.process.line(r"pool .* of driver gpu\.nvidia\.com: (generation|already published)")
     yield node
     node.end()
