@@ -5,6 +5,7 @@ The large version of this is the case `quotas` of bench/end_to_end.py.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -49,11 +50,13 @@ def make(installation: Installation, scene: Scene, wish: ApiObject) -> int:
             answer = api.attempt(scene.place(wish.kind), scene.document(wish))
         except httpx.TransportError:
             in_doubt = True
-            continue
-        if answer.status_code == httpx.codes.CONFLICT and in_doubt:
-            return 201
-        if answer.status_code not in (429, 503, 504):
-            return answer.status_code
+        else:
+            if answer.status_code == httpx.codes.CONFLICT and in_doubt:
+                return 201
+            if answer.status_code not in (429, 503, 504):
+                return answer.status_code
+            in_doubt = in_doubt or answer.status_code == 504
+        time.sleep(0.1)
 
 
 def within_limits(scene: Scene) -> dict[str, int]:
