@@ -134,8 +134,9 @@ def _finish(writer: Writer, committed: Callable[[], None]) -> None:
 
 #: Works in one transaction: everybody in it waits for all of them.
 LARGEST_GROUP = 128
-#: Works that are worth a commit though all of them could wait longer: fewer than the threads that may wait at once.
-ENOUGH = 10
+#: Works that are worth a commit though all of them could wait longer: fewer than the threads that one identity may keep
+#: waiting at once. Were it more, nodes that share a credential would renew one Lease per thread and patience, no more.
+ENOUGH = 8
 #: Seconds without a write after which the thread and its connection go.
 IDLE = 60.0
 
