@@ -41,7 +41,8 @@ from scheduling.event_recorder import EventNote
 from scheduling.evictions import PreemptionEvictions, withdraw_nomination
 from scheduling.extended_resources import IN_MEMORY, generate_name, owner_uid
 from scheduling.gangs import write_together
-from scheduling.holds import Hold
+from scheduling.hints import FREED
+from scheduling.holds import Hold, Reason
 from scheduling.negotiation import NegotiationWrite
 from scheduling.places import PlannedEviction
 from scheduling.plans import (
@@ -55,6 +56,7 @@ from scheduling.plans import (
     StillBinding,
     allocated,
     charged_as,
+    keeps_room,
     nominated,
     not_scheduled,
     scheduled,
@@ -69,6 +71,8 @@ from scheduling.scheduler_metrics import PluginRun
 
 log = logging.getLogger(__name__)
 
+#: What a pod may be refused because of what was assumed for another one of its batch.
+ASSUMED = FREED | Reason.QUOTA | Reason.CLAIM_BUSY | Reason.CLAIM_ELSEWHERE
 #: A nominated pod is looked at again after this long, whatever happened: who was to leave may not have.
 NOMINATED_FOR = timedelta(seconds=30)
 
@@ -134,9 +138,39 @@ def _commit_together(
         outcomes: list[Outcome] = list(undecided)
         for decision in decisions:
             outcomes += batch.write_group(decision) if isinstance(decision, GroupDecision) else [batch.write(decision)]
+        outcomes = [*undecided, *_with_what_came_free(decisions, outcomes[len(undecided) :])]
         queue.settle(outcomes, revision=revision, now=now)
     state.absorb(writer.written)
     return outcomes
+
+
+def _with_what_came_free(decisions: Iterable[AnyDecision], outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+    """How each ended; where a pod does not get what was assumed to be its own, those to whom that was refused later in
+    the batch are tried again at once: no event will tell of it. Not those of its own group, which it would bring along,
+    nor those that had a place and are refused it by the commit: either would go on for ever.
+    """
+    came_free, left = False, iter(outcomes)
+    for decision in decisions:
+        ended = [(one, next(left)) for one in singles([decision])]
+        for one, outcome in ended:
+            if came_free and isinstance(one, PodRefusal) and _waits_for_what_others_have(outcome):
+                yield NotTried(uid=outcome.uid)  # nor does it rest, as often as it was tried before
+            else:
+                yield outcome
+        came_free = came_free or any(_lets_go(one, outcome) for one, outcome in ended)
+
+
+def _waits_for_what_others_have(outcome: Outcome) -> bool:
+    return isinstance(outcome, Parked) and outcome.until is None and bool(outcome.hold.reasons & ASSUMED)
+
+
+def _lets_go(decision: Decision, outcome: Outcome) -> bool:
+    """Whether the pod does not get what was assumed to be its own."""
+    if not isinstance(decision, Placement):
+        return keeps_room(decision) and not isinstance(outcome, Parked)
+    if isinstance(outcome, Parked):
+        return Reason.BINDING not in outcome.hold.reasons
+    return not (isinstance(outcome, Done) and outcome.placed)
 
 
 def _reads(decisions: Sequence[Decision], groups: Sequence[Key]) -> Wanted:

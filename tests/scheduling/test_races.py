@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from django.db import connection
@@ -15,17 +16,24 @@ from manciple.store import objects
 from scheduling import commit, queue
 from scheduling.capture import ClusterState
 from scheduling.controllers import claims, reservations, scheduler
+from scheduling.holds import Hold, Reason
 from scheduling.models import Cursor, QueuedPod
+from scheduling.plans import GroupDecision, Placement, PodRefusal
+from scheduling.queue import NotTried, Parked
 from tests.builders import (
+    CLASS,
     DRIVER,
     make_allocation,
     make_claim,
+    make_container,
     make_pod,
+    make_quota,
     make_result,
     make_selectors,
     make_taint_rule,
     make_template,
 )
+from tests.builders.groups import make_group
 from tests.scheduling.cluster import Cluster, in_threads, with_spec
 
 
@@ -76,6 +84,42 @@ def test_a_pod_that_another_worker_bound_is_bound_once(cluster: Cluster) -> None
         commit.commit(state, decided, revision=state.revision, now=cluster.now)
     assert len(cluster.claim("training").status.reserved_for) == 1
     assert len(cluster.events("Scheduled")) == 1
+
+
+@pytest.mark.parametrize("wants", ["a device", "cpu", "what a quota leaves"])
+def test_a_pod_that_was_refused_for_one_that_goes_before_the_commit_is_tried_again(
+    cluster: Cluster, wants: str
+) -> None:
+    """What the first was to get is free then, and no event will tell: it never had it."""
+    cluster.with_gpus("node-1", each=1 if wants == "a device" else 2)
+    if wants == "what a quota leaves":
+        cluster.create(make_quota({f"manciple.dev/allocated.{CLASS}": "1"}))
+    for name in ("one", "two"):
+        cluster.create(make_claim(name))
+        by_cpu = {"containers": [make_container(requests={"cpu": "5"})]}
+        cluster.create(make_pod(name, **(by_cpu if wants == "cpu" else {"claims": {"gpu": name}})))
+    state = ClusterState.captured()
+    queue.feed(state, cluster.now)
+    pods = {pod.metadata.name: pod for pod in cluster.all(Pod)}
+    decisions = [scheduler.decide(state, pods["one"]), scheduler.decide(state, pods["two"])]
+    assert [type(decision).__name__ for decision in decisions] == ["Placement", "PodRefusal"]
+    cluster.delete(cluster.pod("one"))
+    QueuedPod.objects.filter(name="two").update(attempts=20)
+    commit.commit(state, decisions, revision=state.revision, now=cluster.now)
+    cluster.settle()  # without a rest
+    assert cluster.pod("two").spec.node_name == "node-1"
+
+
+def test_what_a_gang_lets_go_is_not_tried_for_at_once_by_itself() -> None:
+    """It would come to the same again, and again."""
+    pods = [make_pod(name, meta={"uid": name}) for name in ("placed", "surplus", "behind")]
+    short, used_up = Hold(reasons=Reason.DEVICES, cause=None), Hold(reasons=Reason.QUOTA, cause=None)
+    placed, surplus, behind = Placement(pod=pods[0], node="n"), *(PodRefusal(pod=one, hold=short) for one in pods[1:])
+    gang = GroupDecision(group=make_group("train", 1), decisions=(placed, surplus), wanted=1)
+    ended = [Parked(uid=pod.metadata.uid, generation=1, hold=short) for pod in pods]
+    ended[0] = replace(ended[0], hold=used_up)
+    found = list(commit._with_what_came_free([gang, behind], ended))
+    assert found == [ended[0], ended[1], NotTried(uid="behind")]
 
 
 Change = Callable[[Cluster], object]
