@@ -216,7 +216,7 @@ class GangSearch:
         for pod in pods:
             try:
                 found.append(self._placed_in(pod, where, refused))
-            except Broken:
+            except Exception:
                 self.restore(earlier, found)
                 raise
         fits = len(with_place(self.state, self.group, found))

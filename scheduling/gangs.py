@@ -19,11 +19,14 @@ Source: pkg/scheduler/schedule_one_podgroup.go of Kubernetes 1.36.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
+
+from django.db import Error
 
 from claims.kinds.gangs import is_annotated, shown_name, topology_of
 from claims.kinds.pod_groups import KINDS_GATE, PodGroup, is_scheduled
@@ -55,6 +58,8 @@ from scheduling.queue import Done, Outcome, Retry
 from scheduling.remedies import Remedies
 from scheduling.resources import POD_GROUPS, kind
 from scheduling.special_claims import NotMade, refusal_by
+
+log = logging.getLogger(__name__)
 
 #: Seconds of processor time for one search of a place; of whom it would have to evict.
 SEARCH_SECONDS, EVICTING_SECONDS = 0.5, 2.0
@@ -121,6 +126,9 @@ def decide_with_group(
         decided = attempt.whole() if attempt.is_gang else attempt.each()
     except Broken as broken:
         return [_interrupted(one, broken.retry) for one in attempt.pods]
+    except Exception as error:
+        log.exception("no decision for gang %s; its pods will be retried after a backoff", "/".join(group.key))
+        return [_failed(one, error) for one in attempt.pods]
     scheduler_metrics.GROUP_ALGORITHM.observe(time.perf_counter() - began)
     return [replace(decided, began=began), *attempt.broken]
 
@@ -184,9 +192,13 @@ class _Attempt:
 
     def _within(self, domain: TopologyDomain | None, pod: Pod, remedies: Remedies | None) -> Decision | Retry:
         try:
-            return decided_in(self.state, domain, pod, lambda one: self._one(one, remedies))
+            return self._decided_in(domain, pod, remedies)
         except Broken as broken:
             return broken.retry
+
+    def _decided_in(self, domain: TopologyDomain | None, pod: Pod, remedies: Remedies | None) -> Decision:
+        """Raises: Broken."""
+        return decided_in(self.state, domain, pod, lambda one: self._one(one, remedies))
 
     def whole(self) -> GroupDecision:
         """Raises: Broken."""
@@ -231,11 +243,11 @@ class _Attempt:
         earlier, found = self.state.overlay(), list[Decision]()
         for pod in self.pods:
             enough = len(self._with_place(found)) >= self.wanted  # nobody is evicted for more than are wanted
-            decision = self._within(domain, pod, None if enough else remedies)
-            if isinstance(decision, Retry):
+            try:
+                found.append(self._decided_in(domain, pod, None if enough else remedies))
+            except Exception:
                 search.restore(earlier, found)
-                raise Broken(decision)
-            found.append(decision)
+                raise
         have = self._with_place(found)
         if len(have) < self.wanted:
             search.restore(earlier, found)
@@ -253,6 +265,11 @@ class _Attempt:
     def _with_place(self, found: Sequence[Decision]) -> set[str]:
         """The uids of the pods of the group that have a place, or would have one."""
         return with_place(self.state, self.group, found)
+
+
+def _failed(pod: Pod, error: Exception) -> Retry:
+    """Of a gang about which something broke that nobody expected to."""
+    return Retry(uid=pod.metadata.uid, cause=Interrupted(f"internal error: {error}"), broken=True)
 
 
 def _interrupted(pod: Pod, broken: Retry) -> Retry:
@@ -302,6 +319,12 @@ def write_together(
             overtaken = isinstance(error, Conflict)
             uids = [one.pod.metadata.uid for one in together.decisions]
             return [Retry(uid=uid, cause=Interrupted(error.message), at_once=overtaken) for uid in uids]
+        except Error:
+            raise  # the transaction is broken, for everybody
+        except Exception as error:
+            _count(together, "error")
+            log.exception("gang %s cannot be committed; its pods will be retried", "/".join(together.group.key))
+            return [_failed(one.pod, error) for one in together.decisions]
     result = "scheduled" if together.scheduled else "unschedulable"
     _count(together, "waiting_on_preemption" if together.evicting else result)
     _tell(writer, together, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,8 +10,10 @@ from msgspec import structs
 
 from claims.kinds.gangs import GANG, JOB_NAME, PREFERRED, REQUIRED, SIZE
 from claims.kinds.pods import Pod
+from scheduling import commit, gang_places
 from scheduling.assumptions import AssumedState
 from scheduling.causes import GroupDoesNotFit
+from scheduling.controllers import scheduler
 from scheduling.explanations.current import explain_pod
 from tests.builders import (
     make_claim,
@@ -24,6 +27,7 @@ from tests.builders import (
     make_template,
 )
 from tests.scheduling.cluster import Cluster, kind_of
+from tests.scheduling.test_cycle import broken_for
 
 RACK = "example.com/rack"
 
@@ -143,6 +147,41 @@ def test_a_rack_that_changes_between_decision_and_commit_takes_the_whole_gang_ba
     racks.retry()
     nodes = {racks.node(node).metadata.labels[RACK] for node in bound(racks).values()}
     assert (len(bound(racks)), len(nodes)) == (3, 1)
+
+
+#: what breaks, as nobody expected, and which of its arguments is the pod
+FAULTS: dict[str, tuple[object, str, Callable[..., Pod]]] = {
+    "while a place is sought": (scheduler, "decide", lambda _state, pod, _turn: pod),
+    "between two places": (gang_places, "decided_in", lambda _state, _domain, pod, _decide: pod),
+    "while it is written": (commit._Batch, "_bind", lambda _batch, pod, _placement: pod),
+}
+
+
+@pytest.mark.parametrize("phrase", FAULTS)
+def test_a_fault_in_one_pod_of_a_gang_costs_only_the_gang_and_it_rests(
+    racks: Cluster, monkeypatch: pytest.MonkeyPatch, phrase: str
+) -> None:
+    """Four GPUs are free: with what the gang was to get before the fault, the pod behind it would find too few."""
+    hold(racks, "held-1", "r1-1", 2)
+    hold(racks, "held-2", "r1-2", 2)
+    for at in range(4):
+        racks.create(member(f"w-{at}", 4))
+    racks.later(1)
+    racks.create(make_claim("behind", requests=[make_request(count=2)]))
+    racks.create(make_pod("behind", claims={"gpu": "behind"}))
+    where, step, pod_of = FAULTS[phrase]
+    with monkeypatch.context() as fault:
+        fault.setattr(where, step, broken_for("w-3", getattr(where, step), pod_of))
+        racks.settle()
+        rows = [racks.queued(f"w-{at}") for at in range(4)]
+        assert {row.state for row in rows} == {"backoff"}
+        assert any("division by zero" in row.cause for row in rows)
+        racks.retry()
+    assert set(bound(racks)) == {"held-1", "held-2", "behind"}
+    racks.finish("behind")
+    racks.later(60)
+    racks.settle()
+    assert {name for name in bound(racks) if name[0] == "w"} == {f"w-{at}" for at in range(4)}
 
 
 @pytest.mark.parametrize(
