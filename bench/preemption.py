@@ -140,7 +140,7 @@ def run(state: ClusterState, name: str, searches: int) -> Json:
         if count:
             state.imagine(CLAIMS, decode_value(ResourceClaim, claim_of(own, count, more)))
         pod: Pod = decode_value(Pod, pod_of(own, priority, cpu, devices=bool(count)))
-        remedies = Remedies(now=NOW, deadline=Deadline.after(10), searched={})
+        remedies = Remedies(now=NOW, deadline=Deadline.after(10))
         began = time.process_time()
         with state.trying(pod):
             decision = decide(state, pod, remedies)

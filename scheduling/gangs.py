@@ -55,7 +55,7 @@ from scheduling.plans import (
 )
 from scheduling.preemption import age_of
 from scheduling.queue import Done, Outcome, Retry
-from scheduling.remedies import Remedies
+from scheduling.remedies import Remedies, was_overtaken
 from scheduling.resources import POD_GROUPS, kind
 from scheduling.special_claims import NotMade, refusal_by
 
@@ -202,7 +202,8 @@ class _Attempt:
 
     def whole(self) -> GroupDecision:
         """Raises: Broken."""
-        key = f"gang/{'/'.join(self.group.key)}"
+        first, searched = self.pods[0].metadata.uid, self.remedies.searched
+        progress = searched.resume("gang", first, self.state)
         search = GangSearch(
             state=self.state,
             group=self.group,
@@ -210,18 +211,20 @@ class _Attempt:
             decide_one=lambda pod: self._one(pod, None),
             deadline=Deadline.after_work(SEARCH_SECONDS),
             now=self.remedies.now,
-            skip=self.remedies.searched.pop(key, 0),
+            skip=progress.skip,
         )
         found = search.run()
         together = GroupDecision(group=self.group, decisions=found.decisions, wanted=self.wanted)
         if found.whole:
             return replace(together, scheduled=True)
-        if self._may_evict() and (roomy := self._with_room(search)) is not None:
+        # As long as domains are left that were not tried nobody is evicted: one of them may hold it as it is.
+        if not search.skip and self._may_evict() and (roomy := self._with_room(search)) is not None:
             return roomy
         if search.skip:
-            self.remedies.searched[key] = search.skip
+            searched.interrupt("gang", first, progress._replace(skip=search.skip))
+        again = bool(search.skip) or was_overtaken(self.state, progress)
         if found.domain is not None:
-            together = replace(together, where=str(found.domain), domains=search.domains, again=bool(search.skip))
+            together = replace(together, where=str(found.domain), domains=search.domains, again=again)
         return with_refused(together, {}, self.state.placed_of(self.group))
 
     def _may_evict(self) -> bool:

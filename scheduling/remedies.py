@@ -14,10 +14,11 @@ waited for longer takes it over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 from django.conf import settings
@@ -27,7 +28,8 @@ from scheduling import policy
 from scheduling.allocator import Deadline
 from scheduling.capture import ClusterState
 from scheduling.causes import Evicting, Ineligible, NamedVictim, NotEligible, OfPreemption, Unhelpful
-from scheduling.holds import Hold
+from scheduling.hints import Wakes
+from scheduling.holds import Hold, Reason
 from scheduling.nodes import verdict_key
 from scheduling.places import PlannedEviction
 from scheduling.preemption import Asking, Refusals, VictimSearch, age_of, ineligible, nobody_to_evict
@@ -59,12 +61,48 @@ class Remedy:
     held: Hold | None = None
 
 
+class SearchProgress(NamedTuple):
+    """How far a search has come. skip: what of it was looked at without success; since: the revision that it saw."""
+
+    skip: int
+    since: int
+
+
+class UnfinishedSearches:
+    """Those whose time was up, by what is searched and the uid of the pod (of a gang, the first) for which."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], SearchProgress] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def resume(self, what: str, uid: str, state: ClusterState) -> SearchProgress:
+        """Where to go on; from the first on where none is known. It is not known any more then."""
+        return self._known.pop((what, uid), None) or SearchProgress(0, state.revision)
+
+    def interrupt(self, what: str, uid: str, progress: SearchProgress) -> None:
+        self._known[what, uid] = progress
+
+    def keep(self, uids: Container[str]) -> None:
+        """Forget those for other pods than these."""
+        self._known = {key: progress for key, progress in self._known.items() if key[1] in uids}
+
+
+def was_overtaken(state: ClusterState, progress: SearchProgress) -> bool:
+    """Whether a search that has gone on from there may have missed something: what it was refused first came free."""
+    if not progress.skip:
+        return False
+    news = state.news_after(progress.since)
+    return news is None or bool(Wakes(news).anywhere & (Reason.RESOURCES | Reason.DEVICES | Reason.NODE))
+
+
 @dataclass(slots=True, kw_only=True)
 class Remedies:
-    """Of one batch. searched: pod uid -> how far the search for its victims came; outlives the batch."""
+    """Of one batch. searched: what its searches go on from; outlives the batch."""
 
     now: datetime
-    searched: dict[str, int]
+    searched: UnfinishedSearches = field(default_factory=UnfinishedSearches)
     deadline: Deadline = field(default_factory=partial(Deadline.after_work, BATCH_SECONDS))
     hopeless: dict[Hashable, Unhelpful] = field(default_factory=dict)
     #: for those who have waited for longest, while nobody goes for them
@@ -101,11 +139,14 @@ class Remedies:
     def _searched(self, state: ClusterState, asking: Asking, refusals: Refusals) -> PlannedEviction | OfPreemption:
         PREEMPTION_ATTEMPTS.inc()
         uid = asking.pod.metadata.uid
+        progress = self.searched.resume("victims", uid, state)
         search = _search_for_victims(state, asking, self.now, SEARCH_SECONDS)
-        search.skip = self.searched.pop(uid, 0)
+        search.skip = progress.skip
         found = search.run(refusals)
         if search.skip:
-            self.searched[uid] = search.skip
+            self.searched.interrupt("victims", uid, progress._replace(skip=search.skip))
+        elif isinstance(found, Unhelpful) and was_overtaken(state, progress):
+            return NotEligible(Ineligible.UNDECIDED)  # those that it looked at first may help by now
         if isinstance(found, Unhelpful):
             self.hopeless[gist_of(state, asking)] = found
         return found

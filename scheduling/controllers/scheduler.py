@@ -82,7 +82,7 @@ from scheduling.refusals import (
     refused_outright,
     told_to_wait,
 )
-from scheduling.remedies import Remedies
+from scheduling.remedies import Remedies, UnfinishedSearches
 from scheduling.resources import CLAIMS, PODS
 from scheduling.scheduler_metrics import PluginRun
 from scheduling.special_claims import ServedTwiceEvents
@@ -116,8 +116,7 @@ class SchedulingWorker:
         self._following = Follower(
             lambda: ClusterState(Features.from_gates(settings.FEATURE_GATES), FairShare.if_wanted())
         )
-        #: pod uid -> how far the search for its victims came
-        self._searched: dict[str, int] = {}
+        self._searched = UnfinishedSearches()
         self._served_twice = ServedTwiceEvents()
         self._turn = threading.Lock()
         self._asked = threading.Event()
@@ -154,6 +153,7 @@ class SchedulingWorker:
                 return 0  # the next sweep comes soon
             with self._following.view() as state:
                 changed = queue.sweep(state, self._clock())
+                self._searched.keep(state.pending)
                 self._served_twice.look(state)
         self._served_twice.tell(self._clock())
         return changed

@@ -14,6 +14,7 @@ from msgspec import structs, to_builtins
 from claims.kinds.gangs import GANG, JOB_NAME, JOB_UID, PREFERRED, REQUIRED, SIZE
 from claims.kinds.pods import Pod, PodStatus
 from claims.kinds.resource_claims import ResourceClaim
+from manciple.store.records import Written
 from scheduling import gang_places, gangs
 from scheduling.allocator import Deadline, Features
 from scheduling.capture import ClusterState
@@ -23,9 +24,18 @@ from scheduling.gang_places import GangSearch
 from scheduling.gangs import decide_with_group
 from scheduling.plans import GroupDecision, Placement, PodRefusal
 from scheduling.pod_claims import has_group
-from scheduling.remedies import Remedies
+from scheduling.remedies import Remedies, UnfinishedSearches
 from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
-from tests.builders import make_claim, make_class, make_devices, make_node, make_pod, make_request, make_slice
+from tests.builders import (
+    make_claim,
+    make_class,
+    make_container,
+    make_devices,
+    make_node,
+    make_pod,
+    make_request,
+    make_slice,
+)
 from tests.examples import some
 from tests.scheduling.allocator.checker import violations
 
@@ -63,13 +73,13 @@ def member(at: int, size: int, *, devices: int = 1, gang: str = "train", **said:
 
 
 def decided(
-    state: ClusterState, members: Sequence[tuple[Pod, ResourceClaim]], searched: dict[str, int] | None = None
+    state: ClusterState, members: Sequence[tuple[Pod, ResourceClaim]], searched: UnfinishedSearches | None = None
 ) -> GroupDecision:
     """What is decided about a gang of which all wait."""
     for pod, claim in members:
         state.imagine(CLAIMS, claim)
         state.imagine(PODS, pod)
-    remedies = Remedies(now=NOW, searched={} if searched is None else searched)
+    remedies = Remedies(now=NOW, searched=UnfinishedSearches() if searched is None else searched)
     (found,) = decide_with_group(state, members[0][0], remedies, scheduler._decision)
     assert isinstance(found, GroupDecision)
     return found
@@ -302,13 +312,84 @@ def test_a_search_whose_time_is_up_ends_and_goes_on_with_the_next_attempt(monkey
     monkeypatch.setattr(gangs, "SEARCH_SECONDS", 0.0)
     state, remedies = (
         Racks({**{f"r{at}": [1, 1, 1, 1, 2] for at in range(5)}, "r5": [2, 2, 2, 1]}).state(),
-        dict[str, int](),
+        UnfinishedSearches(),
     )
     members = [member(at, 3, devices=2, required=RACK) for at in range(3)]
     attempts = [decided(state, members, searched=remedies) for _ in range(6)]
     assert [one.scheduled for one in attempts] == [False] * 5 + [True]
     assert nodes_of(attempts[-1]) == ["r5-n0", "r5-n1", "r5-n2"]
     assert all(one.again for one in attempts[0].decisions if isinstance(one, PodRefusal))
+
+
+def with_cpu_taken(state: ClusterState, node: str, *, priority: int = 0) -> Pod:
+    """A pod that leaves the node's devices free, and no core."""
+    name = f"on-{node}"
+    container = make_container(requests={"cpu": "8"})
+    pod = make_pod(name, containers=[container], node=node, priority=priority, meta={"uid": name})
+    state.imagine(PODS, pod)
+    return pod
+
+
+def with_cores(at: int, size: int, *, required: str) -> tuple[Pod, ResourceClaim]:
+    """A member that asks for a core beside its device."""
+    pod, claim = member(at, size, required=required)
+    container = make_container(claims=[one.name for one in pod.spec.resource_claims], requests={"cpu": "1"})
+    return structs.replace(pod, spec=structs.replace(pod.spec, containers=(container,))), claim
+
+
+def test_what_comes_free_behind_a_search_that_goes_on_is_not_overlooked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first rack is tried, and has no core; while the gang rests it gets some; the second rack has none either."""
+    monkeypatch.setattr(gangs, "SEARCH_SECONDS", 0.0)
+    state, searched = Racks({"r0": [2], "r1": [3]}).state(), UnfinishedSearches()
+    first, _ = (with_cpu_taken(state, node) for node in ("r0-n0", "r1-n0"))
+    members = [with_cores(at, 2, required=RACK) for at in range(2)]
+    assert is_tried_again(decided(state, members, searched))
+    state.absorb([Written(1, "DELETED", PODS, first)])
+    assert is_tried_again(decided(state, members, searched))
+    assert nodes_of(decided(state, members, searched)) == ["r0-n0", "r0-n0"]
+
+
+def test_a_search_that_has_come_to_its_end_is_not_begun_anew_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gangs, "SEARCH_SECONDS", 0.0)
+    state, searched = Racks({"r0": [2], "r1": [3]}).state(), UnfinishedSearches()
+    for node in ("r0-n0", "r1-n0"):
+        with_cpu_taken(state, node)
+    members = [with_cores(at, 2, required=RACK) for at in range(2)]
+    assert [is_tried_again(decided(state, members, searched)) for _ in range(2)] == [True, False]
+
+
+def is_tried_again(found: GroupDecision) -> bool:
+    """Whether all of it rest for a moment, instead of waiting for something to happen."""
+    (again,) = {isinstance(one, PodRefusal) and one.again for one in found.decisions}
+    return again
+
+
+def test_another_gang_of_the_same_name_begins_with_the_first_domain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gangs, "SEARCH_SECONDS", 0.0)
+    state, searched = Racks({"r0": [2], "r1": [3]}).state(), UnfinishedSearches()
+    taken = [with_cpu_taken(state, node) for node in ("r0-n0", "r1-n0")]
+    before = [with_cores(at, 2, required=RACK) for at in range(2)]
+    assert is_tried_again(decided(state, before, searched))
+    for pod, _ in before:
+        state.imagine(PODS, pod, gone=True)
+    state.imagine(PODS, taken[0], gone=True)
+    after = [with_cores(at, 2, required=RACK) for at in range(2, 4)]
+    assert nodes_of(decided(state, after, searched)) == ["r0-n0", "r0-n0"]
+    assert len(searched) == 1
+    searched.keep(state.pending)
+    assert len(searched) == 0
+
+
+def test_nobody_is_evicted_as_long_as_domains_are_left_that_were_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the first rack a less important pod is in the way; the second one is free."""
+    monkeypatch.setattr(gangs, "SEARCH_SECONDS", 0.0)
+    state, searched = Racks({"r0": [2], "r1": [3]}).state(), UnfinishedSearches()
+    with_cpu_taken(state, "r0-n0")
+    members = [with_cores(at, 2, required=RACK) for at in range(2)]
+    members = [(structs.replace(pod, spec=structs.replace(pod.spec, priority=9)), claim) for pod, claim in members]
+    first = decided(state, members, searched)
+    assert (first.evicting, is_tried_again(first)) == (False, True)
+    assert nodes_of(decided(state, members, searched)) == ["r1-n0", "r1-n0"]
 
 
 def test_no_more_domains_are_tried_than_the_bound_and_none_that_is_known_to_be_too_small() -> None:
