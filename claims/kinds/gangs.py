@@ -133,8 +133,18 @@ def validate_gang_update(new: ObjectMeta, old: ObjectMeta) -> Errors:
     """A pod does not change its gang, as it does not change its group."""
     if annotated_name(new.annotations, new.labels) != annotated_name(old.annotations, old.labels):
         return [invalid(_PATH.key(GANG), new.annotations.get(GANG), "field is immutable")]
+    return _unchanged(SAID, new, old)
+
+
+def validate_topology_update(new: ObjectMeta, old: ObjectMeta) -> Errors:
+    """A PodGroup does not change where its pods may be: some may have their places by now (upstream:
+    schedulingConstraints, which say the same, are immutable)."""
+    return _unchanged((REQUIRED, PREFERRED), new, old)
+
+
+def _unchanged(keys: Iterable[str], new: ObjectMeta, old: ObjectMeta) -> Errors:
     return [
         invalid(_PATH.key(key), new.annotations.get(key), "field is immutable")
-        for key in SAID
+        for key in keys
         if new.annotations.get(key) != old.annotations.get(key)
     ]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from claims.kinds.gangs import validate_topology
+from claims.kinds.gangs import validate_topology, validate_topology_update
 from claims.kinds.pod_groups import (
     CLAIMS_GATE,
     GROUP,
@@ -118,7 +118,8 @@ def validate_group(new: PodGroup) -> Errors:
 
 
 def validate_group_update(new: PodGroup, old: PodGroup) -> Errors:
-    found = validate_object_meta_update(new.metadata, old.metadata) + validate_topology(new.metadata)
+    found = validate_object_meta_update(new.metadata, old.metadata)
+    found += validate_topology_update(new.metadata, old.metadata)
     for name, shown in zip(PodGroupSpec.__struct_fields__, PodGroupSpec.__struct_encode_fields__, strict=True):
         found += _immutable(getattr(new.spec, name), getattr(old.spec, name), SPEC.child(shown))
     return found

@@ -17,7 +17,7 @@ from scheduling.simulation import Question, simulate
 from scheduling.simulation_workload import stored_pod
 from tests.builders import make_claim, make_pod, make_priority, make_request, make_template
 from tests.builders.groups import make_group
-from tests.scheduling.cluster import Cluster
+from tests.scheduling.cluster import Cluster, kind_of
 
 
 @pytest.fixture(autouse=True)
@@ -228,6 +228,19 @@ def test_a_pod_group_may_require_one_topology_domain(gpus: Cluster) -> None:
     assert (bound(gpus), len(nodes)) == ({"small-0", "small-1"}, 1)
     told = "gang large: 2 of the 3 pods that it needs fit at once on kubernetes.io/hostname=node-1, the best of 2"
     assert told in {gpus.why_pending(f"large-{number}") for number in range(3)}
+
+
+def test_where_the_pods_of_a_group_may_be_does_not_change() -> None:
+    """Some may have their places by now, and those that wait would not be told."""
+    old = make_group("train", 2)
+    kind = kind_of(old)
+    old = structs.replace(old, metadata=structs.replace(old.metadata, uid="1", resource_version="1"))
+    for said in ("gang-required-topology", "gang-preferred-topology"):
+        meta = structs.replace(old.metadata, annotations={f"manciple.dev/{said}": "example.com/rack"})
+        found = kind.validate_update(structs.replace(old, metadata=meta), old)
+        assert [(one.field, one.detail) for one in found] == [
+            (f"metadata.annotations[manciple.dev/{said}]", "field is immutable")
+        ]
 
 
 # What would happen ----------------------------------------------------------------------------------------------------
