@@ -41,15 +41,16 @@ TIMEOUT = 20.0
 def answered(asked: Simulation, workload: Workload | None = None) -> Simulation:
     """The Simulation with its status filled in. workload: of what it was posted below. Raises: BadRequest, NotFound."""
     templates = [_template(one) for one in asked.spec.node_templates]
-    deadline, torn = Deadline.after(TIMEOUT), dict[Key, Hold]()
+    deadline, torn = Deadline.after(TIMEOUT), dict[Key, Hold | None]()
     while True:
         with apart() as copy:
             revision = str(copy.state.revision)
             wanted = sorted(_subjects(copy.state, asked, workload), key=lambda one: one.turn)
             tried, gangs = [one for one in wanted if one.key not in torn], gangs_of(copy.state, wanted)
             found = _rehearsed(copy, tried, templates, deadline)
+            untried = {one.subject.key for one in found.refused if one.hold is None}
             # Without the gangs of which too few fit there is more room for the others: they are asked about anew.
-            if more := {key: hold for key, hold in torn_by(found.placed, gangs).items() if key not in torn}:
+            if more := {key: hold for key, hold in torn_by(found.placed, gangs, untried).items() if key not in torn}:
                 torn |= more
                 continue
             apart_from = [SubjectRefusal(one, torn[one.key]) for one in wanted if one.key in torn]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -105,11 +105,20 @@ def gangs_of(state: ClusterState, subjects: Iterable[SimulatedSubject]) -> list[
     return list(found.values())
 
 
-def torn_by(placed: Iterable[SubjectPlacement], gangs: Iterable[Gang]) -> dict[Key, Hold]:
-    """The pods of gangs of which too few are `placed`, and what they are told: the scheduler would place none."""
-    fits = {one.subject.key for one in placed}
-    holds = ((gang, gang.need.short_of(sum(one.key in fits for one in gang.members))) for gang in gangs)
-    return {one.key: hold for gang, hold in holds if hold is not None for one in gang.members}
+def torn_by(
+    placed: Iterable[SubjectPlacement], gangs: Iterable[Gang], untried: Collection[Key] = ()
+) -> dict[Key, Hold | None]:
+    """The pods of gangs of which too few are `placed`, and what they are told: the scheduler would place none.
+
+    None where not all of a gang were tried.
+    """
+    fits, found = {one.subject.key for one in placed}, dict[Key, Hold | None]()
+    for gang in gangs:
+        keys = [one.key for one in gang.members]
+        hold = gang.need.short_of(sum(key in fits for key in keys))
+        if hold is not None:
+            found |= dict.fromkeys(keys, None if any(key in untried for key in keys) else hold)
+    return found
 
 
 def _decide(state: ClusterState, subject: SimulatedSubject, refusals: dict[bytes, Hold]) -> Placement | Hold:

@@ -10,6 +10,7 @@ from msgspec import structs
 from claims.kinds.pod_groups import PodGroup, is_scheduled
 from claims.kinds.pods import Pod, PodSchedulingGroup
 from inventory.kinds import gates
+from scheduling.autoscaling import answer
 from scheduling.autoscaling.answer import answered
 from scheduling.autoscaling.kinds import NodeTemplate, Simulation, SimulationSpec
 from scheduling.causes import GroupDoesNotFit
@@ -269,6 +270,19 @@ def test_a_gang_of_which_too_few_fit_would_not_start(gpus: Cluster) -> None:
     }
     gpus.settle()
     assert bound(gpus) == {"s-0", "s-1"}
+
+
+def test_a_gang_for_which_there_was_no_time_is_not_said_to_fit_nowhere(
+    gpus: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus.create(make_group("train", 2))
+    for number in range(2):
+        gpus.create(member(f"w-{number}"))
+    monkeypatch.setattr(answer, "TIMEOUT", 0.0)
+    status = answered(Simulation()).status
+    assert status is not None
+    assert not status.complete
+    assert {one.name: one.reason for one in status.unschedulable} == {"w-0": "NotTried", "w-1": "NotTried"}
 
 
 def test_a_gang_gets_the_nodes_that_all_of_it_needs_or_none(gpus: Cluster) -> None:
