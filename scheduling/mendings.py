@@ -32,6 +32,7 @@ from inventory.kinds.nodes import Node
 from inventory.models import Node as NodeRow
 from manciple.store import objects
 from manciple.store.objects import decoded
+from scheduling import preemption
 from scheduling.allocator import Deadline
 from scheduling.causes import AnyCause
 from scheduling.controllers.scheduler import decide
@@ -360,6 +361,7 @@ class _Rehearsing:
             else:
                 waiting[pod.metadata.uid] = found
         self._state.drop_assumptions()
+        preemption.settle(self._state, utc_now())  # who was nominated has its room again, for the next round
         return _Attempt(frozenset(started), waiting)
 
     def _tried(self, pod: Pod, alike: dict[Hashable, AnyCause | None]) -> AnyCause | Literal[True] | None:

@@ -30,6 +30,7 @@ from claims.kinds.pods import Pod, PodResourceClaim, PodStatus
 from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, ResourceClaim, ResourceClaimStatus
 from manciple.store import objects
 from manciple.store.objects import decoded
+from scheduling import preemption
 from scheduling.allocator import Deadline
 from scheduling.causes import CannotAllocate, OfNode
 from scheduling.controllers.scheduler import decide
@@ -441,6 +442,7 @@ class MoveRehearsal:
             finally:
                 self.copy.state.restore(earlier, self._made)
                 self._made, self._finds = made, finds
+        preemption.settle(self.copy.state, self.now)
 
 
 def _created_again(pod: Pod) -> Pod:

@@ -15,6 +15,7 @@ from claims.kinds.gangs import GANG, REQUIRED, SIZE
 from claims.kinds.pods import Pod, PodResourceClaim, PodResourceClaimStatus, PodStatus
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.base import OwnerReference
+from scheduling import preemption
 from scheduling.allocator import Deadline
 from scheduling.capture import ClusterState
 from scheduling.controllers.scheduler import decide
@@ -83,6 +84,7 @@ def planned(made: World, *pods: tuple[Pod, ResourceClaim]) -> MovePlan | None:
     for pod, claim in pods:
         state.imagine(CLAIMS, claim)
         state.imagine(PODS, pod)
+    preemption.settle(state, NOW)
     before = picture(state)
     found = rehearsal(made, state).plan(pods[0][0])
     assert picture(state) == before
@@ -90,10 +92,12 @@ def planned(made: World, *pods: tuple[Pod, ResourceClaim]) -> MovePlan | None:
 
 
 def picture(state: ClusterState) -> object:
-    """Who waits, who has a place, who holds what, and what each node has left."""
+    """Who waits, who has a place, who holds what, for whom what is kept, and what each node has left."""
     held = {key: (claim.status.allocation, claim.status.reserved_for) for key, claim in state._claims.items()}
     placed = {one.uid: one.node for one in state.placed.latest(1000)}
-    return set(state.pending), placed, held, {view.name: state.nodes.left(view.name) for view in state.nodes.views}
+    kept = {one.pod.metadata.uid: (one.node, one.allocations, one.counts) for one in state.rooms.all()}
+    left = {view.name: state.nodes.left(view.name) for view in state.nodes.views}
+    return set(state.pending), placed, held, kept, left
 
 
 def told(plan: MovePlan | None) -> object:
@@ -203,6 +207,18 @@ def test_others_that_would_start_too_are_told() -> None:
     holder(made, "h0", "n0", count=2)
     holder(made, "h1", "n1", count=1)
     assert planned(made, waiting(made, "w", count=3)) is None
+
+
+def test_what_is_kept_for_a_pod_that_is_nominated_is_kept_after_a_plan_as_before() -> None:
+    """It is one of those that are tried behind the pod for which the plan is made."""
+    made = world(2, 2, 2, 1)
+    for at in range(3):
+        holder(made, f"h{at}", f"n{at}")
+    nominated, claim = waiting(made, "x")
+    status = structs.replace(nominated.status, nominated_node_name="n3")
+    plan = planned(made, waiting(made, count=2), (structs.replace(nominated, status=status), claim))
+    assert plan is not None
+    assert [(one.name, one.node) for one in plan.others] == [("x", "n3")]
 
 
 def test_moves_that_were_looked_at_are_verified_again_on_the_cluster_as_it_is() -> None:
