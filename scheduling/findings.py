@@ -18,7 +18,7 @@ from django.db import connections
 from claims.devices.cache import read_devices
 from scheduling.allocator import Deadline
 from scheduling.capture import ClusterState
-from scheduling.explanations.current import Apart, apart, cluster, is_known
+from scheduling.explanations.current import Apart, apart_within, cluster, is_known
 from scheduling.scheduler_metrics import imagined
 
 #: Seconds that a page waits for what is found anew.
@@ -76,7 +76,7 @@ class RehearsedFindings(Generic[_FoundT]):
             self._in_background()
         elif self._working.acquire(blocking=False):
             try:
-                self._go_on(Deadline.after(budget))
+                self._go_on(budget)
             finally:
                 self._working.release()
         known = self._progress
@@ -95,8 +95,8 @@ class RehearsedFindings(Generic[_FoundT]):
             self._working.release()
             connections.close_all()
 
-    def _go_on(self, deadline: Deadline) -> None:
-        began = time.monotonic()
+    def _go_on(self, budget: float) -> None:
+        began, deadline = time.monotonic(), Deadline.after(budget)
         with cluster(within=ANNOUNCED) as state:
             known = self._progress
             if known is None or known.of() is not state or not (known.is_young or _is_current(known, state)):
@@ -104,7 +104,9 @@ class RehearsedFindings(Generic[_FoundT]):
                 known = self.progress.about(state, found)
             elif known.found_all:
                 return
-        with apart() as copy, imagined():
+        with apart_within(budget) as copy, imagined():
+            if copy is None:
+                return  # whoever asks next goes on from here
             known.go_on(copy, deadline)
         known.cost += time.monotonic() - began
         self._progress = known

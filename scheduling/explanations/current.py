@@ -111,12 +111,30 @@ class Apart:
 @contextmanager
 def apart() -> Iterator[Apart]:
     """A copy of the state, up to date, to imagine things in. It is thrown away afterwards."""
-    with _imagining:
-        with cluster() as state:
-            preemption.settle(state, utc_now())
-            copy = state.copied()
-        with _asking:
-            yield Apart(copy, _asking.give_way)
+    with _imagining, _copied() as copy:
+        yield copy
+
+
+@contextmanager
+def apart_within(seconds: float) -> Iterator[Apart | None]:
+    """The same; None where others imagine something for longer than that."""
+    if not _imagining.acquire(timeout=seconds):
+        yield None
+        return
+    try:
+        with _copied() as copy:
+            yield copy
+    finally:
+        _imagining.release()
+
+
+@contextmanager
+def _copied() -> Iterator[Apart]:
+    with cluster() as state:
+        preemption.settle(state, utc_now())
+        copy = state.copied()
+    with _asking:
+        yield Apart(copy, _asking.give_way)
 
 
 def explain_pod(namespace: str, name: str) -> Explanation:

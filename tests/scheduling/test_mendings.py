@@ -7,6 +7,7 @@ import pytest
 from manciple.store.tail import latest_revision
 from scheduling import findings, mendings
 from scheduling.causes import decode
+from scheduling.explanations import current
 from scheduling.mendings import (
     ClosedNode,
     ForgottenClaim,
@@ -152,3 +153,12 @@ def test_a_page_does_not_wait_for_all_of_it(cluster: Cluster) -> None:
         assert asked < 20
     assert asked
     assert sum(len(one.starts) for one in found.mendings) == 4
+
+
+def test_a_page_does_not_wait_until_others_have_rehearsed_something(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=1)
+    _waiting(cluster, "web-1", "web-2")
+    known = mendings.Mendings(mendings.UNKNOWN)
+    with current._imagining:  # as while a simulation is answered, which may take twenty seconds
+        assert not known.read(0.01).complete
+    assert known.read(10).waiting == 1
