@@ -62,19 +62,23 @@ class FairShare:
 
     def put(self, obj: object, *, gone: bool = False) -> None:
         """Take over a namespace or a claim as it is now; other objects are none of its business."""
-        if isinstance(obj, Namespace):
-            self._weights[obj.metadata.name] = 1 if gone else weight_of(obj.metadata.labels)
+        if isinstance(obj, Namespace) and gone:
+            self._weights.pop(obj.metadata.name, None)
+        elif isinstance(obj, Namespace):
+            self._weights[obj.metadata.name] = weight_of(obj.metadata.labels)
         elif isinstance(obj, ResourceClaim):
             self._put_claim(obj, gone=gone)
 
     def _put_claim(self, claim: ResourceClaim, *, gone: bool) -> None:
-        before = self._of_claim.pop(claim.key, None)
+        namespace, before = claim.metadata.namespace, self._of_claim.pop(claim.key, None)
         if before:
-            self._held[claim.metadata.namespace].subtract(before)
-            self._all.subtract(before)
+            self._held[namespace] -= before
+            self._all -= before
+            if not self._held[namespace]:
+                del self._held[namespace]
         if claim.status.allocation is not None and not gone:
             held = self._of_claim[claim.key] = _holding(claim, claim.status.allocation)
-            self._held[claim.metadata.namespace].update(held)
+            self._held[namespace].update(held)
             self._all.update(held)
 
     def assume(self, _pod: Pod, claims: Iterable[ResourceClaim], given: Mapping[str, AllocationResult]) -> None:

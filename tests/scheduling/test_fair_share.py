@@ -58,6 +58,17 @@ def take_back(shares: FairShare, namespace: str, name: str) -> None:
     shares.put(make_claim(name, namespace=namespace), gone=True)
 
 
+def test_namespaces_that_are_gone_leave_nothing_behind() -> None:
+    shares = weighing({"team": 3}, gpu=4)
+    give(shares, "team", "one", "gpu")
+    give(shares, "team", "two", "gpu", "link")
+    assert shares.share("team") == 1 / 3  # of one link all
+    for name in ("one", "two"):
+        take_back(shares, "team", name)
+    shares.put(make_namespace("team"), gone=True)
+    assert (shares._weights, shares._held, shares._of_claim, shares._all) == ({}, {}, {}, {})
+
+
 # The order ------------------------------------------------------------------------------------------------------------
 
 
