@@ -16,8 +16,9 @@ Sources: pkg/scheduler/framework/preemption/preemption.go (pickOneNodeForPreempt
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -293,21 +294,24 @@ class _Candidate:
 class VictimSearch:
     """Which victims would make room. below: pods of a lower priority than this may be among them.
 
-    devices: whether devices are preempted. by_number: the fewest are the cheapest, whoever they are. skip: candidates
-    that an earlier search has looked at without success; after the search, with those of this one, or 0 at its end.
-    stopped: the time was up before any was found.
+    seconds: by the clock, for looking at candidates. Finding out who is one takes what it takes: a search of thousands
+    of nodes would never come to look at any. devices: whether devices are preempted. by_number: the fewest are the
+    cheapest, whoever they are. skip: candidates that an earlier search has looked at without success; after the search,
+    with those of this one, or 0 at its end. stopped: the time was up before any was found.
     """
 
     state: ClusterState
     asking: Asking
     now: datetime
-    deadline: Deadline
+    seconds: float
     below: int
+    clock: Callable[[], float] = time.thread_time
     devices: bool = True
     by_number: bool = False
     skip: int = 0
     stopped: bool = False
     _supply: Supply = field(init=False)
+    _deadline: Deadline = field(init=False)
 
     def run(self, refusals: Refusals) -> PlannedEviction | Unhelpful | NotEligible:
         """refusals: what speaks against each node that does not take the pod as things are."""
@@ -321,6 +325,7 @@ class VictimSearch:
             else:
                 told[found] += 1
         candidates.sort(key=lambda one: (one.bound, one.view.name))
+        self._deadline = Deadline.after(self.seconds, clock=self.clock)
         best = self._best(candidates, told)
         if self.stopped:
             return NotEligible(Ineligible.UNDECIDED)
@@ -363,29 +368,31 @@ class VictimSearch:
             if at < done:
                 told[CannotAllocate()] += 1
                 continue
-            if self.deadline.has_passed:
+            found = None if self._deadline.has_passed else self._on(candidate, snapshot)
+            cut_short = at > done and self._deadline.has_passed  # the first one has had all the time that there is
+            if isinstance(found, PlannedEviction):
+                if best is None or (self._cost(found), found.node) < (self._cost(best), best.node):
+                    best = found
+            elif found is None or cut_short:
                 self.stopped = best is None
                 self.skip = at if self.stopped else 0
                 break
-            found = self._on(candidate, snapshot)
-            if not isinstance(found, PlannedEviction):
+            else:
                 told.update(found)
-            elif best is None or (self._cost(found), found.node) < (self._cost(best), best.node):
-                best = found
         return best
 
     def _cost(self, eviction: PlannedEviction) -> tuple[float, ...]:
         return (len(eviction.victims),) if self.by_number else eviction.cost
 
     def _on(self, candidate: _Candidate, snapshot: Snapshot) -> PlannedEviction | Sequence[OfNode]:
-        on = OnNode(self.state, self.asking, candidate.view, snapshot=snapshot, deadline=self.deadline)
+        on = OnNode(self.state, self.asking, candidate.view, snapshot=snapshot, deadline=self._deadline)
         leaving = {one.uid: one for one in candidate.leaving}
         everybody = leaving | {one.uid: one for one in candidate.victims}
         if refused := on.refusals(everybody, hopeless=candidate.hopeless):
             return refused[:1]
         best: Sequence[PlacedPod] | None = None
         for gone in self._sets(on, candidate, everybody):
-            if self.deadline.has_passed:
+            if self._deadline.has_passed:
                 break  # somebody may be among them who could have stayed
             needed = [one for uid, one in gone.items() if uid not in leaving]
             if best is None or cost_of(needed) < cost_of(best):

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Hashable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -103,7 +102,8 @@ class Remedies:
 
     now: datetime
     searched: UnfinishedSearches = field(default_factory=UnfinishedSearches)
-    deadline: Deadline = field(default_factory=partial(Deadline.after_work, BATCH_SECONDS))
+    #: for all of its searches; set by the first one, which always has its turn
+    deadline: Deadline | None = None
     hopeless: dict[Hashable, Unhelpful] = field(default_factory=dict)
     #: for those who have waited for longest, while nobody goes for them
     keeps_room: bool = True
@@ -118,13 +118,17 @@ class Remedies:
             found = NotEligible(why_not)
         else:
             known = self._known(state, asking, refusals)
-            if known is None and self.deadline.has_passed:
+            if known is None and self._time_is_up:
                 return Remedy(postponed=True)
             found = known or self._searched(state, asking, refusals)
         if isinstance(found, PlannedEviction):
             held = state.held_by_quota(asking.pod, asking.wanting, found.allocations)
             return Remedy(held=held) if held is not None else self._evict(state, asking, found)
         return self._wait(state, asking, refusals, found)
+
+    @property
+    def _time_is_up(self) -> bool:
+        return self.deadline is not None and self.deadline.has_passed
 
     # Evicting --------------------------------------------------------------------------------------------------------
 
@@ -138,6 +142,7 @@ class Remedies:
 
     def _searched(self, state: ClusterState, asking: Asking, refusals: Refusals) -> PlannedEviction | OfPreemption:
         PREEMPTION_ATTEMPTS.inc()
+        self.deadline = self.deadline or Deadline.after_work(BATCH_SECONDS)
         uid = asking.pod.metadata.uid
         progress = self.searched.resume("victims", uid, state)
         search = _search_for_victims(state, asking, self.now, SEARCH_SECONDS)
@@ -163,7 +168,7 @@ class Remedies:
     def _wait(self, state: ClusterState, asking: Asking, refusals: Refusals, why: OfPreemption) -> Remedy:
         """Nobody is evicted. It may be its turn to have room kept."""
         again = isinstance(why, NotEligible) and why.because is Ineligible.UNDECIDED
-        if again or self.deadline.has_passed:
+        if again or self._time_is_up:
             return Remedy(told=why, nominate=asking.pod.status.nominated_node_name, again=again)
         others = self._waiting_alike(state, asking)
         first = self._is_patient(state, asking) and not any(_came_before(other, asking.pod) for other in others)
@@ -188,7 +193,7 @@ class Remedies:
             state=state,
             asking=asking,
             now=self.now,
-            deadline=Deadline.after_work(SEARCH_SECONDS),
+            seconds=SEARCH_SECONDS,
             below=asking.priority + 1,
             by_number=True,
         )
@@ -226,7 +231,7 @@ def _search_for_victims(state: ClusterState, asking: Asking, now: datetime, seco
         state=state,
         asking=asking,
         now=now,
-        deadline=Deadline.after_work(seconds),
+        seconds=seconds,
         below=asking.priority,
         devices=devices_are_preempted(),
     )

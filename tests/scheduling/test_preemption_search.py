@@ -25,9 +25,9 @@ from inventory.kinds.devices import (
 )
 from inventory.kinds.nodes import Node
 from manciple.wire.base import LabelSelector, timestamp
-from scheduling.allocator import Deadline, Features
+from scheduling.allocator import Features
 from scheduling.capture import ClusterState
-from scheduling.causes import CannotAllocate, Ineligible, NotEligible, OfNode, Unhelpful
+from scheduling.causes import CannotAllocate, OfNode, Unhelpful
 from scheduling.controllers.scheduler import decide
 from scheduling.holds import Hold
 from scheduling.nodes import fewest_of
@@ -125,9 +125,7 @@ def search(world: World, pod: Pod, *claims: ResourceClaim, seconds: float = 30.0
         filtered = state.nodes.filter(pod, asking.held)
         refusals: dict[str, Sequence[OfNode]] = dict(filtered.refused)
         refusals |= {view.name: (CannotAllocate(),) for view in filtered.fitting}
-        found = VictimSearch(
-            state=state, asking=asking, now=NOW, deadline=Deadline.after(seconds), below=asking.priority
-        ).run(refusals)
+        found = VictimSearch(state=state, asking=asking, now=NOW, seconds=seconds, below=asking.priority).run(refusals)
     assert isinstance(found, (PlannedEviction, Unhelpful))
     return found
 
@@ -372,33 +370,6 @@ def test_who_is_on_the_way_out_spares_the_others() -> None:
         leaving, metadata=structs.replace(meta, deletion_timestamp=timestamp(NOW - timedelta(minutes=5)))
     )
     assert victims(search(world, pod)) == ("n2", ["d"])
-
-
-def test_a_search_that_is_stopped_goes_on_where_it_was() -> None:
-    nodes = [f"n{number:02}" for number in range(20)]
-    world = World([make_node(one) for one in nodes], [make_slice(node=one, pool=one) for one in nodes])
-    state = world.state()
-    pod = pod_of("urgent", 10)
-    for one in nodes:
-        state.imagine(PODS, pod_of(f"on-{one}", 1, node=one))
-    ticks = iter(range(1000))
-    claim = claim_of("urgent", make_request(count=3))
-    run = VictimSearch(
-        state=state,
-        asking=Asking(pod=pod, wanting=(claim,)),
-        now=NOW,
-        deadline=Deadline(at=10, clock=lambda: next(ticks)),
-        below=10,
-    )
-    refusals = {one: (CannotAllocate(),) for one in nodes}
-    undecided = NotEligible(Ineligible.UNDECIDED)
-    assert run.run(refusals) == undecided
-    assert 0 < run.skip < 20
-    run.skip, run.deadline = 0, Deadline(at=0, clock=lambda: 1)
-    assert run.run(refusals) == undecided, "nothing is known of the nodes that it did not come to"
-    run.deadline = Deadline.after(30)
-    assert run.run(refusals) == Unhelpful(nodes=((CannotAllocate(), 20),))
-    assert run.skip == 0
 
 
 # Random clusters ------------------------------------------------------------------------------------------------------
