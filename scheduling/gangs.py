@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -285,11 +285,11 @@ def _interrupted(pod: Pod, broken: Retry) -> Retry:
 
 
 class _Refused(Exception):
-    """The claim for the extended resources of one pod cannot be made."""
+    """The claims for the extended resources of some pods, by uid, cannot be made."""
 
-    def __init__(self, refusal: PodRefusal) -> None:
+    def __init__(self, refusals: Mapping[str, PodRefusal]) -> None:
         super().__init__()
-        self.refusal = refusal
+        self.refusals = refusals
 
 
 def write_together(
@@ -311,11 +311,10 @@ def write_together(
     else:
         try:
             with writer.savepoint():
-                outcomes = [_write_part(decision, write_part) for decision in together.decisions]
+                outcomes = _write_parts(together.decisions, write_part, writer)
                 _check_gang(state, together, outcomes)
         except _Refused as refused:
-            pod = refused.refusal.pod.metadata.uid
-            told = with_refused(together, {pod: refused.refusal}, state.placed_of(together.group))
+            told = with_refused(together, refused.refusals, state.placed_of(together.group))
             return write_together(told, write, write_part, state=state, writer=writer, now=now)
         except ApiError as error:
             _count(together, "error")
@@ -334,11 +333,18 @@ def write_together(
     return outcomes
 
 
-def _write_part(decision: Decision, write_part: WriteOne) -> Outcome:
-    try:
-        return write_part(decision)
-    except (NotMade, QuotaExceeded) as error:
-        raise _Refused(refusal_by(decision.pod, error)) from error
+def _write_parts(decisions: Iterable[Decision], write_part: WriteOne, writer: Writer) -> list[Outcome]:
+    """Raises: _Refused, for all at once: everything is undone then, and written again without them."""
+    outcomes, refused = list[Outcome](), dict[str, PodRefusal]()
+    for decision in decisions:
+        try:
+            with writer.savepoint():
+                outcomes.append(write_part(decision))
+        except (NotMade, QuotaExceeded) as error:
+            refused[decision.pod.metadata.uid] = refusal_by(decision.pod, error)
+    if refused:
+        raise _Refused(refused)
+    return outcomes
 
 
 def _check_gang(state: ClusterState, together: GroupDecision, outcomes: Sequence[Outcome]) -> None:

@@ -10,11 +10,17 @@ from msgspec import structs
 
 from claims.kinds.gangs import GANG, JOB_NAME, PREFERRED, REQUIRED, SIZE
 from claims.kinds.pods import Pod
-from scheduling import commit, gang_places
+from manciple.store import objects
+from scheduling import commit, gang_places, gangs, queue
 from scheduling.assumptions import AssumedState
+from scheduling.capture import ClusterState
 from scheduling.causes import GroupDoesNotFit
-from scheduling.controllers import scheduler
+from scheduling.controllers import claims, scheduler
 from scheduling.explanations.current import explain_pod
+from scheduling.plans import Decision, GroupDecision, Placement
+from scheduling.queue import Done, Outcome
+from scheduling.remedies import Remedies
+from scheduling.special_claims import NotMade
 from tests.builders import (
     make_claim,
     make_class,
@@ -182,6 +188,30 @@ def test_a_fault_in_one_pod_of_a_gang_costs_only_the_gang_and_it_rests(
     racks.later(60)
     racks.settle()
     assert {name for name in bound(racks) if name[0] == "w"} == {f"w-{at}" for at in range(4)}
+
+
+def test_those_of_a_gang_whose_claims_are_refused_are_left_out_all_at_once(racks: Cluster) -> None:
+    """Two are needed of six, and a quota leaves no claim for four: not one more is left out each time."""
+    for at in range(6):
+        racks.create(member(f"w-{at}", 2))
+    claims.FOLLOWER.follow(racks.clock)
+    state, writes = ClusterState.captured(), list[str]()
+    queue.feed(state, racks.now)
+    pods = {pod.metadata.name: pod for pod in state.pending.values()}
+    (together,) = gangs.decide_with_group(state, pods["w-0"], Remedies(now=racks.now), scheduler._decision)
+    assert isinstance(together, GroupDecision)
+
+    def write_part(decision: Decision) -> Outcome:
+        name = decision.pod.metadata.name
+        writes.append(name)
+        if isinstance(decision, Placement) and name > "w-1":
+            raise NotMade("no room in the quota")
+        return Done(uid=decision.pod.metadata.uid, placed=isinstance(decision, Placement))
+
+    with objects.writing() as writer:
+        found = gangs.write_together(together, write_part, write_part, state=state, writer=writer, now=racks.now)
+    assert sum(isinstance(one, Done) and one.placed for one in found) == 2
+    assert len(writes) == 2 * 6
 
 
 @pytest.mark.parametrize(
