@@ -232,7 +232,8 @@ class NodeOutlooks:
         index = self.index
         same = None
         if not index.shared_out[number]:
-            same = (self.looks[number], index.taken[number], self.left[number])
+            look = self.looks[number]  # without units it does not matter what is taken
+            same = (look, index.taken[number] if look.units else 0, self.left[number])
             if (known := self._same.get(same)) is not None:
                 self._take_over(number, known)
                 return
@@ -241,9 +242,10 @@ class NodeOutlooks:
         ]
         self.distinct[number] = tuple(dict.fromkeys(found))
         key = (self.looks[number], tuple(found), self.left[number])
+        if max(len(self._alike), len(self._same)) >= MOST_ALIKE:
+            self._same.clear()
         if len(self._alike) >= MOST_ALIKE:
             self._alike.clear()
-            self._same.clear()
         self.alike[number] = self._alike.setdefault(key, next(self._numbers))
         sums = self.sums[number] = summed(found)
         self.stranded[number] = self.expected(sums, *self.left[number])

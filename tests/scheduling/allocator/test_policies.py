@@ -32,10 +32,31 @@ from scheduling.allocator import (
     place,
 )
 from scheduling.allocator.__main__ import read_inventory
+from scheduling.allocator.fragmentation import nodes
+from scheduling.allocator.fragmentation.nodes import NodeOutlooks
+from scheduling.allocator.index import NodeIndex
+from scheduling.capture import ClusterState
+from scheduling.controllers import scheduler
+from scheduling.plans import Placement
+from scheduling.resources import CLAIMS, PODS
+from tests.builders import (
+    DRIVER,
+    make_allocation,
+    make_claim,
+    make_class,
+    make_constraint,
+    make_devices,
+    make_node,
+    make_pod,
+    make_request,
+    make_result,
+    make_slice,
+)
 from tests.examples import some
 from tests.scheduling.allocator.brute import first_solution
 from tests.scheduling.allocator.checker import Json, violations
 from tests.scheduling.allocator.scenarios import CLASSES, DRIVERS, a_claim, scenarios
+from tests.scheduling.cluster import kind_of
 
 THOROUGH = settings(
     max_examples=some(60),
@@ -194,3 +215,29 @@ def test_nodes_are_put_back_for_rare_devices_as_long_as_these_are_rare() -> None
     for number in range(1, 4):
         inventory.apply_slice(decode_value(ResourceSlice, published(number, DRIVERS[0])))
     assert chosen(inventory) == chosen(inventory.copied()) == "node-0"
+
+
+@pytest.mark.parametrize("asked_for", [True, False])
+def test_no_more_states_of_nodes_are_known_again_than_the_bound(
+    monkeypatch: pytest.MonkeyPatch, *, asked_for: bool
+) -> None:
+    """Of sixteen devices that are alike their number counts, if that, and there is no end of sets that may be held."""
+    monkeypatch.setattr(nodes, "MOST_ALIKE", 32)
+    attribute = f"{DRIVER}/board"
+    devices = make_devices(16, attributes={"board": "one"})
+    state, pod = ClusterState(), make_pod("web", claims={"gpu": "web"}, meta={"uid": "web"})
+    for obj in (make_class(), make_node("n"), make_slice(node="n", devices=devices)):
+        state.imagine(kind_of(obj).resource, obj)
+    state.imagine(CLAIMS, make_claim("web", requests=[make_request(count=2)], constraints=[make_constraint(attribute)]))
+    if asked_for:
+        state.imagine(PODS, pod)
+    draw = random.Random(5)
+    for _ in range(100):
+        held = (make_result(f"gpu-{at}", pool="n") for at in draw.sample(range(16), 8))
+        state.imagine(CLAIMS, make_claim("held", uid="held", allocation=make_allocation(*held)))
+        assert isinstance(scheduler.decide(state, pod), Placement)
+        state.drop_assumptions()
+    outlooks = state.snapshot().catalogue.lineage.memo[NodeIndex].outlooks
+    assert isinstance(outlooks, NodeOutlooks)
+    assert bool(outlooks.looks[0].units) is asked_for
+    assert 1 <= len(outlooks._same) <= 32
