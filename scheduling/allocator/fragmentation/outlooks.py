@@ -31,6 +31,7 @@ from scheduling.allocator.fragmentation.units import (
     UnitWant,
     least_taken,
 )
+from scheduling.allocator.published import make_room
 
 #: The share of all pods that has to want a unit for it to be as likely used as not: one in fifty.
 PATIENCE = 0.02
@@ -141,6 +142,7 @@ class Outlook:
             move = UnitMove(self, outlooks.of(state), devices, wasted=outlooks.wasted(self.state, state, want))
             if best is None or move.cost < best.cost:
                 best = move
+        make_room(self.moves)
         self.moves[want] = best
         return best
 

@@ -17,7 +17,7 @@ from math import gcd, inf
 from typing import Any, NamedTuple, Protocol
 
 from manciple.wire.base import Alike
-from scheduling.allocator.published import Asked, Capacities
+from scheduling.allocator.published import Asked, Capacities, make_room
 
 #: Levels of a shared device's capacity that are told apart.
 MOST_LEVELS = 256
@@ -111,6 +111,7 @@ class SharedUnit:
     def taken(self, asked: Asked) -> tuple[int, ...] | None:
         """Of each capacity, in nanos; None where the device cannot serve so much."""
         if asked not in self._taken:
+            make_room(self._taken)
             consumed = self._capacities.consumption(asked)
             self._taken[asked] = None if consumed is None else tuple(consumed[name].nanos for name in self._names)
         return self._taken[asked]

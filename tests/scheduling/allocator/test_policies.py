@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
 
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import CapacityRequirements, ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from manciple.wire.codec import decode_value
 from scheduling.allocator import (
@@ -30,10 +30,12 @@ from scheduling.allocator import (
     most_packed,
     most_spread,
     place,
+    published,
 )
 from scheduling.allocator.__main__ import read_inventory
 from scheduling.allocator.fragmentation import nodes
 from scheduling.allocator.fragmentation.nodes import NodeOutlooks
+from scheduling.allocator.fragmentation.units import SharedUnit
 from scheduling.allocator.index import NodeIndex
 from scheduling.capture import ClusterState
 from scheduling.controllers import scheduler
@@ -45,6 +47,7 @@ from tests.builders import (
     make_claim,
     make_class,
     make_constraint,
+    make_device,
     make_devices,
     make_node,
     make_pod,
@@ -241,3 +244,23 @@ def test_no_more_states_of_nodes_are_known_again_than_the_bound(
     assert isinstance(outlooks, NodeOutlooks)
     assert bool(outlooks.looks[0].units) is asked_for
     assert 1 <= len(outlooks._same) <= 32
+
+
+def test_of_amounts_that_users_write_no_more_are_known_again_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pod asks for another amount of a device that many share."""
+    monkeypatch.setattr(published, "MAX_KEPT", 16)
+    inventory, shared = Inventory(), make_device(capacity={"memory": "80Gi"}, allow_multiple_allocations=True)
+    inventory.apply_class(make_class())
+    inventory.apply_slice(make_slice(node="n", devices=[shared]))
+    asked = [
+        make_claim("web", requests=[make_request(capacity=CapacityRequirements(requests={"memory": f"{at}Mi"}))])
+        for at in range(1, 60)
+    ]
+    policy = Fragmentation(mix=DemandMix.of([Demand(claims=(asked[0],))]))
+    for claim in asked:
+        assert place(inventory.snapshot(), [claim], [NodeView("n")], score=policy).node is not None
+    outlooks = inventory.snapshot().catalogue.lineage.memo[NodeIndex].outlooks
+    (unit,) = outlooks.looks[0].units
+    assert isinstance(unit.kind.unit, SharedUnit)
+    assert 1 <= len(unit.kind.unit._taken) <= 16
+    assert 1 <= len(outlooks.distinct[0][0].moves) <= 16
