@@ -350,7 +350,10 @@ class Catalogue:
         made._counting = tuple(pool for pool in self._counting if pool not in gone)
         for pool in gone:
             for name in pool.reach[0]:
-                made._by_node[name] = tuple(one for one in made._by_node.get(name, ()) if one is not pool)
+                if left := tuple(one for one in made._by_node.get(name, ()) if one is not pool):
+                    made._by_node[name] = left
+                else:
+                    made._by_node.pop(name, None)  # nodes come and go, under new names
         for pool in new:
             made._enter(pool)
         return made

@@ -68,6 +68,15 @@ def test_a_new_version_of_a_slice_replaces_the_old_one() -> None:
     assert names(answer(inventory, make_claim())) == [["new"]]
 
 
+def test_nodes_that_are_gone_leave_nothing_behind() -> None:
+    inventory = make_inventory(make_slice("d-0"))
+    assert names(answer(inventory, make_claim())) == [["d-0"]]
+    inventory.remove_slice("pool-1")
+    catalogue = inventory.snapshot().catalogue
+    assert not catalogue._by_node
+    assert not catalogue._views
+
+
 def test_a_slice_that_moves_to_another_pool_leaves_its_first_pool_incomplete() -> None:
     inventory = make_inventory(make_slice("a-0", pool="a", name="s-0", count=2), make_slice("a-1", pool="a", count=2))
     assert names(answer(inventory, make_claim(request(count=2)))) == [["a-1", "a-0"]]
