@@ -19,7 +19,7 @@ that nothing is found does not prove that there is nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -187,7 +187,7 @@ class MoveRehearsal:
             subject, gang = self._placed(pod)
             if not subject:
                 return "the pod would not start by these moves any more"
-            moves = self._found_again(victims, again)
+            moves = self._found_again(victims, again, done)
             if isinstance(moves, str):
                 return moves
             return MovePlan(subject=subject, gang=gang, moves=tuple(moves), others=self._others(subject, there))
@@ -266,16 +266,24 @@ class MoveRehearsal:
                 self._overlay.imagine(CLAIMS, freed, instead_of=claim)
         return [_created_again(one) for one in victims]
 
-    def _found_again(self, victims: Sequence[Pod], again: Sequence[Pod]) -> list[Move] | str:
-        """The most important first, as the queue would have them."""
+    def _found_again(self, victims: Sequence[Pod], again: Sequence[Pod], gone: Container[str] = ()) -> list[Move] | str:
+        """The most important first, as the queue would have them.
+
+        Those that are gone come last, and nothing hangs on them any more: the ones that were created in their place may
+        have taken it already.
+        """
         moves = []
-        pairs = zip(victims, again, strict=True)
-        for old, new in sorted(pairs, key=lambda pair: (-(pair[0].spec.priority or 0), pair[0].key)):
+        pairs = sorted(
+            zip(victims, again, strict=True),
+            key=lambda pair: (pair[0].metadata.uid in gone, -(pair[0].spec.priority or 0), pair[0].key),
+        )
+        for old, new in pairs:
             self._overlay.imagine(PODS, new)
             decision = self._decide(new)
-            if not isinstance(decision, Placement):
+            if isinstance(decision, Placement):
+                moves.append(Move(pod=old, target=decision.node, devices=_devices(decision)))
+            elif old.metadata.uid not in gone:
                 return f"pod {old.metadata.namespace}/{old.metadata.name} would find no other place"
-            moves.append(Move(pod=old, target=decision.node, devices=_devices(decision)))
         return moves
 
     def _placed(self, pod: Pod) -> tuple[tuple[StartedPod, ...], str]:

@@ -14,7 +14,7 @@ from msgspec import structs
 from claims.kinds.gangs import GANG, REQUIRED, SIZE
 from claims.kinds.pods import Pod, PodResourceClaim, PodResourceClaimStatus, PodStatus
 from claims.kinds.resource_claims import ResourceClaim
-from manciple.wire.base import OwnerReference
+from manciple.wire.base import OwnerReference, timestamp
 from scheduling import preemption
 from scheduling.allocator import Deadline
 from scheduling.capture import ClusterState
@@ -241,6 +241,22 @@ def test_moves_that_were_looked_at_are_verified_again_on_the_cluster_as_it_is() 
     assert verified("h1") == "pod default/h1 would find no other place"
     made.pods["h1"] = owned(made.pods["h1"], None)
     assert verified("h1") == "pod default/h1 does not move: nothing would create it again: no controller owns it"
+
+
+def test_one_that_was_created_again_and_has_its_place_stops_no_plan_half_way() -> None:
+    """One of two has been evicted, and ends slowly; what was made in its place has one of the two devices elsewhere."""
+    made = world(2, 2)
+    for name, node in (("h0", "n0"), ("h1", "n0"), ("h0-again", "n1")):
+        holder(made, name, node)
+    ending = structs.replace(made.pods["h0"].metadata, deletion_timestamp=timestamp(NOW))
+    made.pods["h0"] = structs.replace(made.pods["h0"], metadata=ending)
+    pod, claim = waiting(made, count=2)
+    state = made.state()
+    state.imagine(CLAIMS, claim)
+    state.imagine(PODS, pod)
+    found = rehearsal(made, state).verified(pod, [made.pods["h0"], made.pods["h1"]], ["h0"])
+    assert isinstance(found, MovePlan), found
+    assert told(found) == {"h1": ("n0", "n1")}
 
 
 @settings(max_examples=some(40), deadline=None)
