@@ -55,7 +55,8 @@ class SimulationSpec(Value):
     """Which pods (without `pods` and `newPods`: all that wait), and which nodes could be added.
 
     `scaleDown`: whether to look for nodes whose pods would fit on others. A pod that is annotated
-    `cluster-autoscaler.kubernetes.io/safe-to-evict: "false"` keeps its node; static ones and DaemonSets' do not.
+    `cluster-autoscaler.kubernetes.io/safe-to-evict: "false"` keeps its node, and so does one without a controller
+    unless it is annotated "true"; static ones and DaemonSets' do not.
     """
 
     pods: Annotated[tuple[PodReference, ...], pb(1)] = ()

@@ -4,7 +4,8 @@ More nodes: of each template, nodes are added one by one as long as they take po
 most pods at the least cost stays, and the pods that are left are asked about the other templates. This is how the
 cluster autoscaler of Kubernetes chooses a node group, with a stated cost in place of its expanders.
 
-Fewer nodes: those that hold least are tried first. A node goes if every pod that would have to move fits on others.
+Fewer nodes: those that hold least are tried first. A node goes if every pod that would have to move fits on others, and
+is created again by whoever controls it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from scheduling.simulation_rehearsal import NewNode
 
 #: Nodes of one template that are added unless it says otherwise.
 MOST_OF_A_TEMPLATE = 100
-#: The annotation with which a pod keeps its node. Source: cluster-autoscaler, utils/drain.
+#: The annotation by which a pod keeps its node, or does not. Source: cluster-autoscaler, simulator/drainability.
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 #: The annotation of static pods: they belong to the node.
 MIRROR = "kubernetes.io/config.mirror"
@@ -189,8 +190,11 @@ def _tenants() -> Mapping[str, _Tenants]:
     pods = [decoded(one, Pod) for one in objects.get_many(kind(PODS), rows.values_list("namespace", "name"))]
     for pod in pods:
         on_node = found[pod.spec.node_name]
-        (on_node.gone if _goes_with_its_node(pod) else on_node.pods).append(pod)
-        on_node.stays |= pod.metadata.annotations.get(SAFE_TO_EVICT) == "false"
+        if _goes_with_its_node(pod):
+            on_node.gone.append(pod)
+        else:
+            on_node.pods.append(pod)
+            on_node.stays |= _keeps_its_node(pod)
     node_of = {pod.metadata.uid: pod.spec.node_name for pod in pods}
     for claim in _claims_of(pods):
         using = {node_of[one.uid] for one in claim.status.reserved_for if one.uid in node_of}
@@ -202,6 +206,12 @@ def _tenants() -> Mapping[str, _Tenants]:
 def _claims_of(pods: Iterable[Pod]) -> Iterator[ResourceClaim]:
     keys = {(pod.metadata.namespace, name) for pod in pods for name in claim_names(pod)}
     return (decoded(stored, ResourceClaim) for stored in objects.get_many(kind(CLAIMS), keys))
+
+
+def _keeps_its_node(pod: Pod) -> bool:
+    """What it says itself decides; otherwise one that nothing would create again does."""
+    said = pod.metadata.annotations.get(SAFE_TO_EVICT)
+    return said == "false" or (said != "true" and not any(owner.controller for owner in pod.metadata.owner_references))
 
 
 def _goes_with_its_node(pod: Pod) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from manciple.store.tail import latest_revision
 from manciple.wire import codec
+from manciple.wire.base import OwnerReference
 from tests.builders import (
     make_device_taint,
     make_devices,
@@ -23,6 +25,8 @@ from tests.scheduling.cluster import Cluster, with_spec
 
 pytestmark = pytest.mark.django_db
 
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+OWNER = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web", controller=True)
 PATH = "/apis/manciple.dev/v1alpha1/simulations"
 
 
@@ -209,11 +213,11 @@ def three_nodes(cluster: Cluster) -> Cluster:
 
 
 def bound(cluster: Cluster, name: str, node: str, **meta: Any) -> None:
-    """A pod that has got one GPU of `node`."""
+    """A pod that has got one GPU of `node`, and that is created again where it goes."""
     others = [one for one in ("node-1", "node-2", "node-3") if one != node]
     for other in others:
         _cordon(cluster, other, cordoned=True)
-    cluster.create(make_pod(name, templates={"gpu": "one"}, meta=meta))
+    cluster.create(make_pod(name, templates={"gpu": "one"}, meta={"owner_references": (OWNER,), **meta}))
     cluster.settle()
     for other in others:
         _cordon(cluster, other, cordoned=False)
@@ -243,9 +247,23 @@ def test_a_node_whose_pods_fit_nowhere_else_stays(api: Api, three_nodes: Cluster
 
 
 def test_a_pod_that_is_not_safe_to_evict_keeps_its_node(api: Api, three_nodes: Cluster) -> None:
-    bound(three_nodes, "a", "node-1", annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"})
+    bound(three_nodes, "a", "node-1", annotations={SAFE_TO_EVICT: "false"})
     bound(three_nodes, "b", "node-2")
     assert removable(api) == {"node-3": {}, "node-2": {"b": "node-1"}}
+
+
+def test_a_pod_that_nothing_would_create_again_keeps_its_node_unless_it_says_otherwise(
+    api: Api, three_nodes: Cluster
+) -> None:
+    bound(three_nodes, "a", "node-1", owner_references=())
+    bound(three_nodes, "b", "node-2", owner_references=(), annotations={SAFE_TO_EVICT: "true"})
+    assert removable(api) == {"node-3": {}, "node-2": {"b": "node-1"}}
+
+
+def test_a_pod_that_goes_with_its_node_does_not_keep_it_whatever_it_says(api: Api, three_nodes: Cluster) -> None:
+    daemon = structs.replace(OWNER, kind="DaemonSet")
+    bound(three_nodes, "a", "node-1", owner_references=(daemon,), annotations={SAFE_TO_EVICT: "false"})
+    assert removable(api).keys() == {"node-1", "node-2", "node-3"}
 
 
 def test_a_node_that_the_waiting_pods_need_stays(api: Api, three_nodes: Cluster) -> None:
