@@ -66,7 +66,10 @@ class NodeCharges:
 
     def remove(self, name: str) -> None:
         if (known := self._slices.pop(name, None)) is not None:
-            self._by_pool[known[1]].pop(name)
+            pool = self._by_pool[known[1]]
+            del pool[name]
+            if not pool:
+                del self._by_pool[known[1]]
 
     def device(self, result: DeviceRequestAllocationResult) -> Device | None:
         """The allocated device, of the pool's newest generation; None where it takes nothing."""

@@ -27,6 +27,7 @@ from inventory.kinds.devices import (
 )
 from manciple.wire import codec
 from manciple.wire.quantity import NANO
+from scheduling.node_charges import NodeCharges
 from tests.builders import (
     make_allocation,
     make_claim,
@@ -264,3 +265,13 @@ def test_what_a_status_may_not_say_of_it(charge: dict[str, Any], wrong: str) -> 
     new = structs.replace(pod, status=structs.replace(pod.status, node_allocatable_resource_claim_statuses=(said,)))
     found = [str(one) for one in POD.subresources["status"].validate_update(new, pod)]
     assert [one.startswith(f"status.nodeAllocatableResourceClaimStatuses{wrong}") for one in found] == [True]
+
+
+def test_pools_that_are_gone_leave_nothing_behind() -> None:
+    charges = NodeCharges()
+    for node in ("node-1", "node-2"):
+        charges.put(make_slice(node=node, pool=node, devices=[cpus()]))
+    for node in ("node-1", "node-2"):
+        charges.remove(make_slice(node=node, pool=node).metadata.name)
+    assert not charges._slices
+    assert not charges._by_pool
