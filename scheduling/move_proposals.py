@@ -5,13 +5,16 @@
     found.complete   # whether all were tried that are tried at all
 
 The pods that wait are taken in the order of the queue, `SUBJECTS` at most; of those that ask for the same, and of a
-gang, one stands for all. Each plan is made for the cluster as it is, not as the plans before it would leave it.
+gang, one stands for all. A pod for which others are leaving already needs no moves. One for which room is kept, as it
+has waited for long, may: who is in its way there may run for days.
+Each plan is made for the cluster as it is, not as the plans before it would leave it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from claims.kinds.gangs import gang_name
 from claims.kinds.pods import Pod
@@ -82,15 +85,21 @@ def _rehearsal(copy: Apart) -> MoveRehearsal:
 
 
 def _subjects(state: ClusterState) -> list[Pod]:
-    found, seen = list[Pod](), set[Hashable]()
+    found, seen, now = list[Pod](), set[Hashable](), utc_now()
     for pod in sorted(state.pending.values(), key=queue_order):
         gist = _gist(state, pod)
-        if gist is not None and gist not in seen and not pod.status.nominated_node_name:
+        if gist is not None and gist not in seen and not room_is_being_made(state, pod, now):
             seen.add(gist)
             found.append(pod)
         if len(found) >= SUBJECTS:
             break
     return found
+
+
+def room_is_being_made(state: ClusterState, pod: Pod, now: datetime) -> bool:
+    """Whether anybody is leaving the node for which the pod is nominated."""
+    node = pod.status.nominated_node_name
+    return bool(node) and any(state.is_leaving(one, now) for one in state.placed.on(node))
 
 
 def _gist(state: ClusterState, pod: Pod) -> Hashable:

@@ -40,7 +40,7 @@ from scheduling.gangs import need_of, to_try
 from scheduling.holds import Hold
 from scheduling.nodes import fewest_of
 from scheduling.places import PlacedPod, Supply, cost_of
-from scheduling.plans import Decision, Placement
+from scheduling.plans import Decision, Placement, nominated
 from scheduling.pod_claims import has_group, is_done, may_be_negotiated, references
 from scheduling.preemption import Asking, OnNode, can_pass
 from scheduling.rehearsed_queue import WaitingPods
@@ -169,6 +169,10 @@ class MoveRehearsal:
     def plan(self, pod: Pod) -> MovePlan | None:
         """The cheapest that was found; None also for a pod that would start without."""
         with self._taken_back():
+            if pod.status.nominated_node_name and not has_group(pod):  # its own room is not to be in its way
+                bare = nominated(pod, "")
+                self._overlay.imagine(PODS, bare, instead_of=pod)
+                return self._planned(bare)
             return self._planned(pod)
 
     def verified(self, pod: Pod, victims: Sequence[Pod], gone: Iterable[str] = ()) -> MovePlan | str:

@@ -18,7 +18,7 @@ from manciple.wire.errors import ApiError
 from manciple.wire.identity import SCHEDULER
 from scheduling.controllers.declaration import Controller
 from scheduling.explanations.current import cluster
-from scheduling.move_proposals import MoveProposals, Proposals
+from scheduling.move_proposals import MoveProposals, Proposals, room_is_being_made
 from scheduling.moves import MovePlan
 from scheduling.moving import carry_out
 from scheduling.plans import disrupted
@@ -32,7 +32,7 @@ _proposals = MoveProposals(Proposals(complete=False))
 
 def reconcile(now: datetime) -> int:
     """Returns how many pods were evicted."""
-    if not settings.SCHEDULER_DEFRAGMENTATION or _room_is_being_made():
+    if not settings.SCHEDULER_DEFRAGMENTATION or _room_is_being_made(now):
         return 0
     for plan in _proposals.read(SECONDS).plans:
         pod = _waiting(plan)
@@ -41,9 +41,9 @@ def reconcile(now: datetime) -> int:
     return 0
 
 
-def _room_is_being_made() -> bool:
+def _room_is_being_made(now: datetime) -> bool:
     with cluster() as state:
-        return any(pod.status.nominated_node_name for pod in state.pending.values())
+        return any(room_is_being_made(state, pod, now) for pod in state.pending.values())
 
 
 def _waiting(plan: MovePlan) -> Pod | None:

@@ -221,6 +221,16 @@ def test_what_is_kept_for_a_pod_that_is_nominated_is_kept_after_a_plan_as_before
     assert [(one.name, one.node) for one in plan.others] == [("x", "n3")]
 
 
+def test_the_room_that_is_kept_for_a_pod_is_not_in_its_own_way() -> None:
+    made = world(2, 2)
+    holder(made, "h0", "n0")
+    holder(made, "h1", "n1", owner=None)
+    pod, claim = waiting(made, count=2)
+    status = structs.replace(pod.status, nominated_node_name="n0")
+    plan = planned(made, (structs.replace(pod, status=status), claim))
+    assert told(plan) == {"h0": ("n0", "n1")}
+
+
 def test_moves_that_were_looked_at_are_verified_again_on_the_cluster_as_it_is() -> None:
     made = world(2, 2, 2)
     for at in range(3):

@@ -211,6 +211,21 @@ def test_the_policy_is_off_and_moves_nobody_who_has_just_started(halves: Cluster
     ]
 
 
+def test_the_policy_moves_pods_for_one_for_which_room_is_kept_as_nobody_leaves_for_it(
+    halves: Cluster, settings: object
+) -> None:
+    """It has waited for long, so what comes free on one of the nodes is kept for it; but nothing does."""
+    settings.SCHEDULER_DEFRAGMENTATION = True  # type: ignore[attr-defined]
+    halves.later(3600)
+    halves.worker.sweep()
+    halves.settle()
+    assert halves.pod("large").status.nominated_node_name
+    assert policy.reconcile(halves.now) == 1
+    (gone,) = leaving(halves)
+    assert halves.pod("large").status.nominated_node_name == halves.pod(gone).spec.node_name
+    assert policy.reconcile(halves.now) == 0
+
+
 def test_the_policy_waits_for_pods_to_settle(halves: Cluster, settings: object) -> None:
     settings.SCHEDULER_DEFRAGMENTATION = True  # type: ignore[attr-defined]
     halves.later(120)
