@@ -158,13 +158,16 @@ def why(policy: str, choice: NodeChoice | None, results: Sequence[AllocationResu
     free = f"{choice.free} free device{'' if choice.free == 1 else 's'}"
     if choice.nodes == 1:
         return f"{policy}: the only node with enough free devices, {free}"
+    nodes = f"of {choice.nodes} nodes with enough free devices"
+    if choice.prefers:
+        nodes += ", among those that the pod prefers,"
     if choice.stranded is None:
         said = SCORES[policy][1] if policy in SCORES else SCORES["pack"][1]
-        return f"{policy}: {said} of {choice.nodes} nodes with enough free devices, {free}"
+        return f"{policy}: {said} {nodes.removesuffix(',')}, {free}"
     given = [one.device for result in results for one in result.devices.results]
     device = f", by {given[0]}" if len(given) == 1 and choice.free > 1 else ""
     return (
-        f"{policy}: of {choice.nodes} nodes with enough free devices the pod strands the least here{device}: "
+        f"{policy}: {nodes} the pod strands the least here{device}: "
         f"{_devices(choice.stranded)}{_next_best(choice)}; {free}"
     )
 

@@ -25,7 +25,15 @@ from claims.kinds.resource_claims import ResourceClaim
 from scheduling.allocator.allocation import answer, read_claims
 from scheduling.allocator.fragmentation.nodes import FreeCapacity
 from scheduling.allocator.fragmentation.policy import Fragmentation
-from scheduling.allocator.index import Fit, NodeIndex, Score, best_fitting, most_packed
+from scheduling.allocator.index import (
+    Fit,
+    NodeIndex,
+    Score,
+    best_fitting,
+    first_named,
+    most_packed,
+    most_spread,
+)
 from scheduling.allocator.outcome import Allocated, AllocationFailed, Outcome, RequestReason, Unallocatable, Undecided
 from scheduling.allocator.problem import AllocationProblem, TakenDevices, pose, selected
 from scheduling.allocator.published import NodeView
@@ -33,6 +41,9 @@ from scheduling.allocator.requests import ClaimPlan, RequestPlan, plan_class
 from scheduling.allocator.search import DEFAULT_LIMIT, DEFAULT_TIMEOUT, Deadline, NoSolution, Solution, solve
 from scheduling.allocator.shapes import ClaimShape, ShapeAnswer, Variant, direct_results, first_devices, shape_of
 from scheduling.allocator.snapshot import LessenedUsage, Snapshot
+
+#: Those that look at nothing but the devices.
+PLAIN_SCORES = (most_packed, most_spread, first_named, best_fitting)
 
 _NONE = NoSolution(trials=0)
 #: For what takes no search.
@@ -125,8 +136,10 @@ class NodeChoice(NamedTuple):
     nodes: int
     #: with `Fragmentation`: how many devices more are expected to be stranded by it
     stranded: float | None = None
-    #: and the next best node, with the same of it
+    #: and the next best node that is as welcome, with the same of it
     next_best: tuple[str, float] | None = None
+    #: whether the pod would rather have some nodes than others, which comes before all of this
+    prefers: bool = False
 
 
 @dataclass(slots=True)
@@ -188,7 +201,7 @@ def _best_scored(asked: _Asked, variant: Variant, feasible: int, score: Score) -
         free = index.free_on(number)
         found = asked.on_node(variant, number)
         if found is not None:
-            found.choice = NodeChoice(free, feasible.bit_count())
+            found.choice = NodeChoice(free, feasible.bit_count(), prefers=score not in PLAIN_SCORES)
             return found
     return None
 
@@ -196,14 +209,17 @@ def _best_scored(asked: _Asked, variant: Variant, feasible: int, score: Score) -
 def _least_stranding(asked: _Asked, variant: Variant, feasible: int, policy: Fragmentation) -> Fitting | None:
     index = asked.index
     ranking = policy.ranking(index, asked.snapshot, variant)
-    for number, stranded in policy.best_first(ranking, feasible):
+    order = policy.best_first(ranking, feasible)
+    for number, stranded in order:
         if stranded == math.inf and ranking.is_certain(number):
             variant.give_up(number)
             continue
         free = index.free_on(number)
         found = asked.on_node(variant, number, within=ranking.devices(number) or ())
         if found is not None:
-            found.choice = NodeChoice(free, feasible.bit_count(), stranded, ranking.runner_up())
+            next_best = policy.next_best(ranking, number, next(order, None))
+            prefers = policy.preference is not None
+            found.choice = NodeChoice(free, feasible.bit_count(), stranded, next_best, prefers)
             return found
     return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import inf
 
 from scheduling.allocator.fragmentation.demands import NOTHING_ELSE, DemandMix, NodeNeeds, NodeRoom
 from scheduling.allocator.fragmentation.nodes import NodeOutlooks
@@ -62,6 +63,15 @@ class Fragmentation:
             return
         preference = self.preference
         yield from sorted(ranking.best_first(among), key=lambda one: -preference(ranking.name_of(one.number)))
+
+    def next_best(self, ranking: Ranking, number: int, following: RankedNode | None) -> tuple[str, float] | None:
+        """What is told of the node that comes after the one that was chosen; None where that is less welcome."""
+        if following is None or following.stranded == inf:
+            return None
+        chosen, name = ranking.name_of(number), ranking.name_of(following.number)
+        if self.preference is not None and self.preference(name) != self.preference(chosen):
+            return None
+        return name, following.stranded
 
 
 def coarse(amount: int) -> int:

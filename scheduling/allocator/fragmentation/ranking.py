@@ -70,11 +70,6 @@ class Ranking:
             for number, score in passed:
                 self._put(number, score)
 
-    def runner_up(self) -> tuple[str, float] | None:
-        """The best node, by name, of those that `best_first` has not come to; None where no other may fit."""
-        found = self._best()
-        return None if found.stranded == inf else (self.name_of(found.number), found.stranded)
-
     def as_good_as_the_best(self, among: int) -> list[int]:
         """The nodes in `among` on which hardly more is stranded than on the best one."""
         self._follow(among)
