@@ -22,22 +22,25 @@ _TOO_LARGE = b"Request Header Fields Too Large"
 class PatientConnection(CertifiedConnection):
     """uvicorn's; its patience ends after MANCIPLE_HEAD_SECONDS, or `HEAD_BYTES`."""
 
-    _ends: asyncio.TimerHandle | None = None
+    _in_head = False
     _head_bytes = 0
+    _ends: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
         self._expect_head()
+        self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
-        if self._ends is None and (self.cycle is None or self.cycle.response_complete):
+        if not self._in_head and (self.cycle is None or self.cycle.response_complete):
             self._expect_head()
-        if self._ends is not None:
+        if self._in_head:
             self._head_bytes += len(data)  # and what follows the head at once: no more than is read at a time
             if self._head_bytes > HEAD_BYTES:
                 self._refuse()
                 return
         super().data_received(data)
+        self._wait_for_head()  # nearly every head comes in one piece, and costs no timer
 
     def on_headers_complete(self) -> None:
         self._have_head()
@@ -53,10 +56,14 @@ class PatientConnection(CertifiedConnection):
         self.transport.close()
 
     def _expect_head(self) -> None:
-        self._head_bytes = 0
-        self._ends = self.loop.call_later(settings.HEAD_SECONDS, self.transport.abort)
+        self._in_head, self._head_bytes = True, 0
+
+    def _wait_for_head(self) -> None:
+        if self._in_head and self._ends is None and not self.transport.is_closing():
+            self._ends = self.loop.call_later(settings.HEAD_SECONDS, self.transport.abort)
 
     def _have_head(self) -> None:
+        self._in_head = False
         if self._ends is not None:
             self._ends.cancel()
             self._ends = None
