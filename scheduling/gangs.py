@@ -53,7 +53,6 @@ from scheduling.plans import (
     with_refused,
     with_scheduled,
 )
-from scheduling.preemption import age_of
 from scheduling.queue import Done, Outcome, Retry
 from scheduling.remedies import Remedies, was_overtaken
 from scheduling.resources import POD_GROUPS, kind
@@ -145,8 +144,11 @@ def to_try(state: ClusterState, group: PodGroup, pod: Pod) -> tuple[Pod, ...]:
 
 
 def in_turn(pods: Iterable[Pod]) -> list[Pod]:
-    """The most important first, then the oldest."""
-    return sorted(pods, key=lambda one: (-(one.spec.priority or 0), age_of(one)))
+    """The most important first, then the oldest; of those made within one second, by their names, which count them."""
+    return sorted(
+        pods,
+        key=lambda one: (-(one.spec.priority or 0), one.metadata.creation_timestamp or "", one.metadata.name),
+    )
 
 
 @dataclass(slots=True)

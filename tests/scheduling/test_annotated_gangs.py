@@ -17,6 +17,7 @@ from scheduling.capture import ClusterState
 from scheduling.causes import GroupDoesNotFit
 from scheduling.controllers import claims, scheduler
 from scheduling.explanations.current import explain_pod
+from scheduling.gangs import in_turn
 from scheduling.plans import Decision, GroupDecision, Placement
 from scheduling.queue import Done, Outcome
 from scheduling.remedies import Remedies
@@ -91,6 +92,12 @@ def test_a_gang_of_eight_that_fits_six_holds_nothing_says_so_and_is_in_nobodys_w
     assert {name for name in bound(racks) if name[0] == "w"} == {f"w-{at}" for at in range(8)}
     revisions = {int(racks.generated_claim(f"w-{at}").metadata.resource_version) for at in range(8)}
     assert max(revisions) - min(revisions) < 8 * 4  # one commit
+
+
+def test_those_made_within_one_second_have_their_turn_by_name() -> None:
+    pods = [member(f"w-{at}", 3) for at in (2, 0, 1)]
+    important = member("w-9", 3, priority=5)
+    assert [one.metadata.name for one in in_turn([*pods, important])] == ["w-9", "w-0", "w-1", "w-2"]
 
 
 def test_a_gang_waits_until_it_is_complete(racks: Cluster) -> None:

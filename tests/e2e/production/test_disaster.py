@@ -5,6 +5,7 @@ behind a balancer, the primary killed and its synchronous standby promoted, a ba
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,7 +19,7 @@ from claims.kinds.pods import Pod
 from tests.builders import make_pod
 from tests.chaos.links import Link
 from tests.e2e.api_client import Hands
-from tests.e2e.processes import wait_for
+from tests.e2e.processes import Process, wait_for
 from tests.e2e.production.conftest import DEMO
 from tests.e2e.production.databases import Databases, databases
 from tests.e2e.production.installation import Installation, environment, exec_start
@@ -144,10 +145,16 @@ def test_restarts_failover_and_restore_lose_nothing_that_they_need_not(available
         scene.place("ResourceClaimTemplate"),
         {**template, "metadata": {"name": "one-gpu", "namespace": scene.namespace}},
     )
-    available.installation.manage("doctor", *(word for name in SOUND for word in ("--only", name)))
+    wait_for("the doctor to find every part sound", lambda: _is_sound(available.installation))
     _restart_one_after_the_other(available, scene)
     _fail_over(available, scene)
     _restore(available, scene)
+
+
+def _is_sound(installation: Installation) -> bool:
+    """Not before each process has given a sign of life."""
+    asked = [word for name in SOUND for word in ("--only", name)]
+    return Process([sys.executable, "manage.py", "doctor", *asked], env=installation.env).start().wait() == 0
 
 
 def _restart_one_after_the_other(available: Available, scene: Scene) -> None:
