@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from scheduling.allocator import Allocated, Unallocatable, stages
 from scheduling.allocator.allocation import Examined
 from scheduling.allocator.stages import DeviceSet, Drop, Funnel, PoolTrouble, Stage, drops
+from scheduling.causes import NodeRefusal
 from scheduling.cel.clauses import clause_of, operands
 from scheduling.explanations.report import NodeReport, Report, RequestReport
 from scheduling.messages import clause, message, sentence
@@ -284,7 +285,7 @@ def _line(
 def _stops(node: NodeReport, request: Examined | None) -> tuple[str, int]:
     """(why the node is out, how far it came)."""
     if node.refusals:
-        return "; ".join(map(message, node.refusals)), 0
+        return "; ".join(map(_against, node.refusals)), 0
     outcome = node.examination.outcome
     if isinstance(outcome, Allocated):
         return "Could take everything now", 1000
@@ -297,6 +298,12 @@ def _stops(node: NodeReport, request: Examined | None) -> tuple[str, int]:
         leading = outcome.reasons[0]
         return (clause(leading.conflict) if leading.conflict else f"Request {leading.request} is short"), 500
     return "Too few devices", 0
+
+
+def _against(refusal: NodeRefusal) -> str:
+    """What the node of a line has against the pod, of this one node: without Kubernetes' "node(s)"."""
+    text = message(refusal).removeprefix("node(s) ")
+    return "Cordoned" if text == "were unschedulable" else sentence(text)
 
 
 def _stage_text(request: Examined, funnel: Funnel, index: int) -> str:

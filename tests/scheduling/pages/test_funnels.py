@@ -54,6 +54,13 @@ def test_the_page_of_a_waiting_pod_names_every_incomplete_pool(cluster: Cluster)
     assert "lost: pools node-1 and node-2 are incomplete" in shown
 
 
+def test_a_node_that_takes_no_pod_says_so_in_the_words_of_its_page(cluster: Cluster) -> None:
+    cluster.create(make_class())
+    cluster.create(make_node("node-1", unschedulable=True))
+    cluster.create(make_slice(node="node-1"))
+    assert "node-1 2 2 2 Cordoned" in page_of_pod(cluster)
+
+
 def test_where_nothing_is_left_nothing_more_is_said_to_be_lost(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=2)
     shown = page_of_pod(cluster, expressions=["false"])
