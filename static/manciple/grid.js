@@ -100,9 +100,19 @@
     remember((params) => FILTERS.forEach((name) => params.delete(name)));
     filter();
   });
-  document.getElementById("filters")?.addEventListener("click", (event) => {
-    const open = form.classList.toggle("open");
-    event.currentTarget.setAttribute("aria-expanded", open);
+  // On a phone they are a sheet over the page, which ends at its foot or with Escape.
+  const sheet = document.getElementById("filters");
+  const showFilters = (open) => {
+    form.classList.toggle("open", open);
+    sheet.setAttribute("aria-expanded", open);
+    (open ? form.querySelector("a, input:not([type=hidden])") : sheet).focus();
+  };
+  sheet.addEventListener("click", () => showFilters(!form.classList.contains("open")));
+  document.getElementById("filters-done").addEventListener("click", () => showFilters(false));
+  form.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !form.classList.contains("open")) return;
+    event.preventDefault();
+    showFilters(false);
   });
 
   // ---- tile size, and what keeps its place in the URL when another way of grouping is chosen ----
@@ -186,6 +196,14 @@
     return line && nearest($$(".tile", line));
   };
   const page = () => innerHeight * .8;
+  // Past fifty filters in one step.
+  document.getElementById("to-grid").addEventListener("click", (event) => {
+    event.preventDefault();
+    const at = grid.querySelector('[tabindex="0"]');
+    if (!at) return;
+    at.focus({ preventScroll: true });
+    show(at);
+  });
   const STEPS = {
     ArrowRight: (from) => beside(from, 1), ArrowLeft: (from) => beside(from, -1),
     ArrowDown: (from) => vertical(from, from.offsetHeight), ArrowUp: (from) => vertical(from, -from.offsetHeight),
