@@ -38,4 +38,4 @@ def _take_back(request: HttpRequest, offer: undo.UndoOffer) -> None:
         return
     undo.dismiss(request)
     changes = "1 change" if len(steps) == 1 else f"{len(steps)} changes"
-    messages.success(request, f"Undone ({changes}): {offer.said}")
+    messages.success(request, f"Undone ({changes}): “{offer.said}”")

@@ -10,6 +10,37 @@
     }
   });
 
+  // A page that tells what was just done, or what was refused, has the focus there: it is read first, and the next Tab is
+  // its Undo, or the field to mend. Undo stays on all pages for a while, and has the focus on the first of them. Previews
+  // have theirs by `autofocus`.
+  const isNew = (undo) => {
+    const { value } = undo.elements.offer;
+    try {
+      if (localStorage.getItem("undo-told") === value) return false;
+      localStorage.setItem("undo-told", value);
+    } catch { /* storage may be closed to us; then it comes again */ }
+    return true;
+  };
+  const land = () => {
+    const undo = document.querySelector("main .undo"), offered = undo && isNew(undo) ? undo : null;
+    const refused = [...document.querySelectorAll('main [aria-invalid="true"]')].find((one) => one.checkVisibility({ visibilityProperty: true }));
+    const one = document.querySelector("main p.says") ?? offered ?? refused;
+    if (!one || location.hash || document.activeElement !== document.body) return;
+    if (one !== refused) one.tabIndex = -1;
+    one.focus();
+  };
+  land();
+
+  // What was wrong with a field is not said of what is typed there now.
+  document.addEventListener("input", ({ target }) => {
+    if (!target.matches("form [aria-describedby][aria-invalid=true]:not([data-editor], #cel)")) return;
+    target.removeAttribute("aria-invalid");
+    for (const id of target.getAttribute("aria-describedby").split(" ")) {
+      const error = document.getElementById(id);
+      if (error?.matches(".field-error")) error.remove();
+    }
+  });
+
   // Buttons that copy stand hidden until a script can. Over plain HTTP a page has no clipboard: there the text is selected
   // and copied as by hand.
   const SHOWN = 1600; // milliseconds that a button says that it has copied

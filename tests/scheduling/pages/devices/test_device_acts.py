@@ -71,7 +71,7 @@ def test_a_drain_tells_who_is_evicted_and_where_they_would_fit_then_does_it_and_
     assert admin.post("/devices/act/drain", form).headers["Location"] == "/nodes/node-1"
     assert rules(cluster) == [("node-1", "gpu-0", "manciple.dev/drain", "NoExecute")]
     assert "1 device is being drained." in words(admin, "/nodes/node-1")
-    assert "Undone (1 change): 1 device is being drained." in undo(admin, "/nodes/node-1")
+    assert "Undone (1 change): “1 device is being drained.”" in undo(admin, "/nodes/node-1")
     assert rules(cluster) == []
     assert "Undo" not in words(admin, "/nodes/node-1")
 
