@@ -11,6 +11,7 @@
     document.querySelectorAll(".toured").forEach((one) => one.classList.remove("toured"));
     steps.forEach((step, place) => { step.hidden = place !== at; });
     [...document.querySelectorAll(steps[at].dataset.at)].find(visible)?.classList.add("toured");
+    if (at === 0 && document.activeElement === back) next.focus(); // a button that is disabled loses the focus to nobody
     back.disabled = at === 0;
     next.textContent = at === steps.length - 1 ? "Done" : "Next";
     tour.querySelector("[data-count]").textContent = `${at + 1} of ${steps.length}`;
