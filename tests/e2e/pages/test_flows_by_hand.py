@@ -1,0 +1,277 @@
+"""What people do in the dashboard, begun, done and ended by keyboard alone and by a finger on a phone.
+
+Here stand the walks that no other test takes. Files are of this folder; "rows" are those of every list.
+
+| Flow | Keyboard | Phone |
+| --- | --- | --- |
+| Find a device, act on it, undo | here; grid and choosing: `test_devices`, `test_choosing` | here; `test_choosing` |
+| Cordon, drain, taint a node | here; `test_nodes` | here |
+| Why a pod waits, replace it | here | here; `test_pods` |
+| What if, create this | `test_pods` (form), here (its answer) | `test_nodes` |
+| A pod by form; Duplicate | here | here |
+| A class in the workbench | `test_classes`, `test_drafts` | `test_quality` (width, targets) |
+| YAML: check, difference, save | here; merging: `test_classes` | `test_quality` |
+| A claim's forced release | `test_quality` | here; `test_quality` |
+| Incidents | `test_incidents` | here |
+| Taint rules, quotas | here | here |
+| Rows, columns, views, CSV, many at once | `test_choosing` | `test_choosing` |
+| The box that finds, its verbs, `?`, More | `test_choosing` | `test_choosing` |
+| Charts | `test_timeline` | `test_timeline` (pointer), `test_quality` |
+| Tell me, time zone | here; notices: `test_quality` | `test_quality` |
+| Moves, gangs | `test_moves` (the same preview as here) | `test_moves` |
+| People, roles, tokens, the wallboard | `test_quality` (order, reach) | `test_quality` |
+| Sign in and out | here | `browser.sign_in` |
+| The tour of a first visit | `test_quality` | here |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+
+from tests.e2e.pages.browser import PHONE, REFUSED, new_context, watched_page
+from tests.e2e.pages.demo import PODS, Demo
+from tests.e2e.pages.tour import TOO_WIDE
+
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+
+def press(page: Page, keys: str) -> None:
+    for key in keys.split():
+        page.keyboard.press(key)
+
+
+def told(page: Page) -> Locator:
+    """What the page says was done, where the focus is."""
+    return page.locator(".says:focus")
+
+
+# By keyboard ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_device_is_tainted_and_taken_back_without_a_mouse(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/devices")
+    press(admin, "Tab")
+    admin.get_by_role("link", name="Skip to the devices").focus()
+    press(admin, "Enter")
+    expect(admin.locator(".tile:focus")).to_have_count(1)
+    press(admin, "x Tab Tab")
+    expect(admin.get_by_role("button", name="Taint…", exact=True)).to_be_focused()
+    press(admin, "Enter")
+    question = admin.get_by_role("heading", name="Taint 1 device?")
+    expect(question).to_be_focused()
+    press(admin, "Tab")
+    admin.keyboard.type("example.com/by-hand")
+    press(admin, "Enter")
+    expect(admin.locator("#preview")).to_contain_text("1 DeviceTaintRule is made")
+    expect(question).to_be_focused()
+    press(admin, "Tab Tab Tab Tab Tab Tab")
+    expect(admin.get_by_role("button", name="Taint 1 device")).to_be_focused()
+    press(admin, "Enter")
+    expect(told(admin)).to_contain_text("1 device is tainted.")
+    press(admin, "Tab")
+    expect(admin.get_by_role("button", name="Undo")).to_be_focused()
+    press(admin, "Enter")
+    expect(told(admin)).to_have_text("Undone (1 change): “1 device is tainted.”")
+
+
+#: path -> where its answer begins: the next Tab is the first thing to do about it
+ANSWERS = {
+    "/nodes/gpu-a11?change=cordon": "#h-change",
+    "/pods/vision/video-caption-long/delete": "#h-effect",
+    "/quotas/nlp-lab/gpus?try=1&hard.pods=3": "#h-rehearsal",
+    "/taint-rules/new?name=x&driver=dra.net&key=example.com/x&effect=None": "[aria-label='What it would do']",
+    "/access?user=nora&verb=list&resource=pods&ns=vision": "#h-answer",
+}
+
+
+def test_a_page_that_answers_has_the_focus_on_its_answer(admin: Page, demo: Demo) -> None:
+    for path, answer in ANSWERS.items():
+        admin.goto(demo.web + path)
+        expect(admin.locator(answer), path).to_be_focused()
+
+
+def test_the_field_that_was_refused_has_the_focus_and_is_not_called_wrong_while_it_is_mended(
+    manager: BrowserContext, demo: Demo
+) -> None:
+    with watched_page(manager, allowed=(REFUSED,)) as page:
+        page.goto(f"{demo.web}/taint-rules/new?name=x&driver=dra.net&key=no+key&effect=None")
+        key = page.get_by_label("Key", exact=True)
+        expect(key).to_be_focused()
+        expect(page.locator(".field-error")).to_contain_text("Invalid value")
+        press(page, "Control+A")
+        page.keyboard.type("example.com/x")
+        expect(page.locator(".field-error")).to_have_count(0)
+        expect(key).not_to_have_attribute("aria-invalid", "true")
+
+
+#: Notes what has the focus and cannot be seen, because something else lies over it.
+_NOTE_COVERED = """() => {
+  window.covered = [];
+  window.stops = 0;
+  addEventListener("focusin", ({ target }) => {
+    window.stops++;
+    const box = target.getBoundingClientRect(), inside = (at, most) => Math.min(Math.max(at, 1), most - 1);
+    const top = document.elementFromPoint(inside(box.left + Math.min(box.width / 2, 60), innerWidth), box.top + 6);
+    if (top && (target.contains(top) || top.contains(target))) return;
+    window.covered.push(`${target.outerHTML.slice(0, 90)} at ${box.top}`);
+  });
+}"""
+
+
+@pytest.mark.parametrize(("path", "phone"), [("/timeline", False), ("/nodes", True)])
+def test_going_back_nothing_that_has_the_focus_lies_under_a_bar(
+    manager: BrowserContext, demo: Demo, path: str, *, phone: bool
+) -> None:
+    with watched_page(manager) as page:
+        if phone:
+            page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+        page.goto(demo.web + path)
+        page.locator("main :is(.ent, td a):visible").last.focus()
+        page.evaluate(_NOTE_COVERED)
+        for _ in range(40):
+            page.keyboard.press("Shift+Tab")
+        assert page.evaluate("window.stops") >= 40
+        assert page.evaluate("window.covered") == []
+
+
+def test_a_pod_is_made_by_form_and_duplicated_without_a_mouse(manager: BrowserContext, demo: Demo) -> None:
+    with watched_page(manager, allowed=(REFUSED,)) as page:
+        page.goto(f"{demo.web}/pods/new?from=form&ns=climate-ml")
+        page.get_by_label("Name", exact=True).focus()
+        page.keyboard.type("by-hand")
+        press(page, "Enter")  # too early
+        expect(page.get_by_role("textbox", name="Image", exact=True)).to_be_focused()
+        page.keyboard.type("registry.example.org/by-hand:1")
+        press(page, "Tab Tab Tab Tab Space ArrowDown")
+        expect(page.get_by_role("radio", name="gpu-a100-mig")).to_be_focused()
+        expect(page.locator("main")).to_contain_text("Starts now on")
+        press(page, "Enter")
+        expect(told(page)).to_contain_text("Created ResourceClaimTemplate by-hand-devices, Pod by-hand.")
+        page.get_by_role("link", name="Duplicate").press("Enter")
+        expect(page.get_by_role("textbox", name="YAML")).to_contain_text("by-hand-2")
+    demo.api.delete(PODS.format(namespace="climate-ml", name="by-hand"))
+
+
+def test_yaml_is_checked_and_saved_without_a_mouse(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/yaml/namespaces/infra-ci")
+    admin.get_by_role("textbox", name="Namespace").focus()
+    press(admin, "Control+Home ArrowDown ArrowDown ArrowDown ArrowDown ArrowDown End Enter")
+    admin.keyboard.type("team: builders")
+    press(admin, "Tab Tab")
+    expect(admin.get_by_role("button", name="Check")).to_be_focused()
+    press(admin, "Enter")
+    expect(admin.locator("b:focus")).to_have_text("1 line changes")
+    expect(admin.locator(".diff .add")).to_contain_text("team: builders")
+    press(admin, "Tab Tab Tab Enter")
+    expect(told(admin)).to_contain_text("infra-ci")
+
+
+def test_rules_and_the_time_zone_are_set_without_a_mouse(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/notifications")
+    admin.get_by_label("When", exact=True).focus()
+    press(admin, "Tab Tab Tab")
+    expect(admin.get_by_role("button", name="Tell me")).to_be_focused()
+    press(admin, "Enter")
+    expect(told(admin)).to_have_count(1)
+    admin.get_by_role("button", name=re.compile("^(Delete|Remove|Stop)")).first.press("Enter")
+    expect(told(admin)).to_have_count(1)
+    admin.goto(f"{demo.web}/account")
+    zone = admin.get_by_label("Show times in")
+    zone.focus()
+    admin.keyboard.type("Europe/Berlin")
+    press(admin, "Tab Enter")
+    expect(admin.locator(".foot")).to_contain_text("Europe/Berlin")
+    zone.focus()
+    press(admin, "Home Tab Enter")
+    expect(admin.locator(".foot")).not_to_contain_text("Europe/Berlin")
+
+
+def test_one_signs_in_and_out_without_a_mouse(chromium: Browser, demo: Demo) -> None:
+    context = new_context(chromium)
+    page = context.new_page()
+    page.goto(f"{demo.web}/login")
+    page.keyboard.type("visitor")
+    press(page, "Tab")
+    page.keyboard.type(demo.passwords["visitor"])
+    press(page, "Enter")
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    press(page, "/")
+    expect(page.locator("#finder-q")).to_be_focused()
+    page.keyboard.type("sign out")
+    press(page, "Enter")
+    expect(page.get_by_label("Username")).to_be_focused()
+    context.close()
+
+
+# On a phone -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pocket(chromium: Browser, states: dict[str, Any]) -> Iterator[BrowserContext]:
+    context = new_context(chromium, state=states["admin"], phone=True)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def phone(pocket: BrowserContext) -> Iterator[Page]:
+    with watched_page(pocket) as page:
+        yield page
+
+
+def test_a_finger_filters_the_grid_sees_the_answer_and_groups(phone: Page, demo: Demo) -> None:
+    phone.goto(f"{demo.web}/devices")
+    field = phone.get_by_label("Filter devices with a CEL expression")
+    assert (field.bounding_box() or {"width": 0})["width"] > PHONE["width"] / 2
+    filters, sheet = phone.get_by_role("button", name="Filters"), phone.locator("#asked")
+    filters.tap()
+    sheet.get_by_role("checkbox", name="Unhealthy").tap()
+    sheet.get_by_role("button", name="Done").tap()
+    expect(sheet).to_be_hidden()
+    expect(filters).to_be_focused()
+    expect(phone.locator("#filtered")).to_contain_text("2 of 395 match")
+    filters.tap()
+    sheet.get_by_role("link", name="Node", exact=True).tap()
+    expect(phone).to_have_url(re.compile(r"state=bad.*group=node|group=node.*state=bad"))
+    expect(phone.locator("#filtered")).to_contain_text("2 of 395 match")
+
+
+def test_what_happened_leads_to_its_object_on_a_phone(phone: Page, demo: Demo) -> None:
+    phone.goto(f"{demo.web}/overview")
+    first = phone.locator("#events li").first
+    time, line = first.locator("time").bounding_box(), first.locator(".sev").bounding_box()
+    assert time
+    assert line
+    assert time["height"] < 2 * line["height"], "the time stands on one line"
+    link = first.locator(".obj a")
+    name = link.inner_text()
+    link.tap()
+    expect(phone.get_by_role("heading", level=1)).to_contain_text(name.rsplit("/", 1)[-1])
+
+
+#: page, what is tapped there one after the other, and what is offered then
+TAPS = [
+    ("/pods/vision/video-caption-long", ["Replace pod: Without selector 1"], "Replace pod"),
+    ("/claims/protein-fold/af3-screen-results", ["Release by force…"], "Release by force"),
+    ("/quotas/nlp-lab/gpus?try=1&hard.pods=3", [], "Set"),
+    ("/taint-rules/firmware-gpu-a17", ["Delete…"], "Delete taint rule"),
+    ("/incidents", ["8 devices of gpu-c03"], "Acknowledge"),
+]
+
+
+@pytest.mark.parametrize(("path", "taps", "offered"), TAPS, ids=[path.split("/")[1] for path, _, _ in TAPS])
+def test_a_finger_comes_to_the_last_button_of_what_it_began(
+    phone: Page, demo: Demo, path: str, taps: list[str], offered: str
+) -> None:
+    phone.goto(demo.web + path)
+    for name in taps:
+        phone.get_by_role("link", name=name).or_(phone.get_by_role("button", name=name)).first.tap()
+    last = phone.get_by_role("button", name=offered).first
+    last.tap(trial=True)  # nothing lies over it
+    assert (last.bounding_box() or {"height": 0})["height"] >= 28
+    assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
