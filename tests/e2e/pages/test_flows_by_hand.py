@@ -1,27 +1,28 @@
 """What people do in the dashboard, begun, done and ended by keyboard alone and by a finger on a phone.
 
-Here stand the walks that no other test takes. Files are of this folder; "rows" are those of every list.
+Here stand the walks that no other test takes. Files are of this folder. "Fits" is `test_quality`: the page is not too
+wide for a phone, and what is tapped is large enough; nobody taps there. "none": no test walks it.
 
 | Flow | Keyboard | Phone |
 | --- | --- | --- |
-| Find a device, act on it, undo | here; grid and choosing: `test_devices`, `test_choosing` | here; `test_choosing` |
-| Cordon, drain, taint a node | here; `test_nodes` | here |
-| Why a pod waits, replace it | here | here; `test_pods` |
-| What if, create this | `test_pods` (form), here (its answer) | `test_nodes` |
-| A pod by form; Duplicate | here | here |
-| A class in the workbench | `test_classes`, `test_drafts` | `test_quality` (width, targets) |
-| YAML: check, difference, save | here; merging: `test_classes` | `test_quality` |
-| A claim's forced release | `test_quality` | here; `test_quality` |
-| Incidents | `test_incidents` | here |
-| Taint rules, quotas | here | here |
-| Rows, columns, views, CSV, many at once | `test_choosing` | `test_choosing` |
-| The box that finds, its verbs, `?`, More | `test_choosing` | `test_choosing` |
-| Charts | `test_timeline` | `test_timeline` (pointer), `test_quality` |
-| Tell me, time zone | here; notices: `test_quality` | `test_quality` |
-| Moves, gangs | `test_moves` (the same preview as here) | `test_moves` |
-| People, roles, tokens, the wallboard | `test_quality` (order, reach) | `test_quality` |
-| Sign in and out | here | `browser.sign_in` |
-| The tour of a first visit | `test_quality` | here |
+| Find a device, act on it, undo | here; `test_devices`, `test_choosing` | finding: here; then fits |
+| Cordon, drain, taint a node | cordon's preview: here | drain's preview: here |
+| Why a pod waits, replace it | `test_pods` (by mouse) | the preview: here |
+| What if, create this | `test_pods` (by mouse) | `test_nodes` |
+| A pod by form; Duplicate | here | Duplicate: here |
+| A class in the workbench | `test_classes` (partly by mouse) | fits |
+| YAML: check, difference, save | here; merging: `test_classes` (by mouse) | fits |
+| A claim's forced release | the preview: `test_quality` | the preview: here |
+| Incidents | `test_incidents` | the offer: here |
+| Taint rules, quotas | their answers: here | the previews: here |
+| Rows, columns, views, many at once | `test_choosing` (views by mouse) | choosing, deleting: `test_choosing` |
+| The box that finds, its verbs, `?`, More | `test_choosing` | the box: `test_choosing` |
+| Charts | `test_timeline` | fits |
+| Tell me, time zone | rules, zone: here; webhook: none | fits |
+| Moves, gangs | `test_moves` (by mouse) | `test_moves` (by mouse, narrow) |
+| People, roles, tokens, the wallboard | none | fits |
+| Sign in and out | here | none |
+| The tour of a first visit | `test_quality` | none |
 """
 
 from __future__ import annotations
@@ -258,9 +259,11 @@ def test_what_happened_leads_to_its_object_on_a_phone(phone: Page, demo: Demo) -
 TAPS = [
     ("/pods/vision/video-caption-long", ["Replace pod: Without selector 1"], "Replace pod"),
     ("/claims/protein-fold/af3-screen-results", ["Release by force…"], "Release by force"),
+    ("/nodes/gpu-b02", ["Drain…"], "Drain"),
     ("/quotas/nlp-lab/gpus?try=1&hard.pods=3", [], "Set"),
     ("/taint-rules/firmware-gpu-a17", ["Delete…"], "Delete taint rule"),
     ("/incidents", ["8 devices of gpu-c03"], "Acknowledge"),
+    ("/pods/vision/clip-eval-9", ["Duplicate"], "Create"),
 ]
 
 
