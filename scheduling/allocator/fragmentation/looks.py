@@ -12,7 +12,7 @@ from itertools import islice
 from math import inf
 
 from scheduling.allocator.fragmentation.layouts import DeviceLayout, groups, layout_of
-from scheduling.allocator.fragmentation.outlooks import UnitDemand, UnitOutlooks, UnitPrices, merged
+from scheduling.allocator.fragmentation.outlooks import UnitDemand, UnitOutlooks, merged
 from scheduling.allocator.fragmentation.reading import MixReading, PartDemand
 from scheduling.allocator.fragmentation.units import (
     CardShape,
@@ -41,6 +41,8 @@ MANY_KINDS, MOST_KINDS = 64, 512
 DIGITS = 12
 #: Kinds of units among which it is found out who could do with less.
 MOST_COMPARED = 64
+#: Kinds of units among which there is a choice.
+SEVERAL = 2
 
 
 #: (number of an acceptance, how much is asked for) -> how much of any unit would do
@@ -59,10 +61,10 @@ class UnitKind:
         #: None until it is known what it is worth
         self.outlooks: UnitOutlooks | None = None
 
-    def judged(self, reading: MixReading, prices: UnitPrices, least: LeastTaken, *, work: int) -> UnitOutlooks:
+    def judged(self, reading: MixReading, least: LeastTaken, *, work: int) -> UnitOutlooks:
         """least: how much of any unit would do for whoever accepts the same and asks for so much."""
         demands = (one for part in reading.parts for one in self._demands(part, reading, least))
-        return UnitOutlooks(self.unit, merged(demands), prices, work=work)
+        return UnitOutlooks(self.unit, merged(demands), work=work)
 
     def wanted(self, accepts: int, asked: Asked) -> UnitWant | None:
         """What one device for an acceptance is, of this unit; None where it has none that is large enough."""
@@ -130,10 +132,13 @@ def local(positions: tuple[int, ...], mask: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeLook:
-    """The units of a node. certain: their devices of which the state of the unit tells who can be served."""
+    """The units of a node. certain: their devices of which the state of the unit tells who can be served. kinds: of the
+    units, each once.
+    """
 
     units: tuple[UnitPlace, ...] = ()
     certain: int = 0
+    kinds: tuple[UnitKind, ...] = ()
 
 
 class Looks:
@@ -165,7 +170,7 @@ class Looks:
         units = tuple(self._units(layout, masks))
         shared = (place for place in units if isinstance(place.kind.unit, SharedUnit))
         exact = (place.mask for place in shared if place.kind.capacities[0] is layout.capacities[place.positions[0]])
-        return NodeLook(units, union(exact))
+        return NodeLook(units, union(exact), tuple(dict.fromkeys(place.kind for place in units)))
 
     def share_out_work(self) -> None:
         """Before anything is expected of a unit: of many kinds each is looked at less closely."""

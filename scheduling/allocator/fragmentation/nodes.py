@@ -2,10 +2,12 @@
 
 What a node strands is what its units strand, and more where their use would take more cpu or memory than it has left: a
 GPU without a core beside it is of use to nobody. What the pods to come will take of the node is uncertain, so the lack
-is the expected one, of a normal distribution. Pods that want several devices of one node look at the node as a whole:
-for them what they could not use of it if it were filled with them counts as stranded, by a small weight.
+is the expected one, of a normal distribution.
 
-    stranded = units + used · lack + Σ wide · (free - usable)
+    stranded = units + used · lack
+
+Beside it stands what pods that want several devices of one node could use of it, and what is free of each kind: that
+has a price by how scarce it is (`scarcity`).
 
 Only nodes of which something has changed are summed up again; `changes` lists them, for whoever keeps scores by node.
 """
@@ -19,28 +21,19 @@ from math import erfc, exp, pi, sqrt
 from typing import Any, NamedTuple
 
 from scheduling.allocator.fragmentation.demands import DemandMix, NodeNeeds, NodeRoom
-from scheduling.allocator.fragmentation.looks import Looks, UnitKind, UnitPlace
-from scheduling.allocator.fragmentation.outlooks import Outlook, UnitMove, UnitOutlooks, UnitPrices
+from scheduling.allocator.fragmentation.looks import SEVERAL, Looks, NodeLook, UnitKind, UnitPlace
+from scheduling.allocator.fragmentation.outlooks import Outlook, UnitMove, UnitOutlooks
 from scheduling.allocator.fragmentation.reading import MixReading
-from scheduling.allocator.fragmentation.units import DeviceUnit, SharedUnit, UnitState
+from scheduling.allocator.fragmentation.scarcity import Scarcity, Supply, grains
+from scheduling.allocator.fragmentation.units import DeviceUnit, UnitState
 from scheduling.allocator.index import NodeIndex
 from scheduling.allocator.pools import NodeDevices
-from scheduling.allocator.published import Asked
 from scheduling.allocator.snapshot import Snapshot
 
-#: The weight of scarcity, and that of pods that want several devices of one node.
-SCARCITY, WIDE = 0.2, 0.1
-#: How scarce a unit may be: twice as much wanted as there is.
-MOST_SCARCE = 2.0
-#: Degrees of scarcity that are told apart, up to one that is just enough: so that a node more or less among many
-#: changes nothing.
-SCARCITIES = 20
 #: States of nodes that are known again.
 MOST_ALIKE = 4_096
 #: Changes that are listed before whoever reads them has to look at all nodes.
 MOST_CHANGES = 100_000
-#: The part of all that is free that there is at least of anything.
-LEAST_SUPPLY = 1e-4
 #: What a node has of which nobody knows what it has.
 PLENTY = NodeNeeds(1 << 50, 1 << 50)
 #: Deviations from what is expected beyond which nothing is left to chance.
@@ -86,6 +79,8 @@ class NodeFigures(NamedTuple):
     alike: int
     sums: NodeSums
     stranded: float
+    supply: Supply
+    wide: tuple[int, ...]
 
 
 def summed(outlooks: Iterable[Outlook]) -> NodeSums:
@@ -138,20 +133,19 @@ class NodeOutlooks:
         self.room = room
         self.classes = snapshot.classes
         self._reading = reading = MixReading(mix, snapshot, index.devices)
-        wide = tuple(reading.wide())
-        self._wide = tuple((one.devices, WIDE * one.share, one.cpu, one.memory) for one in wide)
+        self._wide = tuple(reading.wide())
         #: so many devices are of no use to any of these
-        self._narrow = min((one.devices for one in wide), default=1 << 62) - 1
-        self._wide_share = WIDE * sum(one.share for one in wide)
+        self._narrow = min((one.devices for one in self._wide), default=1 << 62) - 1
         self.attributes = reading.attributes
         self._looks = Looks(reading, index.features)
         self._devices = list(index.devices)
         self.looks = [self._looks.of(devices) for devices in index.devices]
+        #: nodes that have several kinds of units
+        self.various = {number for number, look in enumerate(self.looks) if len(look.kinds) >= SEVERAL}
         #: a node of each look
         self.examples = {look: number for number, look in enumerate(self.looks)}
         self._looks.share_out_work()
-        #: of each kind of unit, how much it is wanted for what there is
-        self._scarcity = self._scarcities()
+        self.scarcity = Scarcity(reading, self._published(), self._wide)
         size = len(index.nodes)
         #: what `policy` keeps here: a `Ranking` for each kind of pod
         self.rankings: dict[Hashable, Any] = {}
@@ -169,8 +163,14 @@ class NodeOutlooks:
         self._same: dict[Hashable, NodeFigures] = {}
         self.sums = [NodeSums()] * size
         self.stranded = [0.0] * size
+        #: of each node, what is free
+        self._supply: list[Supply] = [()] * size
+        self.nothing_wide = (0,) * len(self._wide)
+        #: of each node, how many of its devices those could use who want several
+        self.wide = [self.nothing_wide] * size
         for number in range(size):
             self._sum_up(number, snapshot)
+        self.scarcity.settle()
         self._touched, self._read = index.touched, len(index.touched)
         self._mark = room.changed_since(0)[1] if room is not None else 0
 
@@ -181,12 +181,12 @@ class NodeOutlooks:
 
     def follow(self, snapshot: Snapshot) -> bool:
         """Catch up with the index, which has followed `snapshot`, and with the room. False where other devices are
-        published now, so that the mix is read differently or units are worth something else: nothing of it holds then.
+        published now, so that the mix is read differently or there are other kinds of units: nothing of it holds then.
         """
         touched = self.index.touched
         stale = set(touched[self._read :] if touched is self._touched else range(len(self.left)))
         self._touched, self._read = touched, len(touched)
-        if self._look_again(stale) and not (self._reading.holds() and self._is_worth_the_same()):
+        if self._look_again(stale) and not (self._reading.holds() and self.scarcity.is_about(self._published())):
             return False
         stale.update(self._roomier())
         if len(self.changes) > MOST_CHANGES:
@@ -194,6 +194,8 @@ class NodeOutlooks:
         for number in sorted(stale):
             self._sum_up(number, snapshot)
             self.changes.append(number)
+        if stale:
+            self.scarcity.settle()
         return True
 
     def _look_again(self, numbers: Iterable[int]) -> bool:
@@ -204,11 +206,8 @@ class NodeOutlooks:
             self._devices[number] = index.devices[number]
             self.looks[number] = self._looks.of(index.devices[number])
             self.examples[self.looks[number]] = number
+            (self.various.add if len(self.looks[number].kinds) >= SEVERAL else self.various.discard)(number)
         return bool(others)
-
-    def _is_worth_the_same(self) -> bool:
-        """Whether there are the same kinds of units, first met in the same order, and as scarce."""
-        return list(self._scarcities().items()) == list(self._scarcity.items())
 
     def _roomier(self) -> Iterator[int]:
         """Nodes of which more or less is left than before."""
@@ -249,20 +248,38 @@ class NodeOutlooks:
         self.alike[number] = self._alike.setdefault(key, next(self._numbers))
         sums = self.sums[number] = summed(found)
         self.stranded[number] = self.expected(sums, *self.left[number])
+        supply, wide = self._free(self.looks[number], found, sums), self.for_wide(sums.whole, *self.left[number])
+        self._restock(number, supply, wide)
         if same is not None:
             self._same[same] = NodeFigures(
-                found, self.distinct[number], self.alike[number], sums, self.stranded[number]
+                found, self.distinct[number], self.alike[number], sums, self.stranded[number], supply, wide
             )
 
     def _take_over(self, number: int, known: NodeFigures) -> None:
-        outlooks, distinct, alike, sums, stranded = known
+        outlooks, distinct, alike, sums, stranded, supply, wide = known
         self.outlooks[number], self.distinct[number], self.alike[number] = outlooks, distinct, alike
         self.sums[number], self.stranded[number] = sums, stranded
+        self._restock(number, supply, wide)
+
+    def _free(self, look: NodeLook, outlooks: Sequence[Outlook], sums: NodeSums) -> Supply:
+        if len(look.kinds) == 1:
+            return ((look.kinds[0], grains(sums.free)),)
+        return tuple((place.kind, grains(one.free)) for place, one in zip(look.units, outlooks, strict=True))
+
+    def _restock(self, number: int, supply: Supply, wide: tuple[int, ...]) -> None:
+        before = self._supply[number]
+        if supply is not before:
+            self.scarcity.count(before, sign=-1)
+            self.scarcity.count(supply)
+            self._supply[number] = supply
+        if wide != self.wide[number]:
+            self.scarcity.count_wide(self.wide[number], wide)
+            self.wide[number] = wide
 
     def _outlooks(self, kind: UnitKind) -> UnitOutlooks:
         if kind.outlooks is None:
-            prices = UnitPrices(scarcity=SCARCITY * (self._scarcity[kind] - 1), wide=self._wide_share)
-            kind.outlooks = kind.judged(self._reading, prices, self._looks.least, work=self._looks.work)
+            kind.outlooks = kind.judged(self._reading, self._looks.least, work=self._looks.work)
+            kind.outlooks.price = self.scarcity.price(kind)
         return kind.outlooks
 
     # What there is ---------------------------------------------------------------------------------------------------
@@ -276,24 +293,14 @@ class NodeOutlooks:
         for place in units:
             yield place, place.state(taken, consumed)
 
-    def _scarcities(self) -> dict[UnitKind, float]:
-        """By what is published, whoever has it now: else what a unit is worth would hang on when it was asked first."""
+    def _published(self) -> dict[UnitKind, float]:
+        """How much there is of each kind of unit, whoever has it now."""
         there: dict[UnitKind, float] = {}
         for look, nodes in Counter(self.looks).items():
             for place in look.units:
                 unit: DeviceUnit = place.kind.unit
                 there[place.kind] = there.get(place.kind, 0.0) + nodes * unit.free(unit.full)
-        wanted = [0.0] * len(self._reading.accepted)
-        for part in self._reading.parts:
-            for accepts, pick in zip(part.accepts, part.part.picks, strict=True):
-                wanted[accepts] += part.share * pick.devices * _size(there, accepts, pick.asked)
-        everything, everybody = sum(there.values()), sum(wanted)
-        supply = [sum(units for kind, units in there.items() if kind.accepts[one]) for one in range(len(wanted))]
-        each = [
-            (one / everybody) / max(units / everything, LEAST_SUPPLY) if everything and everybody else 0.0
-            for one, units in zip(wanted, supply, strict=True)
-        ]
-        return {kind: _coarse(sum(one for mask, one in zip(kind.accepts, each, strict=True) if mask)) for kind in there}
+        return there
 
     def free_capacity(self, masks: Sequence[int]) -> FreeCapacity:
         """Of these devices, a mask for each node; units of which only a part is meant count as a whole."""
@@ -310,22 +317,24 @@ class NodeOutlooks:
 
     def expected(self, sums: NodeSums, cpu: int, memory: int) -> float:
         """What is expected to be stranded of a node with so much left."""
-        stranded, used, _, _, _, _, whole = sums
+        stranded, used, _, _, _, _, _ = sums
         if used > 0:
             stranded += used * missing(sums, cpu, memory)
-        return stranded - self._usable_by_wide(whole, cpu, memory) if whole > self._narrow else stranded
+        return stranded
 
-    def _usable_by_wide(self, whole: int, cpu: int, memory: int) -> float:
-        """What those could use of the node who want several devices, by their weight."""
-        usable = 0.0
-        for number, weight, each_cpu, each_memory in self._wide:
-            fits = whole // number
+    def for_wide(self, whole: int, cpu: int, memory: int) -> tuple[int, ...]:
+        """Of each demand for several devices of one node, how many of the node's those could use."""
+        if whole <= self._narrow:
+            return self.nothing_wide
+        found = []
+        for devices, _, each_cpu, each_memory in self._wide:
+            fits = whole // devices
             if each_cpu and cpu < fits * each_cpu:
                 fits = int(cpu / each_cpu)
             if each_memory and memory < fits * each_memory:
                 fits = int(memory / each_memory)
-            usable += weight * number * fits
-        return usable
+            found.append(devices * fits)
+        return tuple(found)
 
 
 def _consumed(devices: NodeDevices, snapshot: Snapshot) -> dict[int, Mapping[str, int]]:
@@ -336,15 +345,3 @@ def _consumed(devices: NodeDevices, snapshot: Snapshot) -> dict[int, Mapping[str
             if mask := view.generation.bits_by_name.get(name, 0):
                 found[mask.bit_length() - 1 + shift] = shares.consumed
     return found
-
-
-def _coarse(wanted: float) -> float:
-    return round(min(MOST_SCARCE, wanted) * SCARCITIES) / SCARCITIES
-
-
-def _size(kinds: Iterable[UnitKind], accepts: int, asked: Asked) -> float:
-    """How much of a device is asked for, by the first kind of device that is shared and serves it."""
-    for kind in kinds:
-        if kind.accepts[accepts] and isinstance(kind.unit, SharedUnit) and kind.unit.taken(asked) is not None:
-            return kind.unit.height(asked) / kind.unit.levels
-    return 1.0

@@ -43,6 +43,8 @@ MOST_STATES = 4_000
 MOST_SIZES = 16
 #: Parts of a device that are rounding.
 NEARLY_NOTHING = 1e-6
+#: Decimal digits of an amount that are not rounding.
+DIGITS = 9
 #: Of two ways that strand the same the one is taken that leaves less free.
 TIE = 1e-6
 
@@ -87,16 +89,6 @@ class Expected(NamedTuple):
 
     def wasting(self, wasted: float) -> Expected:
         return self._replace(unused=self.unused + wasted) if wasted else self
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnitPrices:
-    """What else counts of a free unit. scarcity: how much it is wanted for what there is, weighted. wide: the weight of
-    pods that want several devices of one node, of which `nodes` takes care.
-    """
-
-    scarcity: float = 0.0
-    wide: float = 0.0
 
 
 class OutlookFigures(NamedTuple):
@@ -147,12 +139,16 @@ class Outlook:
         return best
 
 
+#: Of which units how much is taken, in devices: it is paid for by the price of these.
+Taken = tuple[tuple["UnitOutlooks", float], ...]
+
+
 class UnitMove:
     """Somebody takes some of a unit: what becomes of it, by which devices (any of them that will do), and the change of
-    each number of its `Outlook`. What is wasted counts as stranded.
+    each number of its `Outlook`. What is wasted counts as stranded. cost: without the price of what is taken.
     """
 
-    __slots__ = ("after", "cost", "cpu", "devices", "free", "memory", "stranded", "used", "variance", "whole")
+    __slots__ = ("after", "cost", "cpu", "devices", "free", "memory", "stranded", "taken", "used", "variance", "whole")
 
     def __init__(self, before: Outlook, after: Outlook, devices: int, *, wasted: float) -> None:
         self.after = after
@@ -165,17 +161,19 @@ class UnitMove:
         self.free = after.free - before.free
         self.whole = after.whole - before.whole
         self.cost = self.stranded + TIE * after.free
+        self.taken: Taken = ((after.outlooks, round(-self.free, DIGITS)),)
 
 
 class UnitOutlooks:
     """The outlook of every state of one unit, under one mix."""
 
-    def __init__(self, unit: DeviceUnit, demands: Sequence[UnitDemand], prices: UnitPrices, *, work: int) -> None:
+    def __init__(self, unit: DeviceUnit, demands: Sequence[UnitDemand], *, work: int) -> None:
         """work: how many ways to serve a demand may be looked at, in all states together. Of a unit for which that is
         not enough it is guessed what is expected (`_guess`).
         """
         self.unit = unit
-        self.prices = prices
+        #: what it costs to take a whole unit beyond what is stranded by it; `scarcity` tells
+        self.price = 0.0
         self._demands = tuple(demands)
         self._outlooks: dict[UnitState, Outlook] = {}
         #: of a shared device, by the level of its state
@@ -209,13 +207,13 @@ class UnitOutlooks:
         return known
 
     def _figured(self, state: UnitState) -> OutlookFigures:
-        prices, expected, free = self.prices, self._expect(state), self.unit.free(state)
+        expected, free = self._expect(state), self.unit.free(state)
         unused = (1 - LARGE) * expected.unused + LARGE * self.too_small_for(state)
         return OutlookFigures(
             free=free,
             unused=expected.unused,
-            stranded=(1 - prices.wide) * unused + (prices.wide - prices.scarcity) * free,
-            used=(1 - prices.wide) * (free - expected.unused),
+            stranded=unused,
+            used=free - expected.unused,
             cpu=expected.cpu,
             variance=max(0.0, expected.squared - expected.cpu**2),
             memory=expected.memory,

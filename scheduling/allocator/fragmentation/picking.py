@@ -11,15 +11,21 @@ from itertools import islice
 from math import inf
 from typing import NamedTuple
 
-from scheduling.allocator.fragmentation.looks import MOST_COMPARED, NodeLook, UnitKind, UnitPlace
+from scheduling.allocator.fragmentation.looks import MOST_COMPARED, SEVERAL, NodeLook, UnitKind, UnitPlace
 from scheduling.allocator.fragmentation.nodes import NodeOutlooks, NodeSums
-from scheduling.allocator.fragmentation.outlooks import Outlook, UnitMove
+from scheduling.allocator.fragmentation.outlooks import Outlook, Taken, UnitMove
 from scheduling.allocator.fragmentation.parts import ClaimPart, Pick, parts_of
 from scheduling.allocator.fragmentation.units import GroupUnit, SharedUnit, UnitWant, least_taken, unit_want
 from scheduling.allocator.shapes import Variant
 
-#: What a step wants of each unit of a node; None of a unit that cannot serve it.
-Wanted = tuple[UnitWant | None, ...]
+
+class Wanted(NamedTuple):
+    """What a step wants of each unit of a node; None of a unit that cannot serve it. chooses: whether those that can
+    are of several kinds.
+    """
+
+    units: tuple[UnitWant | None, ...]
+    chooses: bool
 
 
 class PickStep(NamedTuple):
@@ -67,18 +73,22 @@ class Picking:
         """Whether the units tell of all devices that are accepted what is left of them, and nothing else decides."""
         return self._is_single and not self._accepted[number] & ~self._nodes.looks[number].certain
 
-    def sums_after(self, number: int) -> NodeSums | None:
-        """Of the node with the pod; None where its units do not seem to have what is asked for."""
+    def served(self, number: int) -> tuple[NodeSums, Taken] | None:
+        """Of the node with the pod, and what the pod takes of it; None where its units do not seem to have that."""
         sums = self._nodes.sums[number]
         if self._is_plain:
-            move = self._only_move(number)
-            return None if move is None else sums.plus(move)
+            only = self._only_move(number)
+            return None if only is None else (sums.plus(only), only.taken)
         moves = self._moves(number)
         if moves is None:
             return None
         for one in moves:
             sums = sums.plus(one.move)
-        return sums
+        return sums, tuple([taken for one in moves for taken in one.move.taken])
+
+    def chooses(self, number: int) -> bool:
+        """Whether the node has units of several kinds for the pod: by which of them it is served depends on prices."""
+        return any(self._wants_of(at, number).chooses for at in range(len(self._steps)))
 
     def devices(self, number: int) -> list[int] | None:
         """Per want, the devices of the node by which it is served best: any of them that are free will do. All where
@@ -101,41 +111,45 @@ class Picking:
         try:
             want = self._alike[key]
         except KeyError:
-            want = self._alike[key] = self._want_of_all(*key)
+            want = self._alike[key] = self._want_of_all(number)
         if want is None:
             moves = self._moves(number)
             return moves[0].move if moves else None
         best, least = None, inf
         for outlook in nodes.distinct[number]:
             move = outlook.move(want)
-            if move is not None and move.cost < least:
-                best, least = move, move.cost
+            if move is not None and (cost := move.cost - outlook.outlooks.price * move.free) < least:
+                best, least = move, cost
         return best
 
-    def _want_of_all(self, look: NodeLook, accepted: int) -> UnitWant | None:
-        wanted = set(self._wants(0, look, (accepted,)))
+    def _want_of_all(self, number: int) -> UnitWant | None:
+        wanted = set(self._wants_of(0, number).units)
         return wanted.pop() if len(wanted) == 1 else None
 
     def _moves(self, number: int) -> list[StepMove] | None:
-        nodes, wants = self._nodes, () if self._variant is None else self._variant.wants
-        look, outlooks = nodes.looks[number], list(nodes.outlooks[number])
+        look, outlooks = self._nodes.looks[number], list(self._nodes.outlooks[number])
         found: list[StepMove] = []
         for at, step in enumerate(self._steps):
-            accepted = tuple(wants[pick.want].counts.candidates[number] for pick in step.picks)
-            moves = _served(step, self._wants(at, look, accepted), look, outlooks)
+            moves = _served(step, self._wants_of(at, number), look, outlooks)
             if moves is None:
                 return None
             found += moves
         return found
+
+    def _wants_of(self, at: int, number: int) -> Wanted:
+        """What a step wants of each unit of a node."""
+        wants = () if self._variant is None else self._variant.wants
+        accepted = tuple(wants[pick.want].counts.candidates[number] for pick in self._steps[at].picks)
+        return self._wants(at, self._nodes.looks[number], accepted)
 
     def _wants(self, at: int, look: NodeLook, accepted: tuple[int, ...]) -> Wanted:
         key = (at, look, accepted)
         known = self._wanted.get(key)
         if known is None:
             step = self._steps[at]
-            known = self._wanted[key] = tuple(
-                _want(step, place, accepted, least=self._least[at]) for place in look.units
-            )
+            units = tuple(_want(step, place, accepted, least=self._least[at]) for place in look.units)
+            kinds = {place.kind for place, want in zip(look.units, units, strict=True) if want is not None}
+            known = self._wanted[key] = Wanted(units, len(kinds) >= SEVERAL)
         return known
 
     def _least_of(self, step: PickStep) -> float:
@@ -155,8 +169,8 @@ class Picking:
 def _served(step: PickStep, wants: Wanted, look: NodeLook, outlooks: list[Outlook]) -> list[StepMove] | None:
     """The best units for a step; `outlooks` become those after it. None where there are too few."""
     waiting = [
-        StepMove(move.cost, unit, move, step)
-        for unit, want in enumerate(wants)
+        StepMove(_cost(move), unit, move, step)
+        for unit, want in enumerate(wants.units)
         if want is not None and (move := outlooks[unit].move(want)) is not None
     ]
     found: list[StepMove] = []
@@ -167,11 +181,16 @@ def _served(step: PickStep, wants: Wanted, look: NodeLook, outlooks: list[Outloo
         waiting.remove(best)
         found.append(best)
         outlooks[best.unit] = best.move.after
-        want = wants[best.unit]
+        want = wants.units[best.unit]
         if want is not None and not isinstance(look.units[best.unit].kind.unit, SharedUnit):
             again = best.move.after.move(want)  # a shared device serves a request once
-            waiting += () if again is None else (StepMove(again.cost, best.unit, again, step),)
+            waiting += () if again is None else (StepMove(_cost(again), best.unit, again, step),)
     return found
+
+
+def _cost(move: UnitMove) -> float:
+    """With what is taken, at its price."""
+    return move.cost - move.after.outlooks.price * move.free
 
 
 def _steps(part: ClaimPart, attributes: tuple[str, ...]) -> Iterator[PickStep]:

@@ -32,7 +32,7 @@ class PartDemand(NamedTuple):
 
 
 class WideDemand(NamedTuple):
-    """Pods that want so many devices of one node, none of them shared. share: of all devices that are wanted."""
+    """Pods that want so many devices of one node, none of them shared. share: of all pods."""
 
     devices: int
     share: float
@@ -99,14 +99,13 @@ class MixReading:
 
     def wide(self) -> Iterator[WideDemand]:
         """By how many devices they want; what ties these to each other is left out."""
-        total = sum(one.share * one.part.devices for one in self.parts)
         loose = [one for one in self.parts if not one.part.attribute and one.part.devices > 1]
         for devices in sorted({one.part.devices for one in loose}):
             alike = [one for one in loose if one.part.devices == devices]
             share = sum(one.share for one in alike)
             cpu = sum(one.share * one.cpu for one in alike) * devices / share
             memory = sum(one.share * one.memory for one in alike) * devices / share
-            yield WideDemand(devices, share * devices / total, cpu, memory)
+            yield WideDemand(devices, share, cpu, memory)
 
 
 def whatever_amount(plan: RequestPlan) -> RequestPlan:
