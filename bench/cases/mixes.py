@@ -277,3 +277,29 @@ def best_pairs(requests: Sequence[MixedRequest], gpus: int) -> float:
         return max(ways) if ways else most(at + 1, whole, half)
 
     return 1 - most(0, gpus // 2, 0) / gpus
+
+
+def best_churned(mix: SyntheticMix, seed: int, *, load: float = 0.7, lives: float = 4.0) -> float:
+    """As `churn`, for pairs, of the best policy that moves nothing and does not know who stays how long: singles go to
+    pairs of which one is left. It has no other choice: whole pairs are all alike, and so are those who stay.
+    """
+    draw, total = random.Random(seed), mix.capacity * mix.nodes
+    free = dict.fromkeys(range(total // 2), 2)
+    now, used, ends = 0.0, 0, list[tuple[float, int, int]]()
+
+    def find(size: int) -> int | None:
+        return next((pair for left in range(size, 3) for pair, has in free.items() if has == left), None)
+
+    while now < lives:
+        now += draw.expovariate(load * total / mix.mean)
+        while ends and ends[0][0] <= now:
+            _, pair, size = heapq.heappop(ends)
+            free[pair] += size
+            used -= size
+        request, life = arriving(mix, draw), draw.expovariate(1.0)
+        found = find(request.size)
+        if found is not None:
+            free[found] -= request.size
+            used += request.size
+            heapq.heappush(ends, (now + life, found, request.size))
+    return 1 - (used + 2 * sum(left == 2 for left in free.values())) / total
