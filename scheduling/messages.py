@@ -276,7 +276,7 @@ def _not_helped(one: OfNode | causes.PreemptionNotHelpful | causes.NoVictims, co
         return f"nobody on {nodes} is less important"
     if isinstance(one, causes.CannotAllocate):
         return f"{nodes} would lack devices even without less important pods"
-    return f"even without less important pods, {_plain(one, count)}"
+    return f"even without less important pods, {of_nodes(one, count)}"
 
 
 def _nodes(cause: NoNodeFits) -> str:
@@ -284,15 +284,15 @@ def _nodes(cause: NoNodeFits) -> str:
     if not cause.nodes:
         return "there is no node yet"
     who = "the only node does not take" if cause.nodes == 1 else f"none of the {cause.nodes} nodes takes"
-    return f"{who} it: {'; '.join(_plain(one, count) for one, count in cause.refused)}"
+    return f"{who} it: {'; '.join(of_nodes(one, count) for one, count in cause.refused)}"
 
 
-def _plain(one: OfNode, count: int) -> str:
-    """`2 nodes were unschedulable`, `insufficient cpu on 1 node`."""
+def of_nodes(one: OfNode, count: int) -> str:
+    """`2 nodes are cordoned`, `insufficient cpu on 1 node`: a cordon is called what the node's page calls it."""
     nodes = "1 node" if count == 1 else f"{count} nodes"
     if isinstance(one, NodeRefusal) and _against(one):
-        if one.plugin == "NodeUnschedulable" and count == 1:
-            return f"{nodes} was unschedulable"
+        if one.plugin == "NodeUnschedulable":
+            return f"{nodes} {'is' if count == 1 else 'are'} cordoned"
         return f"{nodes} {_against(one)}"
     text = message(one)
     return f"{text[:1].lower()}{text[1:]} on {nodes}"

@@ -6,6 +6,7 @@ tried by the allocator itself: without one selector, or without what speaks agai
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -28,7 +29,7 @@ from scheduling.allocator.outcome import dominant
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.stages import ASKED_THOROUGHLY, Funnel, Shortage, merged, most_left
 from scheduling.causes import AnyCause, CannotAllocate, NodeRefusal, NoNodeFits, OfNode, SearchStopped, counted
-from scheduling.messages import message
+from scheduling.messages import of_nodes
 
 #: Selectors that are tried without, at most.
 TRIED = 6
@@ -189,11 +190,17 @@ def _request(examined: Sequence[Examined], *, decisive: bool) -> RequestReport:
 # What-ifs ------------------------------------------------------------------------------------------------------------
 
 
+#: Nodes that a note names.
+_NAMED = 3
+
+
 def _notes(claims: Sequence[ResourceClaim], nodes: Sequence[NodeReport]) -> Iterator[str]:
     able = [node for node in nodes if node.refusals and isinstance(node.examination.outcome, Allocated)]
     if able and claims:
-        named = ", ".join(f"`{node.name}`" for node in able[:3])
-        yield f"{named} could give the devices now, but the pod may not run there: {message(able[0].refusals[0])}."
+        named = ", ".join(f"`{node.name}`" for node in able[:_NAMED])
+        more = f" and {len(able) - _NAMED} more" if len(able) > _NAMED else ""
+        against = "; ".join(of_nodes(*one) for one in Counter(node.refusals[0] for node in able).items())
+        yield f"{named}{more} could give the devices now, but the pod may not run there: {against}."
 
 
 def _loosenings(

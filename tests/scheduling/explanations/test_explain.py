@@ -167,10 +167,10 @@ def test_nodes_that_do_not_take_the_pod_say_why_and_what_they_could_give(api: Ap
         cluster.update(with_spec(cluster.node(name), unschedulable=True))
     _wait(cluster)
     found = _explained(api)
-    assert found["reason"] == "None of the 2 nodes takes it: 2 nodes were unschedulable."
+    assert found["reason"] == "None of the 2 nodes takes it: 2 nodes are cordoned."
     assert found["nextStep"].startswith("Uncordon a node")
     assert found["hints"] == [
-        "`node-1`, `node-2` could give the devices now, but the pod may not run there: node(s) were unschedulable."
+        "`node-1`, `node-2` could give the devices now, but the pod may not run there: 2 nodes are cordoned."
     ]
     assert found["nodes"][0]["refusals"] == [{"plugin": "NodeUnschedulable", "message": "node(s) were unschedulable"}]
 

@@ -106,7 +106,7 @@ def test_nodes_that_refuse_the_pod_are_listed(pages: Client, cluster: Cluster) -
         cluster.update(with_spec(node, unschedulable=True))
     cluster.create(make_pod("web"))
     text = _text(pages, "/pods/default/web")
-    assert "It waits because none of the 9 nodes takes it: 9 nodes were unschedulable." in text
+    assert "It waits because none of the 9 nodes takes it: 9 nodes are cordoned." in text
     assert "3 more, such as node-6" in text
 
 
