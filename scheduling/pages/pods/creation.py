@@ -245,6 +245,15 @@ class NewPodPage:
         return len(self.reading.documents) if self.reading and not self.reading.problems else 0
 
     @property
+    def title(self) -> str:
+        """What is made: a what-if and an editor lead here with claims that no pod comes with too."""
+        written = self.reading or pod_documents.read(self.text, namespace=self.namespace)
+        kinds = {one.kind for one in written.objects}
+        if "Pod" in kinds or not kinds:
+            return "New pod"
+        return "New claim" if "ResourceClaim" in kinds else "New claim template"
+
+    @property
     def examples(self) -> Sequence[Example]:
         return EXAMPLES
 

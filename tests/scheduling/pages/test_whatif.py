@@ -202,8 +202,10 @@ def test_what_was_rehearsed_is_created(pages: Client, cluster: Cluster) -> None:
     cluster.settle()
     assert {cluster.pod(name).spec.node_name for name in ("web-2", "web-3")} == {"node-1"}
     pasted = admin.post("/what-if", {"yaml": CLAIM, "count.claim/gpu": "1"}).context["page"].asked.create_url
-    (claim,) = read(admin.get(pasted).context["page"].text).documents
+    page = admin.get(pasted)
+    (claim,) = read(page.context["page"].text).documents
     assert claim.kind.kind == "ResourceClaim"
+    assert "<h1>New claim</h1>" in page.content.decode()
     assert claim.object.spec.devices.requests[0].exactly.count == 1  # type: ignore[attr-defined]
 
 
