@@ -167,6 +167,8 @@ def _evict(request: HttpRequest, name: str, person: Person) -> str:
     refused = [(pod, why) for pod in pods if (why := evict(pod, person.identity))]
     for pod, why in refused[:NAMED]:
         messages.error(request, f"Pod {pod.metadata.namespace}/{pod.metadata.name} was not evicted: {why}")
+    if not pods:
+        return f"{name} is cordoned; no pod had to leave."
     count = len(pods) - len(refused)
     evicted = f"{count} pod{'' if count == 1 else 's'} {'is' if count == 1 else 'are'} evicted"
     return f"{name} is cordoned and {evicted}; undoing takes back the cordon alone."

@@ -211,7 +211,7 @@ def test_cordon_is_rehearsed_then_done_then_taken_back(admin: Client, cluster: C
     text = words(admin, "/nodes/node-1?change=cordon")
     assert "Cordon node-1?" in text
     assert "1 stays." in text
-    assert "1 of 1 could no longer start here: default/waiting" in text
+    assert "1 of 1 could no longer come here, whatever is free: default/waiting" in text
     assert not cluster.node().spec.unschedulable
     assert admin.post("/nodes/node-1/change", {"change": "cordon"}).headers["Location"] == "/nodes/node-1"
     assert cluster.node().spec.unschedulable
@@ -242,6 +242,12 @@ def test_a_drain_cordons_and_evicts_all_but_daemonsets_and_undoing_uncordons(adm
     (offer,) = re.findall(r'name="offer" value="([^"]+)"', page)
     admin.post("/undo", {"offer": offer, "back": "/nodes/node-1"})
     assert not cluster.node().spec.unschedulable
+
+
+def test_a_drain_of_an_empty_node_tells_of_no_eviction(admin: Client, cluster: Cluster) -> None:
+    cluster.create(make_node())
+    admin.post("/nodes/node-1/change", {"change": "drain"})
+    assert "node-1 is cordoned; no pod had to leave." in words(admin, "/nodes/node-1")
 
 
 def test_a_taint_is_added_with_the_pods_that_leave_named_first(admin: Client, cluster: Cluster) -> None:
