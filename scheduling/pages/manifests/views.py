@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 
@@ -89,7 +89,7 @@ class ManifestAnswer:
     """What the page says of an edit. text, base, version: what the form goes on with.
 
     lines: what saving would change; meanwhile: what others have changed since it was opened. first_base, first_text:
-    what was merged with that, to be merged again with other choices.
+    what was merged with that, to be merged again with other choices. chosen: the person has said whose fields to keep.
     """
 
     text: str
@@ -102,6 +102,7 @@ class ManifestAnswer:
     checked: bool = False
     first_base: str = ""
     first_text: str = ""
+    chosen: bool = False
 
     @property
     def changed(self) -> int:
@@ -179,7 +180,7 @@ def _judge(request: HttpRequest, opened: Opened, person: Person) -> ManifestAnsw
     try:
         if request.POST.get("act") == "merge":
             first = (read_yaml(request.POST.get("first_base", "")), _read(request.POST.get("first_text", ""), opened))
-            return _merged(opened, *first, request.POST.getlist("take"))
+            return replace(_merged(opened, *first, request.POST.getlist("take")), chosen=True)
         mine, before = _read(text, opened), read_yaml(base)
         if version == opened.version or before == opened.edited:
             return _write_or_check(request, opened, mine, person)

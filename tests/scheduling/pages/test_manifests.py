@@ -91,6 +91,7 @@ def test_what_both_changed_is_asked_and_theirs_stands_until_mine_is_chosen(
     merged = form_of(page)
     assert "value: theirs" in merged["text"]
     page = admin.post(PATH, merged | {"act": "merge", "take": "spec.taint.value"}).content.decode()
+    assert "Merged as you chose" in said(page)
     again = form_of(page)
     assert "value: mine" in again["text"]
     assert cluster.get(DeviceTaintRule, "repair").spec.taint.value == "theirs"
