@@ -111,6 +111,7 @@ def test_an_invitation_makes_a_person_and_a_link_that_lets_them_in_once(admin: C
     assert (bob.is_staff, sorted(group.name for group in bob.groups.all())) == (False, ["namespace:vision", "readers"])
     found = re.search(r"http://testserver(/welcome/[^<\s]+)", answer.content.decode())
     assert found is not None
+    assert "autofocus>A link for bob" in answer.content.decode(), "it is not shown again: it is read first"
     assert Client().get(found.group(1), follow=True).status_code == 200
     assert found.group(1) not in admin.get("/people?who=bob").content.decode()
 
