@@ -39,6 +39,7 @@
     ".cm-tooltip": { backgroundColor: "var(--raised)", color: "var(--text)", border: "1px solid var(--line-2)", borderRadius: "var(--r2)", boxShadow: "var(--shadow-2)", zIndex: "40" },
     ".cm-tooltip.cm-tooltip-autocomplete > ul": { fontFamily: "var(--f-mono)", fontSize: "var(--t-2)", maxHeight: "19em", padding: "3px" },
     ".cm-tooltip.cm-tooltip-autocomplete > ul > li": { display: "flex", gap: "12px", padding: "2px 8px", borderRadius: "var(--r1)", lineHeight: "1.7" },
+    "@media (pointer: coarse)": { ".cm-tooltip.cm-tooltip-autocomplete > ul > li": { paddingBlock: "9px" } },
     ".cm-tooltip.cm-tooltip-autocomplete > ul > li[aria-selected]": { backgroundColor: "var(--brass-soft)", color: "var(--text)", boxShadow: "inset 0 0 0 1px var(--brass-line)" },
     ".cm-completionMatchedText": { textDecoration: "none", color: "var(--brass)", fontWeight: "650" },
     ".cm-completionDetail": { marginLeft: "auto", fontStyle: "normal", fontFamily: "var(--f-sans)", color: "var(--text-3)" },

@@ -12,7 +12,10 @@
       const fresh = page.getElementById(id);
       if (fresh) document.getElementById(id).replaceWith(fresh);
     }
-    document.getElementById("h-verdict")?.focus({ preventScroll: true });
+    // Nothing moves where the answer is in sight beside the form; on a phone it is far above the button.
+    const verdict = document.getElementById("h-verdict");
+    verdict?.focus({ preventScroll: true });
+    verdict?.closest("section").scrollIntoView({ block: "nearest" });
     const said = document.querySelector("#result h2, #result h3");
     if (said) document.getElementById("said").textContent = said.textContent;
   };

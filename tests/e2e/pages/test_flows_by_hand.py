@@ -6,20 +6,20 @@ wide for a phone, and what is tapped is large enough; nobody taps there. "none":
 | Flow | Keyboard | Phone |
 | --- | --- | --- |
 | Find a device, act on it, undo | here; `test_devices`, `test_choosing` | finding: here; then fits |
-| Cordon, drain, taint a node | cordon's preview: here | drain's preview: here |
-| Why a pod waits, replace it | `test_pods` (by mouse) | the preview: here |
-| What if, create this | `test_pods` (by mouse) | `test_nodes` |
+| Cordon, drain, taint a node | a drain, undone: here | drain's preview: here |
+| Why a pod waits, replace it | its rehearsal: here; `test_pods` (by mouse) | the preview: here |
+| What if, create this | `test_pods` (by mouse) | its answer: here; `test_nodes` |
 | A pod by form; Duplicate | here | Duplicate: here |
 | A class in the workbench | `test_classes` (partly by mouse) | fits |
 | YAML: check, difference, save | here; merging: `test_classes` (by mouse) | fits |
 | A claim's forced release | the preview: `test_quality` | the preview: here |
 | Incidents | `test_incidents` | the offer: here |
-| Taint rules, quotas | their answers: here | the previews: here |
+| Taint rules, quotas | their answers: here | a rule, made and deleted: here |
 | Rows, columns, views, many at once | `test_choosing` (views by mouse) | choosing, deleting: `test_choosing` |
 | The box that finds, its verbs, `?`, More | `test_choosing` | the box: `test_choosing` |
-| Charts | `test_timeline` | fits |
+| Charts | looking closer: here; `test_timeline` | fits |
 | Tell me, time zone | rules, zone: here; webhook: none | fits |
-| Moves, gangs | `test_moves` (by mouse) | `test_moves` (by mouse, narrow) |
+| Moves, gangs | a move: `test_moves` | a move: `test_moves` (by keyboard, narrow) |
 | People, roles, tokens, the wallboard | none | fits |
 | Sign in and out | here | none |
 | The tour of a first visit | `test_quality` | none |
@@ -80,10 +80,35 @@ def test_a_device_is_tainted_and_taken_back_without_a_mouse(admin: Page, demo: D
     expect(told(admin)).to_have_text("Undone (1 change): “1 device is tainted.”")
 
 
+def test_a_node_is_drained_and_taken_back_without_a_mouse(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/nodes/gpu-b02")
+    admin.get_by_role("link", name="Drain…").press("Enter")
+    expect(admin.get_by_role("heading", name="Drain gpu-b02?")).to_be_focused()
+    admin.get_by_role("link", name="Cancel").focus()
+    press(admin, "Tab")
+    expect(admin.get_by_role("button", name="Drain", exact=True)).to_be_focused()
+    press(admin, "Enter")
+    expect(told(admin)).to_contain_text("gpu-b02 is cordoned; no pod had to leave.")
+    press(admin, "Tab Enter")
+    expect(told(admin)).to_contain_text("Undone (1 change)")
+
+
+def test_a_chart_is_looked_at_closer_without_a_mouse_and_read_on(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/usage")
+    chart = admin.get_by_role("slider", name="Moment")
+    chart.focus()
+    press(admin, "PageDown Enter PageDown Enter")
+    expect(admin).to_have_url(re.compile("from=.*to="))
+    expect(chart).to_be_focused()
+    press(admin, "ArrowLeft")
+    expect(chart).to_have_attribute("aria-valuenow", "238")
+
+
 #: path -> where its answer begins: the next Tab is the first thing to do about it
 ANSWERS = {
     "/nodes/gpu-a11?change=cordon": "#h-change",
     "/pods/vision/video-caption-long/delete": "#h-effect",
+    "/pods/speech/whisper-ft-large?count.gpus/gpu=6": "#h-why",
     "/quotas/nlp-lab/gpus?try=1&hard.pods=3": "#h-rehearsal",
     "/taint-rules/new?name=x&driver=dra.net&key=example.com/x&effect=None": "[aria-label='What it would do']",
     "/access?user=nora&verb=list&resource=pods&ns=vision": "#h-answer",
@@ -278,3 +303,23 @@ def test_a_finger_comes_to_the_last_button_of_what_it_began(
     last.tap(trial=True)  # nothing lies over it
     assert (last.bounding_box() or {"height": 0})["height"] >= 28
     assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
+
+
+def test_a_finger_asks_what_if_and_sees_the_answer(phone: Page, demo: Demo) -> None:
+    phone.goto(f"{demo.web}/what-if?pod=vision/clip-eval-9")
+    phone.get_by_role("button", name="Rehearse").tap()
+    answer = phone.locator("#h-verdict")
+    expect(answer).to_be_focused()
+    expect(answer).to_be_in_viewport()
+
+
+def test_a_finger_makes_a_taint_rule_and_deletes_it(phone: Page, demo: Demo) -> None:
+    phone.goto(f"{demo.web}/taint-rules/new")
+    for label, text in {"Name": "by-finger", "Pool": "gpu-a18", "Key": "example.com/x"}.items():
+        phone.get_by_label(label, exact=True).fill(text)
+    phone.get_by_role("button", name="Preview").tap()
+    phone.get_by_role("button", name="Create").tap()
+    expect(told(phone)).to_contain_text("Taint rule by-finger is created.")
+    phone.get_by_role("link", name="Delete…").tap()
+    phone.get_by_role("button", name="Delete taint rule").tap()
+    expect(told(phone)).to_contain_text("Taint rule by-finger is deleted.")
