@@ -158,7 +158,8 @@ def _tell(request: HttpRequest, pod: Pod, outcome: MoveOutcome) -> None:
     if outcome.stopped:
         messages.error(request, f"{done}, then stopped: {outcome.stopped}.")
     else:
-        messages.success(request, f"{done}: {pod.metadata.name} starts when they have ended.")
+        ended = "it has ended" if len(outcome.moved) == 1 else "they have ended"
+        messages.success(request, f"{done}: {pod.metadata.name} starts when {ended}.")
 
 
 def _counted(word: str, number: int) -> str:

@@ -64,6 +64,6 @@ def test_a_move_is_proposed_reviewed_and_carried_out_on_a_phone(scattered: Hands
     expect(question).to_have_text("Move 1 pod so that large can start?")
     expect(question).to_be_focused()
     page.get_by_role("button", name="Move 1 pod").press("Enter")
-    expect(page.locator(".says:focus")).to_contain_text("Evicted 1 pod: large starts when they have ended.")
+    expect(page.locator(".says:focus")).to_contain_text("Evicted 1 pod: large starts when it has ended.")
     scattered.wait_pods("PodScheduled", "demo", "large")
     expect(page.get_by_text("on node").first).to_contain_text("node-1")
