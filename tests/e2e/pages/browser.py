@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Locator, Page, sync_playwright
 
 from manciple.processes.demolab.pages import MISSING, find_browser
 from tests.e2e.processes import PATIENCE
@@ -183,6 +183,11 @@ def watched_page(context: BrowserContext, *, allowed: tuple[str, ...] = (), stil
             page.goto("about:blank")
         page.close()
     assert not errors, errors
+
+
+def editor_of(page: Page, field: str) -> Locator:
+    """The editor in the place of a field: who finds the field before the script has run would wait for it for ever."""
+    return page.get_by_role("textbox", name=field).and_(page.locator(".cm-content"))
 
 
 def slow_down(page: Page, milliseconds: int) -> None:

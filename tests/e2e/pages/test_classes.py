@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.e2e.api_client import Hands, documents
-from tests.e2e.pages.browser import REFUSED, new_context, watched_page
+from tests.e2e.pages.browser import REFUSED, editor_of, new_context, watched_page
 from tests.e2e.processes import ROOT, Up
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -58,7 +58,7 @@ def test_a_class_written_with_completions_serves_a_pod(page: Page, up: Up, hands
     page.goto(f"{up.web}/classes")
     page.get_by_role("link", name="New class").first.click()
     page.get_by_label("Name", exact=True).fill("first-gpu")
-    page.get_by_role("textbox", name="Selector 1").click()
+    editor_of(page, "Selector 1").click()
     options = page.locator(".cm-tooltip-autocomplete")
     page.keyboard.type("device.attr")
     expect(options).to_contain_text("attributes")
@@ -75,7 +75,7 @@ def test_a_class_written_with_completions_serves_a_pod(page: Page, up: Up, hands
     expect(page.locator("#match-count")).to_have_text("3")
     expect(page.locator("#verdicts")).to_contain_text("index == 0")
     page.keyboard.press("Tab")  # leaves the editor, as it leaves every field
-    expect(page.get_by_role("textbox", name="Selector 1")).not_to_be_focused()
+    expect(editor_of(page, "Selector 1")).not_to_be_focused()
     page.get_by_role("button", name="Add driver config").click()
     page.get_by_label("Driver", exact=True).fill("gpu.example.com")
     page.get_by_role("textbox", name="Parameters").fill(
@@ -105,7 +105,7 @@ def test_what_does_not_compile_is_told_under_the_caret_and_mended(page: Page, up
     made(hands, "mended")
     page.goto(f"{up.web}/classes/c/mended")
     page.get_by_role("button", name="Add selector").click()
-    editor = page.get_by_role("textbox", name="Selector 2")
+    editor = editor_of(page, "Selector 2")
     expect(editor).to_be_focused()
     editor.fill('device.attributes["gpu.example.com"].driverVersion\n  .isGreaterThan("9.0.0")')
     expect(page.locator("#selector-1-diagnostics")).to_contain_text("Line 2, column 18: isGreaterThan needs a semver")
@@ -141,7 +141,7 @@ def test_what_does_not_compile_is_told_under_the_caret_and_mended(page: Page, up
 def test_verdicts_follow_the_cluster_while_somebody_types(page: Page, up: Up, hands: Hands) -> None:
     made(hands, "followed")
     page.goto(f"{up.web}/classes/c/followed")
-    editor = page.get_by_role("textbox", name="Selector 1")
+    editor = editor_of(page, "Selector 1")
     editor.fill('device.driver == "fenced.example.com"')
     expect(page.locator("#match-count")).to_have_text("0")
     page.locator("#miss-1 summary").click()
@@ -171,12 +171,12 @@ def test_verdicts_follow_the_cluster_while_somebody_types(page: Page, up: Up, ha
 def test_a_change_of_somebody_else_is_not_overwritten(page: Page, up: Up, hands: Hands) -> None:
     made(hands, "edited", "1 == 1")
     page.goto(f"{up.web}/classes/c/edited")
-    page.get_by_role("textbox", name="Selector 1").fill("true")
+    editor_of(page, "Selector 1").fill("true")
     hands.change("DeviceClass", "edited", {"metadata": {"labels": {"team": "b"}}})
     page.get_by_role("button", name="Save class").click()
     expect(page.get_by_text("Somebody else changed this class")).to_be_visible()
     page.goto(f"{up.web}/classes/c/edited")
-    page.get_by_role("textbox", name="Selector 1").fill("true")
+    editor_of(page, "Selector 1").fill("true")
     page.get_by_role("button", name="Save class").click()
     expect(page.get_by_text("Saved class edited.")).to_be_visible()
     stored = hands.found("DeviceClass", "edited")

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Dialog, Page, expect
 
 from tests.e2e.api_client import Hands
-from tests.e2e.pages.browser import new_context
+from tests.e2e.pages.browser import editor_of, new_context
 from tests.e2e.pages.test_classes import INDEX_0, made, page
 from tests.e2e.pages.test_classes import _forget as forget
 from tests.e2e.processes import Up
@@ -37,7 +37,7 @@ def test_what_is_typed_stands_in_the_link_and_leaving_asks_first(
     made(hands, "half-done")
     address = f"{up.web}/classes/c/half-done"
     page.goto(address)
-    page.get_by_role("textbox", name="Selector 1").click()
+    editor_of(page, "Selector 1").click()
     page.keyboard.press("Control+A")
     page.keyboard.type(INDEX_0)
     expect(page.locator("#match-count")).to_have_text("3")

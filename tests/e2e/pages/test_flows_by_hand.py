@@ -66,7 +66,7 @@ def test_a_device_is_tainted_and_taken_back_without_a_mouse(admin: Page, demo: D
     question = admin.get_by_role("heading", name="Taint 1 device?")
     expect(question).to_be_focused()
     press(admin, "Tab")
-    admin.keyboard.type("example.com/by-hand")
+    admin.keyboard.type("example.com/walked")
     press(admin, "Enter")
     expect(admin.locator("#preview")).to_contain_text("1 DeviceTaintRule is made")
     expect(question).to_be_focused()

@@ -176,7 +176,7 @@ def test_what_one_browser_changes_another_shows_at_once(
         name = f"by-the-first-{len(took)}"
         committed = admin.evaluate(
             """async (name) => {
-              const form = document.querySelector("main form[method=post]");
+              const { form } = document.querySelector("main form[method=post] [name=name]");
               const body = new FormData(form);
               body.set("name", name);
               const answer = await fetch(form.action || location.href, { method: "POST", body, redirect: "manual" });
