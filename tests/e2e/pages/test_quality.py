@@ -109,6 +109,8 @@ _NOTE_STOPS = """() => {
 @pytest.mark.parametrize("path", MAIN)
 def test_the_keyboard_reaches_everything_in_reading_order(admin: Page, demo: Demo, path: str) -> None:
     admin.goto(demo.web + path)
+    if admin.locator("main .undo").count():
+        admin.reload()  # an offer to undo what another test did has the focus where it is seen first
     expect(admin.locator("[hx-trigger^='load']")).to_have_count(0)  # what is found out a moment later has come
     wanted = admin.evaluate(_REACHABLE)
     assert admin.locator(".tile[tabindex='0']").count() <= 1, "the grid is one tab stop"
