@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 UTILIZATION = "nvmlDeviceGetUtilizationRates"
 #: Seconds from one question to the next: as long as NVML's sample period at most.
 SAMPLE_SECONDS = 1.0
+#: Seconds late with a question from which on nobody knows what happened meanwhile: NVML did not answer for a while.
+GAP_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class UseWatch:
         now = self._clock()
         if now < self._due:
             return
+        if now - self._due > GAP_SECONDS:
+            self._seen = {}
         self._due = now + SAMPLE_SECONDS
         self._seen = {gpu.uuid: one for gpu in gpus if (one := self._look_at(gpu, now)) is not None}
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 from nodeagent.drivers.nvml import NvmlDriver, read_settings
-from nodeagent.drivers.nvml.binding import Nvml, NvmlCall, Player
-from nodeagent.drivers.nvml.gpus import Gpu, read_system
+from nodeagent.drivers.nvml.binding import Nvml, Player
+from nodeagent.drivers.nvml.gpus import read_system
 from nodeagent.drivers.nvml.use import SAMPLE_SECONDS, UTILIZATION, UseWatch
 from nodeagent.use_reports import UseTellingDriver
 from tests.nodeagent.nvml.machines import GPU0, changed, driver_of, recorded
@@ -19,52 +20,73 @@ PATIENCE = 60.0
 class Machine:
     """A recorded machine whose first GPU is as busy as the test says; time passes when the test says so."""
 
-    def __init__(self, recording: str, *busy: int) -> None:
-        calls = recorded(recording)
-        first = next(one for one in calls if (one.call, one.args) == (UTILIZATION, (GPU0,)))
-        told = [NvmlCall(call=UTILIZATION, args=(GPU0,), answer={"gpu": one, "memory": 0}) for one in busy]
-        nvml = Nvml(Player(one for call in calls for one in (told if call is first else [call])))
-        self.now = 1000.0
+    def __init__(self, recording: str) -> None:
+        self._recorded = Player(recorded(recording))
+        nvml = Nvml(self)
+        self.now, self.busy, self.asked = 1000.0, 0, 0
         self.gpus = read_system(nvml).gpus
         self.watch = UseWatch(nvml, idle_after=IDLE_AFTER, clock=lambda: self.now)
 
-    @property
-    def first(self) -> Gpu:
-        return self.gpus[0]
+    def call(self, function: str, *arguments: int | str) -> Any:
+        if (function, arguments) != (UTILIZATION, (GPU0,)):
+            return self._recorded.call(function, *arguments)
+        self.asked += 1
+        return {"gpu": self.busy, "memory": 0}
 
-    def look_after(self, seconds: float) -> bool | None:
-        """Whether the first GPU is idle, looked at when so many seconds have passed; None where it is not told."""
-        self.now += seconds
+    def look(self) -> bool | None:
+        """Whether the first GPU is idle; None where it is not told."""
         self.watch.sample(self.gpus)
-        return self.watch.idle().get(self.first.uuid)
+        return self.watch.idle().get(self.gpus[0].uuid)
+
+    def look_for(self, seconds: float) -> bool | None:
+        """The same at the end of so many seconds, looked at in each of them."""
+        for _ in range(round(seconds)):
+            self.now += 1
+            self.look()
+        return self.look()
 
 
 def test_a_gpu_is_idle_when_it_was_seen_doing_nothing_for_long_enough() -> None:
-    machine = Machine("t4", 0)
-    assert machine.look_after(0) is None, "it may have worked a second ago"
-    assert machine.look_after(IDLE_AFTER - 1) is None
-    assert machine.look_after(1) is True
+    machine = Machine("t4")
+    assert machine.look() is None, "it may have worked a second ago"
+    assert machine.look_for(IDLE_AFTER - 1) is None
+    assert machine.look_for(1) is True
 
 
 def test_a_gpu_that_works_is_in_use_until_it_did_nothing_for_long_enough() -> None:
-    machine = Machine("t4", 0, 35, 0)
-    machine.look_after(0)
-    assert machine.look_after(IDLE_AFTER) is False
-    assert machine.look_after(IDLE_AFTER - 1) is False
-    assert machine.look_after(1) is True
+    machine = Machine("t4")
+    machine.busy = 35
+    assert machine.look() is False
+    machine.busy = 0
+    assert machine.look_for(IDLE_AFTER - 1) is False
+    assert machine.look_for(1) is True
+
+
+def test_a_gpu_that_was_not_looked_at_for_a_while_is_not_told_idle_by_what_was_seen_before() -> None:
+    machine = Machine("t4")
+    machine.look()
+    machine.now += IDLE_AFTER
+    assert machine.look() is None, "NVML was away, and a job may have come and gone"
+    assert machine.look_for(IDLE_AFTER) is True
 
 
 def test_nvml_is_asked_once_a_second_at_most() -> None:
-    machine = Machine("t4", 0, 100)
-    machine.look_after(0)
-    assert machine.look_after(SAMPLE_SECONDS / 2) is None, "the second answer was not asked for"
-    assert machine.look_after(SAMPLE_SECONDS / 2) is False
+    machine = Machine("t4")
+    machine.look()
+    machine.now += SAMPLE_SECONDS / 2
+    machine.look()
+    assert machine.asked == 1
+    machine.now += SAMPLE_SECONDS / 2
+    machine.look()
+    assert machine.asked == 2
 
 
 def test_each_gpu_is_told_of_by_itself() -> None:
-    machine = Machine("h100", 0, 100)
-    machine.look_after(0)
-    machine.look_after(IDLE_AFTER)
+    machine = Machine("h100")
+    machine.look()
+    machine.look_for(IDLE_AFTER)
+    machine.busy = 100
+    machine.look_for(1)
     busy, idle = machine.gpus
     assert machine.watch.idle() == {busy.uuid: False, idle.uuid: True}
 
