@@ -135,10 +135,10 @@ def _commit_together(
         batch = _Batch(state, writer, now)
         if special := [one.pod for one in singles(decisions) if _is_special(one)]:
             writer.draw_names(kind(CLAIMS), [(pod.metadata.namespace, generate_name(pod)) for pod in special])
-        outcomes: list[Outcome] = list(undecided)
+        written = list[Outcome]()
         for decision in decisions:
-            outcomes += batch.write_group(decision) if isinstance(decision, GroupDecision) else [batch.write(decision)]
-        outcomes = [*undecided, *_with_what_came_free(decisions, outcomes[len(undecided) :])]
+            written += batch.write_group(decision) if isinstance(decision, GroupDecision) else [batch.write(decision)]
+        outcomes = [*undecided, *_with_what_came_free(decisions, written)]
         queue.settle(outcomes, revision=revision, now=now)
     state.absorb(writer.written)
     return outcomes

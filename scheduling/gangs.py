@@ -144,7 +144,7 @@ def to_try(state: ClusterState, group: PodGroup, pod: Pod) -> tuple[Pod, ...]:
 
 
 def in_turn(pods: Iterable[Pod]) -> list[Pod]:
-    """The most important first, then the oldest; of those made within one second, by their names, which count them."""
+    """The most important first, then the oldest; those made within one second by name."""
     return sorted(
         pods,
         key=lambda one: (-(one.spec.priority or 0), one.metadata.creation_timestamp or "", one.metadata.name),
