@@ -302,8 +302,9 @@ def _stops(node: NodeReport, request: Examined | None) -> tuple[str, int]:
 
 def _against(refusal: NodeRefusal) -> str:
     """What the node of a line has against the pod, of this one node: without Kubernetes' "node(s)"."""
-    text = message(refusal).removeprefix("node(s) ")
-    return "Cordoned" if text == "were unschedulable" else sentence(text)
+    if refusal.plugin == "NodeUnschedulable":
+        return "Cordoned"
+    return sentence(message(refusal).removeprefix("node(s) "))
 
 
 def _stage_text(request: Examined, funnel: Funnel, index: int) -> str:

@@ -80,7 +80,7 @@ def _in_words(expression: str, line: int, column: int, text: str) -> Finding:
     if found := _OVERLOAD.search(text):
         return _overload(expression, line, column, found[1], found[2])
     if found := _UNDECLARED.search(text):
-        return _at(line, column, f"{found[1]} is not known here.", hint="An expression reads device.")
+        return _at(line, column, f"{found[1]} is not known here.", hint="The only variable here is device.")
     if found := _FIELD.search(text):
         hint = "It has driver, attributes, capacity and allowMultipleAllocations."
         return _at(line, column, f"device has no field {found[1]}.", hint=hint)
