@@ -17,9 +17,9 @@
   const written = Date.parse(document.getElementById("live")?.dataset.now ?? "");
   const difference = came?.type === "back_forward" ? 0 : written - Date.now();
   const ahead = Math.abs(difference) > WAY ? difference : 0;
-  const tell = () => {
+  const tell = (within = document) => {
     const now = Date.now() + ahead;
-    for (const one of document.querySelectorAll("[data-ago]")) {
+    for (const one of within.querySelectorAll("[data-ago]")) {
       const seconds = Math.max(0, Math.floor((now - Date.parse(one.dataset.ago)) / 1000));
       const text = duration(seconds) + (one.dataset.after ?? "");
       if (one.textContent !== text) one.textContent = text;
@@ -31,9 +31,9 @@
     timer = null;
     if (document.hidden) return;
     tell();
-    timer = setInterval(tell, EVERY);
+    timer = setInterval(() => tell(), EVERY);
   };
   document.addEventListener("visibilitychange", attend);
-  document.addEventListener("manciple:merged", () => { if (timer) tell(); });
+  document.addEventListener("manciple:merged", ({ detail }) => { if (timer) (detail?.within ?? [document]).forEach((one) => tell(one)); });
   attend();
 })();

@@ -36,14 +36,25 @@
     // Its children: an element itself would be put inside the old one.
     Idiomorph.morph(old, fresh.childNodes, { morphStyle: "innerHTML", ignoreActiveValue: true });
   };
-  const mergeParts = (got) => {
-    for (const id of PARTS) {
-      const fresh = got.querySelector(`[data-into="${id}"]`), old = document.getElementById(id);
-      if (fresh && old.innerHTML.trim() !== fresh.innerHTML.trim()) merge(old, fresh);
+  const mergePart = (got, id) => {
+    const fresh = got.querySelector(`[data-into="${id}"]`), old = document.getElementById(id);
+    if (fresh && old.innerHTML.trim() !== fresh.innerHTML.trim()) merge(old, fresh);
+  };
+  const mergeHeads = (got) => {
+    for (const head of $$("header[id]", got)) {
+      const old = document.getElementById(head.id);
+      if (old && !old.isEqualNode(head)) merge(old, head);
     }
-    for (const box of $$("input[type=checkbox]", form)) box.checked = here().searchParams.getAll(box.name).includes(box.value);
+  };
+  const judge = () => {
+    const asked = here().searchParams;
+    for (const box of $$("input[type=checkbox]", form)) box.checked = asked.getAll(box.name).includes(box.value);
     cel.setAttribute("aria-invalid", Boolean(document.getElementById("cel-error")));
-    for (const head of $$("header[id]", got)) document.getElementById(head.id)?.replaceWith(head);
+  };
+  const mergeParts = (got) => {
+    for (const id of PARTS) mergePart(got, id);
+    judge();
+    mergeHeads(got);
   };
 
   // ---- filters: judged by the server, which says what to dim ----
@@ -347,8 +358,13 @@
       if (old) place(old, line); else insert(listOf(line), line);
     }
     for (const group of $$("section.group", grid)) if (!group.querySelector(".node")) group.remove();
+    // What stands beside the grid takes two frames: all of it at once is more than one has time for.
     await frame();
-    mergeParts(got);
+    for (const id of PARTS) if (id !== "facets") mergePart(got, id);
+    mergeHeads(got);
+    await frame();
+    mergePart(got, "facets");
+    judge();
     note(before, signs(placed.map((id) => document.getElementById(id)).filter(Boolean)));
     return true;
   };
@@ -387,7 +403,8 @@
   };
   const tell = () => {
     telling = null;
-    const found = [...told].map(([at, old]) => [tileOf(at), old]).filter(([tile, old]) => tile ? signOf(tile) !== old : old);
+    const known = new Map([...tiles()].map((tile) => [tile.dataset.at, tile])); // at once: to look for each takes long
+    const found = [...told].map(([at, old]) => [known.get(at), old]).filter(([tile, old]) => tile ? signOf(tile) !== old : old);
     told.clear();
     if (!found.length) return;
     const now = found.map(([tile]) => tile).filter(Boolean), gone = found.length - now.length;
@@ -411,8 +428,6 @@
         waiting = all ? new Set() : new Set([...waiting].slice(MANY));
         whole = false;
         if ((all || !(await fetchLines(topics))) && !(await redraw())) throw new Error("no answer");
-        document.dispatchEvent(new CustomEvent("manciple:merged"));
-        if (waiting.size) owe();
         enter();
         const at = here().searchParams.get("at");
         if (at) {
@@ -420,6 +435,8 @@
           mark(at);
           if (all || topics.has(`pool:${driver}/${rest.slice(0, -1).join("/")}`)) await fill(at);
         }
+        document.dispatchEvent(new CustomEvent("manciple:merged", { detail: { within: [panel] } })); // tiles have no ages
+        if (waiting.size) owe();
         await frame(); // what was put in is painted before the next comes
       }
     } catch { // live.js says how old the page is by now; what was not heard of is asked for as a whole

@@ -45,9 +45,9 @@
   // Buttons that copy stand hidden until a script can. Over plain HTTP a page has no clipboard: there the text is selected
   // and copied as by hand.
   const SHOWN = 1600; // milliseconds that a button says that it has copied
-  const reveal = () => document.querySelectorAll("[data-copy][hidden], [data-copy-from][hidden]").forEach((button) => { button.hidden = false; });
-  reveal();
-  document.addEventListener("manciple:merged", reveal);
+  const reveal = (within) => within.querySelectorAll("[data-copy][hidden], [data-copy-from][hidden]").forEach((button) => { button.hidden = false; });
+  reveal(document);
+  document.addEventListener("manciple:merged", ({ detail }) => { (detail?.within ?? [document]).forEach(reveal); });
   const byHand = (text, within) => {
     const area = Object.assign(document.createElement("textarea"), { value: text, className: "sr", readOnly: true });
     const focused = document.activeElement;
