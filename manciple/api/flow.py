@@ -186,9 +186,13 @@ class FairQueues:
             told[refused.why] = told.get(refused.why, 0) + 1
             raise
         ticket = Ticket(level, flow, asyncio.get_running_loop().create_future(), self._clock())
-        self._flows[level].setdefault(flow, _Flow(self._turns - 1)).line.append(ticket)
-        self._waiting += 1
+        known = self._flows[level].setdefault(flow, _Flow(self._turns - 1))
         self.counts[level].waiting += 1
+        if not self._waiting and self._seats < self._limits.seats and known.seats < self._limits.flow_seats:
+            self._tell_seated(ticket, known)  # nobody else wants one
+            return ticket
+        known.line.append(ticket)
+        self._waiting += 1
         self._seat()
         return ticket
 
@@ -234,15 +238,14 @@ class FairQueues:
         while self._waiting and self._seats < self._limits.seats and (found := self._next()):
             level, name = found
             flow = self._flows[level][name]
-            ticket = flow.line.popleft()
-            self._turns += 1
-            flow.turn = self._turns
-            flow.seats += 1
-            self._seats += 1
             self._waiting -= 1
-            self._tell_seated(ticket)
+            self._tell_seated(flow.line.popleft(), flow)
 
-    def _tell_seated(self, ticket: Ticket) -> None:
+    def _tell_seated(self, ticket: Ticket, flow: _Flow) -> None:
+        self._turns += 1
+        flow.turn = self._turns
+        flow.seats += 1
+        self._seats += 1
         counts = self.counts[ticket.level]
         counts.waiting -= 1
         counts.executing += 1

@@ -9,33 +9,23 @@ Nobody's megabytes are read: a request that announces a long body is let in, or 
 bodies, which are nearly all, are read first, and who sends them and whether they may is asked in the thread that serves
 them: one trip, one look-up. Bodies are read whole before a thread is taken, so a slow client holds none; one that takes
 too long over its body is cut off.
-
-Django runs as WSGI in these threads: a request comes with its whole body and leaves as a whole answer, so it costs one
-trip to a thread and back. (General bridges pass every chunk between loop and thread, which costs more than our handlers
-do.) Answers that are streamed by Django are collected first: the API's own streams are watches, which never come here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
-import math
-import string
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import quote
 
-from a2wsgi.wsgi import build_environ
 from django.conf import settings
 
 from manciple.access.authentication import chain
 from manciple.api.answers import BODY_LIMIT, body_too_large, status_of
-from manciple.api.door import CERTIFICATE, IDENTITY, ORIGIN, PEER, SHOWN, admit, attributes_of
-from manciple.api.flow import FairQueues, FlowLimits, Level, Overflow, Senders, level_of
-from manciple.api.request_metrics import in_line, watch_queues
+from manciple.api.door import IDENTITY, SHOWN, admit, attributes_of
+from manciple.api.flow import FlowLimits
+from manciple.api.lanes import Lane, ThreadedWsgi, WsgiApplication
+from manciple.api.renewals import SEATS as RENEWALS
+from manciple.api.renewals import Renewals, is_renewal
 from manciple.api.streams import (
     Receive,
     Scope,
@@ -49,131 +39,6 @@ from manciple.api.streams import (
 )
 from manciple.wire.errors import ApiError, RequestTimeout, TooManyRequests
 from manciple.wire.identity import Identity
-
-# Threads --------------------------------------------------------------------------------------------------------------
-
-
-Environ = dict[str, Any]
-WsgiApplication = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
-
-
-@dataclass(slots=True)
-class _Answer:
-    """What a WSGI application told: `status` as "200 OK", headers as text."""
-
-    status: str = "500 Internal Server Error"
-    headers: list[tuple[str, str]] = field(default_factory=list)
-    body: bytes = b""
-
-    def start(self, status: str, headers: list[tuple[str, str]], _exc_info: Any = None) -> None:
-        """The start_response of WSGI."""
-        self.status, self.headers = status, headers
-
-
-class ThreadedWsgi:
-    """Serves a WSGI application from as many threads as there are seats. Each keeps its database connection.
-
-    Used from one event loop at a time.
-    """
-
-    def __init__(self, application: WsgiApplication, limits: FlowLimits, *, name: str = "request") -> None:
-        self._application = application
-        self._threads = ThreadPoolExecutor(max_workers=limits.seats, thread_name_prefix=name)
-        self._senders = Senders()
-        self.queues = FairQueues(limits)
-        watch_queues(name, self.queues)
-
-    def check_room(self) -> None:
-        """Raises: TooManyRequests where the queue is full."""
-        try:
-            self.queues.check_room()
-        except Overflow as refused:
-            raise _too_many(refused) from refused
-
-    async def __call__(self, scope: Scope, body: bytes, send: Send) -> None:
-        """Answer one HTTP request whose body was read. Raises: TooManyRequests before anything was sent."""
-        try:
-            ticket = self.queues.enter(*flow_of(scope, self._senders))
-        except Overflow as refused:
-            raise _too_many(refused) from refused
-        try:
-            with in_line(scope):
-                await ticket.turn
-        except BaseException:
-            self.queues.leave(ticket)
-            raise
-        running = asyncio.get_running_loop().run_in_executor(self._threads, self._run, scope, body)
-        running.add_done_callback(lambda _: self.queues.leave(ticket))
-        answer = await running
-        _learn(scope, self._senders)
-        # Django writes cookies with a leading space, which a server of HTTP/1.1 refuses to send.
-        headers = [(name.lower().encode("latin-1"), value.strip().encode("latin-1")) for name, value in answer.headers]
-        code = int(answer.status.partition(" ")[0])
-        await send({"type": "http.response.start", "status": code, "headers": headers})
-        await send({"type": "http.response.body", "body": answer.body, "more_body": False})
-
-    def _run(self, scope: Any, body: bytes) -> _Answer:
-        readable: Any = io.BytesIO(body)
-        environ: Any = build_environ(_encoded(_unambiguous(scope)), readable)
-        environ["CONTENT_LENGTH"] = str(len(body))
-        environ[IDENTITY] = scope.get(IDENTITY)
-        environ[SHOWN] = scope.get(SHOWN)
-        environ[CERTIFICATE] = scope.get(CERTIFICATE)
-        environ[PEER] = scope.get(PEER, "")
-        environ[ORIGIN] = scope.get(ORIGIN)
-        answer = _Answer()
-        chunks = self._application(environ, answer.start)
-        try:
-            answer.body = b"".join(chunks)
-        finally:
-            getattr(chunks, "close", lambda: None)()
-        return answer
-
-
-def _unambiguous(scope: Any) -> Any:
-    """Without headers whose names have an underscore: in WSGI they could not be told from those with a hyphen."""
-    if not any(b"_" in name for name, _ in scope["headers"]):
-        return scope
-    return {**scope, "headers": [(name, value) for name, value in scope["headers"] if b"_" not in name]}
-
-
-def _encoded(scope: Any) -> Any:
-    """With a query of ASCII alone, as WSGI wants it: what a client left unencoded is encoded."""
-    query = scope["query_string"]
-    return scope if query.isascii() else {**scope, "query_string": quote(query, safe=string.punctuation).encode()}
-
-
-def flow_of(scope: Scope, senders: Senders) -> tuple[Level, str]:
-    """Whose requests this one waits behind. Who is not known yet waits with others of the same address."""
-    identity: Identity | None = scope.get(IDENTITY)
-    if identity is not None:
-        return level_of(identity), identity.name
-    client = scope.get("client")
-    return senders.find(_credential(scope)) or ("strangers", str(client[0] if client else ""))
-
-
-def _learn(scope: Scope, senders: Senders) -> None:
-    """Note whose request it was, where that came out in the thread alone."""
-    if scope.get(IDENTITY) is not None:
-        return
-    origin, credential = scope.get(ORIGIN), _credential(scope)
-    sender = (origin.impersonator or origin.identity) if origin else None
-    if credential and sender is not None and sender.name:
-        senders.note(credential, sender)
-
-
-def _credential(scope: Scope) -> str:
-    return headers_of(scope).get("authorization", "")
-
-
-def _too_many(refused: Overflow) -> TooManyRequests:
-    said = {
-        "queue-full": "too many requests wait already, please try again later",
-        "identity-queue-full": "too many of your requests wait already, please try again later",
-        "rate": "you exceed your request rate, please try again later",
-    }
-    return TooManyRequests(said[refused.why], details={"retryAfterSeconds": math.ceil(refused.after)})
-
 
 # Lanes ----------------------------------------------------------------------------------------------------------------
 
@@ -200,7 +65,7 @@ class _Gone(Exception):
 class Intake:
     """Serves every HTTP request that is no stream from the lane that it belongs to."""
 
-    def __init__(self, lanes: Mapping[str, ThreadedWsgi]) -> None:
+    def __init__(self, lanes: Mapping[str, Lane]) -> None:
         self._lanes = lanes
 
     @classmethod
@@ -213,10 +78,11 @@ class Intake:
             "readiness": 1,
             "liveness": 1,
         }
-        return cls({name: ThreadedWsgi(application, _limits(n), name=name) for name, n in threads.items()})
+        lanes: dict[str, Lane] = {name: ThreadedWsgi(application, _limits(n), name=name) for name, n in threads.items()}
+        return cls(lanes | {"renewals": Renewals(_limits(RENEWALS))})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        lane = self._lanes[lane_of(scope["path"])]
+        lane = self._lanes["renewals" if is_renewal(scope) else lane_of(scope["path"])]
         try:
             lane.check_room()
             _check_length(scope)

@@ -19,8 +19,8 @@ from typing import Any
 from manciple.access import authorization
 from manciple.access.attributes import on_object
 from manciple.api import requests, verbs
+from manciple.api.edits import WriteAnswer
 from manciple.api.requests import ResourcePath, WriteOptions
-from manciple.api.verbs import WriteAnswer
 from manciple.store import objects
 from manciple.wire import codec, patch
 from manciple.wire.apply import Manager, apply_patch, splitting_of, unowned_of, with_managed_fields

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from manciple.api import first_stage, verbs
+from manciple.api import edits, first_stage, verbs
 from manciple.store import objects
 from manciple.store.hooks import Write
 from manciple.store.metadata import initialise
@@ -52,7 +52,7 @@ def _admit_deletion(kind: Kind, known: ApiObject, *, identity: Identity, dry_run
     write = Write(
         operation="DELETE",
         kind=kind,
-        old=verbs.current(kind, known.metadata.namespace, known.metadata.name),
+        old=edits.current(kind, known.metadata.namespace, known.metadata.name),
         identity=identity,
         dry_run=dry_run,
         verb="delete",
@@ -76,7 +76,7 @@ def _admitted(kind: Kind, wanted: ApiObject, *, identity: Identity, dry_run: boo
     )
     first_stage.ask_gates(write)
     obj: Any = kind.prepare_create(first_stage.completed(write))
-    verbs.refuse_wrong(kind, obj, kind.create_rule(first_stage.version())(obj))
+    edits.refuse_wrong(kind, obj, kind.create_rule(first_stage.version())(obj))
     uid = str(uuid4())
     seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
     first_stage.ask_checks(replace(write, new=seen))

@@ -67,7 +67,7 @@ class ResourcePath:
         return None if self.namespace else found
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=16384)  # more than the Leases of all nodes
 def parse_path(path: str) -> ResourcePath | None:
     """The resource that `path` names; None for any path that is not of that form (discovery, pages)."""
     segments = [segment for segment in path.split("/") if segment]

@@ -4,18 +4,16 @@ Every read is of the newest state, so it is "not older than" any revision that e
 yet is answered with a Timeout, as upstream does when its cache does not catch up; an exact past revision is answered
 where nothing of the kind has changed since, and is Expired otherwise.
 
-Writes prepare, validate, admit and store. Everything slow happens before the transaction. An update therefore reads the
-object, works out its successor, and writes it on condition that nobody else wrote meanwhile; if somebody did, it starts
-over with what they left (`ATTEMPTS` times). A client that named a resourceVersion wants exactly that one replaced, and
-gets the Conflict.
+Writes prepare, validate, admit and store; `edits` says how an object is replaced. A client that named a resourceVersion
+wants exactly that one replaced, and gets the Conflict.
 
 `dry_run` goes the whole way and rolls the transaction back. Source: apiserver/pkg/registry/generic/registry/store.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from random import SystemRandom
 from typing import Any
@@ -26,8 +24,9 @@ from msgspec import structs
 from manciple.access import authorization
 from manciple.access.attributes import on_object
 from manciple.access.kinds import roles
-from manciple.api import first_stage, namespaces
+from manciple.api import edits, first_stage, namespaces
 from manciple.api.creation_traces import trace_creation
+from manciple.api.edits import Change, Edit, WriteAnswer
 from manciple.api.requests import ListOptions, propagation_of, revision
 from manciple.store import objects, tail
 from manciple.store.hooks import Write
@@ -36,15 +35,13 @@ from manciple.store.records import DeletionAnswer, Page, Stored
 from manciple.store.writer import NAME_ATTEMPTS
 from manciple.telemetry import traces
 from manciple.wire import codec
-from manciple.wire.apply import tracked
-from manciple.wire.base import ApiObject, timestamp
+from manciple.wire.base import ApiObject
 from manciple.wire.errors import (
     AlreadyExists,
     ApiError,
     BadRequest,
     Conflict,
     Expired,
-    FieldError,
     Invalid,
     NotFound,
     invalid,
@@ -113,8 +110,6 @@ def _at_exactly(kind: Kind, page: Page, wanted: int) -> Page:
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
-#: How often an update is worked out anew because somebody else wrote in between (upstream: patches retry 5 times).
-ATTEMPTS = 5
 #: Kinds that a PUT creates where they are missing (upstream: AllowCreateOnUpdate).
 CREATED_BY_UPDATE = frozenset(
     {"leases.coordination.k8s.io", "events", "events.events.k8s.io", *(kind.resource for kind in roles.KINDS)}
@@ -131,23 +126,7 @@ CONDITIONAL = frozenset(
     }
 )
 
-#: The Leases of nodes are renewed every ten seconds and valid for forty: seconds for which a renewal may wait for
-#: others to share its commit with.
-NODE_LEASES = ("leases.coordination.k8s.io", "kube-node-lease")
-PATIENCE_OF_NODES = 0.25
-
 _random = SystemRandom()
-
-#: The stored object -> its successor; called again when somebody else wrote first, so it must not keep what it saw.
-Change = Callable[[Any], Any]
-
-
-@dataclass(frozen=True, slots=True)
-class WriteAnswer:
-    """The object as stored, and whether this write made it."""
-
-    object: Any
-    created: bool = False
 
 
 def create(kind: Kind, obj: Any, *, namespace: str = "", identity: Identity, dry_run: bool = False) -> Any:
@@ -190,7 +169,7 @@ def _named(obj: Any) -> Any:
 def _create(write: Write) -> Any:
     """Raises: Invalid, AlreadyExists, and what checks and rules raise."""
     kind, obj, uid = write.kind, write.new, str(uuid4())
-    refuse_wrong(kind, obj, kind.create_rule(first_stage.version())(obj))
+    edits.refuse_wrong(kind, obj, kind.create_rule(first_stage.version())(obj))
     seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
     first_stage.ask_checks(replace(write, new=seen))
     made = objects.write(
@@ -262,7 +241,7 @@ def modify(
 
     Raises: BadRequest, Invalid, NotFound, Conflict.
     """
-    edit = _Edit(
+    return Edit(
         kind,
         change,
         namespace,
@@ -272,61 +251,7 @@ def modify(
         manager="" if sets_managed_fields else manager or identity.name,
         dry_run=dry_run,
         verb=verb,
-    )
-    # Most often this process wrote the object last. What goes wrong on that guess says nothing: read, and try again.
-    guess = objects.cached(kind, namespace, name)
-    for remaining in reversed(range(ATTEMPTS)):
-        try:
-            return edit.attempt(guess or current(kind, namespace, name), guessed=guess is not None)
-        except ApiError as error:
-            if not remaining or not (guess or isinstance(error, Conflict)):
-                raise
-        guess = None
-    raise AssertionError("the last attempt returns or raises")
-
-
-@dataclass(frozen=True, slots=True)
-class _Edit:
-    """One change of one object, which may be attempted several times."""
-
-    kind: Kind
-    change: Change
-    namespace: str
-    name: str
-    _: KW_ONLY
-    identity: Identity
-    subresource: str
-    manager: str  # who owns the changed fields; "" where the change itself says so
-    dry_run: bool
-    verb: str
-
-    def attempt(self, old: Any, *, guessed: bool) -> WriteAnswer:
-        """Raises: Conflict where `old` is not what is stored any more, or is a guess that nothing has tested."""
-        kind, identity, subresource, dry_run = self.kind, self.identity, self.subresource, self.dry_run
-        write = Write(
-            operation="UPDATE",
-            kind=kind,
-            subresource=subresource,
-            new=self.change(old),
-            old=old,
-            identity=identity,
-            dry_run=dry_run,
-            verb=self.verb,
-            version=first_stage.version(),
-            options=first_stage.options("UpdateOptions", dry_run=dry_run),
-        )
-        first_stage.ask_gates(write)
-        new = successor(kind, write.new, old, subresource=subresource)
-        if self.manager:
-            new = tracked(
-                kind, new, old, manager=self.manager, subresource=subresource, now=timestamp(datetime.now(UTC))
-            )
-        first_stage.ask_checks(replace(write, new=new))
-        if new == old:
-            if guessed:
-                raise Conflict.of(kind.resource, self.name)
-            return WriteAnswer(old)
-        return WriteAnswer(_update(kind, new, old, identity=identity, subresource=subresource, dry_run=dry_run))
+    ).made()
 
 
 def delete(
@@ -340,7 +265,7 @@ def delete(
     write = Write(
         operation="DELETE",
         kind=kind,
-        old=current(kind, namespace, name),
+        old=edits.current(kind, namespace, name),
         identity=identity,
         dry_run=bool(options.dry_run),
         verb="delete",
@@ -385,26 +310,6 @@ def _identified(options: DeleteOptions) -> DeleteOptions:
     return structs.replace(options, kind="DeleteOptions", api_version="meta.k8s.io/v1")
 
 
-def current(kind: Kind, namespace: str, name: str) -> Any:
-    """The stored object. Raises: NotFound."""
-    stored = objects.get(kind, namespace, name)
-    if stored is None:
-        raise NotFound.of(kind.resource, name)
-    return objects.decode(kind, stored.text)
-
-
-def successor(kind: Kind, new: Any, old: Any, *, subresource: str = "") -> Any:
-    """`new` as it may follow `old`: prepared and valid, carrying the resourceVersion it replaces.
-
-    Raises: Conflict where `new` names another resourceVersion or uid; Invalid.
-    """
-    inheriting = _inheriting(kind, new, old)
-    rules: Any = kind.subresources[subresource] if subresource else kind
-    prepared = rules.prepare_update(inheriting, old)
-    refuse_wrong(kind, prepared, kind.update_rule(first_stage.version(), subresource)(prepared, old))
-    return prepared
-
-
 def placed(kind: Kind, obj: Any, *, namespace: str, name: str = "") -> Any:
     """`obj` in the namespace, and under the name, that the path gives. Raises: BadRequest where it names others."""
     meta = obj.metadata
@@ -420,13 +325,6 @@ def placed(kind: Kind, obj: Any, *, namespace: str, name: str = "") -> Any:
     return structs.replace(obj, api_version=kind.api_version, kind=kind.kind, metadata=here)
 
 
-def refuse_wrong(kind: Kind, obj: ApiObject, errors: Sequence[FieldError]) -> None:
-    """Raises: Invalid with every one of `errors`."""
-    if errors:
-        name = obj.metadata.name or obj.metadata.generate_name
-        raise Invalid.of(kind=kind.kind, group=kind.group, name=name, errors=errors)
-
-
 def _reads_of_creation(kind: Kind, obj: ApiObject) -> list[objects.Read]:
     """What stands in the way of a new object, and its namespace, which the rules ask for."""
     meta, namespaces = obj.metadata, registry.find("", "v1", "namespaces")
@@ -434,37 +332,6 @@ def _reads_of_creation(kind: Kind, obj: ApiObject) -> list[objects.Read]:
     if kind.namespaced and namespaces is not None:
         reads.append(objects.Read(namespaces, "", meta.namespace))
     return reads
-
-
-def _update(kind: Kind, new: Any, old: Any, *, identity: Identity, subresource: str, dry_run: bool) -> Any:
-    return objects.write(
-        lambda writer: writer.update(kind, new, subresource=subresource),
-        identity=identity,
-        reads=[objects.Read(kind, old.metadata.namespace, old.metadata.name, objects.known(kind, old))],
-        patience=PATIENCE_OF_NODES if (kind.resource, old.metadata.namespace) == NODE_LEASES else 0.0,
-        dry_run=dry_run,
-    )
-
-
-def _inheriting(kind: Kind, new: Any, old: Any) -> Any:
-    """`new` with the metadata that an update cannot change (upstream: rest.BeforeUpdate)."""
-    meta, kept = new.metadata, old.metadata
-    if meta.resource_version and meta.resource_version != kept.resource_version:
-        raise Conflict.of(kind.resource, kept.name)
-    if meta.uid and meta.uid != kept.uid:
-        why = f"Precondition failed: UID in precondition: {meta.uid}, UID in object meta: {kept.uid}"
-        raise Conflict.of(kind.resource, kept.name, why)
-    inherited = structs.replace(
-        meta,
-        uid=kept.uid,
-        resource_version=kept.resource_version,
-        self_link="",
-        generation=kept.generation,
-        creation_timestamp=kept.creation_timestamp,
-        deletion_timestamp=kept.deletion_timestamp,
-        deletion_grace_period_seconds=kept.deletion_grace_period_seconds,
-    )
-    return structs.replace(new, metadata=inherited)
 
 
 def _create_by_update(kind: Kind, wanted: Any, *, namespace: str, identity: Identity, dry_run: bool) -> WriteAnswer:

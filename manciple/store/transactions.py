@@ -160,11 +160,11 @@ class Read:
         return (self.kind.resource, self.namespace, self.name)
 
 
-class _Waiting(Generic[T]):
-    """One work in line, and how it ended."""
+class Queued(Generic[T]):
+    """One work in line, and how it ended. `settle` puts it there."""
 
     def __init__(
-        self, work: Callable[[Writer], T], identity: Identity, reads: Sequence[Read], *, patience: float
+        self, work: Callable[[Writer], T], identity: Identity, reads: Sequence[Read], *, patience: float = 0.0
     ) -> None:
         self.work = work
         self.identity = identity
@@ -193,6 +193,7 @@ class _Waiting(Generic[T]):
         self._ended.set()
 
     def outcome(self) -> T:
+        """Waits for it. Raises: what the work raised; django.db.Error."""
         self._ended.wait()
         if self._error is not None:
             raise self._error
@@ -205,18 +206,17 @@ class GroupCommit:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._news = threading.Condition(self._guard)
-        self._line: deque[_Waiting[object]] = deque()
+        self._line: deque[Queued[object]] = deque()
         self._thread: threading.Thread | None = None
         self._stopping = False
 
-    def write(self, waiting: _Waiting[T]) -> T:
+    def add(self, works: Sequence[Queued[T]]) -> None:
         with self._news:
-            self._line.append(cast("_Waiting[object]", waiting))
+            self._line.extend(cast("Sequence[Queued[object]]", works))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
                 self._thread.start()
             self._news.notify()
-        return waiting.outcome()
 
     def waiting(self) -> int:
         """How many stand in line."""
@@ -245,7 +245,7 @@ class GroupCommit:
             return 0.0
         return min(waiting.due for waiting in self._line) - time.monotonic()
 
-    def _next_group(self) -> Sequence[_Waiting[object]]:
+    def _next_group(self) -> Sequence[Queued[object]]:
         """Those who wait; nobody when the thread is to end."""
         with self._news:
             self._news.wait_for(lambda: self._line or self._stopping, timeout=IDLE)
@@ -255,7 +255,7 @@ class GroupCommit:
                 self._thread = None
             return self._taken()
 
-    def _taken(self) -> Sequence[_Waiting[object]]:
+    def _taken(self) -> Sequence[Queued[object]]:
         """Those of the line who go now: all, but a lone one who cannot wait goes without those who still can."""
         urgent = [waiting for waiting in self._line if not waiting.patient or waiting.due <= time.monotonic()]
         if len(urgent) == 1 and not urgent[0].patient:
@@ -264,7 +264,7 @@ class GroupCommit:
         return [self._line.popleft() for _ in range(min(len(self._line), LARGEST_GROUP))]
 
 
-def _commit(group: Sequence[_Waiting[object]]) -> None:
+def _commit(group: Sequence[Queued[object]]) -> None:
     """Every work of `group` has ended when this returns."""
     error: BaseException | None = None
     try:
@@ -287,7 +287,7 @@ def _commit(group: Sequence[_Waiting[object]]) -> None:
     _end(group, error)
 
 
-def _end(group: Sequence[_Waiting[object]], error: BaseException | None) -> None:
+def _end(group: Sequence[Queued[object]], error: BaseException | None) -> None:
     for waiting in group:
         waiting.end(_copied(error))
 
@@ -301,7 +301,7 @@ def _copied(error: BaseException | None) -> BaseException | None:
     return copied
 
 
-def _commit_together(group: Sequence[_Waiting[object]]) -> None:
+def _commit_together(group: Sequence[Queued[object]]) -> None:
     # Everybody hears of the outcome before an announcement wakes other threads, which would compete with the answer.
     with writing(
         reads=_announced(read for waiting in group for read in waiting.reads), committed=partial(_end, group, None)
@@ -340,4 +340,12 @@ def write(
     if dry_run or is_open() or connection.in_atomic_block:
         with writing(identity=identity, reads=_announced(reads), dry_run=dry_run) as writer:
             return work(writer)
-    return commits().write(_Waiting(work, identity, reads, patience=patience))
+    waiting = Queued(work, identity, reads, patience=patience)
+    commits().add([waiting])
+    return waiting.outcome()
+
+
+def settle(works: Sequence[Queued[T]]) -> None:
+    """Put them in line together. Each tells its outcome itself; not for the thread of an open transaction."""
+    if works:
+        commits().add(works)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from claims.kinds.registration import POD
-from manciple.api import verbs
+from manciple.api import edits
 from manciple.api.answers import BODY_LIMIT
 from manciple.wire import codec, field_sets, patch, protobuf
 from manciple.wire.apply import Manager, apply_patch, track_update
@@ -52,7 +52,7 @@ def created(spec: dict[str, Any], **meta: Any) -> Callable[[], object]:
         body = json.dumps(document, separators=(",", ":")).encode()
         read_pod = codec.decode(POD, body, content_type="application/json", strictness="Warn").object
         prepared = POD.prepare_create(read_pod)
-        verbs.refuse_wrong(POD, prepared, POD.validate_create(prepared))
+        edits.refuse_wrong(POD, prepared, POD.validate_create(prepared))
         return prepared
 
     return create

@@ -10,7 +10,7 @@ from claims.devices.cache import read_devices
 from claims.devices.published import DeviceKey
 from claims.devices.states import DeviceState
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus
-from manciple.api import verbs
+from manciple.api import edits, verbs
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.identity import Identity
 from scheduling.controllers.reservations import FINALIZER
@@ -109,7 +109,7 @@ def force_release(identity: Identity, namespace: str, name: str, *, uid: str) ->
     verbs.modify(claims, without_status, namespace=namespace, name=name, identity=identity, subresource="status")
     try:
         verbs.modify(claims, without_finalizers, namespace=namespace, name=name, identity=identity)
-        verbs.current(claims, namespace, name)
+        edits.current(claims, namespace, name)
     except NotFound:  # the claim controller was quicker
         return True
     return False

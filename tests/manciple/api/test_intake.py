@@ -23,7 +23,8 @@ from manciple.access.authentication import chain, tokens
 from manciple.api import intake, streams
 from manciple.api.door import IDENTITY
 from manciple.api.flow import FlowLimits
-from manciple.api.intake import LINGER_BYTES, SHORT_BODY, Intake, ThreadedWsgi, lane_of
+from manciple.api.intake import LINGER_BYTES, SHORT_BODY, Intake, lane_of
+from manciple.api.lanes import ThreadedWsgi
 from manciple.store import transactions
 from manciple.wire.identity import Identity
 from tests.manciple.api.requests import CLAIMS, LEASES, PODS, claim

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from manciple.api.flow import FlowLimits
-from manciple.api.intake import ThreadedWsgi
+from manciple.api.lanes import ThreadedWsgi
 
 SCOPE = {
     "type": "http",
