@@ -96,7 +96,7 @@ class Edit:
             raise Conflict.of(self.kind.resource, self.name)
         return WriteAnswer(old)
 
-    def queued(self, *, anew: bool) -> objects.Queued[Any] | WriteAnswer:
+    def pending(self, *, anew: bool) -> objects.PendingWrite[Any] | WriteAnswer:
         """An attempt that waits to be written with others, or the answer where nothing changes.
 
         anew: what is stored is read, not guessed.
@@ -107,7 +107,7 @@ class Edit:
             old = guess or self._current()
             new = self._successor(old)
             if new != old:
-                return objects.Queued(self._work(new), self.identity, self._reads(old))
+                return objects.PendingWrite(self._work(new), self.identity, self._reads(old))
             if guess is not None:
                 raise Conflict.of(self.kind.resource, self.name)
             return WriteAnswer(old)
@@ -161,21 +161,21 @@ def made_together(edits: Sequence[Edit]) -> list[WriteAnswer | Exception]:
 
 
 def _attempted(edits: Sequence[Edit], *, anew: bool) -> list[WriteAnswer | Exception]:
-    queued = [_queued(edit, anew=anew) for edit in edits]
-    objects.settle([one for one in queued if isinstance(one, objects.Queued)])
-    return [_outcome(one) if isinstance(one, objects.Queued) else one for one in queued]
+    pending = [_pending(edit, anew=anew) for edit in edits]
+    objects.settle([one for one in pending if isinstance(one, objects.PendingWrite)])
+    return [_outcome(one) if isinstance(one, objects.PendingWrite) else one for one in pending]
 
 
-def _queued(edit: Edit, *, anew: bool) -> objects.Queued[Any] | WriteAnswer | Exception:
+def _pending(edit: Edit, *, anew: bool) -> objects.PendingWrite[Any] | WriteAnswer | Exception:
     try:
-        return edit.queued(anew=anew)
+        return edit.pending(anew=anew)
     except Exception as error:  # of this one alone
         return error
 
 
-def _outcome(queued: objects.Queued[Any]) -> WriteAnswer | Exception:
+def _outcome(pending: objects.PendingWrite[Any]) -> WriteAnswer | Exception:
     try:
-        return WriteAnswer(queued.outcome())
+        return WriteAnswer(pending.outcome())
     except Exception as error:  # of this one alone
         return error
 

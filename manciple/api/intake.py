@@ -23,7 +23,7 @@ from manciple.access.authentication import chain
 from manciple.api.answers import BODY_LIMIT, body_too_large, status_of
 from manciple.api.door import IDENTITY, SHOWN, admit, attributes_of
 from manciple.api.flow import FlowLimits
-from manciple.api.lanes import Lane, ThreadedWsgi, WsgiApplication
+from manciple.api.lanes import RequestLane, ThreadedWsgi, WsgiApplication
 from manciple.api.renewals import SEATS as RENEWALS
 from manciple.api.renewals import Renewals, is_renewal
 from manciple.api.streams import (
@@ -65,7 +65,7 @@ class _Gone(Exception):
 class Intake:
     """Serves every HTTP request that is no stream from the lane that it belongs to."""
 
-    def __init__(self, lanes: Mapping[str, Lane]) -> None:
+    def __init__(self, lanes: Mapping[str, RequestLane]) -> None:
         self._lanes = lanes
 
     @classmethod
@@ -78,7 +78,9 @@ class Intake:
             "readiness": 1,
             "liveness": 1,
         }
-        lanes: dict[str, Lane] = {name: ThreadedWsgi(application, _limits(n), name=name) for name, n in threads.items()}
+        lanes: dict[str, RequestLane] = {
+            name: ThreadedWsgi(application, _limits(n), name=name) for name, n in threads.items()
+        }
         return cls(lanes | {"renewals": Renewals(_limits(RENEWALS))})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -44,7 +44,7 @@ class Answer:
         self.code, self.headers = int(status.partition(" ")[0]), headers
 
 
-class Lane(ABC):
+class RequestLane(ABC):
     """Requests that take turns for the same seats. Used from one event loop at a time."""
 
     def __init__(self, limits: FlowLimits, *, name: str) -> None:
@@ -85,7 +85,7 @@ class Lane(ABC):
         await send({"type": "http.response.body", "body": answer.body, "more_body": False})
 
 
-class ThreadedWsgi(Lane):
+class ThreadedWsgi(RequestLane):
     """Serves a WSGI application from as many threads as there are seats. Each keeps its database connection."""
 
     def __init__(self, application: WsgiApplication, limits: FlowLimits, *, name: str = "request") -> None:

@@ -25,7 +25,7 @@ from manciple.api.door import IDENTITY, ORIGIN, SHOWN, admit, attributes_of
 from manciple.api.edits import NODE_LEASES, PATIENCE_OF_NODES, Edit, WriteAnswer, made_together
 from manciple.api.first_stage import asking
 from manciple.api.flow import FlowLimits
-from manciple.api.lanes import Answer, Lane
+from manciple.api.lanes import Answer, RequestLane
 from manciple.api.streams import Scope, headers_of
 from manciple.store import hooks
 from manciple.wire import codec
@@ -99,7 +99,7 @@ def _answer(code: int, body: bytes, headers: list[tuple[str, str]]) -> Answer:
     return Answer(code, [*headers, ("Content-Length", str(len(body)))], body)
 
 
-class Renewals(Lane):
+class Renewals(RequestLane):
     """Collects them for `PATIENCE_OF_NODES`, or until they are `MOST`."""
 
     def __init__(self, limits: FlowLimits, *, name: str = "renewals") -> None:
@@ -107,9 +107,12 @@ class Renewals(Lane):
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._collected: list[_Renewal] = []
         self._due: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self, scope: Scope, body: bytes) -> asyncio.Future[Answer]:
         loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # what an ended one left behind has no client any more
+            self._loop, self._collected, self._due = loop, [], None
         renewal = _Renewal(scope, body, loop.create_future())
         self._collected.append(renewal)
         if len(self._collected) >= MOST:

@@ -160,7 +160,7 @@ class Read:
         return (self.kind.resource, self.namespace, self.name)
 
 
-class Queued(Generic[T]):
+class PendingWrite(Generic[T]):
     """One work in line, and how it ended. `settle` puts it there."""
 
     def __init__(
@@ -206,13 +206,13 @@ class GroupCommit:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._news = threading.Condition(self._guard)
-        self._line: deque[Queued[object]] = deque()
+        self._line: deque[PendingWrite[object]] = deque()
         self._thread: threading.Thread | None = None
         self._stopping = False
 
-    def add(self, works: Sequence[Queued[T]]) -> None:
+    def add(self, works: Sequence[PendingWrite[T]]) -> None:
         with self._news:
-            self._line.extend(cast("Sequence[Queued[object]]", works))
+            self._line.extend(cast("Sequence[PendingWrite[object]]", works))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
                 self._thread.start()
@@ -245,7 +245,7 @@ class GroupCommit:
             return 0.0
         return min(waiting.due for waiting in self._line) - time.monotonic()
 
-    def _next_group(self) -> Sequence[Queued[object]]:
+    def _next_group(self) -> Sequence[PendingWrite[object]]:
         """Those who wait; nobody when the thread is to end."""
         with self._news:
             self._news.wait_for(lambda: self._line or self._stopping, timeout=IDLE)
@@ -255,7 +255,7 @@ class GroupCommit:
                 self._thread = None
             return self._taken()
 
-    def _taken(self) -> Sequence[Queued[object]]:
+    def _taken(self) -> Sequence[PendingWrite[object]]:
         """Those of the line who go now: all, but a lone one who cannot wait goes without those who still can."""
         urgent = [waiting for waiting in self._line if not waiting.patient or waiting.due <= time.monotonic()]
         if len(urgent) == 1 and not urgent[0].patient:
@@ -264,7 +264,7 @@ class GroupCommit:
         return [self._line.popleft() for _ in range(min(len(self._line), LARGEST_GROUP))]
 
 
-def _commit(group: Sequence[Queued[object]]) -> None:
+def _commit(group: Sequence[PendingWrite[object]]) -> None:
     """Every work of `group` has ended when this returns."""
     error: BaseException | None = None
     try:
@@ -287,7 +287,7 @@ def _commit(group: Sequence[Queued[object]]) -> None:
     _end(group, error)
 
 
-def _end(group: Sequence[Queued[object]], error: BaseException | None) -> None:
+def _end(group: Sequence[PendingWrite[object]], error: BaseException | None) -> None:
     for waiting in group:
         waiting.end(_copied(error))
 
@@ -301,7 +301,7 @@ def _copied(error: BaseException | None) -> BaseException | None:
     return copied
 
 
-def _commit_together(group: Sequence[Queued[object]]) -> None:
+def _commit_together(group: Sequence[PendingWrite[object]]) -> None:
     # Everybody hears of the outcome before an announcement wakes other threads, which would compete with the answer.
     with writing(
         reads=_announced(read for waiting in group for read in waiting.reads), committed=partial(_end, group, None)
@@ -340,12 +340,12 @@ def write(
     if dry_run or is_open() or connection.in_atomic_block:
         with writing(identity=identity, reads=_announced(reads), dry_run=dry_run) as writer:
             return work(writer)
-    waiting = Queued(work, identity, reads, patience=patience)
+    waiting = PendingWrite(work, identity, reads, patience=patience)
     commits().add([waiting])
     return waiting.outcome()
 
 
-def settle(works: Sequence[Queued[T]]) -> None:
+def settle(works: Sequence[PendingWrite[T]]) -> None:
     """Put them in line together. Each tells its outcome itself; not for the thread of an open transaction."""
     if works:
         commits().add(works)

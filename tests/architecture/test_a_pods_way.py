@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Who folds modules of the way into one lowers it; what a pod's way newly does must find its room below it.
-MOST_MODULES = 90
+MOST_MODULES = 91
 #: Asked at every step who it is, whether they may and whose turn it is, and noted that they did; which kinds were added
 #: beside those of the way: subjects by themselves, which a reader of the way need not open.
 APART = (
@@ -22,7 +22,8 @@ APART = (
     *("claims/kinds/security_", "nodeagent/runtimes/security.py"),
     *("manciple/wire/identity", "claims/kinds/references"),
     *("manciple/api/auditing", "manciple/audit/", "manciple/store/origins"),
-    *("manciple/api/flow", "manciple/api/connections"),
+    *("manciple/api/flow", "manciple/api/lanes", "manciple/api/connections"),
+    "manciple/api/renewals",  # nodes renew their Leases, whatever pods do
     #: how nodes are compared: one question of the allocator, which docs/placement.md answers
     "scheduling/allocator/fragmentation/",
     "inventory/kinds/gate",

@@ -1,0 +1,212 @@
+"""Leases of nodes are renewed together, and answered as every other patch is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import httpx
+import pytest
+from msgspec import structs
+
+from manciple.access.authentication import tokens
+from manciple.api import edits, renewals
+from manciple.api.edits import Edit, WriteAnswer, made_together
+from manciple.audit import trail
+from manciple.audit.models import Entry
+from manciple.store import objects, transactions
+from manciple.wire.errors import NotFound
+from manciple.wire.identity import Identity
+from manciple.wire.registry import registry
+from tests.manciple.api.requests import lease
+from tests.manciple.api.server import ApiServer
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+MERGE = "application/merge-patch+json"
+NODES = 12
+ADMIN = Identity("admin", ("system:masters",))
+
+
+def scope(method: str = "PATCH", path: str = f"{LEASES}/a", query: str = "", media: str = MERGE) -> dict[str, Any]:
+    headers = [(b"content-type", media.encode())]
+    return {"method": method, "path": path, "query_string": query.encode(), "headers": headers}
+
+
+PATCHES = {
+    "a merge patch of a node's Lease": (scope(), True),
+    "a JSON patch": (scope(media="application/json-patch+json"), True),
+    "a strategic one": (scope(media="application/strategic-merge-patch+json"), True),
+    "apply, which may create": (scope(media="application/apply-patch+yaml"), False),
+    "with a parameter": (scope(query="dryRun=All"), False),
+    "an unknown form": (scope(media="text/plain"), False),
+    "a PUT": (scope(method="PUT"), False),
+    "a GET": (scope(method="GET"), False),
+    "the Lease of something else": (scope(path=LEASES.replace("kube-node-lease", "default") + "/a"), False),
+    "all of them": (scope(path=LEASES), False),
+    "something below": (scope(path=f"{LEASES}/a/status"), False),
+    "a strange name": (scope(path=f"{LEASES}/A B"), False),
+}
+
+
+@pytest.mark.parametrize(("asked", "taken"), PATCHES.values(), ids=PATCHES)
+def test_only_plain_patches_of_the_leases_of_nodes_are_renewals(asked: dict[str, Any], taken: bool) -> None:
+    assert renewals.is_renewal(asked) is taken
+
+
+@pytest.fixture
+def client(api_server: ApiServer) -> Iterator[httpx.Client]:
+    """Of an administrator; `NODES` nodes have Leases."""
+    with api_server.client() as client:
+        for number in range(NODES):
+            made = {**lease(f"node-{number}"), "metadata": {"name": f"node-{number}"}}
+            assert client.post(LEASES, json=made).status_code == 201
+        yield client
+
+
+def renew(client: httpx.Client, node: str, body: Any = None, **headers: str) -> httpx.Response:
+    content = {"spec": {"holderIdentity": node}} if body is None else body
+    return client.patch(f"{LEASES}/{node}", json=content, headers={"Content-Type": MERGE, **headers})
+
+
+def together(client: httpx.Client, nodes: Sequence[str]) -> list[httpx.Response]:
+    with ThreadPoolExecutor(len(nodes)) as threads:
+        return list(threads.map(partial(renew, client), nodes))
+
+
+def test_those_that_come_within_a_moment_share_a_commit(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renewals, "PATIENCE_OF_NODES", 20.0)
+    monkeypatch.setattr(renewals, "MOST", NODES)
+    committed: list[int] = []
+    commit = transactions._commit
+
+    def counted(group: Sequence[transactions.PendingWrite[object]]) -> None:
+        committed.append(len(group))
+        commit(group)
+
+    monkeypatch.setattr(transactions, "_commit", counted)
+    nodes = [f"node-{number}" for number in range(NODES)]
+    answers = together(client, nodes)
+    assert [one.json()["spec"]["holderIdentity"] for one in answers] == nodes
+    assert committed == [NODES]
+
+
+def test_they_are_answered_as_other_patches_are(client: httpx.Client) -> None:
+    usual = client.patch(
+        f"{LEASES}/node-0?fieldValidation=Warn",
+        json={"spec": {"holderIdentity": "node-0"}},
+        headers={"Content-Type": MERGE, "User-Agent": "agent/1"},
+    )
+    renewed = renew(client, "node-1", **{"User-Agent": "agent/1"})
+    assert (usual.status_code, renewed.status_code) == (200, 200)
+    assert {*renewed.headers} - {*usual.headers} <= {"content-length"}
+    assert usual.headers["content-type"] == renewed.headers["content-type"]
+
+    def told(answer: httpx.Response) -> Any:
+        document = answer.json()
+        return {**document, "metadata": sorted(document["metadata"]), "spec": sorted(document["spec"])}
+
+    assert told(usual) == told(renewed)
+
+
+def test_an_unchanged_lease_is_answered_as_it_stands(client: httpx.Client) -> None:
+    first, second = renew(client, "node-0"), renew(client, "node-0")
+    assert second.json() == first.json()
+
+
+REFUSED = {
+    "no JSON": (b"{", 400, "BadRequest"),
+    "what cannot be": (b'{"spec": {"leaseDurationSeconds": -1}}', 422, "Invalid"),
+    "another object": (b'{"metadata": {"uid": "x"}}', 409, "Conflict"),
+    "a revision that is past": (b'{"metadata": {"resourceVersion": "1"}}', 409, "Conflict"),
+}
+
+
+@pytest.mark.parametrize(("body", "code", "reason"), REFUSED.values(), ids=REFUSED)
+def test_what_is_wrong_is_refused_to_its_sender_alone(
+    client: httpx.Client, body: bytes, code: int, reason: str
+) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        beside = thread.submit(renew, client, "node-1")
+        answer = client.patch(f"{LEASES}/node-0", content=body, headers={"Content-Type": MERGE})
+    assert (answer.status_code, answer.json()["reason"]) == (code, reason)
+    assert beside.result().status_code == 200
+
+
+def test_a_lease_that_is_not_there_is_not_found(client: httpx.Client) -> None:
+    answer = renew(client, "node-x")
+    assert answer.json()["message"] == 'leases.coordination.k8s.io "node-x" not found'
+    assert answer.status_code == 404
+
+
+def test_unknown_fields_are_warned_of(client: httpx.Client) -> None:
+    answer = renew(client, "node-0", {"spec": {"renewedAt": "now"}})
+    assert answer.headers["warning"] == '299 - "unknown field \\"spec.renewedAt\\""'
+
+
+def test_a_node_renews_its_own_lease_and_no_other(client: httpx.Client, api_server: ApiServer) -> None:
+    token = tokens.issue("system:node:node-1", ("system:nodes", "system:authenticated"))
+    with api_server.client(token=token) as node:
+        own, other = renew(node, "node-1"), renew(node, "node-2")
+    assert (own.status_code, other.status_code) == (200, 403)
+    assert "node-1" in other.json()["message"]
+    assert client.get(f"{LEASES}/node-2").json()["spec"].get("holderIdentity") != "node-2"
+
+
+def test_strangers_are_turned_away_and_noted(client: httpx.Client, api_server: ApiServer) -> None:
+    with api_server.client(token="no such token") as stranger:
+        answer = renew(stranger, "node-1")
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_who_has_no_right_is_in_the_trail(client: httpx.Client, api_server: ApiServer) -> None:
+    token = tokens.issue("mallory", ())
+    with api_server.client(token=token) as mallory:
+        answer = renew(mallory, "node-1")
+    assert answer.status_code == 403
+    trail.flush()
+    assert Entry.objects.filter(username="mallory", code=403).exists()
+
+
+# Edits together -------------------------------------------------------------------------------------------------------
+
+
+def held(name: str, holder: str) -> Edit:
+    kind = registry.by_resource(edits.NODE_LEASES[0])
+
+    def change(old: Any) -> Any:
+        return structs.replace(old, spec=structs.replace(old.spec, holder_identity=holder))
+
+    return Edit(kind, change, edits.NODE_LEASES[1], name, identity=ADMIN)
+
+
+def holder(outcome: WriteAnswer | Exception) -> str:
+    assert isinstance(outcome, WriteAnswer), outcome
+    return str(outcome.object.spec.holder_identity)
+
+
+def test_each_edit_has_its_own_end(client: httpx.Client) -> None:
+    first, missing, second = made_together([held("node-0", "a"), held("node-x", "b"), held("node-1", "c")])
+    assert isinstance(missing, NotFound)
+    assert [holder(one) for one in (first, second)] == ["a", "c"]
+
+
+def test_two_edits_of_one_object_come_one_after_the_other(client: httpx.Client) -> None:
+    before = client.get(f"{LEASES}/node-0").json()["metadata"]["resourceVersion"]
+    outcomes = made_together([held("node-0", "a"), held("node-0", "b")])
+    assert [holder(one) for one in outcomes] == ["a", "b"]
+    found = client.get(f"{LEASES}/node-0").json()
+    assert found["spec"]["holderIdentity"] == "b"
+    assert int(found["metadata"]["resourceVersion"]) >= int(before) + 2
+
+
+def test_a_wrong_guess_of_what_is_stored_is_read_again(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = registry.by_resource(edits.NODE_LEASES[0])
+    old = edits.current(kind, edits.NODE_LEASES[1], "node-0")
+    renew(client, "node-0", {"spec": {"leaseTransitions": 7}})
+    monkeypatch.setattr(objects, "cached", lambda *_: old)
+    (outcome,) = made_together([held("node-0", "a")])
+    assert holder(outcome) == "a"
+    assert edits.current(kind, edits.NODE_LEASES[1], "node-0").spec.lease_transitions == 7
