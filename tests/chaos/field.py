@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ from tests.chaos.faults import Fault, Faults, Victim
 from tests.chaos.links import Link
 from tests.chaos.strikes import Threat
 from tests.e2e.api_client import Hands
-from tests.e2e.processes import Process
+from tests.e2e.processes import ROOT, Process
 from tests.e2e.production.databases import Databases, databases
 from tests.e2e.production.installation import Installation, environment, exec_start
 from tests.services import Server, free_port, redis_server
@@ -37,8 +38,10 @@ from tests.services import Server, free_port, redis_server
 NODES = ("node-1", "node-2", "node-3")
 #: The simulated drivers of each.
 DRIVERS = {"node-1": ("sim",), "node-2": ("sim", "sim-nic"), "node-3": ("sim", "sim-partitionable")}
+#: The driver of the documentation, in a process of its own behind its sockets, on this node.
+SERVED, SERVED_ON = "scratch.example.com", "node-2"
 #: What pods ask for: a template of this name, of the class.
-CLASSES = {"gpu": "gpu.example.com", "nic": "nic.example.com", "mig": "mig.example.com"}
+CLASSES = {"gpu": "gpu.example.com", "nic": "nic.example.com", "mig": "mig.example.com", "scratch": SERVED}
 #: The victim that both PostgreSQL servers are: a failover finds them in order.
 DATABASES = "databases"
 #: Bytes of the disk that the first PostgreSQL has for itself.
@@ -58,12 +61,18 @@ class Field:
     templates: Sequence[str] = tuple(CLASSES)
     #: servers' logs, by name
     logs: dict[str, Callable[[], str]] = field(default_factory=dict)
+    #: places where files of claims lie, as patterns below `home`: with the last claim the last of them goes
+    files: Sequence[str] = ()
     #: what could not be made to go wrong here, and why
     missing: list[str] = field(default_factory=list)
 
     @property
     def kubeconfig(self) -> Path:
         return self.home / "kubeconfig"
+
+    def left_behind(self) -> list[str]:
+        """Files of claims, from `home`."""
+        return [str(one.relative_to(self.home)) for pattern in self.files for one in self.home.glob(pattern)]
 
     def excused(self, victim: str) -> bool:
         """Whether it may end by itself: a database whose disk is full does."""
@@ -226,7 +235,8 @@ def _started(home: Path, pair: Pair, redis: Server, victims: dict[str, Victim], 
         }
     env = {"PATH": pair.made.path, **environment(home, pair.made.either, redis.url)}
     installation = Installation(home, env, web="")
-    found = Field(installation, home, victims, {}, server=f"https://{links['clients'][0].address}")
+    server, files = f"https://{links['clients'][0].address}", ("cdi/*/*", "nodes/*/scratch/*/*")
+    found = Field(installation, home, victims, {}, server=server, files=files)
     try:
         installation.manage("migrate", "-v", "0")
         nodes = [word for node in NODES for word in ("--node", node)]
@@ -235,6 +245,7 @@ def _started(home: Path, pair: Pair, redis: Server, victims: dict[str, Victim], 
         api = Hands(home / "kubeconfig")
         furnish(api, list(CLASSES))
         controls = {node: _start_agent(installation, node) for node in NODES}
+        _start_driver(installation, SERVED_ON)
         for node in NODES:
             api.wait_ready("Node", node)
         victims |= installation.processes
@@ -276,9 +287,27 @@ def _start_agent(installation: Installation, node: str) -> Path:
     control = folder / "faults.yaml"
     entries = [{"driver": name, "settings": {"control": str(control)}} for name in DRIVERS[node]]
     (folder / "drivers.yaml").write_text(yaml.safe_dump({"drivers": entries}))
-    options = ("--driver", "none", "--drivers-file", str(folder / "drivers.yaml"))
+    (folder / "plugins" / "plugins_registry").mkdir(parents=True)
+    drivers = ("--driver", "none", "--drivers-file", str(folder / "drivers.yaml"))
+    options = (*drivers, "--plugin-dir", str(folder / "plugins"))
     installation.start(node, installation.agent(node, *options))
     return control
+
+
+def _start_driver(installation: Installation, node: str) -> None:
+    folder = installation.home / "nodes" / node
+    (folder / "scratch").mkdir()
+    (folder / "scratch.yaml").write_text(yaml.safe_dump({"root": str(folder / "scratch")}))
+    command = [
+        *(sys.executable, "-m", "nodeagent.serve", "scratch_driver:ScratchDriver", "--node-name", node),
+        *("--kubeconfig", str(folder / "kubeconfig"), "--settings", str(folder / "scratch.yaml")),
+        *("--registrar-dir", str(folder / "plugins" / "plugins_registry")),
+        *("--plugin-dir", str(folder / "plugins" / SERVED), "--cdi-dir", str(installation.home / "cdi" / node)),
+    ]
+    own = installation.env
+    installation.env = {**own, "PYTHONPATH": str(ROOT / "docs" / "examples")}
+    installation.start("the scratch driver", command, forked=False)
+    installation.env = own
 
 
 def _of_node(node: str, api: Hands, agent: Process) -> Faults:

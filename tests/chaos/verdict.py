@@ -132,6 +132,7 @@ class Weather:
             ("cleared", settling.clear),
             ("told by the watches in the end", self._watched),
             ("the invariants hold with nothing left", self._invariants),
+            ("nothing lies about", self._tidy),
         ):
             try:
                 act()
@@ -149,6 +150,13 @@ class Weather:
 
     def _invariants(self) -> None:
         self._field.installation.check_invariants()
+
+    def _tidy(self) -> None:
+        """No file of a claim is left. Raises: AssertionError."""
+        left = self._field.left_behind
+        with suppress(AssertionError):
+            wait_for("the last files to go", lambda: not left(), timeout=PROMISED)
+        assert not left(), f"there are still {', '.join(left())}"
 
     def _watched(self) -> None:
         """The watches have told, or tell within a moment, all that a list finds. Raises: AssertionError."""
