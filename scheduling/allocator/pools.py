@@ -23,6 +23,7 @@ from typing import Any
 
 from inventory.kinds.devices import HARD_EFFECTS, CounterSet, DeviceClass
 from manciple.wire.base import Alike
+from manciple.wire.quantity import Quantity
 from scheduling.allocator.published import (
     Capacities,
     Features,
@@ -51,6 +52,20 @@ def union(masks: Iterable[int]) -> int:
 def _starts(lengths: Iterable[int]) -> tuple[int, ...]:
     """Where each of some things begins that are laid end to end."""
     return tuple(accumulate(lengths, initial=0))[:-1]
+
+
+#: (pool, counter set, counter)
+CounterKey = tuple[PoolKey, str, str]
+
+
+def needs(device: PublishedDevice) -> dict[CounterKey, int]:
+    """What the device draws, in nanos."""
+    drawn: dict[CounterKey, int] = {}
+    for consumption in device.published.consumes_counters:
+        for name, counter in consumption.counters.items():
+            key = (device.key, consumption.counter_set, name)
+            drawn[key] = drawn.get(key, 0) + Quantity.parse(counter.value).nanos
+    return drawn
 
 
 #: names in order -> name -> mask: the devices of most nodes have the same names
@@ -99,6 +114,15 @@ class Generation:
     def consuming(self) -> int:
         """Devices that draw from shared counters."""
         return self._where(lambda device: bool(device.published.consumes_counters))
+
+    @cached_property
+    def drawing_alike(self) -> tuple[int, ...]:
+        """Of each device, those that draw the same from the same counters."""
+        drawn = [frozenset(needs(device).items()) for device in self.devices]
+        masks: dict[Hashable, int] = {}
+        for position, one in enumerate(drawn):
+            masks[one] = masks.get(one, 0) | (1 << position)
+        return tuple(masks[one] for one in drawn)
 
     @cached_property
     def by_capacity(self) -> tuple[tuple[Capacities, int], ...]:

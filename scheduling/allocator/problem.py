@@ -96,6 +96,8 @@ class ValueGroups(NamedTuple):
     carriers: tuple[int, ...]  # value number -> devices
     of_device: Mapping[int, int]  # position -> value bits
     odd: int  # the values that nothing else equals
+    present: int  # the devices that carry a value
+    several: int  # those that carry more than one
 
 
 def in_use(devices: NodeDevices, usage: UsageTable, features: Features) -> TakenDevices:
@@ -225,11 +227,14 @@ def _value_groups(devices: NodeDevices, attribute: str, features: Features) -> V
             if mask & view.visible:
                 carriers[value] = carriers.get(value, 0) | ((mask & view.visible) << shift)
     of_device: dict[int, int] = {}
+    present = several = 0
     for number, mask in enumerate(carriers.values()):
+        several |= present & mask
+        present |= mask
         for position in bits(mask):
             of_device[position] = of_device.get(position, 0) | (1 << number)
     odd = sum(1 << number for number, (kind, _) in enumerate(carriers) if kind == ODD)
-    return ValueGroups(tuple(carriers.values()), of_device, odd)
+    return ValueGroups(tuple(carriers.values()), of_device, odd, present, several)
 
 
 #: resourceapi.AllocationResultsMaxSize
@@ -256,6 +261,8 @@ class ConstraintOnNode:
     carriers: tuple[int, ...]  # value number -> devices
     of_device: Mapping[int, int]  # position -> value bits
     odd: int  # the values that nothing else equals
+    present: int  # the devices that carry a value
+    several: int  # those that carry more than one
 
     @property
     def all_values(self) -> int:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from scheduling.allocator.pools import bits, union
 from scheduling.allocator.problem import AllocationProblem, RequestOnNode
-from scheduling.allocator.state import SearchState, needs
+from scheduling.allocator.state import SearchState
 
 #: Failed states kept per search; past that many the search goes on without remembering more.
 MAX_REMEMBERED = 50_000
@@ -41,7 +41,10 @@ class Pruner:
         self._state = state
         self._failed: set[Hashable] = set()
         self._stumbled = False
-        self._alike: dict[int, int] | None = None
+        #: position -> the devices like it; one that was not asked about is not in it
+        self._alike: dict[int, int] = {}
+        #: constraint -> value bits -> the devices that carry these, of those that carry several
+        self._several: dict[int, dict[int, int]] = {}
         self._trivial = len(problem.steps) == 1 and not problem.constraints
         self._ahead = self._relevant_ahead()
 
@@ -191,25 +194,47 @@ class Pruner:
         """Devices that fail at a choice of `request` where the device at `position` failed."""
         if request.plan.admin or self._problem.shared >> position & 1:
             return 0
-        if self._alike is None:
-            self._alike = self._equivalence()
-        return self._alike.get(position, 0)
+        known = self._alike.get(position)
+        if known is None:
+            known = self._alike[position] = self._alike_to(position)
+        return known
 
-    def _equivalence(self) -> dict[int, int]:
+    def _alike_to(self, position: int) -> int:
+        """By masks of the node as a whole: of thousands of devices hardly any is ever asked about."""
+        problem, bit = self._problem, 1 << position
+        alike = self._ahead[0] & ~problem.shared
+        for _, alternatives in problem.steps:
+            for one in alternatives:
+                alike &= one.candidates if one.candidates & bit else ~one.candidates
+        for index in range(len(problem.constraints)):
+            alike &= self._carrying_as(index, position)
+        return alike & self._drawing_as(position)
+
+    def _carrying_as(self, index: int, position: int) -> int:
+        """The devices with the same values of the attribute."""
+        constraint = self._problem.constraints[index]
+        carried = constraint.of_device.get(position, 0)
+        if not carried:
+            return ~constraint.present
+        if not constraint.several >> position & 1:
+            return constraint.carriers[carried.bit_length() - 1] & ~constraint.several
+        known = self._several.get(index)
+        if known is None:
+            known = self._several[index] = {}
+            for other in bits(constraint.several):
+                values = constraint.of_device[other]
+                known[values] = known.get(values, 0) | (1 << other)
+        return known[carried]
+
+    def _drawing_as(self, position: int) -> int:
+        """The devices that draw the same from the same counters, which belong to one pool; or nothing, as this one."""
         problem = self._problem
-        options = [one for _, alternatives in problem.steps for one in alternatives]
-        reach = self._ahead[0] & ~problem.shared
-        masks: dict[Hashable, int] = {}
-        marks: dict[int, Hashable] = {}
-        for position in bits(reach):
-            member = sum(1 << number for number, one in enumerate(options) if one.candidates >> position & 1)
-            carried = tuple(one.of_device.get(position, 0) for one in problem.constraints)
-            drawn: Hashable = ()
-            if problem.consuming >> position & 1:
-                drawn = tuple(sorted(needs(problem.devices.device(position)).items()))
-            marks[position] = mark = (member, carried, drawn)
-            masks[mark] = masks.get(mark, 0) | (1 << position)
-        return {position: masks[mark] for position, mark in marks.items()}
+        if not problem.consuming >> position & 1:
+            return ~problem.consuming
+        devices = problem.devices
+        index = devices.pool_index(position)
+        shift = devices.shifts[index]
+        return devices.pools[index].generation.drawing_alike[position - shift] << shift
 
 
 def matchable(wanted: Sequence[tuple[int, int]]) -> bool:

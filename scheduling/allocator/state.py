@@ -15,13 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from manciple.wire.quantity import Quantity
-from scheduling.allocator.pools import Generation, NodeDevices, PoolOnNode, bits, union
+from scheduling.allocator.pools import CounterKey, Generation, NodeDevices, PoolOnNode, bits, needs, union
 from scheduling.allocator.problem import AllocationProblem, ConstraintOnNode, RequestOnNode
-from scheduling.allocator.published import Consumption, PoolKey, PublishedDevice
+from scheduling.allocator.published import Consumption, PoolKey
 from scheduling.allocator.snapshot import UsageTable
-
-#: (pool, counter set, counter)
-CounterKey = tuple[PoolKey, str, str]
 
 
 class CounterLedger:
@@ -70,16 +67,6 @@ class CounterLedger:
         """Consuming devices in use; a shared one counts once, however many shares of it are out."""
         taken, shared_out = self._usage.get(generation.key).masks(generation)
         return (taken | shared_out) & generation.consuming
-
-
-def needs(device: PublishedDevice) -> dict[CounterKey, int]:
-    """What the device draws, in nanos."""
-    drawn: dict[CounterKey, int] = {}
-    for consumption in device.published.consumes_counters:
-        for name, counter in consumption.counters.items():
-            key = (device.key, consumption.counter_set, name)
-            drawn[key] = drawn.get(key, 0) + Quantity.parse(counter.value).nanos
-    return drawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
