@@ -11,7 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from cases import cluster, cpu
@@ -23,6 +23,7 @@ from cases.workloads import (
     DRIVER,
     INIT,
     RESOURCE,
+    TAINT_RULES,
     TEST,
     Document,
     PerfWorkload,
@@ -48,6 +49,7 @@ HELD = INIT
 PLURALS = {
     "Namespace": "/api/v1/namespaces",
     "Node": "/api/v1/nodes",
+    "DeviceTaintRule": f"/apis/{TAINT_RULES}/devicetaintrules",
     "DeviceClass": f"/apis/{RESOURCE}/deviceclasses",
     "ResourceSlice": f"/apis/{RESOURCE}/resourceslices",
     "Pod": "/api/v1/namespaces/{}/pods",
@@ -98,6 +100,7 @@ class _Play:
     async def _set_up(self) -> None:
         workload = self._workload
         await self._create(node(number) for number in range(workload.nodes))
+        await self._create(workload.rules)
         if workload.devices:
             await self._create(local_slice(number, workload.devices) for number in range(workload.nodes))
         if workload.pool is not None:
@@ -132,17 +135,18 @@ class _Play:
         return pods
 
     async def _steadily(self) -> int:
-        """Each pod is deleted once it is bound, and another takes its place. Returns how many were bound."""
+        """Once all pods are bound they are deleted, and as many created. Returns how many were bound."""
         workload, bound, path = self._workload, 0, PLURALS["Pod"].format(TEST)
-        to_send: asyncio.Queue[_Request] = asyncio.Queue()
-        for number in range(workload.pods):
-            to_send.put_nowait(_create(workload.pod(number), path))
-        with suppress(TimeoutError):
-            async with running(*(self._sending(to_send) for _ in range(CLIENTS))), asyncio.timeout(workload.seconds):
-                async for name in self._bound(path):
-                    to_send.put_nowait(_Request("DELETE", f"{path}/{name}", {"gracePeriodSeconds": 0}))
-                    to_send.put_nowait(_create(workload.pod(workload.pods + bound), path))
-                    bound += 1
+        with self._connected() as connections, suppress(TimeoutError):
+            async with asyncio.timeout(workload.seconds):
+                names = self._bound(path)
+                while True:
+                    pods = (workload.pod(bound + number) for number in range(workload.pods))
+                    await _send_all((_create(pod, path) for pod in pods), connections)
+                    for _ in range(workload.pods):
+                        await anext(names)
+                        bound += 1
+                    await _send_all([_Request("DELETE", path, {"gracePeriodSeconds": 0})], connections)
         return bound
 
     async def _bound(self, path: str) -> AsyncIterator[str]:
@@ -162,20 +166,26 @@ class _Play:
         await self._send(_create(one, PLURALS[one["kind"]].format(namespace)) for one in documents)
 
     async def _send(self, requests: Iterable[_Request]) -> None:
-        """All of them, `CLIENTS` at a time."""
-        waiting = iter(requests)
-        await asyncio.gather(*(self._sending_each(waiting) for _ in range(CLIENTS)))
+        with self._connected() as connections:
+            await _send_all(requests, connections)
 
-    async def _sending_each(self, waiting: Iterator[_Request]) -> None:
-        connection = self._installation.connect()
-        for request in waiting:
-            await _sent(connection, request)
-        connection.close()
+    @contextmanager
+    def _connected(self) -> Iterator[list[Connection]]:
+        connections = [self._installation.connect() for _ in range(CLIENTS)]
+        yield connections
+        for connection in connections:
+            connection.close()
 
-    async def _sending(self, waiting: asyncio.Queue[_Request]) -> None:
-        connection = self._installation.connect()
-        while True:
-            await _sent(connection, await waiting.get())
+
+async def _send_all(requests: Iterable[_Request], connections: Iterable[Connection]) -> None:
+    """One at a time by each connection."""
+    waiting = iter(requests)
+    await asyncio.gather(*(_send_each(waiting, connection) for connection in connections))
+
+
+async def _send_each(waiting: Iterator[_Request], connection: Connection) -> None:
+    for request in waiting:
+        await _sent(connection, request)
 
 
 def _create(document: Document, path: str) -> _Request:
