@@ -22,7 +22,7 @@ from inventory.kinds.nodes import NodeSelector
 from manciple.wire.quantity import Quantity
 from scheduling.allocator.allocation import only_on
 from scheduling.allocator.outcome import Outcome
-from scheduling.allocator.pools import Generation, bits, union
+from scheduling.allocator.pools import PoolOnNode, bits, union
 from scheduling.allocator.problem import TakenDevices, in_use, selected, sharing
 from scheduling.allocator.published import NodeView, PoolKey, PublishedDevice, make_room
 from scheduling.allocator.requests import ClaimPlan, RequestPlan, plan_class
@@ -161,7 +161,7 @@ class _Spot(NamedTuple):
     """A pool on a node."""
 
     number: int
-    generation: Generation
+    view: PoolOnNode
     shift: int
     span: int  # its bits on the node
     shareable: int  # its devices that several requests may use
@@ -179,6 +179,7 @@ class NodeIndex:
         #: per node, as in `masks.InUse`
         self.taken = [one.taken for one in used]
         self.shared_out = [one.shared_out for one in used]
+        self._drained = [one.drained for one in used]
         #: per node, the devices of which more than "free" has to be known: shared ones, and those that draw on counters
         self.special = [sharing(one, self.features) | one.consuming for one in self.devices]
         #: whether some node has devices that several requests may use
@@ -218,14 +219,14 @@ class NodeIndex:
         for number in range(len(self.nodes)):
             self._file(number)
             for spot in self._spots_of(number):
-                self._spots.setdefault(spot.generation.key, []).append(spot)
+                self._spots.setdefault(spot.view.key, []).append(spot)
 
     def _spots_of(self, number: int) -> Iterator[_Spot]:
         devices = self.devices[number]
         for view, shift in zip(devices.pools, devices.shifts, strict=True):
             span = ((1 << len(view.generation.devices)) - 1) << shift
             shareable = view.generation.shared if self.features.consumable_capacity else 0
-            yield _Spot(number, view.generation, shift, span, shareable)
+            yield _Spot(number, view, shift, span, shareable)
 
     def selector(self, number: int) -> NodeSelector:
         """What selects the node alone, made once."""
@@ -241,7 +242,7 @@ class NodeIndex:
         return self._numbers.get(name)
 
     def used_on(self, number: int) -> TakenDevices:
-        return TakenDevices(self.taken[number], self.shared_out[number])
+        return TakenDevices(self.taken[number], self.shared_out[number], self._drained[number])
 
     # Which nodes are asked for ---------------------------------------------------------------------------------------
 
@@ -308,16 +309,17 @@ class NodeIndex:
     def _look_again(self, number: int, snapshot: Snapshot) -> None:
         """The node sees other devices than before."""
         for spot in self._spots_of(number):
-            kept = [one for one in self._spots[spot.generation.key] if one.number != number]
-            self._spots[spot.generation.key] = kept
+            kept = [one for one in self._spots[spot.view.key] if one.number != number]
+            self._spots[spot.view.key] = kept
         devices = self.devices[number] = snapshot.on_node(self.nodes[number])
-        self.taken[number], self.shared_out[number] = in_use(devices, snapshot.usage, self.features)
+        used = in_use(devices, snapshot.usage, self.features)
+        self.taken[number], self.shared_out[number], self._drained[number] = used
         self.special[number] = sharing(devices, self.features) | devices.consuming
         if not self.sharing and sharing(devices, self.features):
             self.sharing = True
             self.shapes.clear()
         for spot in self._spots_of(number):
-            self._spots.setdefault(spot.generation.key, []).append(spot)
+            self._spots.setdefault(spot.view.key, []).append(spot)
         self._file(number)
         self.stamps[number] += 1
         self.touched.append(number)
@@ -357,7 +359,8 @@ class NodeIndex:
                 self._recount(spot, before, now)
 
     def _recount(self, spot: _Spot, before: PoolUsage, now: PoolUsage) -> None:
-        number, generation, shift, span, shareable = spot
+        number, view, shift, span, shareable = spot
+        generation = view.generation
         self.stamps[number] += 1
         self.touched.append(number)
         exclusive, shares = now.masks(generation)
@@ -370,6 +373,8 @@ class NodeIndex:
         elif freed and generation.consuming:
             # Counters came back with it, which other devices draw on.
             freed = span
+        if generation.consuming:
+            self._drained[number] = self._drained[number] & ~span | now.drained(view) << shift
         if freed:
             self.releases.append((number, freed))
         if new != old:
@@ -469,7 +474,7 @@ class NodeIndex:
 
     def _reached_by_others(self, number: int) -> int:
         """The devices of the node that other nodes see as well."""
-        return union(spot.span for spot in self._spots_of(number) if len(self._spots[spot.generation.key]) > 1)
+        return union(spot.span for spot in self._spots_of(number) if len(self._spots[spot.view.key]) > 1)
 
     def members(self) -> tuple[ClassMembers, ...]:
         """Of every class, where there are several. Looked at again once an eighth of the nodes may have changed:

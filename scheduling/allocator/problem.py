@@ -84,10 +84,14 @@ def _values(device: PublishedDevice, attribute: str, *, lists: bool) -> Iterable
 
 
 class TakenDevices(NamedTuple):
-    """`taken`: nobody else may have them. `shared_out`: devices with shares out, whether shared still or not."""
+    """`taken`: nobody else may have them. `shared_out`: devices with shares out, whether shared still or not.
+
+    `drained`: devices that would draw more of a counter than is left.
+    """
 
     taken: int
     shared_out: int
+    drained: int
 
 
 class ValueGroups(NamedTuple):
@@ -102,14 +106,15 @@ class ValueGroups(NamedTuple):
 
 def in_use(devices: NodeDevices, usage: UsageTable, features: Features) -> TakenDevices:
     """A share keeps a device that is (or has become) exclusive as a whole."""
-    taken = shared_out = 0
+    taken = shared_out = drained = 0
     for view, shift in zip(devices.pools, devices.shifts, strict=True):
         known = usage.get(view.key)
         if known is not NO_USAGE:
             exclusive, shares = known.masks(view.generation)
             taken |= exclusive << shift
             shared_out |= shares << shift
-    return TakenDevices(taken | (shared_out & ~sharing(devices, features)), shared_out)
+            drained |= known.drained(view) << shift
+    return TakenDevices(taken | (shared_out & ~sharing(devices, features)), shared_out, drained)
 
 
 def free_on(snapshot: Snapshot, node: NodeView) -> int | None:
@@ -282,6 +287,7 @@ class AllocationProblem:
     constraints: tuple[ConstraintOnNode, ...]
     shared: int  # devices that several requests may use
     consuming: int  # devices that draw on counters
+    drained: int  # those for which too little is left of a counter, unless they are shared and somebody has a share
     free: int  # devices that the node may use and nobody holds
 
     @property
@@ -345,6 +351,7 @@ def pose(
         constraints=tuple(reader.constraint(one) for one in constraints),
         shared=reader.shared,
         consuming=devices.consuming,
+        drained=reader.drained,
         free=reader.free,
     )
 
@@ -362,6 +369,7 @@ class _Reader:
         self._features = snapshot.features
         self._used = used
         self.shared = sharing(devices, snapshot.features)
+        self.drained = used.drained
 
     @property
     def free(self) -> int:

@@ -1,11 +1,12 @@
 """What the search need not try: branches that counting, matching or an earlier failure prove to be empty.
 
-Three proofs, each cheap next to the branch it saves:
+Four proofs, each cheap next to the branch it saves:
 - counting, to a fixpoint: a value of a matchAttribute constraint survives if enough free devices carry it for each
   request that it covers and for all of them together; candidates shrink to the survivors; every request must keep
   enough. For distinctAttribute there must be as many unused values as devices still needed.
 - matching (once something failed): the devices still needed form a bipartite graph with the free ones; no perfect
   matching means no solution.
+- counters: a device that draws more than was left before the search began is never to be had.
 - memory: a choice point that failed fails again in the same state; and of two devices with the same membership in every
   candidate set and value, and the same counters, the second cannot succeed where the first failed.
 """
@@ -45,6 +46,7 @@ class Pruner:
         self._alike: dict[int, int] = {}
         #: constraint -> value bits -> the devices that carry these, of those that carry several
         self._several: dict[int, dict[int, int]] = {}
+        self._hopeless = problem.drained & ~problem.shared
         self._trivial = len(problem.steps) == 1 and not problem.constraints
         self._ahead = self._relevant_ahead()
 
@@ -101,7 +103,7 @@ class Pruner:
 
     def _permitted(self, request: RequestOnNode) -> int:
         """The candidates that the constraints do not refuse as they stand."""
-        permitted = request.candidates
+        permitted = request.candidates & ~self._hopeless
         for index in request.constraints:
             permitted &= self._alive(index)
         return permitted
@@ -123,12 +125,13 @@ class Pruner:
         problem, state = self._problem, self._state
         claim, alternatives = problem.steps[step]
         request = alternatives[alternative]
-        free = request.candidates & (-1 << (last + 1)) & ~state.blocked(request, claim)
+        free = request.candidates & (-1 << (last + 1)) & ~state.blocked(request, claim) & ~self._hopeless
         wanted = [_Need(request, claim, request.count - index, free)]
         for later_claim, options in problem.steps[step + 1 :]:
             if len(options) == 1:
                 one = options[0]
-                wanted.append(_Need(one, later_claim, one.count, one.candidates & ~state.blocked(one, later_claim)))
+                later = one.candidates & ~state.blocked(one, later_claim) & ~self._hopeless
+                wanted.append(_Need(one, later_claim, one.count, later))
         return wanted
 
     def _counts(self, wanted: Sequence[_Need]) -> bool:

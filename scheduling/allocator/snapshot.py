@@ -18,7 +18,17 @@ from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocati
 from inventory.kinds.devices import Device, DeviceClass, DeviceTaintRule, ResourceSlice
 from inventory.kinds.taint_rules import TaintedPools, TaintRules
 from manciple.wire.quantity import Quantity
-from scheduling.allocator.pools import Catalogue, Generation, NodeDevices, PoolSlices, union
+from scheduling.allocator.pools import (
+    Catalogue,
+    CounterKey,
+    Generation,
+    NodeDevices,
+    PoolOnNode,
+    PoolSlices,
+    bits,
+    needs,
+    union,
+)
 from scheduling.allocator.published import Features, Interner, NodeView, PoolKey, SliceContent
 
 
@@ -42,12 +52,13 @@ NO_SHARES = DeviceShares()
 class PoolUsage:
     """The allocated devices of one pool. `taken`: device name -> exclusive allocations (1, but for conflicts)."""
 
-    __slots__ = ("_masks", "shares", "taken")
+    __slots__ = ("_drained", "_masks", "shares", "taken")
 
     def __init__(self, taken: Mapping[str, int], shares: Mapping[str, DeviceShares]) -> None:
         self.taken = taken
         self.shares = shares
         self._masks: tuple[Generation, int, int] | None = None
+        self._drained: tuple[Generation, int] | None = None
 
     def masks(self, generation: Generation) -> tuple[int, int]:
         """(devices allocated exclusively, devices with shares), as bits of `generation`."""
@@ -57,6 +68,36 @@ class PoolUsage:
             taken, shares = (union(names.get(one, 0) for one in held) for held in (self.taken, self.shares))
             known = self._masks = (generation, taken, shares)
         return known[1], known[2]
+
+    def counters_left(self, view: PoolOnNode) -> dict[CounterKey, int]:
+        """What the allocated devices leave of each counter, in nanos."""
+        left = {
+            (view.key, counter_set.name, name): Quantity.parse(counter.value).nanos
+            for counter_set in view.counter_sets.values()
+            for name, counter in counter_set.counters.items()
+        }
+        generation = view.generation
+        taken, shares = self.masks(generation)
+        # A shared device counts once, however many shares of it are out.
+        for position in bits((taken | shares) & generation.consuming):
+            for key, nanos in needs(generation.devices[position]).items():
+                if key in left:
+                    left[key] -= nanos
+        return left
+
+    def drained(self, view: PoolOnNode) -> int:
+        """Devices, as bits of the generation, that would draw more than is left; none of a pool with a trouble."""
+        generation = view.generation
+        if view.trouble or not generation.consuming:
+            return 0
+        known = self._drained
+        if known is None or known[0] is not generation:
+            left, mask = self.counters_left(view), 0
+            for position in bits(generation.consuming):
+                if any(left.get(key, 0) < nanos for key, nanos in needs(generation.devices[position]).items()):
+                    mask |= 1 << position
+            known = self._drained = (generation, mask)
+        return known[1]
 
     def with_device(self, device: str, *, sign: int) -> PoolUsage:
         """One exclusive allocation more (sign 1) or less (sign -1)."""

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from manciple.wire.quantity import Quantity
-from scheduling.allocator.pools import CounterKey, Generation, NodeDevices, PoolOnNode, bits, needs, union
+from scheduling.allocator.pools import CounterKey, NodeDevices, PoolOnNode, needs, union
 from scheduling.allocator.problem import AllocationProblem, ConstraintOnNode, RequestOnNode
 from scheduling.allocator.published import Consumption, PoolKey
 from scheduling.allocator.snapshot import UsageTable
@@ -55,18 +54,7 @@ class CounterLedger:
 
     def _open(self, view: PoolOnNode) -> None:
         self._opened.add(view.key)
-        for counter_set in view.counter_sets.values():
-            for name, counter in counter_set.counters.items():
-                self._left[(view.key, counter_set.name, name)] = Quantity.parse(counter.value).nanos
-        for position in bits(self._allocated(view.generation)):
-            for key, nanos in needs(view.generation.devices[position]).items():
-                if key in self._left:
-                    self._left[key] -= nanos
-
-    def _allocated(self, generation: Generation) -> int:
-        """Consuming devices in use; a shared one counts once, however many shares of it are out."""
-        taken, shared_out = self._usage.get(generation.key).masks(generation)
-        return (taken | shared_out) & generation.consuming
+        self._left |= self._usage.get(view.key).counters_left(view)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
