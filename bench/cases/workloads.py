@@ -324,15 +324,15 @@ def _capacity(*, pods: int = 2000, seconds: float = 0.0) -> PerfWorkload:
     )
 
 
-def _partitionable(*, pods: int = 2000, seconds: float = 0.0) -> PerfWorkload:
+def _partitionable(*, nodes: int = 100, pools: int = 2000, pods: int = 2000, seconds: float = 0.0) -> PerfWorkload:
     return PerfWorkload(
-        nodes=100,
+        nodes=nodes,
         pool=_partitions,
-        pools=2000,
+        pools=pools,
         classes=(_class(),),
         asked=_alike("dra.example.com/slice", 2),
         pod=_templated,
-        held=2000,
+        held=pools,
         holding=lambda number: (f"resourceslice-{number}", "device-2-counters-1"),
         pods=pods,
         seconds=seconds,
@@ -391,6 +391,7 @@ def _listed() -> Iterator[tuple[str, Workload]]:
     yield "ConsumableCapacity/20pods_100nodes*", partial(_capacity, pods=20)
     yield "Partitionable/2000pods_100nodes", partial(_partitionable, seconds=10.0)
     yield "Partitionable/20pods_100nodes*", partial(_partitionable, pods=20)
+    yield "Partitionable/100pods_20nodes*", partial(_partitionable, nodes=20, pools=200, pods=100)
     yield "PartitionableBacktracking/steady_1node*", _seven_of_eight
     yield from _sized("ExtendedResource_25Classes", partial(_by_name, 25), small, large)
     yield from _sized("ExtendedResource_50Classes", partial(_by_name, 50), small, large)
