@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from inventory.kinds.devices import ResourceSlice
 from scheduling.allocator import Allocated, Unallocatable, Undecided, allocate
 from scheduling.messages import message
-from tests.scheduling.allocator.cases import NODE, Json, answer, device, make_claim, make_inventory, make_slice, request
+from tests.scheduling.allocator.cases import (
+    NODE,
+    Json,
+    answer,
+    device,
+    make_claim,
+    make_inventory,
+    make_slice,
+    names,
+    request,
+)
 
 GROUP = "gpu.example.com/group"
 NUMBER = 'device.attributes["gpu.example.com"].number == {}'
@@ -126,11 +137,30 @@ def test_a_search_takes_few_devices_in_hand(asked: str) -> None:
 
 
 def test_partitions_that_draw_on_spent_counters_are_taken_in_hand_once() -> None:
-    parts = make_slice(_drawing("whole", 4), _drawing("half-0", 2), _drawing("half-1", 2), count=2, name="a")
-    counters = make_slice(count=2, name="b", **_CARD)
-    inventory = make_inventory(parts, counters)
+    inventory = make_inventory(*_card("p-1"))
     assert answer(inventory, make_claim(request(count=2))).trials == 4
     assert answer(inventory, make_claim(request())).trials == 1
+
+
+def test_partitions_of_which_others_have_drained_the_counters_are_not_taken_in_hand() -> None:
+    inventory = make_inventory(*(one for pool in ("p-1", "p-2") for one in _card(pool)))
+    held = answer(inventory, make_claim(request(), name="held"))
+    assert names(held) == [["whole"]]
+    inventory.assume((("uid-held", one) for one in held.results) if isinstance(held, Allocated) else ())
+    found = answer(inventory, make_claim(request(count=2)))
+    assert names(found) == [["half-0", "half-1"]]
+    assert found.trials == 4, "as if there were only the second pool"
+    inventory.forget(["uid-held"])
+    assert answer(inventory, make_claim(request(count=4))).trials > 4, "they are there again"
+
+
+def _card(pool: str) -> list[ResourceSlice]:
+    """One that is given as a whole or in halves."""
+    parts = [_drawing("whole", 4), _drawing("half-0", 2), _drawing("half-1", 2)]
+    return [
+        make_slice(*parts, pool=pool, count=2, name=f"{pool}-a"),
+        make_slice(pool=pool, count=2, name=f"{pool}-b", **_CARD),
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 5, 32])
