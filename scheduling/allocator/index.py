@@ -309,8 +309,8 @@ class NodeIndex:
     def _look_again(self, number: int, snapshot: Snapshot) -> None:
         """The node sees other devices than before."""
         for spot in self._spots_of(number):
-            kept = [one for one in self._spots[spot.view.key] if one.number != number]
-            self._spots[spot.view.key] = kept
+            key = spot.view.key
+            self._spots[key] = [one for one in self._spots[key] if one.number != number]
         devices = self.devices[number] = snapshot.on_node(self.nodes[number])
         used = in_use(devices, snapshot.usage, self.features)
         self.taken[number], self.shared_out[number], self._drained[number] = used
@@ -387,10 +387,8 @@ class NodeIndex:
         if free == before:
             return
         if before >= 0:
-            left = self._buckets[before] ^ bit
-            if left:
-                self._buckets[before] = left
-            else:
+            self._buckets[before] ^= bit
+            if not self._buckets[before]:
                 del self._buckets[before]
                 del self._levels[bisect_left(self._levels, before)]
         if free in self._buckets:
@@ -438,11 +436,7 @@ class NodeIndex:
             order = self._levels[::-1] if score is most_spread else self._levels
             for level in levels:
                 for free in order:
-                    here = self._buckets[free] & among & level
-                    while here:
-                        low = here & -here
-                        yield low.bit_length() - 1
-                        here ^= low
+                    yield from bits(self._buckets[free] & among & level)
             return
         level_of = {number: at for at, level in enumerate(levels) for number in bits(level & among)}
         scored = {
