@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
+from django.db.models.functions import Round
 
 from claims.models import AllocatedDevice, PastAllocation
+from scheduling.epochs import Epoch
 
 #: Allocations that are looked at; of more, the latest.
 LATEST = 20_000
@@ -71,8 +73,15 @@ def waits_of(now: QuerySet[Any], past: QuerySet[Any], *, column: str, latest: in
     present = now.filter(claim__allocated_at__isnull=False).exclude(claim__source="").order_by("-claim__allocated_at")
     ended = past.filter(asked_at__isnull=False).order_by("-began_at")
     rows = [
-        *present.values_list(column, "claim_id", "claim__created_at", "claim__allocated_at").distinct()[:latest],
-        *ended.values_list(column, "claim_uid", "asked_at", "began_at").distinct()[:latest],
+        *_waits(present, "claim_id", "claim__created_at", "claim__allocated_at", column=column)[:latest],
+        *_waits(ended, "claim_uid", "asked_at", "began_at", column=column)[:latest],
     ]
-    found = [Wait(group, at, max(at - asked, timedelta()).total_seconds()) for group, _, asked, at in rows]
+    found = [Wait(group, at, max(seconds, 0.0)) for group, _, at, seconds in rows]
     return sorted(found, key=lambda one: one.at, reverse=True)[:latest]
+
+
+def _waits(rows: QuerySet[Any], claim: str, asked: str, allocated: str, *, column: str) -> QuerySet[Any, Any]:
+    """One for each claim and group, with the seconds between the two moments."""
+    seconds = Round(Epoch(allocated) - Epoch(asked), precision=3)
+    found: QuerySet[Any, Any] = rows.annotate(waited=seconds).values_list(column, claim, allocated, "waited").distinct()
+    return found

@@ -15,10 +15,9 @@ from typing import Any
 
 from django.db.models import (
     Count,
-    DateTimeField,
-    DurationField,
     ExpressionWrapper,
     F,
+    FloatField,
     Func,
     IntegerField,
     OuterRef,
@@ -29,6 +28,7 @@ from django.db.models import (
     TextField,
     Value,
 )
+from django.db.models.expressions import CombinedExpression
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce, Greatest, Least
 
@@ -36,6 +36,7 @@ from claims.devices.published import MODEL_ATTRIBUTES
 from claims.models import AllocatedDevice, PastAllocation, Reservation, UseSpell
 from inventory.models import Device, Pool
 from manciple.pages.people import Person
+from scheduling.epochs import Epoch
 from scheduling.pages.incidents.reading import ImpairedSpan, between, spans
 from scheduling.pages.timeline.query import TimelineQuery
 from scheduling.pages.windows import Window
@@ -76,18 +77,14 @@ class StepOf(Func):
     output_field = IntegerField()
 
     def __init__(self, expression: Any, *, begin: datetime, step: float) -> None:
-        super().__init__(expression)
+        super().__init__(Epoch(expression))
         self._begin, self._step = begin.timestamp(), step
 
     def as_sql(self, compiler: Any, connection: Any, **_extra: Any) -> tuple[str, Any]:  # type: ignore[override]
-        inner, parameters = compiler.compile(self.source_expressions[0])
+        seconds, parameters = compiler.compile(self.source_expressions[0])
         if connection.vendor == "postgresql":
             # A cast to INTEGER would round.
-            return (
-                f"CAST(FLOOR((EXTRACT(EPOCH FROM {inner}) - {self._begin!r}) / {self._step!r}) AS INTEGER)",
-                parameters,
-            )
-        seconds = f"((julianday({inner}) - 2440587.5) * 86400.0)"
+            return f"CAST(FLOOR(({seconds} - {self._begin!r}) / {self._step!r}) AS INTEGER)", parameters
         # A cast to INTEGER cuts off; with enough steps added nothing is below 0, so that it always rounds down.
         return (
             f"CAST(({seconds} - {self._begin!r} + 1e9 * {self._step!r}) / {self._step!r} AS INTEGER) - 1000000000",
@@ -232,29 +229,26 @@ class Timeline:
     def hours(self) -> dict[str, float]:
         """For each group how many device-hours were held in the window."""
         found: Counter[str] = Counter()
-        for rows, until in ((self._past, F("ended_at")), (self._now, Value(self._window.end))):
-            for name, held in self._lasted(rows, until).values_list(self._column).annotate(Sum("lasted")).order_by():
-                found[self._group_of(name)] += held.total_seconds() / 3600
+        for rows, until in ((self._past, Epoch("ended_at")), (self._now, self._end)):
+            for name, seconds in rows.values_list(self._column).annotate(lasted=Sum(self._lasted(until))).order_by():
+                found[self._group_of(name)] += seconds / 3600
         return dict(found)
 
-    def _lasted(self, rows: QuerySet[Any], until: Any) -> QuerySet[Any]:
-        """With the part of each that lies in the window."""
-        lasted = ExpressionWrapper(
-            Least("until", Value(self._window.end)) - Greatest("began_at", Value(self._window.begin)),
-            output_field=DurationField(),
-        )
-        found: QuerySet[Any] = rows.annotate(
-            until=ExpressionWrapper(until, output_field=DateTimeField()), lasted=lasted
-        )
-        return found
+    def _lasted(self, until: Any) -> ExpressionWrapper[CombinedExpression]:
+        """The seconds of a row that lie in the window. until: when it ended, in seconds."""
+        lasted = Least(until, self._end) - Greatest(Epoch("began_at"), Value(self._window.begin.timestamp()))
+        return ExpressionWrapper(lasted, output_field=FloatField())
+
+    @property
+    def _end(self) -> Value:
+        return Value(self._window.end.timestamp(), output_field=FloatField())
 
     def idle_hours(self) -> dict[str, float]:
         """The device-hours that were held idle, of each group of which a driver tells it."""
         found: dict[str, float] = defaultdict(float)
-        until = Coalesce("ended_at", Value(self._window.end))
-        summed = self._lasted(self._told, until).values_list(self._column, "idle").annotate(Sum("lasted")).order_by()
-        for name, idle, lasted in summed:
-            found[self._group_of(name)] += lasted.total_seconds() / 3600 if idle else 0.0
+        lasted = Sum(self._lasted(Coalesce(Epoch("ended_at"), self._end)))
+        for name, idle, seconds in self._told.values_list(self._column, "idle").annotate(lasted=lasted).order_by():
+            found[self._group_of(name)] += seconds / 3600 if idle else 0.0
         return dict(found)
 
     def idle_levels(self) -> list[int]:
