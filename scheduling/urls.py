@@ -34,6 +34,7 @@ from scheduling.pages.pods import page as pod_page
 from scheduling.pages.pods import replacing as pod_replacing
 from scheduling.pages.pods import views as pods
 from scheduling.pages.quotas import views as quotas
+from scheduling.pages.roles import changing as changing_roles
 from scheduling.pages.roles import views as roles
 from scheduling.pages.saved_views import views as saved_views
 from scheduling.pages.taint_rules import views as taint_rules
@@ -75,7 +76,7 @@ urlpatterns = [
     path("account/tour", preferences.keep_toured, name="account-tour"),
     path("account/sessions", account.end_sessions, name="account-sessions"),
     path("notifications", notifications.show_notifications, name="notifications"),
-    path("notifications/rules", notifications.add_rule, name="notifications-add"),
+    path("notifications/rules", notifications.keep_rule, name="notifications-rule"),
     path("notifications/rules/delete", notifications.delete_rule, name="notifications-delete"),
     path("notifications/webhook", notifications.keep_webhook, name="notifications-webhook"),
     path("notifications/email", notifications.keep_email, name="notifications-email"),
@@ -124,7 +125,10 @@ urlpatterns = [
     path("people/change", people.change_person, name="people-change"),
     path("people/revoke", people.revoke_tokens, name="people-revoke"),
     path("roles", roles.list_roles, name="roles"),
+    path("roles/new/make", changing_roles.make_role, name="role-new"),
     path("roles/<str:name>", roles.show_role, name="role"),
+    path("roles/<str:name>/give", changing_roles.give_role, name="role-give"),
+    path("roles/<str:name>/take", changing_roles.take_role, name="role-take"),
     path("access", access.show_access, name="access"),
     path("find", finding.find, name="find"),
     path("find/suggestions", finding.suggest, name="find-suggestions"),

@@ -84,16 +84,22 @@ def object_url(resource: str, namespace: str, name: str) -> str:
         "resourceclaims.resource.k8s.io": claim_url,
         "resourceclaimtemplates.resource.k8s.io": template_url,
         "resourcequotas": quota_url,
+        "roles.rbac.authorization.k8s.io": _role_in,
     }
     of_cluster = {
         "deviceclasses.resource.k8s.io": class_url,
         "devicetaintrules.resource.k8s.io": taint_rule_url,
         "nodes": node_url,
         "namespaces": namespace_url,
+        "clusterroles.rbac.authorization.k8s.io": role_url,
     }
     if resource in in_namespace:
         return in_namespace[resource](namespace, name)
     return of_cluster[resource](name) if resource in of_cluster else ""
+
+
+def _role_in(namespace: str, name: str) -> str:
+    return role_url(name, namespace)
 
 
 def _part(text: str) -> str:

@@ -50,6 +50,13 @@ class NotificationRuleForm(PageForm):
         choices += [(f"in:{name}", f"namespace {name}") for name in self._namespaces]
         cast("forms.Select", self.fields["scope"].widget).choices = choices
 
+    @classmethod
+    def of(cls, rule: NotificationRule, *, namespaces: Iterable[str]) -> NotificationRuleForm:
+        """As the rule is now."""
+        scope = MINE if rule.mine else f"in:{rule.namespace}" if rule.namespace else EVERYWHERE
+        typed = {"happening": rule.happening, "scope": scope, "minutes": rule.minutes, "channels": rule.channels}
+        return cls(typed, namespaces=namespaces)
+
     def clean_scope(self) -> str:
         scope: str = self.cleaned_data["scope"]
         if scope not in (EVERYWHERE, MINE) and scope.removeprefix("in:") not in self._namespaces:

@@ -76,10 +76,13 @@ class ShownRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationsContext(PageContext):
-    """mails: whether this installation sends any. secret: of the webhook, where one was just made."""
+    """mails: whether this installation sends any. secret: of the webhook, where one was just made. changed: the rule
+    that the form changes; None of a new one.
+    """
 
     rules: Sequence[ShownRule]
     rule_form: NotificationRuleForm
+    changed: NotificationRule | None
     ways: Sequence[ChannelState]
     address: NotificationAddress
     webhook_form: WebhookForm
@@ -109,13 +112,23 @@ class UnsubscribeContext(TemplateContext):
 @never_cache
 @require_safe
 def show_notifications(request: HttpRequest) -> HttpResponse:
-    """The page."""
-    return _draw(request)
+    """The page; `?rule=` with a rule to change in the form."""
+    return _draw(request, changed=_own_rule(request, request.GET.get("rule", "")))
+
+
+def _own_rule(request: HttpRequest, number: str) -> NotificationRule | None:
+    """None where there is none, or no longer."""
+    return _own_rules(request).filter(pk=whole(number) or 0).first()
+
+
+def _own_rules(request: HttpRequest) -> QuerySet[NotificationRule]:
+    return NotificationRule.objects.filter(person=request.user)  # type: ignore[misc]  # somebody is signed in
 
 
 def _draw(
     request: HttpRequest,
     *,
+    changed: NotificationRule | None = None,
     rule_form: NotificationRuleForm | None = None,
     webhook_form: WebhookForm | None = None,
     email_form: EmailForm | None = None,
@@ -124,13 +137,14 @@ def _draw(
 ) -> HttpResponse:
     user: Any = request.user
     address = addresses.address_of(user)
-    rules = NotificationRule.objects.filter(person=user).order_by("pk")
+    rules = _own_rules(request).order_by("pk")
     told = Notification.objects.filter(person=user).prefetch_related("deliveries").order_by("-pk")[:SHOWN]
     context = NotificationsContext(
         place="notifications",
         revision=latest_revision(),
         rules=[ShownRule(rule, what_of(rule), _scope_of(rule), _labels(rule.channels)) for rule in rules],
-        rule_form=rule_form or _rule_form(request, None),
+        rule_form=rule_form or _rule_form(request, None, changed),
+        changed=changed,
         ways=channel_states(address),
         address=address,
         webhook_form=webhook_form or WebhookForm({"url": address.webhook}),
@@ -178,9 +192,11 @@ def _scope_of(rule: NotificationRule) -> str:
     return f"namespace {rule.namespace}" if rule.namespace else "everything that you see"
 
 
-def _rule_form(request: HttpRequest, data: Any) -> NotificationRuleForm:
+def _rule_form(request: HttpRequest, data: Any, changed: NotificationRule | None = None) -> NotificationRuleForm:
     person = person_of(request)
     namespaces = [one.name for one in objects.list(kind(NAMESPACES)).items if person.sees(one.name)]
+    if changed is not None and data is None:
+        return NotificationRuleForm.of(changed, namespaces=namespaces)
     return NotificationRuleForm(data, namespaces=namespaces)
 
 
@@ -189,19 +205,20 @@ def _rule_form(request: HttpRequest, data: Any) -> NotificationRuleForm:
 
 @login_required
 @posted_from("notifications")
-def add_rule(request: HttpRequest) -> HttpResponse:
-    form = _rule_form(request, request.POST)
-    own = NotificationRule.objects.filter(person=request.user)  # type: ignore[misc]  # somebody is signed in
+def keep_rule(request: HttpRequest) -> HttpResponse:
+    """A new one, or with `rule` another state of one that there is."""
+    changed, form = _own_rule(request, request.POST.get("rule", "")), _rule_form(request, request.POST)
     if form.is_valid():
         ready = {state.name for state in channel_states(addresses.address_of(request.user)) if state.ready}
         if lacking := set(form.cleaned_data["channels"]) - ready:
             names = " and ".join(sorted(Channel(one).label for one in lacking))
             form.add_error("channels", f"{names} cannot be used yet: see below.")
-        elif own.count() >= MOST:
+        elif changed is None and _own_rules(request).count() >= MOST:
             form.add_error(None, f"You have {MOST} rules already. Delete one first.")
     if not form.is_valid():
-        return _draw(request, rule_form=form, status=UNPROCESSABLE)
+        return _draw(request, rule_form=form, changed=changed, status=UNPROCESSABLE)
     rule = form.rule(request.user, datetime.now(UTC))
+    rule.pk = changed.pk if changed is not None else None
     rule.save()
     what = what_of(rule)
     messages.success(request, f"You are told from now on when {what[0].lower()}{what[1:]}.")
@@ -211,12 +228,10 @@ def add_rule(request: HttpRequest) -> HttpResponse:
 @login_required
 @posted_from("notifications")
 def delete_rule(request: HttpRequest) -> HttpResponse:
-    found = NotificationRule.objects.filter(
-        person=request.user,  # type: ignore[misc]  # somebody is signed in
-        pk=whole(request.POST.get("rule", "")) or 0,
-    )
-    if not found.delete()[0]:
+    found = _own_rule(request, request.POST.get("rule", ""))
+    if found is None:
         raise Http404("That rule does not exist any more.")
+    found.delete()
     messages.success(request, "The rule is deleted: it tells you nothing any more.")
     return redirect("notifications")
 
@@ -240,7 +255,11 @@ def keep_webhook(request: HttpRequest) -> HttpResponse:
         return _draw(request, webhook_form=form, status=UNPROCESSABLE)
     if secret := addresses.set_webhook(user, form.cleaned_data["url"]):
         return _draw(request, secret=secret)
-    said = "The webhook's address is changed." if form.cleaned_data["url"] else "You have no webhook any more."
+    said = (
+        "The webhook is saved. Its secret is the same as before."
+        if form.cleaned_data["url"]
+        else "You have no webhook any more."
+    )
     messages.success(request, said)
     return redirect("notifications")
 

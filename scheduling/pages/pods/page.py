@@ -16,6 +16,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
+from claims.kinds import gangs
 from claims.kinds.pods import Pod
 from manciple.pages.people import demand_sight
 from manciple.pages.rendering import PageContext, render_page
@@ -72,6 +73,7 @@ class PodContext(PageContext):
     icon: str
     waits: bool
     owners: Sequence[str]
+    gang: str
     placement: str
     queued: QueuedPod | None
     gone_by: str | None
@@ -126,6 +128,7 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         state=state(explained, pod),
         icon=STATES.get(state(explained, pod), "i-wait"),
         waits=waiting,
+        gang=_gang(pod),
         owners=[f"{owner.kind} {owner.name}" for owner in pod.metadata.owner_references],
         placement=explained.placement,
         queued=QueuedPod.objects.filter(uid=pod.metadata.uid).first(),
@@ -148,6 +151,15 @@ def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         history=history_of(request, [pod.metadata.uid], namespace=namespace) if tab == TAB else None,
     )
     return render_page(request, "pods/page.html", context)
+
+
+def _gang(pod: Pod) -> str:
+    """`gang train of 4`, `group train`: what it is placed together with; "" for a pod by itself."""
+    name = gangs.shown_name(gangs.gang_name(pod))
+    size = pod.metadata.annotations.get(gangs.SIZE, "")
+    if pod.spec.scheduling_group or not name:
+        return name and f"group {name}"
+    return f"gang {name} of {size}"
 
 
 def _tabs(wanted: str, *, waiting: bool, claims: int, moments: int, logs: bool) -> list[PodTab]:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -22,7 +21,7 @@ from claims.quota_accounts import extended_names
 from claims.quotas import count_for
 from inventory.kinds.devices import DeviceClass
 from manciple.api import verbs
-from manciple.pages import links
+from manciple.pages import links, undo
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, demand, demand_sight, person_of
 from manciple.pages.posting import posted_from
@@ -127,7 +126,8 @@ def _create(request: HttpRequest) -> HttpResponse:
         except ApiError as refusal:
             form.complain(refusal)
         else:
-            messages.success(request, f"Created quota {made.metadata.name}.")
+            step = undo.UndoStep.of(RESOURCE_QUOTA, None, made)
+            undo.offer(request, f"Created quota {made.metadata.name}.", [step])
             return redirect(links.quota_url(namespace, made.metadata.name))
     return _draw_list(request, form)
 
@@ -261,14 +261,25 @@ def change_quota(request: HttpRequest, namespace: str, name: str) -> HttpRespons
     quota = _quota(request, namespace, name)
     person = demand(request, "change quotas", "update", QUOTAS, namespace)
     form = LimitsForm(quota, request.POST)
-    if form.is_valid():
-        try:
-            verbs.modify(
-                kind(QUOTAS), form.wanted, namespace=namespace, name=name, identity=person.identity, verb="update"
-            )
-        except ApiError as refusal:
-            form.refuse(refusal)
-    if form.errors:
+    if not form.is_valid() or (after := _set(form, quota, person)) is None:
         return _draw(request, quota, form)
-    messages.success(request, f"The limits of quota {name} are set.")
+    said = f"The limits of quota {name} are set."
+    undo.offer(request, said, [undo.UndoStep.of(kind(QUOTAS), quota, after)])
     return redirect(links.quota_url(namespace, name))
+
+
+def _set(form: LimitsForm, quota: ResourceQuota, person: Person) -> ResourceQuota | None:
+    meta = quota.metadata
+    try:
+        after: ResourceQuota = verbs.modify(
+            kind(QUOTAS),
+            form.wanted,
+            namespace=meta.namespace,
+            name=meta.name,
+            identity=person.identity,
+            verb="update",
+        ).object
+    except ApiError as refusal:
+        form.refuse(refusal)
+        return None
+    return after

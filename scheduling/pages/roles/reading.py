@@ -45,6 +45,12 @@ class RoleHolder:
         return (self.subject.namespace or self.where) if self.subject.kind == roles.SERVICE_ACCOUNT else ""
 
     @property
+    def binding_url(self) -> str:
+        """The binding, as YAML."""
+        kind = roles.ROLE_BINDING if self.where else roles.CLUSTER_ROLE_BINDING
+        return links.yaml_url(kind.resource, self.where, self.binding)
+
+    @property
     def url(self) -> str:
         """What they may do; "" for groups, which nobody signs in as."""
         if self.subject.kind == roles.USER:

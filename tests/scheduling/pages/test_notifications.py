@@ -43,6 +43,19 @@ def test_a_rule_is_made_said_and_deleted(ann: Client) -> None:
     assert not NotificationRule.objects.exists()
 
 
+def test_a_rule_is_changed_where_it_stands_by_its_owner_alone(ann: Client) -> None:
+    ann.post("/notifications/rules", RULE)
+    number = NotificationRule.objects.get().pk
+    page = ann.get(f"/notifications?rule={number}").content.decode()
+    assert "Change rule" in page
+    assert 'value="90"' in page
+    assert ann.post("/notifications/rules", RULE | {"rule": number, "minutes": "30"}).status_code == 302
+    assert "A pod waits for over 30 min namespace team-a Browser" in words(ann, "/notifications")
+    assert NotificationRule.objects.get().pk == number
+    bob = signed_in("bob")
+    assert "Change rule" not in bob.get(f"/notifications?rule={number}").content.decode()
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
