@@ -47,14 +47,14 @@
     for (const shown of chart().querySelectorAll(".level")) shown.remove();
     for (const place of chart().querySelectorAll("[data-level][data-rest]")) { place.textContent = place.dataset.rest; delete place.dataset.rest; }
   };
-  const zoom = (one, other, byKeys = false) => {
+  const zoom = (one, other) => {
     const [begin, end] = [one, other].sort((a, b) => a - b).map(moment);
     if (end - begin < LEAST) return false;
     const address = new URL(chart().dataset.zoom ?? location.href, location.href), text = (at) => `${at.toISOString().slice(0, 16)}Z`;
     for (const name of ["range", "page"]) address.searchParams.delete(name);
     address.searchParams.set("from", text(begin));
     address.searchParams.set("to", text(new Date(+end + 59_999)));
-    if (byKeys) address.hash = reader().id; // the next arrow reads what is shown then
+    address.hash = reader().id; // it has the focus again: the next arrow reads what is shown then
     location.assign(address);
     return true;
   };
@@ -88,7 +88,7 @@
     const go = { ArrowLeft: now - 1, ArrowDown: now - 1, ArrowRight: now + 1, ArrowUp: now + 1, PageDown: now - 24, PageUp: now + 24, Home: 0, End: steps() - 1 }[event.key];
     if (go !== undefined) read((Math.min(Math.max(go, 0), steps() - 1) + 0.5) / steps());
     else if (event.key === "Enter" && first === null) { first = now / steps(); read((now + 0.5) / steps()); }
-    else if (event.key === "Enter") { if (!zoom(first, (now + 1) / steps(), true)) rest(); }
+    else if (event.key === "Enter") { if (!zoom(first, (now + 1) / steps())) rest(); }
     else if (event.key === "Escape" && first !== null) { first = null; read((now + 0.5) / steps()); }
     else return;
     event.preventDefault();

@@ -10,6 +10,12 @@
     }
   });
 
+  // A menu that the focus leaves would cover what has it then.
+  document.addEventListener("focusout", ({ target, relatedTarget }) => {
+    const menu = relatedTarget && target.closest(".me-menu[open]");
+    if (menu && !menu.contains(relatedTarget)) menu.open = false;
+  });
+
   // A page that tells what was just done, or what was refused, has the focus there: it is read first, and the next Tab is
   // its Undo, or the field to mend. Undo stays on all pages for a while, and has the focus on the first of them. Previews
   // have theirs by `autofocus`; an answer in a part that is kept up to date has `data-answer`, or it would take the focus
@@ -25,7 +31,8 @@
   const land = () => {
     const undo = document.querySelector("main .undo"), offered = undo && isNew(undo) ? undo : null;
     const refused = [...document.querySelectorAll('main [aria-invalid="true"]')].find((one) => one.checkVisibility({ visibilityProperty: true }));
-    const one = document.querySelector("main p.says") ?? offered ?? refused ?? document.querySelector("main [data-answer]");
+    const wrong = document.querySelector("main .field-error"); // of several boxes together
+    const one = document.querySelector("main p.says") ?? offered ?? refused ?? wrong ?? document.querySelector("main [data-answer]");
     if (!one || location.hash || document.activeElement !== document.body) return;
     if (one !== refused) one.tabIndex = -1;
     one.focus();

@@ -53,9 +53,11 @@
     document.dispatchEvent(new CustomEvent("manciple:changed", { detail: { topics: new Set(), everything: true } }));
   });
 
-  // ---- rows: j and k go from one to the next, Enter opens the one that has the focus, x chooses it ----
+  // ---- rows: j and k go from one to the next, Enter opens the one that has the focus, x chooses it, a goes to what
+  // can be done with the chosen ones, and Escape back to where a was pressed ----
   const typing = (target) => target.closest?.("input:not([type=checkbox]), textarea, select, [contenteditable], .cm-editor, dialog");
   const STOP = "a.ent, a.link, th a, td a";
+  let left = null; // had the focus before the acts
   const rows = () => [...document.querySelectorAll("[data-rows] > tbody > tr")].filter((row) => row.querySelector(STOP));
   const step = (by) => {
     const all = rows(), at = all.indexOf(document.activeElement?.closest("[data-rows] > tbody > tr"));
@@ -76,5 +78,17 @@
       event.preventDefault();
       box.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, shiftKey: event.shiftKey }));
     }
+    // Enter on a box chooses its row, as Space does: as in any form it would press the first button, which may delete.
+    if (event.key === "Enter" && event.target.matches(".pick input")) {
+      event.preventDefault();
+      event.target.click();
+    }
+    const act = document.querySelector("#bulk.has-picked [formaction]");
+    if (event.key === "a" && act) {
+      event.preventDefault();
+      left = document.activeElement;
+      act.focus();
+    }
+    if (event.key === "Escape" && event.target.closest("#bulk") && left?.isConnected) left.focus();
   });
 })();

@@ -47,6 +47,7 @@ KEYS: Sequence[KeyGroup] = (
             KeyLine(("Enter",), "Open the row"),
             KeyLine(("x",), "Choose the row"),
             KeyLine(("Shift X",), "Choose all rows from the last one up to here"),
+            KeyLine(("a",), "Go to what can be done with the chosen rows; Esc goes back"),
         ),
     ),
     KeyGroup(
@@ -67,6 +68,7 @@ KEYS: Sequence[KeyGroup] = (
             KeyLine(("Esc",), "Take the mark back"),
         ),
     ),
+    KeyGroup("On the wallboard", (KeyLine(("Esc",), "Leave it"),)),
     KeyGroup(
         "In an editor",
         (KeyLine(("Ctrl Space",), "Complete what is allowed there"), KeyLine(("Tab",), "Leave the editor")),

@@ -19,6 +19,7 @@ from tests.e2e.pages.browser import (
     WATCH_SHIFTS,
     lasting,
     launched,
+    new_context,
     signed_in,
     signed_in_by_link,
     watched_page,
@@ -97,4 +98,20 @@ def admin(manager: BrowserContext) -> Iterator[Page]:
     """A page of the administrator, whose errors fail the test."""
     with watched_page(manager) as page:
         page.add_init_script(WATCH_SHIFTS)
+        yield page
+
+
+@pytest.fixture(scope="package")
+def pocket(chromium: Browser, states: dict[str, Any]) -> Iterator[BrowserContext]:
+    """The phone of the laboratory's administrator."""
+    context = new_context(chromium, state=states["admin"], phone=True)
+    context.new_page()
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def phone(pocket: BrowserContext) -> Iterator[Page]:
+    """A page on it, whose errors fail the test."""
+    with watched_page(pocket) as page:
         yield page

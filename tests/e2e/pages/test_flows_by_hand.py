@@ -28,27 +28,16 @@ wide for a phone, and what is tapped is large enough; nobody taps there. "none":
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.e2e.pages.browser import PHONE, REFUSED, new_context, watched_page
 from tests.e2e.pages.demo import PODS, Demo
 from tests.e2e.pages.tour import TOO_WIDE
+from tests.e2e.pages.walking import press, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
-
-
-def press(page: Page, keys: str) -> None:
-    for key in keys.split():
-        page.keyboard.press(key)
-
-
-def told(page: Page) -> Locator:
-    """What the page says was done, where the focus is."""
-    return page.locator(".says:focus")
 
 
 # By keyboard ----------------------------------------------------------------------------------------------------------
@@ -235,19 +224,6 @@ def test_one_signs_in_and_out_without_a_mouse(chromium: Browser, demo: Demo) -> 
 
 
 # On a phone -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def pocket(chromium: Browser, states: dict[str, Any]) -> Iterator[BrowserContext]:
-    context = new_context(chromium, state=states["admin"], phone=True)
-    yield context
-    context.close()
-
-
-@pytest.fixture
-def phone(pocket: BrowserContext) -> Iterator[Page]:
-    with watched_page(pocket) as page:
-        yield page
 
 
 def test_a_finger_filters_the_grid_sees_the_answer_and_groups(phone: Page, demo: Demo) -> None:

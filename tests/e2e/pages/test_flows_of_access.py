@@ -1,0 +1,112 @@
+"""Roles are made, given and taken away, and tokens made, copied and revoked: by keyboard alone, and by a finger."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.e2e.pages.browser import PHONE, REFUSED, editor_of, watched_page
+from tests.e2e.pages.demo import Demo
+from tests.e2e.pages.tour import TOO_WIDE
+from tests.e2e.pages.walking import press, told
+
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+
+
+def test_a_role_is_made_edited_given_and_taken_away_without_a_mouse(manager: BrowserContext, demo: Demo) -> None:
+    with watched_page(manager, allowed=(REFUSED,)) as page:
+        page.goto(f"{demo.web}/roles")
+        page.locator("#new summary").press("Enter")
+        press(page, "Tab")
+        page.keyboard.type("by-keys")
+        press(page, "Tab Tab Tab")
+        page.keyboard.type("pods weather")
+        press(page, "Enter")
+        expect(page.get_by_label("What", exact=True)).to_be_focused()
+        expect(page.locator(".field-error")).to_contain_text("There is no resource weather.")
+        press(page, "Control+A")
+        page.keyboard.type("pods pods/log")
+        press(page, "Enter")
+        expect(told(page)).to_contain_text("Role by-keys is created. Nobody has it yet.")
+        page.get_by_label("Whom", exact=True).focus()
+        press(page, "Tab")
+        page.keyboard.type("nora")
+        press(page, "Tab Tab Enter")
+        expect(told(page)).to_contain_text("nora has by-keys everywhere.")
+        page.get_by_role("link", name="YAML").press("Enter")
+        editor_of(page, "ClusterRole").focus()
+        press(page, "Control+End Enter")
+        page.keyboard.type("- pods/status")
+        page.get_by_role("button", name="Save").press("Enter")
+        expect(told(page)).to_contain_text("Saved ClusterRole by-keys.")
+        page.get_by_role("link", name="by-keys").press("Enter")
+        expect(page.locator("#rules")).to_contain_text("pods, pods/log, pods/status")
+        page.get_by_role("button", name="Take away from nora").press("Enter")
+        expect(told(page)).to_contain_text("by-keys was taken away from nora.")
+        press(page, "Tab Enter")
+        expect(told(page)).to_contain_text("Undone (1 change)")
+        expect(page.locator("#holders")).to_contain_text("nora")
+        page.get_by_role("button", name="Take away from nora").press("Enter")
+    demo.api.delete(f"{ROLES}/by-keys")
+
+
+def test_a_finger_makes_a_role_gives_it_and_opens_the_binding(phone: Page, demo: Demo) -> None:
+    phone.goto(f"{demo.web}/roles")
+    phone.locator("#new summary").tap()
+    phone.get_by_label("Name", exact=True).last.fill("by-finger")
+    phone.get_by_label("What", exact=True).fill("resourceclaims")
+    phone.get_by_role("button", name="Create role").tap()
+    expect(told(phone)).to_contain_text("Role by-finger is created.")
+    phone.get_by_label("Whom", exact=True).select_option("ServiceAccount")
+    phone.get_by_label("Name", exact=True).fill("vision:default")
+    phone.get_by_label("Where", exact=True).select_option("vision")
+    phone.get_by_role("button", name="Give role").tap()
+    expect(told(phone)).to_contain_text("vision:default has by-finger in vision.")
+    assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
+    phone.locator("#holders").get_by_role("link", name=re.compile("^by-finger-")).tap()
+    expect(editor_of(phone, "RoleBinding")).to_contain_text("roleRef")
+    phone.goto(f"{demo.web}/roles/by-finger")
+    phone.get_by_role("button", name="Take away from default").tap()
+    expect(told(phone)).to_contain_text("by-finger was taken away from default.")
+    demo.api.delete(f"{ROLES}/by-finger")
+
+
+def test_a_service_accounts_token_is_shown_once_with_the_focus_and_copied_without_a_mouse(
+    admin: Page, demo: Demo
+) -> None:
+    admin.goto(f"{demo.web}/namespaces/nlp-lab")
+    admin.get_by_label("Service account", exact=True).focus()
+    press(admin, "Tab Tab Enter")
+    expect(admin.get_by_role("heading", name="Your new token for “default”")).to_be_focused()
+    press(admin, "Tab Tab")
+    copy = admin.get_by_role("button", name="Copy token")
+    expect(copy).to_be_focused()
+    press(admin, "Enter")
+    expect(admin.locator("#said")).to_have_text("Copied.")
+    expect(copy).to_be_focused()
+    admin.goto(f"{demo.web}/namespaces/nlp-lab")
+    expect(admin.locator("#token-text")).to_have_count(0)
+
+
+def test_a_finger_makes_a_service_accounts_token_and_copies_it(phone: Page, demo: Demo) -> None:
+    phone.goto(f"{demo.web}/namespaces/nlp-lab")
+    phone.get_by_role("button", name="Create token").tap()
+    expect(phone.locator("#token-text")).to_be_visible()
+    assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
+    phone.get_by_role("button", name="Copy token").tap()
+    expect(phone.locator("#said")).to_have_text("Copied.")
+
+
+def test_a_persons_token_is_made_and_revoked_without_a_mouse(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/account")
+    admin.locator("#token-title").focus()
+    admin.keyboard.type("by keys")
+    press(admin, "Enter")
+    expect(admin.get_by_role("heading", name="Your new token “by keys”")).to_be_focused()
+    admin.get_by_role("button", name="Revoke by keys").press("Enter")
+    expect(told(admin)).to_be_visible()
+    expect(admin.get_by_role("button", name="Revoke by keys")).to_have_count(0)

@@ -1,0 +1,114 @@
+"""Lists as a whole: rows chosen and acted on, views, columns, density, files. By keyboard alone, and by a finger."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.pages.browser import PHONE
+from tests.e2e.pages.demo import Demo
+from tests.e2e.pages.tour import TOO_WIDE
+from tests.e2e.pages.walking import press, told
+
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+
+def test_enter_on_a_rows_box_chooses_the_row_and_a_leads_to_the_acts_and_back(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/templates")
+    box = admin.locator("td.pick input").nth(1)
+    box.focus()
+    press(admin, "Enter")
+    expect(box).to_be_checked()
+    expect(admin.locator("[data-picked]")).to_have_text(re.compile("^1 of "))
+    press(admin, "Enter")
+    expect(box).not_to_be_checked()
+    press(admin, "a")  # nothing is chosen: there is nothing to go to
+    expect(box).to_be_focused()
+    press(admin, "x a")
+    act = admin.get_by_role("button", name="Delete…", exact=True)
+    expect(act).to_be_focused()
+    press(admin, "Escape")
+    expect(box).to_be_focused()
+    press(admin, "a Enter")
+    expect(admin.get_by_role("heading", name="Delete 1 template?")).to_be_focused()
+    expect(admin).to_have_url(re.compile("/bulk/"))
+
+
+def test_a_menu_closes_when_the_focus_leaves_it(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/pods")
+    menu, summary = admin.locator("#columns-menu"), admin.locator("#columns-menu summary")
+    summary.press("Enter")
+    press(admin, "Tab")
+    expect(menu).to_have_attribute("open", "")
+    press(admin, "Shift+Tab Shift+Tab")
+    expect(admin.locator("#views-menu summary")).to_be_focused()
+    expect(menu).not_to_have_attribute("open", "")
+
+
+def test_a_view_is_saved_shared_changed_and_deleted_without_a_mouse(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/nodes?sort=-memory")
+    admin.locator("#views-menu summary").press("Enter")
+    admin.get_by_label("Save what this page shows as").focus()
+    admin.keyboard.type("By keys")
+    press(admin, "Tab Space Enter")
+    expect(told(admin)).to_have_text("Saved view By keys.")
+    admin.goto(f"{demo.web}/views")
+    row = admin.locator("li", has=admin.get_by_role("link", name="By keys"))
+    expect(row).to_contain_text("shared")
+    row.get_by_text("Change").press("Enter")
+    press(admin, "Tab Tab")
+    expect(admin.get_by_label("Shared with everybody").and_(admin.locator(":focus"))).to_be_checked()
+    press(admin, "Space Enter")  # Enter saves, and does not press the button that deletes
+    expect(told(admin)).to_have_text("Changed view By keys.")
+    expect(row).not_to_contain_text("shared")
+    row.get_by_text("Change").press("Enter")
+    press(admin, "Tab Tab Tab Tab Tab")
+    expect(row.get_by_role("button", name="Delete")).to_be_focused()
+    press(admin, "Enter")
+    expect(told(admin)).to_have_text("Deleted view By keys.")
+
+
+def test_columns_density_and_the_file_are_chosen_without_a_mouse(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/claims")
+    admin.locator("#columns-menu summary").press("Enter")
+    press(admin, "Tab Space")
+    expect(admin).to_have_url(re.compile("cols="))
+    admin.get_by_label("Roomy").focus()
+    press(admin, "ArrowDown")
+    expect(admin.locator("table.dense")).to_be_visible()
+    expect(admin.get_by_label("Dense")).to_be_focused()
+    press(admin, "Escape Tab")
+    file = admin.get_by_role("link", name="CSV")
+    expect(file).to_be_focused()
+    with admin.expect_download() as downloading:
+        press(admin, "Enter")
+    assert downloading.value.suggested_filename == "claims.csv"
+    expect(file).to_be_focused()
+
+
+def test_a_finger_saves_a_view_chooses_columns_and_deletes_the_view(phone: Page, demo: Demo) -> None:
+    phone.goto(f"{demo.web}/nodes")
+    for menu in ("#columns-menu", "#views-menu"):
+        phone.locator(f"{menu} summary").tap()
+        box = phone.locator(f"{menu} .menu").bounding_box() or {"x": -1, "width": 0}
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= PHONE["width"]
+    expect(phone.locator(".me-menu[open]")).to_have_count(1)
+    phone.get_by_label("Save what this page shows as").fill("By finger")
+    phone.get_by_role("button", name="Save", exact=True).tap()
+    expect(told(phone)).to_have_text("Saved view By finger.")
+    phone.goto(f"{demo.web}/views")
+    row = phone.locator("li", has=phone.get_by_role("link", name="By finger"))
+    row.get_by_text("Change").tap()
+    assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
+    row.get_by_role("button", name="Delete").tap()
+    expect(told(phone)).to_have_text("Deleted view By finger.")
+
+
+def test_on_a_phone_the_boxes_of_rows_are_large_enough(phone: Page, demo: Demo) -> None:
+    phone.goto(f"{demo.web}/incidents")
+    box = phone.locator("td.pick input").first.bounding_box()
+    assert box
+    assert min(box["width"], box["height"]) >= 24

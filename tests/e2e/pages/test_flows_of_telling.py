@@ -1,0 +1,106 @@
+"""Rules of what one is told, and its ways, are set, tried, changed and ended: by keyboard alone, and by a finger."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+
+from tests.e2e.pages.browser import PHONE, REFUSED, watched_page
+from tests.e2e.pages.demo import Demo
+from tests.e2e.pages.tour import TOO_WIDE
+from tests.e2e.pages.walking import press, told
+
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+#: Nobody has this name, by RFC 6761: what is sent there arrives nowhere.
+HOOK = "https://hooks.invalid/manciple"
+
+
+def address(page: Page) -> Locator:
+    """Of the webhook."""
+    return page.locator("#webhook-url")
+
+
+def test_a_rule_is_made_changed_and_deleted_without_a_mouse(manager: BrowserContext, demo: Demo) -> None:
+    with watched_page(manager, allowed=(REFUSED,)) as page:
+        page.goto(f"{demo.web}/notifications")
+        page.get_by_label("When", exact=True).focus()
+        press(page, "Tab Tab Space Tab Enter")  # by no way at all
+        expect(page.locator(".field-error:focus")).to_have_text("Choose at least one way to be told.")
+        press(page, "Tab Space Tab Enter")
+        expect(told(page)).to_have_text("You are told from now on when a pod starts.")
+        page.get_by_role("link", name="Change the rule “A pod starts").press("Enter")
+        expect(page.get_by_role("heading", name="Change rule")).to_be_focused()
+        press(page, "Tab")
+        page.keyboard.type("A pod f")
+        press(page, "Tab Tab Tab")
+        expect(page.get_by_role("button", name="Change rule")).to_be_focused()
+        press(page, "Enter")
+        expect(told(page)).to_have_text("You are told from now on when a pod fails.")
+        page.get_by_role("button", name="Delete the rule “A pod fails").press("Enter")
+        expect(told(page)).to_contain_text("The rule is deleted")
+
+
+def test_a_webhook_is_set_its_secret_copied_tried_and_ended_without_a_mouse(
+    manager: BrowserContext, demo: Demo
+) -> None:
+    with watched_page(manager, allowed=(REFUSED,)) as page:
+        page.goto(f"{demo.web}/notifications")
+        address(page).focus()
+        page.keyboard.type("http://hooks.invalid")
+        press(page, "Enter")
+        expect(page.locator("#webhook .field-error")).to_be_visible()
+        expect(address(page)).to_be_focused()
+        press(page, "Control+A")
+        page.keyboard.type(HOOK)
+        press(page, "Enter")
+        expect(page.get_by_role("heading", name="The secret of your webhook")).to_be_focused()
+        press(page, "Tab Tab Enter")
+        expect(page.locator("#said")).to_have_text("Copied.")
+        page.get_by_role("button", name="Send a test to the webhook").press("Enter")
+        expect(told(page)).to_contain_text("The test was not sent: the webhook cannot be reached")
+        page.get_by_role("button", name="Send a test to the browser").press("Enter")
+        expect(told(page)).to_contain_text("The test appears here")
+        address(page).focus()
+        press(page, "Control+A Delete Enter")
+        expect(told(page)).to_have_text("You have no webhook any more.")
+
+
+def test_an_installation_without_mail_says_so_at_the_address(manager: BrowserContext, demo: Demo) -> None:
+    with watched_page(manager, allowed=(REFUSED,)) as page:
+        page.goto(f"{demo.web}/notifications")
+        page.locator("#email-email").focus()
+        page.keyboard.type("ada@example.org")
+        press(page, "Enter")
+        expect(page.locator("#email .field-error")).to_contain_text("sends no e-mail")
+        expect(page.locator("#email-email")).to_be_focused()
+
+
+def test_a_finger_makes_a_rule_changes_and_deletes_it(phone: Page, demo: Demo) -> None:
+    phone.goto(f"{demo.web}/notifications")
+    phone.get_by_label("When", exact=True).select_option(label="A pod waits for long")
+    phone.get_by_label("After minutes").fill("30")
+    phone.get_by_role("button", name="Tell me", exact=True).tap()
+    expect(told(phone)).to_contain_text("when a pod waits for over 30 min")
+    phone.get_by_role("link", name=re.compile("^Change the rule “A pod waits for over 30 min")).tap()
+    phone.get_by_label("After minutes").fill("45")
+    phone.get_by_role("button", name="Change rule").tap()
+    expect(told(phone)).to_contain_text("when a pod waits for over 45 min")
+    assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
+    phone.get_by_role("button", name="Delete the rule “A pod waits for over 45 min").tap()
+    expect(told(phone)).to_contain_text("The rule is deleted")
+
+
+def test_a_finger_sets_a_webhook_and_ends_it(phone: Page, demo: Demo) -> None:
+    phone.goto(f"{demo.web}/notifications")
+    address(phone).fill(HOOK)
+    phone.get_by_role("button", name="Save the webhook").tap()
+    expect(told(phone).or_(phone.get_by_role("heading", name="The secret of your webhook"))).to_be_focused()
+    phone.get_by_role("button", name="Send a test to the webhook").tap()
+    expect(told(phone)).to_contain_text("The test was not sent")
+    assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
+    address(phone).fill("")
+    phone.get_by_role("button", name="Save the webhook").tap()
+    expect(told(phone)).to_have_text("You have no webhook any more.")
