@@ -13,14 +13,21 @@ wide for a phone, and what is tapped is large enough; nobody taps there. "none":
 | A class in the workbench | `test_classes` (partly by mouse) | fits |
 | YAML: check, difference, save | here; merging: `test_classes` (by mouse) | fits |
 | A claim's forced release | the preview: `test_quality` | the preview: here |
-| Incidents | `test_incidents` | the offer: here |
-| Taint rules, quotas | their answers: here | a rule, made and deleted: here |
-| Rows, columns, views, many at once | `test_choosing` (views by mouse) | choosing, deleting: `test_choosing` |
+| Incidents | `test_incidents`; several: `test_choosing` | acknowledged, withdrawn: here |
+| Taint rules | made, deleted: here | made, deleted: here |
+| Quotas | made, tried, set, taken back: here | set, taken back: here |
+| Rows, columns, density, CSV, views | `test_flows_of_lists` | `test_flows_of_lists` |
+| Many at once | `test_choosing`, `test_flows_of_lists` | `test_choosing` |
 | The box that finds, its verbs, `?`, More | `test_choosing` | the box: `test_choosing` |
-| Charts | looking closer: here; `test_timeline` | fits |
-| Tell me, time zone | rules, zone: here; webhook: none | fits |
-| Moves, gangs | a move: `test_moves` | a move: `test_moves` (by keyboard, narrow) |
-| People, roles, tokens, the wallboard | none | fits |
+| Charts | looking closer: here; `test_timeline` | dragging: here |
+| Tell me: rules, webhook, e-mail, browser | `test_flows_of_telling` | rules, webhook: `test_flows_of_telling` |
+| Time zone | here | here |
+| Moves | `test_moves` (on a narrow page) | `test_moves` |
+| Gangs | `test_gangs` | `test_gangs` |
+| Roles and bindings | `test_flows_of_access` | `test_flows_of_access` |
+| Tokens | `test_flows_of_access` | a service account's: `test_flows_of_access` |
+| People | none | fits |
+| The wallboard | `test_wallboard` | `test_wallboard` |
 | Sign in and out | here | none |
 | The tour of a first visit | `test_quality` | none |
 """
@@ -32,7 +39,7 @@ import re
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.e2e.pages.browser import PHONE, REFUSED, new_context, watched_page
+from tests.e2e.pages.browser import GONE, PHONE, REFUSED, new_context, watched_page
 from tests.e2e.pages.demo import PODS, Demo
 from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import press, told
@@ -206,6 +213,55 @@ def test_rules_and_the_time_zone_are_set_without_a_mouse(admin: Page, demo: Demo
     expect(admin.locator(".foot")).not_to_contain_text("Europe/Berlin")
 
 
+def test_a_taint_rule_is_made_and_deleted_without_a_mouse(manager: BrowserContext, demo: Demo) -> None:
+    with watched_page(manager, allowed=(GONE,)) as page:
+        page.goto(f"{demo.web}/taint-rules/new")
+        for label, text in {"Name": "by-keys", "Pool": "gpu-a18", "Key": "example.com/x"}.items():
+            page.get_by_label(label, exact=True).focus()
+            page.keyboard.type(text)
+        press(page, "Enter")
+        expect(page.locator("[aria-label='What it would do']")).to_be_focused()
+        press(page, "Tab Tab Tab")
+        expect(page.get_by_role("button", name="Create")).to_be_focused()
+        press(page, "Enter")
+        expect(told(page)).to_contain_text("Taint rule by-keys is created.")
+        delete = page.get_by_role("link", name="Delete…")
+        delete.press("Enter")
+        expect(page.get_by_role("link", name="Cancel")).to_be_focused()
+        press(page, "Escape")
+        expect(delete).to_be_focused()
+        press(page, "Enter")
+        expect(page.get_by_role("link", name="Cancel")).to_be_focused()
+        press(page, "Tab Enter")
+        expect(told(page)).to_contain_text("Taint rule by-keys is deleted.")
+
+
+def test_a_quota_is_made_tried_set_and_taken_back_without_a_mouse(manager: BrowserContext, demo: Demo) -> None:
+    with watched_page(manager, allowed=(REFUSED,)) as page:
+        page.goto(f"{demo.web}/quotas")
+        page.locator("#new summary").press("Enter")
+        for text in ("speech", "by-keys", "gpu-hopper", "many"):
+            press(page, "Tab")
+            page.keyboard.type(text)
+        press(page, "Enter")
+        expect(page.get_by_label("Devices at most")).to_be_focused()
+        press(page, "Control+A")
+        page.keyboard.type("8")
+        press(page, "Enter")
+        expect(told(page)).to_contain_text("Created quota by-keys.")
+        page.locator("main input.input").first.focus()
+        press(page, "Control+A")
+        page.keyboard.type("20")
+        press(page, "Enter")
+        expect(page.get_by_role("heading", name="What these limits would mean")).to_be_focused()
+        press(page, "Tab Tab Enter")
+        expect(told(page)).to_contain_text("The limits of quota by-keys are set.")
+        press(page, "Tab Enter")
+        expect(told(page)).to_contain_text("Undone (1 change)")
+        expect(page.locator("#quota-limits")).to_contain_text("of 8")
+    demo.api.delete("/api/v1/namespaces/speech/resourcequotas/by-keys")
+
+
 def test_one_signs_in_and_out_without_a_mouse(chromium: Browser, demo: Demo) -> None:
     context = new_context(chromium)
     page = context.new_page()
@@ -299,3 +355,49 @@ def test_a_finger_makes_a_taint_rule_and_deletes_it(phone: Page, demo: Demo) -> 
     phone.get_by_role("link", name="Delete…").tap()
     phone.get_by_role("button", name="Delete taint rule").tap()
     expect(told(phone)).to_contain_text("Taint rule by-finger is deleted.")
+
+
+def test_a_finger_sets_a_quotas_limit_and_takes_it_back(phone: Page, demo: Demo) -> None:
+    phone.goto(f"{demo.web}/quotas/nlp-lab/gpus")
+    phone.locator("main form input.input").first.fill("20")
+    phone.get_by_role("button", name="See what it would refuse").tap()
+    expect(phone.get_by_role("heading", name="What these limits would mean")).to_be_in_viewport()
+    phone.get_by_role("button", name="Set these limits").tap()
+    expect(told(phone)).to_contain_text("The limits of quota gpus are set.")
+    phone.get_by_role("button", name="Undo").tap()
+    expect(told(phone)).to_contain_text("Undone (1 change)")
+
+
+def test_a_finger_acknowledges_an_incident_and_withdraws(phone: Page, demo: Demo) -> None:
+    phone.goto(f"{demo.web}/incidents?state=open")
+    phone.get_by_role("link", name="8 devices of gpu-c03").tap()
+    phone.get_by_label("Note").fill("Seen")
+    phone.get_by_role("button", name="Acknowledge").tap()
+    expect(told(phone)).to_have_text("Acknowledged.")
+    phone.get_by_role("button", name="Withdraw").tap()
+    expect(told(phone)).to_be_visible()
+
+
+def test_a_finger_drags_over_a_chart_and_sees_that_stretch(phone: Page, demo: Demo) -> None:
+    phone.goto(f"{demo.web}/usage")
+    chart = phone.get_by_role("slider", name="Moment")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box
+    touch = phone.context.new_cdp_session(phone)
+    for kind, part in (("touchStart", 0.3), ("touchMove", 0.5), ("touchMove", 0.8)):
+        points = [{"x": box["x"] + part * box["width"], "y": box["y"] + box["height"] / 2}]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    expect(phone).to_have_url(re.compile("from=.*to="))
+    expect(chart).to_be_focused()
+    expect(chart).to_be_in_viewport()
+
+
+def test_a_finger_sets_the_time_zone(phone: Page, demo: Demo) -> None:
+    phone.goto(f"{demo.web}/account")
+    for zone, said in {"Asia/Kathmandu": "UTC+5:45", "": "UTC"}.items():
+        phone.get_by_label("Show times in").select_option(zone)
+        phone.locator("#time-zone").get_by_role("button", name="Save").tap()
+        expect(told(phone)).to_be_visible()
+        expect(phone.locator(".foot")).to_contain_text(said)

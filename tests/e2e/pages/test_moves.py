@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.api_client import Hands
-from tests.e2e.pages.browser import PHONE
+from tests.e2e.pages.browser import PHONE, new_context
+from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.processes import Up
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -17,7 +18,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web-uid", "controller": True}
 
 
-def _documents(name: str, count: int, node: str = "") -> list[dict[str, Any]]:
+def documents(name: str, count: int, node: str = "") -> list[dict[str, Any]]:
     """A pod with GPUs of a template of its own; with a node, one that rather goes there and is created again."""
     meta: dict[str, Any] = {"name": name, "namespace": "demo"}
     exactly = {"deviceClassName": "gpu.example.com", "count": count}
@@ -43,9 +44,9 @@ def _documents(name: str, count: int, node: str = "") -> list[dict[str, Any]]:
 def scattered(hands: Hands) -> Iterator[Hands]:
     """Five, three and three GPUs are free, each on a node of its own; and a pod wants eight of one."""
     for at, count in enumerate((3, 5, 5), 1):
-        hands.apply(*_documents(f"web-{at}", count, f"node-{at}"))
+        hands.apply(*documents(f"web-{at}", count, f"node-{at}"))
         hands.wait_pods("PodScheduled", "demo", f"web-{at}")
-    hands.apply(*_documents("large", 8))
+    hands.apply(*documents("large", 8))
     yield hands
     hands.clear("demo", "Pod", "ResourceClaim")
     for name in ("web-1", "web-2", "web-3", "large"):
@@ -67,3 +68,22 @@ def test_a_move_is_proposed_reviewed_and_carried_out_on_a_phone(scattered: Hands
     expect(page.locator(".says:focus")).to_contain_text("Evicted 1 pod: large starts when it has ended.")
     scattered.wait_pods("PodScheduled", "demo", "large")
     expect(page.get_by_text("on node").first).to_contain_text("node-1")
+
+
+def test_a_finger_finds_the_move_in_a_rehearsal_and_carries_it_out(
+    scattered: Hands, chromium: Browser, admin_state: Any, up: Up
+) -> None:
+    context = new_context(chromium, state=admin_state, phone=True)
+    page = context.new_page()
+    page.goto(f"{up.web}/what-if?pod=demo/large")
+    page.get_by_role("button", name="Rehearse").tap()
+    expect(page.locator("#h-verdict")).to_be_focused()
+    review = page.get_by_role("link", name="Review and move…")
+    assert (review.bounding_box() or {"height": 0})["height"] >= 28
+    review.tap()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Move 1 pod so that large can start?")
+    assert page.evaluate(TOO_WIDE, PHONE["width"]) == ""
+    page.get_by_role("button", name="Move 1 pod").tap()
+    expect(page.locator(".says:focus")).to_contain_text("Evicted 1 pod: large starts when it has ended.")
+    scattered.wait_pods("PodScheduled", "demo", "large")
+    context.close()

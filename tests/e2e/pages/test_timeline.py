@@ -40,6 +40,7 @@ def test_a_stretch_of_time_is_read_and_zoomed_into_and_stands_in_the_link(admin:
     with admin.expect_navigation():
         admin.mouse.up()
     assert 2 * 60 < shown_minutes(admin) < 3 * 60
+    expect(admin.get_by_role("slider", name="Moment")).to_be_focused()
     admin.get_by_role("link", name="Show more time").click()
     admin.wait_for_load_state()
     assert 6 * 60 < shown_minutes(admin) < 9 * 60

@@ -1,0 +1,62 @@
+"""A gang that waits is named on its pods' pages, and what-if says how much of it fits: by keyboard, and by a finger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.e2e.api_client import Hands
+from tests.e2e.pages.browser import PHONE, new_context
+from tests.e2e.pages.test_moves import documents
+from tests.e2e.pages.tour import TOO_WIDE
+from tests.e2e.processes import Up
+
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+#: Whole nodes; there are three.
+WANTED = 4
+VERDICT = "Gang train would not start: 3 of its 4 pods fit at once"
+
+
+@pytest.fixture
+def waiting(hands: Hands) -> Iterator[None]:
+    names = [f"train-{number}" for number in range(WANTED)]
+    for name in names:
+        template, pod = documents(name, 8)
+        pod["metadata"]["annotations"] = {"manciple.dev/gang": "train", "manciple.dev/gang-size": str(WANTED)}
+        hands.apply(template, pod)
+    yield
+    hands.clear("demo", "Pod", "ResourceClaim")
+    for name in names:
+        hands.delete(f"/apis/resource.k8s.io/v1/namespaces/demo/resourceclaimtemplates/{name}")
+
+
+@pytest.mark.usefixtures("waiting")
+def test_a_gangs_pod_leads_to_the_rehearsal_of_all_of_it_without_a_mouse(page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/pods/demo/train-0")
+    expect(page.locator(".facts")).to_contain_text("gang train of 4")
+    page.get_by_role("link", name="What if…").press("Enter")
+    page.get_by_role("button", name="Rehearse").press("Enter")
+    verdict = page.locator("#h-verdict")
+    expect(verdict).to_contain_text(VERDICT)
+    expect(verdict).to_be_focused()
+
+
+@pytest.mark.usefixtures("waiting")
+def test_a_finger_comes_from_a_gangs_pod_to_the_rehearsal_of_all_of_it(
+    chromium: Browser, admin_state: Any, up: Up
+) -> None:
+    context = new_context(chromium, state=admin_state, phone=True)
+    page = context.new_page()
+    page.goto(f"{up.web}/pods/demo/train-0")
+    expect(page.locator(".facts")).to_contain_text("gang train of 4")
+    assert page.evaluate(TOO_WIDE, PHONE["width"]) == ""
+    page.get_by_role("link", name="What if…").tap()
+    page.get_by_role("button", name="Rehearse").tap()
+    expect(page.locator("#h-verdict")).to_contain_text(VERDICT)
+    expect(page.locator("#h-verdict")).to_be_in_viewport()
+    assert page.evaluate(TOO_WIDE, PHONE["width"]) == ""
+    context.close()
