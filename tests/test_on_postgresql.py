@@ -34,7 +34,8 @@ PAGES = [
     "tests/claims/test_history.py",
     "tests/scheduling/test_usage.py",
     "tests/scheduling/test_usage_heartbeats.py",
-    *(f"tests/scheduling/pages/test_{name}.py" for name in ("every_page", "events", "timeline")),
+    *(f"tests/scheduling/pages/test_{name}.py" for name in ("every_page", "events", "timeline", "usage")),
+    "tests/scheduling/test_waiting_times.py",
 ]
 
 
