@@ -50,8 +50,8 @@ PACKAGE = "io.k8s.apimachinery.pkg.apis.meta.v1"
 
 #: What the names of fields begin with that are stored and that not every version shows (`aside`).
 ASIDE = "~"
-#: As a merge_key: the list holds scalars and a strategic merge patch adds to it (patchStrategy=merge without a key).
-MERGE_SCALARS = "*"
+#: As a merge_key: a strategic merge patch adds to a list of scalars (merge without a key), or replaces an object whole.
+MERGE_SCALARS, REPLACED = "*", "="
 
 _RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})")
 
@@ -92,7 +92,7 @@ def pb(
     raw JSON but the protobuf form is a message; of a list or map it describes the elements. "strings": the elements of
     a map are lists of strings. "name": a string that clients may also write as an object with that name.
     `merge_key`: the patchMergeKey of a strategic merge patch ("" replaces the list whole; the name of no field,
-    MERGE_SCALARS, merges a list of scalars as a set).
+    MERGE_SCALARS, merges a list of scalars as a set; REPLACED, of an object, replaces it whole).
     `retain_keys`: a patch of one element lists all fields it is to keep (patchStrategy=retainKeys), or whether it does.
     `list_keys`: the list-map-keys of server-side apply where they differ from the merge key, comma separated.
     `within`: the number of the message that protobuf nests it in, of a field that stands among the others in JSON.

@@ -427,6 +427,8 @@ def _any(raw: Any, path: str, findings: Findings) -> Any:  # noqa: ARG001
 def _int_or_string(raw: Any, path: str, findings: Findings) -> Any:
     if isinstance(raw, bool) or not isinstance(raw, int | str):
         return findings.mismatch(raw, path, "int or string")
+    if isinstance(raw, int) and not -(2**31) <= raw < 2**31:
+        return findings.mismatch(raw, path, "int32")
     return raw
 
 

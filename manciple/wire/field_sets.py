@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from manciple.wire.base import ASIDE, EMPTY, MERGE_SCALARS, Declaration, Value, declarations_by_name
+from manciple.wire.base import ASIDE, EMPTY, MERGE_SCALARS, REPLACED, Declaration, Value, declarations_by_name
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
@@ -69,7 +69,7 @@ def _declared_shape(declared: Declaration) -> Splitting:
     if declared.shape.container == "map":
         return Splitting("map", element=element)
     if declared.shape.container == "":
-        return element
+        return ATOMIC if declared.merge_key == REPLACED else element
     if declared.merge_key == MERGE_SCALARS:
         return Splitting("set")
     return Splitting("keyed", element=element, keys=declared.list_keys) if declared.list_keys else ATOMIC

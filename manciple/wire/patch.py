@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from manciple.wire import documents, schema
-from manciple.wire.base import MERGE_SCALARS
+from manciple.wire.base import MERGE_SCALARS, REPLACED
 from manciple.wire.errors import BadRequest, Invalid
 
 Document = dict[str, Any]
@@ -270,7 +270,8 @@ def _merge_field(result: Document, patch: Document, field: str, type_: Any) -> N
     if value is None:
         result.pop(field, None)
     elif isinstance(value, dict) and isinstance(present, dict):
-        result[field] = _merge_map(present, value, schema.field_type(type_, field))
+        replaced = schema.list_merge_key(type_, field) == REPLACED
+        result[field] = _merge_map({} if replaced else present, value, schema.field_type(type_, field))
     elif isinstance(value, list) and isinstance(present, list):
         result[field] = _merge_list(present, value, field, type_=type_, order=order)
     else:

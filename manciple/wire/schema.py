@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from manciple.wire.base import (
     MERGE_SCALARS,
+    REPLACED,
     ApiObject,
     Declaration,
     ObjectMeta,
@@ -142,7 +143,7 @@ def schema_name(type_: type[Value]) -> str:
 
 
 def list_merge_key(type_: Any, json_field: str, /) -> str | None:
-    """The merge key of a list field in a strategic merge patch.
+    """The merge key of a list field in a strategic merge patch; REPLACED for an object that is replaced whole.
 
     MERGE_SCALARS where the list is merged as a set; None where it is replaced whole, or where there is no such field.
     """
@@ -231,7 +232,8 @@ class _Collection:
             return _with_text({"type": "object", "additionalProperties": element}, text)
         if declared.shape.container == "list":
             return _with_text({"type": "array", "items": element, **_list_extensions(declared)}, text)
-        return self._described(element, text)
+        described = self._described(element, text)
+        return {**described, "x-kubernetes-patch-strategy": "replace"} if declared.merge_key == REPLACED else described
 
     def _element(self, declared: Declaration) -> Schema:
         element = declared.shape.element
