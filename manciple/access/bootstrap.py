@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from manciple.access import aggregation
 from manciple.access.kinds import default_roles, roles
-from manciple.access.kinds.default_roles import AUTO_UPDATE
 from manciple.access.kinds.policy_rules import uncovered
+from manciple.access.kinds.role_parts import AUTO_UPDATE
 from manciple.access.kinds.roles import AnyBinding, ClusterRole, ClusterRoleBinding, RoleBinding, RoleRef, Subject
 from manciple.store import objects
 from manciple.wire.base import ApiObject, ObjectMeta

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from manciple.access import rbac
 from manciple.access.attributes import Attributes
 from manciple.access.bootstrap import ensure_roles, let_edit
-from manciple.access.kinds import default_roles, roles
+from manciple.access.kinds import default_roles, role_parts, roles
 from manciple.access.kinds.policy_rules import uncovered
 from manciple.access.kinds.roles import ClusterRole, ClusterRoleBinding, PolicyRule
 from manciple.store import objects, tail
@@ -121,7 +121,7 @@ def test_a_later_start_brings_back_what_was_taken_and_keeps_what_was_added() -> 
 def test_what_says_so_is_left_alone() -> None:
     ensure_roles()
     binding = stored_binding("system:discovery")
-    annotations = {default_roles.AUTO_UPDATE: "false"}
+    annotations = {role_parts.AUTO_UPDATE: "false"}
     with objects.writing(identity=SYSTEM) as writer:
         changed = replace(binding, subjects=(), metadata=replace(binding.metadata, annotations=annotations))
         writer.update(roles.CLUSTER_ROLE_BINDING, changed)
