@@ -19,6 +19,7 @@ from claims.classic import registration as classic
 from claims.kinds import claim_rules, pod_group_rules, pod_preparation, pod_rules
 from claims.kinds.containers import Container
 from claims.kinds.conversion import CLAIM_VERSIONS, TEMPLATE_VERSIONS
+from claims.kinds.disruption_budgets import POD_DISRUPTION_BUDGET
 from claims.kinds.pod_preparation import TERMINAL_PHASES
 from claims.kinds.pods import ContainerStateTerminated, ContainerStatus, Pod, PodSpec
 from claims.kinds.priority_classes import PRIORITY_CLASS
@@ -372,6 +373,7 @@ KINDS: tuple[Kind, ...] = (
     POD,
     PRIORITY_CLASS,
     RESOURCE_QUOTA,
+    POD_DISRUPTION_BUDGET,
     *pod_group_rules.KINDS,
     classic.POD_SCHEDULING_CONTEXT,
 )

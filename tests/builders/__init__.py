@@ -12,6 +12,7 @@ from tests.builders.claims import (
     make_allocation,
     make_alternative,
     make_alternatives,
+    make_budget,
     make_claim,
     make_claim_config,
     make_claim_spec,
@@ -23,6 +24,7 @@ from tests.builders.claims import (
     make_quota,
     make_request,
     make_result,
+    make_running,
     make_template,
 )
 from tests.builders.inventory import (
@@ -60,6 +62,7 @@ __all__ = [
     "make_alternative",
     "make_alternatives",
     "make_attribute",
+    "make_budget",
     "make_claim",
     "make_claim_config",
     "make_claim_spec",
@@ -80,6 +83,7 @@ __all__ = [
     "make_quota",
     "make_request",
     "make_result",
+    "make_running",
     "make_selectors",
     "make_slice",
     "make_taint_rule",

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from claims.kinds.containers import Container, ContainerResourceClaim, ResourceRequirements
-from claims.kinds.pods import Pod, PodResourceClaim, PodSpec
+from claims.kinds.disruption_budgets import PodDisruptionBudget, PodDisruptionBudgetSpec
+from claims.kinds.pods import Pod, PodCondition, PodResourceClaim, PodSpec
 from claims.kinds.priority_classes import PriorityClass
 from claims.kinds.quotas import ResourceQuota, ResourceQuotaSpec
 from claims.kinds.resource_claims import (
@@ -29,9 +32,12 @@ from claims.kinds.resource_claims import (
 )
 from inventory.kinds.devices import DeviceToleration
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from manciple.wire.base import ObjectMeta
+from manciple.wire.base import LabelSelector, ObjectMeta
 from tests.builders.inventory import CLASS, DRIVER, make_opaque, make_selectors
 from tests.builders.metadata import NAMESPACE, make_meta, make_uid
+
+#: Whom a budget is about, unless a test says otherwise.
+WEB = LabelSelector(match_labels={"app": "web"})
 
 
 def make_request(
@@ -227,3 +233,22 @@ def make_quota(
         metadata=make_meta(name, namespace),
         spec=ResourceQuotaSpec(hard=dict(hard), **spec),
     )
+
+
+def make_budget(
+    name: str = "web", namespace: str = NAMESPACE, *, selector: LabelSelector | None = WEB, **spec: Any
+) -> PodDisruptionBudget:
+    """spec: any other fields of PodDisruptionBudgetSpec."""
+    return PodDisruptionBudget(
+        api_version="policy/v1",
+        kind="PodDisruptionBudget",
+        metadata=make_meta(name, namespace),
+        spec=PodDisruptionBudgetSpec(selector=selector, **spec),
+    )
+
+
+def make_running(pod: Pod, *, ready: bool = True) -> Pod:
+    """`pod` as it is once its containers run."""
+    condition = PodCondition(type="Ready", status="True" if ready else "False")
+    others = [one for one in pod.status.conditions if one.type != "Ready"]
+    return replace(pod, status=replace(pod.status, phase="Running", conditions=(*others, condition)))
