@@ -24,6 +24,7 @@ class ClaimsConfig(AppConfig):
             pod_security,
             service_accounts,
         )
+        from claims.evictions import EVICTION  # noqa: PLC0415
         from claims.live import ClaimTopics, claim_topics, pod_topics  # noqa: PLC0415
         from claims.pod_logs import POD_LOG  # noqa: PLC0415
         from manciple.api import subresources  # noqa: PLC0415
@@ -39,6 +40,7 @@ class ClaimsConfig(AppConfig):
         node_restriction.register()
         claim_status.register()
         pod_security.register()
+        subresources.register("pods", EVICTION)
         subresources.register("pods", POD_LOG)
         claims = ClaimTopics()
         topics.register("resourceclaims.resource.k8s.io", claims)

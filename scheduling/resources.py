@@ -17,6 +17,7 @@ TEMPLATES = "resourceclaimtemplates.resource.k8s.io"
 SLICES = "resourceslices.resource.k8s.io"
 CLASSES = "deviceclasses.resource.k8s.io"
 QUOTAS = "resourcequotas"
+BUDGETS = "poddisruptionbudgets.policy"
 TAINT_RULES = "devicetaintrules.resource.k8s.io"
 #: of the drafts, and of Kubernetes 1.30
 RESOURCE_CLASSES = "resourceclasses.resource.k8s.io"

@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from msgspec import structs
 
-from manciple.api import first_stage, requests, verbs
+from manciple.api import first_stage, requests
 from manciple.api.answers import status_of, success
 from manciple.api.door import Admission
 from manciple.api.requests import ResourcePath, WriteOptions
@@ -37,12 +37,14 @@ from manciple.store import objects
 from manciple.store.hooks import Write
 from manciple.wire import codec
 from manciple.wire.base import ApiObject, timestamp
-from manciple.wire.errors import BadRequest, Conflict, Invalid, NotFound, not_supported, required
+from manciple.wire.errors import Conflict, Invalid, NotFound, not_supported, required
 from manciple.wire.identity import Identity
-from manciple.wire.machinery import Binding, DeleteOptions, Eviction
+from manciple.wire.machinery import Binding
 from manciple.wire.registry import Kind, Served
 
 logger = logging.getLogger(__name__)
+
+BodyT = TypeVar("BodyT", bound=ApiObject)
 
 #: Seconds a client may take to accept a piece before it counts as gone.
 SEND_TIMEOUT = 60.0
@@ -208,7 +210,7 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-# Binding and eviction of pods ----------------------------------------------------------------------------------------
+# Binding of pods -----------------------------------------------------------------------------------------------------
 
 
 def bind(
@@ -224,7 +226,7 @@ def bind(
 
     Raises: NotFound; Conflict for a pod that has a node, is being deleted or is held by scheduling gates; Invalid.
     """
-    binding = _decoded(Binding, "", body, content_type=content_type, options=options)
+    binding = decoded_body(Binding, "", body, content_type=content_type, options=options)
     _check_target(binding)
     admit_body(kind, where, binding, identity=identity, options=options)
 
@@ -240,21 +242,6 @@ def bind(
 
     reads = [objects.Read(kind, where.namespace, where.name)]
     objects.write(work, identity=identity, reads=reads, dry_run=options.dry_run)
-    return success(code=201)
-
-
-def evict(
-    kind: Kind, where: ResourcePath, body: bytes, *, content_type: str, identity: Identity, options: WriteOptions
-) -> dict[str, Any]:
-    """Delete a pod on behalf of `kubectl drain`; there are no disruption budgets to ask."""
-    eviction = _decoded(Eviction, "policy", body, content_type=content_type, options=options)
-    admit_body(kind, where, eviction, identity=identity, options=options)
-    if eviction.metadata.name != where.name:
-        raise BadRequest("name in URL does not match name in Eviction object")
-    wanted = eviction.delete_options or DeleteOptions()
-    if options.dry_run:
-        wanted = structs.replace(wanted, dry_run=("All",))
-    verbs.remove(kind, namespace=where.namespace, name=where.name, identity=identity, options=wanted)
     return success(code=201)
 
 
@@ -276,10 +263,12 @@ def admit_body(kind: Kind, where: ResourcePath, body: ApiObject, *, identity: Id
     )
 
 
-def _decoded(type_: type[ApiObject], group: str, body: bytes, *, content_type: str, options: WriteOptions) -> Any:
+def decoded_body(type_: type[BodyT], group: str, body: bytes, *, content_type: str, options: WriteOptions) -> BodyT:
+    """What was posted below an object. Raises: BadRequest."""
     kind = requests.virtual_kind(type_, group=group)
     served = Served(kind, kind.version)
-    return requests.decode_object(served, body, content_type=content_type, strictness=options.strictness).object
+    found: BodyT = requests.decode_object(served, body, content_type=content_type, strictness=options.strictness).object
+    return found
 
 
 def _check_target(binding: Binding) -> None:
@@ -322,4 +311,3 @@ def _bound(pod: dict[str, Any], binding: Binding, *, now: str) -> dict[str, Any]
 
 
 register("pods", Connected(name="binding", kind="Binding", post=bind))
-register("pods", Connected(name="eviction", kind="Eviction", group="policy", version="v1", post=evict))

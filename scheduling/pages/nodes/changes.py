@@ -18,11 +18,12 @@ from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS
 from msgspec import structs
 
+from claims import evictions
 from claims.kinds.pods import Pod
 from claims.models import Pod as PodRow
 from inventory.kinds.node_rules import TAINT_EFFECTS
 from inventory.kinds.nodes import Node, Taint
-from manciple.api import subresources, verbs
+from manciple.api import verbs
 from manciple.api.requests import ResourcePath, WriteOptions
 from manciple.pages.forms import PageForm, code_input
 from manciple.store import objects
@@ -224,13 +225,11 @@ def evict(pod: Pod, identity: Identity) -> str:
     }
     body, content_type = orjson.dumps(eviction), "application/json"
     try:
-        subresources.evict(
-            kind(PODS), where, body, content_type=content_type, identity=identity, options=WriteOptions()
-        )
+        evictions.post(kind(PODS), where, body, content_type=content_type, identity=identity, options=WriteOptions())
     except NotFound:
         return ""
     except ApiError as refusal:
-        return refusal.message
+        return evictions.said(refusal)
     return ""
 
 

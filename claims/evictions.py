@@ -1,0 +1,112 @@
+"""The door for evictions: `pods/NAME/eviction`, and whoever else ends pods that would rather run.
+
+A pod goes where its disruption budget allows one more to; the budget's status counts it in the transaction that deletes
+the pod, so any number of evictions at once never takes more than is allowed. What ends pods because it must (taints,
+preemption, a node that is gone) does not come here, as in Kubernetes.
+Source: pkg/registry/core/pod/storage/eviction.go of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from claims.kinds import disruptions
+from claims.kinds.disruption_budgets import POD_DISRUPTION_BUDGET, PodDisruptionBudget
+from claims.kinds.pods import Pod
+from manciple.api.answers import success
+from manciple.api.requests import ResourcePath, WriteOptions, propagation_of
+from manciple.api.subresources import Connected, admit_body, decoded_body
+from manciple.store import objects
+from manciple.store.objects import Writer
+from manciple.wire.errors import ApiError, BadRequest, NotFound
+from manciple.wire.identity import Identity, controller
+from manciple.wire.machinery import DeleteOptions, Eviction, Preconditions
+from manciple.wire.registry import Kind
+
+#: Who writes the status of budgets (upstream: the service account of that name in kube-controller-manager).
+IDENTITY = controller("disruption-controller")
+
+
+class SeveralBudgets(ApiError):
+    """500: which of them counts is not defined."""
+
+    reason = ""
+
+
+def post(
+    kind: Kind, where: ResourcePath, body: bytes, *, content_type: str, identity: Identity, options: WriteOptions
+) -> dict[str, Any]:
+    """Evict a pod. Raises: TooManyRequests where its budget keeps it; BadRequest, NotFound, Conflict, Forbidden."""
+    eviction = decoded_body(Eviction, "policy", body, content_type=content_type, options=options)
+    admit_body(kind, where, eviction, identity=identity, options=options)
+    if eviction.metadata.name != where.name:
+        raise BadRequest("name in URL does not match name in Eviction object")
+    wanted = eviction.delete_options or DeleteOptions()
+
+    def work(writer: Writer) -> None:
+        pod = writer.get(kind, where.namespace, where.name)
+        if not isinstance(pod, Pod):
+            raise NotFound.of(kind.resource, where.name)
+        admit(writer, pod, datetime.now(UTC))
+        _delete(writer, kind, pod, wanted)
+
+    reads = [objects.Read(kind, where.namespace, where.name)]
+    objects.write(work, identity=identity, reads=reads, dry_run=options.dry_run or bool(wanted.dry_run))
+    return success(code=201)
+
+
+def admit(writer: Writer, pod: Pod, now: datetime) -> None:
+    """Ask the pod's budget, and count the eviction. A part of the transaction that deletes the pod.
+
+    Raises: TooManyRequests, Forbidden, SeveralBudgets.
+    """
+    if disruptions.asks_no_budget(pod):
+        return
+    kind = POD_DISRUPTION_BUDGET
+    stored = writer.list(kind, namespace=pod.metadata.namespace)
+    budgets = covering(pod, [one for one in stored if isinstance(one, PodDisruptionBudget)])
+    if (refused := why_kept(pod, budgets)) is not None:
+        raise refused
+    for budget in budgets:
+        if not disruptions.goes_unready(pod, budget):
+            with writer.savepoint(identity=IDENTITY):
+                writer.update(kind, disruptions.granted(budget, pod.metadata.name, now), subresource="status")
+
+
+def covering(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
+    """Those of the pod's namespace that are about it."""
+    labels, namespace = pod.metadata.labels, pod.metadata.namespace
+    return [one for one in budgets if one.metadata.namespace == namespace and disruptions.selected(one).matches(labels)]
+
+
+def why_kept(pod: Pod, budgets: Sequence[PodDisruptionBudget]) -> ApiError | None:
+    """What is against the eviction of a pod that asks its budgets; None where nothing is."""
+    if len(budgets) > 1:
+        return SeveralBudgets(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        )
+    asked = (one for one in budgets if not disruptions.goes_unready(pod, one))
+    return next((why for one in asked if (why := disruptions.why_refused(one)) is not None), None)
+
+
+def said(refusal: ApiError) -> str:
+    """What stands against an eviction, with what its budget says, for people."""
+    causes = [cause["message"] for cause in (refusal.details or {}).get("causes", ()) if cause.get("message")]
+    return " ".join([refusal.message, *causes])
+
+
+def _delete(writer: Writer, kind: Kind, pod: Pod, options: DeleteOptions) -> None:
+    wanted = options.preconditions or Preconditions()
+    writer.delete(
+        kind,
+        *pod.key,
+        uid=wanted.uid or "",
+        resource_version=wanted.resource_version or "",
+        grace_seconds=options.grace_period_seconds,
+        propagation=propagation_of(options),
+    )
+
+
+EVICTION = Connected(name="eviction", kind="Eviction", group="policy", version="v1", post=post)
