@@ -38,6 +38,7 @@ from manciple.wire.machinery import Namespace
 from scheduling import hints, pod_claims, structured_claims
 from scheduling.allocator import Features, Inventory, Snapshot, UsualDemands
 from scheduling.assumptions import AssumedState
+from scheduling.budgets import Guard, KnownBudgets
 from scheduling.classic.negotiation import ContextNegotiator
 from scheduling.draft_claims import DraftNegotiator
 from scheduling.extended_resources import Extended, KnownClaims
@@ -102,7 +103,7 @@ class ClusterState(AssumedState, View):
         self.shares = shares
         if shares is not None:
             self._overlays.append(shares)
-        self.groups = WaitingGroups()
+        self.groups, self.budgets = WaitingGroups(), KnownBudgets()
         #: what was written since `begin`, as far as a decision can lean on it
         self.drift = Drift()
         #: every event of `resources` above `_news_floor`, up to `revision`, oldest first
@@ -127,8 +128,8 @@ class ClusterState(AssumedState, View):
             self._follow(self.structured.heard(self._put_pool, self._note_rules))
             if like is None:
                 self._apply_class(EVERY_DEVICE)
-        for one in self.negotiators:
-            self._follow(one.heard())
+        for heard in (self.budgets.heard(), *(one.heard() for one in self.negotiators)):
+            self._follow(heard)
 
     def _follow(self, heard: Hearing) -> None:
         """Follow these resources too, ahead of the others; what is done with an object comes after what is anyway."""
@@ -190,6 +191,7 @@ class ClusterState(AssumedState, View):
             made._overlays.append(made._quotas)
         made.groups = self.groups.copied()
         made._applying[POD_GROUPS], made._forgetting[POD_GROUPS] = made.groups.put, made.groups.remove
+        made.budgets.take_over(self.budgets)
         return made
 
     def begin(self) -> None:
@@ -421,6 +423,11 @@ class ClusterState(AssumedState, View):
     def waiting_for_nobody(self) -> list[ResourceClaim]:
         """Claims that are to be allocated without a pod, as the allocator reads them; the oldest first."""
         return [] if self.structured is None else self.structured.waiting_for_nobody(self._claims.values())
+
+    @property
+    def guard(self) -> Guard:
+        """What budgets say of the pods with a place."""
+        return Guard(self.budgets, self.nodes.neighbours.group_of)
 
     def snapshot(self) -> Snapshot:
         return self._inventory.snapshot()

@@ -38,7 +38,7 @@ from scheduling.causes import AnyCause, Interrupted
 from scheduling.controllers.reservations import deallocated, not_reserved
 from scheduling.coordination import looked_after
 from scheduling.event_recorder import EventNote
-from scheduling.evictions import PreemptionEvictions, withdraw_nomination
+from scheduling.evictions import PreemptionEvictions, still_helps, withdraw_nomination
 from scheduling.extended_resources import IN_MEMORY, generate_name, owner_uid
 from scheduling.gangs import write_together
 from scheduling.hints import FREED
@@ -64,7 +64,7 @@ from scheduling.plans import (
     stale,
 )
 from scheduling.pod_claims import can_be_reserved, is_done
-from scheduling.preemption import Asking, still_helps
+from scheduling.preemption import Asking
 from scheduling.queue import Done, NotTried, Outcome, Parked, Retry
 from scheduling.resources import CLAIMS, EVENTS, NAMESPACES, POD_GROUPS, PODS, Key, kind
 from scheduling.scheduler_metrics import PluginRun

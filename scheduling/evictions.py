@@ -1,4 +1,4 @@
-"""Evicts the victims of a preemption, as a part of the scheduler's commit (upstream: Executor.PreemptPod)."""
+"""Evicts the victims of a preemption that still helps, as a part of the scheduler's commit (Executor.PreemptPod)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,31 @@ from manciple.store.objects import Writer
 from manciple.wire.base import timestamp
 from manciple.wire.errors import Conflict
 from scheduling import event_recorder, messages, special_claims
+from scheduling.allocator import Deadline
+from scheduling.capture import ClusterState
 from scheduling.controllers.reservations import deallocated, not_reserved
 from scheduling.event_recorder import EventNote
 from scheduling.extended_resources import owner_uid
-from scheduling.places import PlacedPod
+from scheduling.places import PlacedPod, PlannedEviction
 from scheduling.plans import disrupted, nominated
+from scheduling.preemption import Asking, OnNode
 from scheduling.resources import CLAIMS, EVENTS, PODS, Key, kind
 from scheduling.scheduler_metrics import PREEMPTION_VICTIMS
+
+
+def still_helps(state: ClusterState, asking: Asking, eviction: PlannedEviction, now: datetime) -> bool:
+    """Whether the pod still fits without the victims, and not with them, on a state that has moved on."""
+    known = {one.uid: state.placed.get(one.uid) for one in eviction.victims}
+    victims = {uid: one for uid, one in known.items() if one is not None and one.node == eviction.node}
+    view = state.nodes.view(eviction.node)
+    if view is None or len(victims) < len(eviction.victims):
+        return False
+    others = [one for one in state.placed.on(eviction.node) if one.uid not in victims]
+    leaving = {one.uid: one for one in others if state.is_leaving(one, now)}
+    on = OnNode(state, asking, view, snapshot=state.snapshot(), deadline=Deadline.after(1.0))
+    if any(one.going is not None for one in victims.values()) or on.refusals(leaving | victims):
+        return False
+    return not victims or bool(on.refusals(leaving))
 
 
 def withdraw_nomination(writer: Writer, known: Pod) -> None:

@@ -8,8 +8,7 @@ nothing where no running pod keeps others away: its rules are None.
     rules = neighbours.rules_for(pod, nodes)                   what `pod` asks, counted once for all nodes
     rules.refusal(node); rules.wish(node)                      one node: what speaks against it, how welcome it is
 
-"Together" means nodes with the same value of a label, the topology key. Anti-affinity counts both ways: what a running
-pod keeps away stays away from it.
+"Together" means nodes with the same value of a label, the topology key. Anti-affinity counts both ways.
 Sources: pkg/scheduler/framework/plugins/{interpodaffinity,podtopologyspread,nodeports} of Kubernetes 1.36.
 """
 
@@ -242,6 +241,10 @@ class Neighbours:
                 groups.pop(placed.key, None)
         if placed.ports:
             _take(self._ports[placed.node], placed.ports)
+
+    def group_of(self, uid: str) -> AlikePods | None:
+        placed = self._placed.get(uid)
+        return None if placed is None else self._groups[placed.key].group
 
     def put_namespace(self, name: str, labels: Labels) -> None:
         self._namespaces[name] = labels

@@ -82,24 +82,30 @@ OFFSET = 1 << 31
 #: (highest priority, sum of the priorities, number, when the earliest of the most important started, negated)
 Cost = tuple[int, int, int, float]
 FREE: Cost = (-OFFSET - 1, 0, 0, 0.0)
+#: (evictions that no disruption budget allows, *Cost)
+Price = tuple[int, int, int, int, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedEviction:
-    """If `victims` leave `node`, the pod fits. allocations: claim uid -> what it gets then."""
+    """If `victims` leave `node`, the pod fits. allocations: claim uid -> what it gets then.
+
+    violations: how many of the victims no disruption budget lets go.
+    """
 
     node: str
     #: the most important first; none where those that leave anyhow make the room
     victims: tuple[PlacedPod, ...]
     allocations: Mapping[str, AllocationResult] = field(default_factory=dict)
+    violations: int = 0
 
     @property
-    def cost(self) -> Cost:
-        return cost_of(self.victims)
+    def price(self) -> Price:
+        return self.violations, *cost_of(self.victims)
 
 
 def cost_of(victims: Collection[PlacedPod]) -> Cost:
-    """Less is better (upstream: pickOneNodeForPreemption, but for disruption budgets)."""
+    """Less is better (upstream: pickOneNodeForPreemption, after the disruption budgets)."""
     if not victims:
         return FREE
     highest = max(one.priority for one in victims)

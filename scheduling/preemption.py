@@ -1,14 +1,16 @@
 """Preemption: which pods would have to go so that a more important one fits, and the room that is kept for it then.
 
 On a node where nothing but pods speaks against the pod, all that are less important leave at first, in thought, and
-come back in the order of their importance as long as the pod still fits: of those that stay away all are needed.
-The node with the cheapest victims is chosen: the lowest highest priority, then the smallest sum, the fewest, those that
-started last. Nodes are looked at by the cheapest that they could come to, so the search ends when no other can win.
+come back in the order of their importance as long as the pod still fits: of those that stay away all are needed. Those
+whose disruption budget does not let them go come back first (`scheduling.budgets`).
+The node with the cheapest victims is chosen: the fewest whom no budget lets go, then the lowest highest priority, the
+smallest sum, the fewest, those that started last. Nodes are looked at by the cheapest that they could come to, so the
+search ends when no other can win.
 Devices are asked for by the allocator itself, on a snapshot without what the victims' claims hold; a claim that others
 share is given back only when all who hold it go. Pods that are on their way out count as gone, whoever they are: where
-that is enough, nobody is evicted. (Kubernetes weighs PodDisruptionBudgets first; there are none here.)
+that is enough, nobody is evicted.
 
-`search` changes nothing. `settle` works out, after a start too, what the nominated pods of a state wait for.
+The search changes nothing. `settle` works out, after a start too, what the nominated pods of a state wait for.
 Sources: pkg/scheduler/framework/preemption/preemption.go (pickOneNodeForPreemption), plugins/defaultpreemption
 (SelectVictimsOnNode) of 1.36; devices are preempted with the gate DRAPreemption of 1.37.
 """
@@ -50,7 +52,7 @@ from scheduling.extended_resources import Extended, SpecialClaim
 from scheduling.holds import Hold
 from scheduling.node_charges import NodeCharges
 from scheduling.nodes import fewest_of
-from scheduling.places import FREE, Cost, PlacedPod, PlannedEviction, Supply, cost_of, least_cost
+from scheduling.places import FREE, PlacedPod, PlannedEviction, Price, Supply, cost_of, least_cost
 from scheduling.plans import Placement
 from scheduling.pod_claims import is_reserved_for_pod
 
@@ -236,8 +238,9 @@ class OnNode:
             if not isinstance(outcome, Allocated):
                 return None
             given = given_to(self._wanting, outcome)
-        ordered = sorted(victims, key=lambda one: (one.importance, one.uid))
-        return PlannedEviction(node=self._view.name, victims=tuple(ordered), allocations=given)
+        ordered = sorted(victims, key=_importance)
+        violations = self._state.guard.violations(ordered)
+        return PlannedEviction(node=self._view.name, victims=tuple(ordered), allocations=given, violations=violations)
 
     def spare(self, gone: dict[str, PlacedPod], order: Sequence[PlacedPod]) -> dict[str, PlacedPod]:
         """Without those of `order` that can stay, the first first: what is left is needed, all of it.
@@ -254,6 +257,10 @@ class OnNode:
             return gone
         half = len(order) // 2
         return self.spare(self.spare(gone, order[:half]), order[half:])
+
+
+def _importance(one: PlacedPod) -> tuple[tuple[int, float], str]:
+    return one.importance, one.uid
 
 
 def freed(state: ClusterState, gone: Mapping[str, PlacedPod]) -> Iterator[DeviceRequestAllocationResult]:
@@ -286,7 +293,7 @@ class _Candidate:
     view: NodeView
     leaving: tuple[PlacedPod, ...]
     victims: tuple[PlacedPod, ...]
-    bound: Cost
+    bound: Price
     hopeless: bool
 
 
@@ -343,14 +350,15 @@ class VictimSearch:
                 victims.append(one)
         if not leaving and not victims:
             return PreemptionNotHelpful() if _lacks_devices(against) else NoVictims()
-        bound, held = FREE, [self._supply.held_by(one) for one in (*leaving, *victims)]
+        bound, held = (0, *FREE), [self._supply.held_by(one) for one in (*leaving, *victims)]
         short = self._supply.short_on(view)
         if not leaving and not self.by_number:
             number = max(1, fewest_of(held, short))
             if any(isinstance(one, NodeRefusal) for one in against):
                 uids = [one.uid for one in victims]
                 number = max(number, self.state.nodes.fewest_to_leave(self.asking.pod, name, uids))
-            bound = least_cost(victims, min(number, len(victims)))
+            number = min(number, len(victims))
+            bound = (self.state.guard.least(victims, number), *least_cost(victims, number))
         return _Candidate(
             view=view, leaving=tuple(leaving), victims=tuple(victims), bound=bound, hopeless=sum(held) < short
         )
@@ -363,7 +371,7 @@ class VictimSearch:
         snapshot = self.state.snapshot()
         done, self.skip, self.stopped = self.skip, 0, False
         for at, candidate in enumerate(candidates):
-            if best is not None and best.cost <= candidate.bound:
+            if best is not None and best.price <= candidate.bound:
                 break
             if at < done:
                 told[CannotAllocate()] += 1
@@ -371,7 +379,7 @@ class VictimSearch:
             found = None if self._deadline.has_passed else self._on(candidate, snapshot)
             cut_short = at > done and self._deadline.has_passed  # the first one has had all the time that there is
             if isinstance(found, PlannedEviction):
-                if best is None or (self._cost(found), found.node) < (self._cost(best), best.node):
+                if best is None or (self._weight(found), found.node) < (self._weight(best), best.node):
                     best = found
             elif found is None or cut_short:
                 self.stopped = best is None
@@ -381,8 +389,11 @@ class VictimSearch:
                 told.update(found)
         return best
 
-    def _cost(self, eviction: PlannedEviction) -> tuple[float, ...]:
-        return (len(eviction.victims),) if self.by_number else eviction.cost
+    def _weight(self, eviction: PlannedEviction) -> tuple[float, ...]:
+        return (len(eviction.victims),) if self.by_number else eviction.price
+
+    def _price(self, victims: Sequence[PlacedPod]) -> Price:
+        return self.state.guard.violations(victims), *cost_of(victims)
 
     def _on(self, candidate: _Candidate, snapshot: Snapshot) -> PlannedEviction | Sequence[OfNode]:
         on = OnNode(self.state, self.asking, candidate.view, snapshot=snapshot, deadline=self._deadline)
@@ -395,7 +406,7 @@ class VictimSearch:
             if self._deadline.has_passed:
                 break  # somebody may be among them who could have stayed
             needed = [one for uid, one in gone.items() if uid not in leaving]
-            if best is None or cost_of(needed) < cost_of(best):
+            if best is None or self._price(needed) < self._price(best):
                 best = needed
         found = None if best is None else on.eviction(leaving | {one.uid: one for one in best}, best)
         return found or (CannotAllocate(),)
@@ -403,41 +414,28 @@ class VictimSearch:
     def _sets(
         self, on: OnNode, candidate: _Candidate, everybody: dict[str, PlacedPod]
     ) -> Iterator[Mapping[str, PlacedPod]]:
-        """Who could go, those who leave anyhow with them. First as Kubernetes has it; then, where that takes several,
+        """Who could go, those who leave anyhow with them. First as Kubernetes has it; then by importance alone where
+        that kept some for their budget, which may let the least important of its pods go; then, where it takes several,
         with those back first who hold the least, so that one who holds much goes rather than several who hold little;
         then each alone.
         """
-        leaving = {one.uid: one for one in candidate.leaving}
-        ordered = sorted(candidate.victims, key=lambda one: (one.importance, one.uid))
+        leaving, by_importance = {one.uid: one for one in candidate.leaving}, sorted(candidate.victims, key=_importance)
+        against = self.state.guard.violating(by_importance)
+        ordered = sorted(by_importance, key=lambda one: one.uid not in against)
         first = on.spare(everybody, ordered)
         yield first
+        if against:
+            yield on.spare(everybody, by_importance)
         if len(first) - len(leaving) <= 1:
             return
-        yield on.spare(everybody, sorted(ordered, key=lambda one: (-one.priority, len(one.claims))))
+        by_use = sorted(ordered, key=lambda one: (one.uid not in against, -one.priority, len(one.claims)))
+        yield on.spare(everybody, by_use)
         highest = max(one.priority for uid, one in first.items() if uid not in leaving)
         for one in [one for one in reversed(ordered) if one.priority <= highest][:TRIED_ALONE]:
             alone = leaving | {one.uid: one}
             if not on.refusals(alone):
                 yield alone
                 return
-
-
-# At the moment of eviction --------------------------------------------------------------------------------------------
-
-
-def still_helps(state: ClusterState, asking: Asking, eviction: PlannedEviction, now: datetime) -> bool:
-    """Whether the pod still fits without the victims, and not with them, on a state that has moved on."""
-    known = {one.uid: state.placed.get(one.uid) for one in eviction.victims}
-    victims = {uid: one for uid, one in known.items() if one is not None and one.node == eviction.node}
-    view = state.nodes.view(eviction.node)
-    if view is None or len(victims) < len(eviction.victims):
-        return False
-    others = [one for one in state.placed.on(eviction.node) if one.uid not in victims]
-    leaving = {one.uid: one for one in others if state.is_leaving(one, now)}
-    on = OnNode(state, asking, view, snapshot=state.snapshot(), deadline=Deadline.after(1.0))
-    if any(one.going is not None for one in victims.values()) or on.refusals(leaving | victims):
-        return False
-    return not victims or bool(on.refusals(leaving))
 
 
 # Room -----------------------------------------------------------------------------------------------------------------

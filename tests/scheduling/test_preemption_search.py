@@ -456,7 +456,7 @@ def test_the_victims_are_enough_all_of_them_are_needed_and_nobody_else_would_do(
     assert world.fits(pod, answer.node, gone)
     for name in gone:
         assert not world.fits(pod, answer.node, [one for one in gone if one != name]), f"{name} could have stayed"
-    assert answer.cost[0] == least_highest(world, pod, lower)
+    assert answer.price[1] == least_highest(world, pod, lower)
 
 
 def least_highest(world: World, pod: Pod, lower: Mapping[str, Sequence[Pod]]) -> int:
