@@ -8,7 +8,6 @@ Source: pkg/registry/core/pod/storage/eviction.go of Kubernetes 1.36.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,12 +26,6 @@ from manciple.wire.registry import Kind
 
 #: Who writes the status of budgets (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("disruption-controller")
-
-
-class SeveralBudgets(ApiError):
-    """500: which of them counts is not defined."""
-
-    reason = ""
 
 
 def post(
@@ -60,35 +53,19 @@ def post(
 def admit(writer: Writer, pod: Pod, now: datetime) -> None:
     """Ask the pod's budget, and count the eviction. A part of the transaction that deletes the pod.
 
-    Raises: TooManyRequests, Forbidden, SeveralBudgets.
+    Raises: TooManyRequests, Forbidden, disruptions.SeveralBudgets.
     """
     if disruptions.asks_no_budget(pod):
         return
     kind = POD_DISRUPTION_BUDGET
     stored = writer.list(kind, namespace=pod.metadata.namespace)
-    budgets = covering(pod, [one for one in stored if isinstance(one, PodDisruptionBudget)])
-    if (refused := why_kept(pod, budgets)) is not None:
+    budgets = disruptions.covering(pod, [one for one in stored if isinstance(one, PodDisruptionBudget)])
+    if (refused := disruptions.why_kept(pod, budgets)) is not None:
         raise refused
     for budget in budgets:
         if not disruptions.goes_unready(pod, budget):
             with writer.savepoint(identity=IDENTITY):
                 writer.update(kind, disruptions.granted(budget, pod.metadata.name, now), subresource="status")
-
-
-def covering(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
-    """Those of the pod's namespace that are about it."""
-    labels, namespace = pod.metadata.labels, pod.metadata.namespace
-    return [one for one in budgets if one.metadata.namespace == namespace and disruptions.selected(one).matches(labels)]
-
-
-def why_kept(pod: Pod, budgets: Sequence[PodDisruptionBudget]) -> ApiError | None:
-    """What is against the eviction of a pod that asks its budgets; None where nothing is."""
-    if len(budgets) > 1:
-        return SeveralBudgets(
-            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        )
-    asked = (one for one in budgets if not disruptions.goes_unready(pod, one))
-    return next((why for one in asked if (why := disruptions.why_refused(one)) is not None), None)
 
 
 def said(refusal: ApiError) -> str:

@@ -4,8 +4,11 @@
     guard.violations(pods)      how many that are
     guard.least(pods, number)   how many it is at least, whichever `number` of them go
 
-Preemption goes against budgets where nothing else makes room, as in Kubernetes: it chooses those last. Budgets are as
-their status has them; pods whose eviction was granted are counted there already.
+    kept_pods(pods, budgets)    whose eviction would be refused, if all of these were evicted one after the other
+
+Preemption goes against budgets where nothing else makes room, as in Kubernetes: it chooses those last. Moves and drains
+are evictions, which budgets refuse. Budgets are as their status has them; pods whose eviction was granted are counted
+there already.
 Source: pkg/scheduler/framework/plugins/defaultpreemption (filterPodsWithPDBViolation) of Kubernetes 1.36.
 """
 
@@ -14,14 +17,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from claims.kinds import disruptions
 from claims.kinds.disruption_budgets import PodDisruptionBudget
+from claims.kinds.pods import Pod
 from manciple.wire.selectors import ParsedLabelSelector
 from scheduling.negotiation import Hearing
 from scheduling.neighbours import AlikePods
 from scheduling.places import PlacedPod
-from scheduling.resources import BUDGETS
+from scheduling.resources import BUDGETS, Key
 
 #: Kinds of pods of which it is remembered which budgets are about them.
 REMEMBERED = 10_000
@@ -128,3 +133,56 @@ class Guard:
     def _counting(self, pod: PlacedPod) -> Sequence[KnownBudget]:
         group = self.group_of(pod.uid)
         return () if group is None else [one for one in self.budgets.about(group) if one.counts(pod.name)]
+
+
+# Evictions ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptPod:
+    """A pod that would not be evicted. budgets: the names of those that are about it."""
+
+    pod: Pod
+    budgets: tuple[str, ...]
+    why: str
+
+
+#: namespace -> its budgets
+BudgetsOf = Callable[[str], Iterable[PodDisruptionBudget]]
+
+
+def kept_pods(pods: Iterable[Pod], budgets_of: BudgetsOf) -> list[KeptPod]:
+    """Of pods that are evicted one after the other, whose eviction `claims.evictions` would refuse."""
+    now, known, found = datetime.now(UTC), dict[Key, PodDisruptionBudget](), list[KeptPod]()
+    for pod in pods:
+        if disruptions.asks_no_budget(pod):
+            continue
+        about = [known.get(one.key, one) for one in disruptions.covering(pod, budgets_of(pod.metadata.namespace))]
+        names = tuple(one.metadata.name for one in about)
+        if (refused := disruptions.why_kept(pod, about)) is not None:
+            found.append(KeptPod(pod=pod, budgets=names, why=_shortly(about, refused.message)))
+            continue
+        for one in about:
+            if not disruptions.goes_unready(pod, one):
+                known[one.key] = disruptions.granted(one, pod.metadata.name, now)
+    return found
+
+
+def _shortly(budgets: Sequence[PodDisruptionBudget], message: str) -> str:
+    if len(budgets) > 1:
+        return f"it has several disruption budgets, {' and '.join(one.metadata.name for one in budgets)}"
+    name, status = budgets[0].metadata.name, budgets[0].status
+    if status.observed_generation < budgets[0].metadata.generation:
+        return f"its disruption budget {name} is not counted yet"
+    if status.disruptions_allowed > 0:
+        return message
+    return f"its disruption budget {name} needs {status.desired_healthy} ready pods and lets no more go"
+
+
+def room_in(pod: Pod, budgets_of: BudgetsOf) -> tuple[str, int] | None:
+    """The budget that the pod's eviction counts on, and how many it lets go now; None where none counts it."""
+    if disruptions.asks_no_budget(pod):
+        return None
+    about = disruptions.covering(pod, budgets_of(pod.metadata.namespace))
+    counting = [one for one in about if not disruptions.goes_unready(pod, one)]
+    return (counting[0].metadata.name, counting[0].status.disruptions_allowed) if counting else None

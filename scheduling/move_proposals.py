@@ -24,7 +24,8 @@ from scheduling.coordination import utc_now
 from scheduling.explanations.current import Apart, apart
 from scheduling.findings import FindingsProgress, RehearsedFindings
 from scheduling.holds import Hold
-from scheduling.moves import MovePlan, MoveRehearsal
+from scheduling.move_plans import MovePlan
+from scheduling.moves import MoveRehearsal
 from scheduling.pod_claims import has_group
 from scheduling.preemption import Asking
 from scheduling.remedies import gist_of

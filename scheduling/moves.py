@@ -8,7 +8,7 @@
 A move is an eviction: the pod ends, whoever controls it creates another one like it, and that finds another place. So
 a pod is moved only where something creates it again (a controller owns it), where its claims are its own and go with
 it, and where the one like it was placed in the rehearsal, by the code that schedules, after the pod that waits. Nobody
-moves for a less important pod. PodDisruptionBudgets are not served here, so there are none to ask.
+moves for a less important pod, and nobody whom a disruption budget keeps: all moves of a plan count on it.
 
 On a node where nothing but pods speaks against the pod that waits all that may move leave at first, in thought, and
 come back as long as it still fits, as for preemption (`scheduling.preemption`): those that stay away are tried. The
@@ -32,16 +32,18 @@ from manciple.store import objects
 from manciple.store.objects import decoded
 from scheduling import preemption
 from scheduling.allocator import Deadline
+from scheduling.budgets import KeptPod, kept_pods, room_in
 from scheduling.causes import CannotAllocate, OfNode
 from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import Apart
 from scheduling.gang_places import TopologyDomain
 from scheduling.gangs import need_of, to_try
 from scheduling.holds import Hold
+from scheduling.move_plans import Move, MoveCost, MovePlan, cost_of_moves, why_it_stays
 from scheduling.nodes import fewest_of
 from scheduling.places import PlacedPod, Supply, cost_of
 from scheduling.plans import Decision, Placement, nominated
-from scheduling.pod_claims import has_group, is_done, may_be_negotiated, references
+from scheduling.pod_claims import has_group, may_be_negotiated, references
 from scheduling.preemption import Asking, OnNode, can_pass
 from scheduling.rehearsed_queue import WaitingPods
 from scheduling.remedies import gist_of
@@ -54,76 +56,6 @@ from scheduling.simulation_workload import IMAGINED
 MOST, NODES, ALONE = 4, 24, 16
 #: Waiting pods that are tried once a plan is found.
 TRIED = 200
-#: Of whoever must not be evicted (cluster-autoscaler's).
-SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """One pod that is evicted; the one that is created in its place would be on `target`, with `devices`."""
-
-    pod: Pod
-    target: str
-    devices: tuple[str, ...] = ()
-
-    @property
-    def source(self) -> str:
-        return self.pod.spec.node_name
-
-    @property
-    def owner(self) -> str:
-        """`ReplicaSet web`: who creates it again."""
-        return next((f"{one.kind} {one.name}" for one in self.pod.metadata.owner_references if one.controller), "")
-
-
-#: (moves, highest priority, sum of the priorities, devices, when the earliest of the most important started, negated)
-MoveCost = tuple[int, int, int, int, float]
-
-
-def _cost(pods: Sequence[PlacedPod], devices: int) -> MoveCost:
-    highest, total, number, started = cost_of(pods)
-    return number, highest, total, devices, started
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MovePlan:
-    """What moves, and what starts then: `subject` (of a gang, all of it), for which it is made, and `others`."""
-
-    subject: tuple[StartedPod, ...]
-    moves: tuple[Move, ...]
-    others: tuple[StartedPod, ...] = ()
-    gang: str = ""
-
-    @property
-    def cost(self) -> MoveCost:
-        """Less is better."""
-        devices = sum(len(one.devices) for one in self.moves)
-        return _cost([PlacedPod.of(one.pod, one.source) for one in self.moves], devices)
-
-    @property
-    def victims(self) -> frozenset[str]:
-        """The uids of the pods that move."""
-        return frozenset(one.pod.metadata.uid for one in self.moves)
-
-
-def why_it_stays(pod: Pod, claims: Iterable[ResourceClaim | None]) -> str:
-    """Why a pod with a place is never moved; "" for one that may be. claims: those that it uses, None for unknown."""
-    meta, known = pod.metadata, list(claims)
-    owner = next((one.kind for one in meta.owner_references if one.controller), "")
-    running = bool(pod.spec.node_name) and not is_done(pod) and meta.deletion_timestamp is None
-    shared = any(one is None or any(user.uid != meta.uid for user in one.status.reserved_for) for one in known)
-    reasons = (
-        (not running, "it is not running"),
-        (not owner, "nothing would create it again: no controller owns it"),
-        (owner in ("DaemonSet", "Node"), f"a {owner} keeps it on its node"),
-        (meta.annotations.get(SAFE_TO_EVICT) == "false", f"its annotation {SAFE_TO_EVICT} says so"),
-        (has_group(pod), "its gang would lose it"),
-        # Whoever comes in its place may share the claim before it is released, and be kept where it is.
-        (any(one.claim and not one.generated for one in references(pod)), "it names a claim that keeps its devices"),
-        (shared, "others use its claims"),
-        (may_be_negotiated(pod, [one for one in known if one]), "a driver decides where its claims may be"),
-    )
-    return next((why for holds, why in reasons if holds), "")
 
 
 def stored_pods(keys: Iterable[Key]) -> Iterator[Pod]:
@@ -162,6 +94,8 @@ class MoveRehearsal:
     _made: list[Decision] = field(default_factory=list)
     #: whether a pod that asks for the same would find a place now
     _finds: dict[Hashable, bool] = field(default_factory=dict)
+    #: who moves by the part of a plan that is made already
+    _moving: tuple[Pod, ...] = ()
 
     def __post_init__(self) -> None:
         self._overlay = Overlay(self.copy)
@@ -186,6 +120,8 @@ class MoveRehearsal:
         for one in victims:
             if one.metadata.uid not in done and (why := why_it_stays(one, self._claims_of(one).values())):
                 return f"pod {one.metadata.namespace}/{one.metadata.name} does not move: {why}"
+        for kept in self._kept([one for one in victims if one.metadata.uid not in done]):
+            return f"pod {kept.pod.metadata.namespace}/{kept.pod.metadata.name} does not move: {kept.why}"
         with self._taken_back():
             again = self._emptied(victims)
             subject, gang = self._placed(pod)
@@ -213,7 +149,8 @@ class MoveRehearsal:
                 domain = found.domain
         found_for: list[_Room] = []
         for one in members:
-            left = MOST - sum(len(room.moves) for room in found_for)
+            self._moving = tuple(move.pod for room in found_for for move in room.moves)
+            left = MOST - len(self._moving)
             if len(found_for) < lacks and (room := self._room(one, domain, left)) is not None:
                 found_for.append(room)
         moves = [move for room in found_for for move in room.moves]
@@ -235,7 +172,7 @@ class MoveRehearsal:
                 break
             for some in self._sets(pod, candidate, pods, left):
                 held = sum(map(self._held, some))
-                cost = _cost([PlacedPod.of(one, candidate.name) for one in some], held)
+                cost = cost_of_moves([PlacedPod.of(one, candidate.name) for one in some], held)
                 if cheapest is not None and cheapest <= cost:
                     continue
                 with self._taken_back():
@@ -285,7 +222,8 @@ class MoveRehearsal:
             self._overlay.imagine(PODS, new)
             decision = self._decide(new)
             if isinstance(decision, Placement):
-                moves.append(Move(pod=old, target=decision.node, devices=_devices(decision)))
+                budget = room_in(old, self.copy.state.budgets.of)
+                moves.append(Move(pod=old, target=decision.node, devices=_devices(decision), budget=budget))
             elif old.metadata.uid not in gone:
                 return f"pod {old.metadata.namespace}/{old.metadata.name} would find no other place"
         return moves
@@ -371,20 +309,36 @@ class MoveRehearsal:
         if not movable or on.refusals(leaving | movable) or (leaving and not on.refusals(leaving)):
             return
         by_importance = sorted(movable.values(), key=lambda one: (one.importance, one.uid))
-        orders = (by_importance, sorted(by_importance, key=lambda one: (-one.priority, len(one.claims))))
-        sets = [frozenset(on.spare(leaving | movable, order).keys() - leaving.keys()) for order in orders]
+        sets = self._spared(on, leaving, by_importance)
+        kept = {one.pod.metadata.uid for one in self._kept([pods[one.uid] for one in reversed(by_importance)])}
+        if kept:  # budgets do not let all of them go: with those that they do
+            fewer = [one for one in by_importance if one.uid not in kept]
+            sets += [] if on.refusals(leaving | {one.uid: one for one in fewer}) else self._spared(on, leaving, fewer)
         if any(len(one) > 1 for one in sets):
             for one in by_importance[::-1][:ALONE]:
                 if not on.refusals({**leaving, one.uid: one}):
                     sets.append(frozenset({one.uid}))
         for some in sorted(set(sets), key=lambda uids: (len(uids), cost_of([movable[uid] for uid in uids]))):
-            if some and len(some) <= left:
-                yield [pods[uid] for uid in sorted(some)]
+            going = [pods[uid] for uid in sorted(some)]
+            if some and len(some) <= left and not self._kept(going):
+                yield going
+
+    def _spared(
+        self, on: OnNode, leaving: Mapping[str, PlacedPod], by_importance: Sequence[PlacedPod]
+    ) -> list[frozenset[str]]:
+        """Who stays away if the others come back: the most important first, or those first who hold the least."""
+        everybody = {**leaving, **{one.uid: one for one in by_importance}}
+        orders = (by_importance, sorted(by_importance, key=lambda one: (-one.priority, len(one.claims))))
+        return [frozenset(on.spare(everybody, order).keys() - leaving.keys()) for order in orders]
+
+    def _kept(self, pods: Sequence[Pod]) -> list[KeptPod]:
+        """Of these, whom a disruption budget keeps: what moves already counts on it."""
+        return kept_pods((*self._moving, *pods), self.copy.state.budgets.of)
 
     def _may_move(self, pod: Pod) -> bool:
         """Whether it may be moved at all, and one like it would find a place while it is still there."""
         claims = self._claims_of(pod)
-        if why_it_stays(pod, claims.values()):
+        if why_it_stays(pod, claims.values()) or self._kept([pod]):
             return False
         with self._taken_back():
             copied, own = _copy_of(pod, claims)

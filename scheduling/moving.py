@@ -24,7 +24,8 @@ from scheduling.allocator import Deadline
 from scheduling.coordination import utc_now
 from scheduling.event_recorder import EventNote
 from scheduling.explanations.current import apart
-from scheduling.moves import Move, MovePlan, MoveRehearsal
+from scheduling.move_plans import Move, MovePlan
+from scheduling.moves import MoveRehearsal
 from scheduling.plans import nominated
 from scheduling.resources import PODS, kind
 from scheduling.scheduler_metrics import imagined

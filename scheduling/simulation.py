@@ -38,7 +38,8 @@ from scheduling.explanations.report import NodeReport, Report, refusals_of, repo
 from scheduling.gang_places import GangSearch, TopologyDomain
 from scheduling.gangs import GangNeed, in_turn, need_of
 from scheduling.holds import Hold
-from scheduling.moves import MovePlan, MoveRehearsal
+from scheduling.move_plans import MovePlan
+from scheduling.moves import MoveRehearsal
 from scheduling.places import PlannedEviction
 from scheduling.plans import Placement
 from scheduling.pod_claims import references

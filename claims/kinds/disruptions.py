@@ -11,7 +11,7 @@ component-helpers/apps/poddisruptionbudget/helpers.go and apimachinery/pkg/util/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
@@ -159,9 +159,31 @@ def condition_of(budget: PodDisruptionBudget) -> Condition | None:
 # One eviction ---------------------------------------------------------------------------------------------------------
 
 
+class SeveralBudgets(ApiError):
+    """500: which of them counts is not defined."""
+
+    reason = ""
+
+
 def asks_no_budget(pod: Pod) -> bool:
     """Whether nothing of it can be disrupted any more, or yet (upstream: canIgnorePDB)."""
     return pod.status.phase in ("", "Pending", "Succeeded", "Failed") or pod.metadata.deletion_timestamp is not None
+
+
+def covering(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
+    """Those of the pod's namespace that are about it."""
+    labels, namespace = pod.metadata.labels, pod.metadata.namespace
+    return [one for one in budgets if one.metadata.namespace == namespace and selected(one).matches(labels)]
+
+
+def why_kept(pod: Pod, budgets: Sequence[PodDisruptionBudget]) -> ApiError | None:
+    """What is against the eviction of a pod that asks its budgets; None where nothing is."""
+    if len(budgets) > 1:
+        return SeveralBudgets(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        )
+    asked = (one for one in budgets if not goes_unready(pod, one))
+    return next((why for one in asked if (why := why_refused(one)) is not None), None)
 
 
 def goes_unready(pod: Pod, budget: PodDisruptionBudget) -> bool:

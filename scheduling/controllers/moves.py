@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
+from claims import evictions
 from claims.kinds.pods import Pod
 from manciple.store import objects
 from manciple.store.objects import decoded
@@ -18,8 +19,8 @@ from manciple.wire.errors import ApiError
 from manciple.wire.identity import SCHEDULER
 from scheduling.controllers.declaration import Controller
 from scheduling.explanations.current import cluster
+from scheduling.move_plans import MovePlan
 from scheduling.move_proposals import MoveProposals, Proposals, room_is_being_made
-from scheduling.moves import MovePlan
 from scheduling.moving import carry_out
 from scheduling.plans import disrupted
 from scheduling.resources import PODS, kind
@@ -66,9 +67,12 @@ def _evict(pod: Pod, now: datetime) -> str:
     told = disrupted(pod, reason="EvictionByDefragmentation", message=message, now=timestamp(now))
     try:
         with objects.writing(identity=SCHEDULER) as writer:
+            current = writer.get(kind(PODS), *pod.key)
+            if isinstance(current, Pod):
+                evictions.admit(writer, current, now)
             writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, told=told)
     except ApiError as refusal:
-        return refusal.message
+        return evictions.said(refusal)
     return ""
 
 

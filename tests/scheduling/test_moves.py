@@ -20,7 +20,8 @@ from scheduling.allocator import Deadline
 from scheduling.capture import ClusterState
 from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import Apart
-from scheduling.moves import MOST, MovePlan, MoveRehearsal, why_it_stays
+from scheduling.move_plans import MovePlan, why_it_stays
+from scheduling.moves import MOST, MoveRehearsal
 from scheduling.plans import Placement
 from scheduling.resources import CLAIMS, PODS
 from tests.builders import make_consumer, make_devices, make_node, make_pod, make_request, make_slice

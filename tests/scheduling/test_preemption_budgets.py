@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 
 import pytest
@@ -33,7 +33,7 @@ def budget(app: str, allowed: int, *, granted: Iterable[str] = ()) -> PodDisrupt
 class Guarded(World):
     """budgets: all of the namespace of the pods."""
 
-    budgets: list[PodDisruptionBudget] = field(default_factory=list)
+    budgets: Sequence[PodDisruptionBudget] = ()
 
     def state(self, without: Iterable[str] = ()) -> ClusterState:
         state = super().state(without)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from manciple.pages.links import pod_url
 from manciple.pages.people import Person
-from scheduling.moves import Move, MovePlan
+from scheduling.move_plans import Move, MovePlan
 from scheduling.simulation_departures import StartedPod
 
 #: Pods that one line names.

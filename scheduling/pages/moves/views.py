@@ -23,8 +23,9 @@ from manciple.pages.people import Person, demand_sight
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.store.tail import latest_revision
+from scheduling.move_plans import MovePlan
 from scheduling.move_proposals import plan_for
-from scheduling.moves import MOST, MovePlan
+from scheduling.moves import MOST
 from scheduling.moving import MoveOutcome, carry_out
 from scheduling.pages.bulk.picked import PickedObject, read_picked
 from scheduling.pages.moves.told import EVICTION, ShownPlan, told, why_not
