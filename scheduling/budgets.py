@@ -170,13 +170,14 @@ def kept_pods(pods: Iterable[Pod], budgets_of: BudgetsOf) -> list[KeptPod]:
 
 def _shortly(budgets: Sequence[PodDisruptionBudget], message: str) -> str:
     if len(budgets) > 1:
-        return f"it has several disruption budgets, {' and '.join(one.metadata.name for one in budgets)}"
+        return f"several disruption budgets are about it: {' and '.join(one.metadata.name for one in budgets)}"
     name, status = budgets[0].metadata.name, budgets[0].status
     if status.observed_generation < budgets[0].metadata.generation:
-        return f"its disruption budget {name} is not counted yet"
+        return f"disruption budget {name} is not counted yet"
     if status.disruptions_allowed > 0:
         return message
-    return f"its disruption budget {name} needs {status.desired_healthy} ready pods and lets no more go"
+    needed = f"{status.desired_healthy} ready pod{'' if status.desired_healthy == 1 else 's'}"
+    return f"disruption budget {name} needs {needed} and lets no more go"
 
 
 def room_in(pod: Pod, budgets_of: BudgetsOf) -> tuple[str, int] | None:

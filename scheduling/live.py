@@ -1,5 +1,5 @@
-"""Which live topics the things that scheduling shows touch: Events, claims, templates, accounts, quotas; and what
-scheduler and drivers say about pods."""
+"""Which live topics the things that scheduling shows touch: Events, claims, templates, accounts, quotas, budgets; and
+what scheduler and drivers say about pods."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from manciple.access import rbac
 from manciple.access.namespace_defaults import SERVICE_ACCOUNTS
 from manciple.live import topics
 from manciple.store.tail import EventRecord
-from scheduling.resources import CLAIMS, CONTEXTS, DRAFT_CLAIMS, EVENTS, QUOTAS, TEMPLATES
+from scheduling.resources import BUDGETS, CLAIMS, CONTEXTS, DRAFT_CLAIMS, EVENTS, QUOTAS, TEMPLATES
 
 
 def event_topics(record: EventRecord) -> Iterable[str]:
@@ -43,6 +43,11 @@ def quota_topic(record: EventRecord) -> Iterable[str]:
     return (f"quotas:{record.namespace}",)
 
 
+def budget_topic(record: EventRecord) -> Iterable[str]:
+    """The disruption budgets of a namespace."""
+    return (f"budgets:{record.namespace}",)
+
+
 def register() -> None:
     topics.register(EVENTS, event_topics)
     topics.register(CLAIMS, claim_topic)
@@ -50,5 +55,6 @@ def register() -> None:
     topics.register(CONTEXTS, context_topic)
     topics.register(TEMPLATES, template_topic)
     topics.register(QUOTAS, quota_topic)
+    topics.register(BUDGETS, budget_topic)
     topics.register(SERVICE_ACCOUNTS, account_topic)
     topics.register(rbac.ROLE_BINDINGS, account_topic)

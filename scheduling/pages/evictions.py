@@ -1,5 +1,7 @@
 """What becomes of pods when devices or nodes are tainted or drained, as previews tell it to one person.
 
+A drain evicts, so disruption budgets keep pods from it (`kept_back`). Taints do not ask them.
+
 Pods of namespaces that the person does not see are counted and not named.
 """
 
@@ -8,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from claims.kinds.disruption_budgets import PodDisruptionBudget
 from claims.kinds.pods import Pod
 from manciple.pages.durations import duration
 from manciple.pages.links import pod_url
 from manciple.pages.people import Person
+from manciple.store.objects import listed
+from scheduling.budgets import KeptPod, kept_pods
 from scheduling.pages.previews import Consequence
-from scheduling.resources import Key
+from scheduling.resources import BUDGETS, Key
 from scheduling.simulation_changes import Aftermath
 from scheduling.simulation_departures import StartedPod
 
@@ -50,6 +55,28 @@ def told_of(leaving: Sequence[Leaving], found: Aftermath, person: Person) -> Ite
         yield _named("Then", said, _keys(found.started), person)
     if not found.tried_all:
         yield Consequence(term="Not tried", sentences=("There are too many pods to try all of them here.",))
+
+
+def read_kept(pods: Iterable[Pod]) -> list[KeptPod]:
+    """Of pods that are evicted one after the other, whom their disruption budgets keep as they are now."""
+    asked = list(pods)
+    budgets = listed(BUDGETS, PodDisruptionBudget)[1] if asked else ()
+    return kept_pods(asked, lambda _namespace: budgets)
+
+
+def kept_back(kept: Sequence[KeptPod], person: Person) -> Iterator[Consequence]:
+    """Who stays as a disruption budget keeps them, by budget."""
+    by_budget: dict[tuple[str, str], list[KeptPod]] = {}
+    for one in kept:
+        by_budget.setdefault((one.pod.metadata.namespace, one.why), []).append(one)
+    hidden = [one.pod.key for one in kept if not person.sees(one.pod.metadata.namespace)]
+    for (namespace, why), those in by_budget.items():
+        if person.sees(namespace):
+            said = f"{_pods(len(those))} {_s(those, 'stays', 'stay')} for now, as {why}:"
+            yield _named("Kept", said, [one.pod.key for one in those], person)
+    if hidden:
+        said = f"{_pods(len(hidden))} {_s(hidden, 'stays', 'stay')} for now, kept by disruption budgets"
+        yield _named("Kept", said, hidden, person)
 
 
 def _after(pods: Sequence[Pod]) -> str:

@@ -113,9 +113,7 @@ def test_a_budget_that_is_used_up_meanwhile_ends_the_plan() -> None:
 
     assert told(found if isinstance(found := verified(), MovePlan) else None) == {"h0": ("n0", "n1")}
     made.budgets = [budget("web", 0)]
-    assert verified() == (
-        "pod default/h0 does not move: its disruption budget web needs 0 ready pods and lets no more go"
-    )
+    assert verified() == ("pod default/h0 does not move: disruption budget web needs 0 ready pods and lets no more go")
 
 
 @settings(max_examples=some(30), deadline=None)

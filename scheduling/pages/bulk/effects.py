@@ -15,7 +15,7 @@ from scheduling.pages.claims import actions as claim_actions
 from scheduling.pages.claims.reading import read_claims
 from scheduling.pages.classes import users as class_users
 from scheduling.pages.classes import views as classes
-from scheduling.pages.evictions import Leaving, told_of
+from scheduling.pages.evictions import Leaving, kept_back, read_kept, told_of
 from scheduling.pages.nodes.changes import NodeChange, What, changed, is_drained
 from scheduling.pages.nodes.reading import pods_on
 from scheduling.pages.pods.deletion import effect_of_deletion
@@ -97,12 +97,15 @@ def _of_nodes(what: What, nodes: Sequence[Node], person: Person) -> ActionEffect
     after = [(node, changed(node, change, now)) for node in nodes]
     moving = [(node, then) for node, then in after if node.spec != then.spec]
     there = pods_on([node.metadata.name for node in nodes]) if what == "drain" else {}
-    leaving = [Leaving(pod=pod) for on in there.values() for pod in on.pods if is_drained(pod)]
-    if not moving and not leaving:
+    drained = [pod for on in there.values() for pod in on.pods if is_drained(pod)]
+    kept = read_kept(drained)
+    stay = {one.pod.metadata.uid for one in kept}
+    leaving = [Leaving(pod=pod) for pod in drained if pod.metadata.uid not in stay]
+    if not moving and not drained:
         return ActionEffect(consequences=(), refused=f"nothing would change: {_IDLE[what]}")
     imagined = [Imagined(resource=NODES, before=node, after=then) for node, then in moving]
     found = what_if_changed(imagined, [one.pod for one in leaving])
-    told = tuple(told_of(leaving, found, person))
+    told = (*told_of(leaving, found, person), *kept_back(kept, person))
     idle = len(nodes) - len(moving)
     same = (Consequence(term="As before", sentences=(f"{idle} of them: {_IDLE[what]}.",)),) if idle else ()
     return ActionEffect(summary=_DOES[what], consequences=(*told, *same))

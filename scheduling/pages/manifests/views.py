@@ -36,12 +36,12 @@ from manciple.wire.registry import Kind, Served, registry, versions_of
 from scheduling.pages.classes.diagnostics import Finding, YamlProblem, at_paths, place_of, read_yaml
 from scheduling.pages.history.differences import DiffLine, difference, dump, lines_changed, written
 from scheduling.pages.manifests.merging import MISSING, MergeConflict, merge
-from scheduling.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, QUOTAS, TAINT_RULES, TEMPLATES
+from scheduling.resources import BUDGETS, CLAIMS, CLASSES, NAMESPACES, NODES, PODS, QUOTAS, TAINT_RULES, TEMPLATES
 
 #: resource -> the entry of the navigation that it is below
 PLACES = {
     **{PODS: "pods", CLAIMS: "claims", TEMPLATES: "claims", CLASSES: "classes", NODES: "nodes", QUOTAS: "quotas"},
-    **{NAMESPACES: "nodes", TAINT_RULES: "devices"},
+    **{NAMESPACES: "nodes", TAINT_RULES: "devices", BUDGETS: "namespaces"},
 }
 Document = dict[str, Any]
 

@@ -28,6 +28,7 @@ class ShownMove:
     target: str
     devices: str
     owner: str
+    budget: str  # "disruption budget web lets 2 go now", "" where none counts it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +97,7 @@ def _shown(move: Move) -> ShownMove:
         target=move.target,
         devices=", ".join(move.devices),
         owner=move.owner,
+        budget="" if move.budget is None else f"disruption budget {move.budget[0]} lets {move.budget[1]} go now",
     )
 
 

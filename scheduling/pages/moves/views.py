@@ -106,7 +106,7 @@ def _effect(plan: MovePlan, shown: ShownPlan, person: Person) -> ActionEffect:
             term="Moves",
             sentences=(
                 f"From node {one.source} to {one.target}{f' ({one.devices})' if one.devices else ''}; "
-                f"{one.owner} creates it again:",
+                f"{one.owner} creates it again{f'; {one.budget}' if one.budget else ''}:",
             ),
             links=((one.title, one.url),),
         )

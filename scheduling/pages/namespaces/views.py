@@ -36,6 +36,7 @@ from manciple.wire.errors import ApiError
 from manciple.wire.machinery import Namespace
 from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.pages.namespaces.accounts import NamespaceAccount, read_accounts
+from scheduling.pages.namespaces.budgets import BudgetLine, read_budgets
 from scheduling.pages.namespaces.reading import NamespaceHoldings, contents, read_namespaces
 from scheduling.pages.namespaces.tokens import AccountToken, TokenForm, issue, may_have
 from scheduling.pages.quotas.reading import QuotaLine, may_read, read_quotas
@@ -185,7 +186,7 @@ def _show_history(request: HttpRequest, name: str) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceContext(PageContext):
-    """deleting, opening: what is asked about. accounts, quotas: None for who may not list them."""
+    """deleting, opening: what is asked about. accounts, quotas, budgets: None for who may not list them."""
 
     held: NamespaceHoldings
     name: str
@@ -197,6 +198,7 @@ class NamespaceContext(PageContext):
     contents: Sequence[tuple[str, int]]  # (kind, how many objects)
     accounts: Sequence[NamespaceAccount] | None
     quotas: Sequence[QuotaLine] | None
+    budgets: Sequence[BudgetLine] | None
     token_form: TokenForm | None  # None for who may have a token of none of the accounts
     token: AccountToken | None  # that was just made
     label: str = ADMIN_ACCESS_LABEL
@@ -229,6 +231,7 @@ def _draw(
         contents=contents(person, name),
         accounts=read_accounts(person, name),
         quotas=read_quotas(person, namespace=name) if may_read(person, name) else None,
+        budgets=read_budgets(person, name),
         token_form=token_form or _token_form(person, name),
         token=token,
     )

@@ -1,6 +1,7 @@
 """Changing a node by hand: cordon, drain, taint and back, each rehearsed before it is done.
 
-A drain is `kubectl drain --ignore-daemonsets`: the node is cordoned and its pods are evicted, those of DaemonSets stay.
+A drain is `kubectl drain --ignore-daemonsets`: the node is cordoned and its pods are evicted; those of DaemonSets stay,
+and so do those whom a disruption budget keeps.
 
 What a change would do to pods is reckoned with the scheduler's own rules (`scheduling.policy`) and the eviction's
 (`controllers.node_lifecycle`), on values; writing goes through the API with the person's identity.
@@ -8,7 +9,7 @@ What a change would do to pods is reckoned with the scheduler's own rules (`sche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -31,8 +32,9 @@ from manciple.store.objects import decoded
 from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError, NotFound
 from manciple.wire.identity import Identity
+from scheduling.budgets import KeptPod
 from scheduling.controllers.node_lifecycle import OURS, eviction_time
-from scheduling.pages.evictions import Leaving
+from scheduling.pages.evictions import Leaving, read_kept
 from scheduling.pages.nodes.reading import PodsThere
 from scheduling.policy import check, needs_of
 from scheduling.resources import NODES, PODS, kind
@@ -67,7 +69,7 @@ class NodeChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effects:
-    """What a change would do now. asked: how many waiting pods were asked."""
+    """What a change would do now. asked: how many waiting pods were asked. kept: by disruption budgets; they stay."""
 
     leaving: tuple[Leaving, ...]
     staying: int
@@ -76,6 +78,7 @@ class Effects:
     let_in: tuple[Pod, ...]
     asked: int
     nothing: bool
+    kept: tuple[KeptPod, ...] = ()
 
     @property
     def at_once(self) -> int:
@@ -161,17 +164,30 @@ class NodeChangeForm(PageForm):
 
 def rehearse(node: Node, change: NodeChange, there: PodsThere, *, now: datetime) -> Effects:
     """What the change would do to the pods on the node, and to those that wait."""
-    drains = change.what == "drain"
-    return effects(node, changed(node, change, now), there, read_waiting(), now=now, drains=drains)
+    after, waiting = changed(node, change, now), read_waiting()
+    if change.what != "drain":
+        return effects(node, after, there, waiting, now=now)
+    kept = read_kept(pod for pod in there.pods if is_drained(pod))
+    return effects(node, after, there, waiting, now=now, drains=True, kept=kept)
 
 
 def effects(
-    before: Node, after: Node, there: PodsThere, waiting: Iterable[Pod], *, now: datetime, drains: bool = False
+    before: Node,
+    after: Node,
+    there: PodsThere,
+    waiting: Iterable[Pod],
+    *,
+    now: datetime,
+    drains: bool = False,
+    kept: Sequence[KeptPod] = (),
 ) -> Effects:
-    """PURE. A waiting pod is asked about everything but new devices. drains: pods go, whatever they tolerate."""
+    """PURE. A waiting pod is asked about everything but new devices. drains: pods go, whatever they tolerate, but for
+    those that are kept.
+    """
     leaving = [one for pod in there.pods if (one := _leaves(pod, before, after, now))]
     if drains:
-        leaving = [Leaving(pod=pod) for pod in there.pods if is_drained(pod)]
+        staying = {one.pod.metadata.uid for one in kept}
+        leaving = [Leaving(pod=pod) for pod in there.pods if is_drained(pod) and pod.metadata.uid not in staying]
     ending = sum(pod.metadata.deletion_timestamp is not None for pod in there.pods)
     asked = list(waiting)
     could = [pod for pod in asked if _fits(pod, before, there)]
@@ -184,7 +200,8 @@ def effects(
         kept_off=tuple(pod for pod in could if pod.metadata.uid not in then_in),
         let_in=tuple(pod for pod in can if pod.metadata.uid not in now_in),
         asked=len(asked),
-        nothing=before == after and not leaving,
+        nothing=before == after and not leaving and not kept,
+        kept=tuple(kept),
     )
 
 

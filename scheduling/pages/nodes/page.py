@@ -42,7 +42,7 @@ from scheduling.pages.devices.sight import line_for
 from scheduling.pages.devices.tiles import TilePlace, label, places
 from scheduling.pages.devices.words import STATES as DEVICE_STATES
 from scheduling.pages.devices.words import in_words
-from scheduling.pages.evictions import told_of
+from scheduling.pages.evictions import kept_back, told_of
 from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.pages.nodes.changes import (
     DONE,
@@ -219,6 +219,8 @@ def _shown(
     if effects is not None and effects.leaving:
         found = told_of(effects.leaving, aftermath(node, form.change, effects, now=now), person)
         told = [one for one in found if one.term != "Evicted"]
+    if effects is not None:
+        told = [*kept_back(effects.kept, person), *told]
     return ShownChange(form=form, effects=effects, frees=_frees(effects, sheet.claims), told=told)
 
 

@@ -1,0 +1,183 @@
+"""Disruption budgets on pages: listed, edited, named by previews of drains and moves, and heeded by both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from msgspec.structs import replace
+
+from claims.kinds.disruption_budgets import PodDisruptionBudget
+from claims.kinds.pods import Pod
+from manciple.wire.base import OwnerReference
+from scheduling.controllers import disruption
+from scheduling.controllers import moves as policy
+from tests.builders import make_budget, make_namespace, make_node, make_pod, make_running
+from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
+from tests.scheduling.pages.test_moves import form, halves, leaving
+
+__all__ = ["admin", "halves", "viewer"]
+
+WEB = {"app": "web"}
+YAML = "/yaml/poddisruptionbudgets.policy/web?ns=default"
+
+
+def run(cluster: Cluster, *names: str, namespace: str = "default", node: str = "node-1") -> None:
+    for name in names:
+        made = cluster.create(make_pod(name, namespace=namespace, node=node, meta={"labels": WEB}))
+        cluster.update(make_running(made))
+
+
+def protect(cluster: Cluster, namespace: str = "default", **spec: Any) -> None:
+    cluster.create(make_budget(namespace=namespace, **spec))
+    disruption.sweep(cluster.now)
+
+
+def test_a_namespace_lists_its_budgets_and_leads_to_their_yaml(viewer: Client, cluster: Cluster) -> None:
+    run(cluster, "a", "b")
+    protect(cluster, min_available=1)
+    text = words(viewer, "/namespaces/default")
+    assert "Disruption budgets web at least 1 ready 1 may be evicted now" in text
+    assert f'href="{YAML}"' in viewer.get("/namespaces/default").content.decode()
+    assert "minAvailable: 1" in words(viewer, YAML)
+
+
+def test_it_says_who_is_missing_or_why_it_is_not_known(viewer: Client, cluster: Cluster) -> None:
+    run(cluster, "a", "b")
+    protect(cluster, min_available=3)
+    assert "None may be evicted now: 2 of 3 ready" in words(viewer, "/namespaces/default")
+    known = cluster.get(PodDisruptionBudget, "web")
+    cluster.update(replace(known, spec=replace(known.spec, min_available=None, max_unavailable="10%")))
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="u", controller=True)
+    cluster.create(make_pod("c", node="node-1", meta={"labels": WEB, "owner_references": (owner,)}))
+    disruption.sweep(cluster.now)
+    text = words(viewer, "/namespaces/default")
+    assert "at most 10% away Nobody may be evicted: no matches for kind" in text
+
+
+def test_a_budget_is_edited_as_yaml(admin: Client, cluster: Cluster) -> None:
+    protect(cluster, min_available=1)
+    page = admin.get(YAML).content.decode()
+    version = page.partition('name="version" value="')[2].partition('"')[0]
+    text = (
+        "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata:\n  name: web\n  namespace: default\n"
+        "spec:\n  maxUnavailable: 2\n  selector:\n    matchLabels:\n      app: web\n"
+    )
+    base = text.replace("maxUnavailable: 2", "minAvailable: 1")
+    answer = admin.post(YAML, {"act": "save", "text": text, "base": base, "version": version})
+    assert answer.status_code == 302, answer.content.decode()
+    assert cluster.get(PodDisruptionBudget, "web").spec.max_unavailable == 2
+
+
+def test_a_drain_names_whom_a_budget_keeps_and_evicts_the_others(admin: Client, cluster: Cluster) -> None:
+    cluster.create(make_node())
+    run(cluster, "a", "b", "c")
+    cluster.create(make_pod("free", node="node-1"))
+    protect(cluster, min_available=2)
+    text = words(admin, "/nodes/node-1?change=drain")
+    assert "2 pods leave : default/a at once , default/free at once . 2 stay." in text
+    kept = "2 pods stay for now, as disruption budget web needs 2 ready pods and lets no more go:"
+    assert f"Kept {kept} default/b , default/c" in text.replace(" ,", " ,")
+    admin.post("/nodes/node-1/change", {"change": "drain"})
+    page = words(admin, "/nodes/node-1")
+    assert "node-1 is cordoned and 2 pods are evicted" in page
+    assert (
+        "Pod default/b was not evicted: Cannot evict pod as it would violate the pod's disruption budget. The "
+        "disruption budget web needs 2 healthy pods and has 3 currently"
+    ) in page.replace("&#x27;", "'")
+    there = {pod.metadata.name for pod in cluster.all(Pod) if pod.metadata.deletion_timestamp is None}
+    assert there == {"b", "c"}
+
+
+def test_a_drain_of_a_node_on_which_all_are_kept_can_be_asked_for_again(admin: Client, cluster: Cluster) -> None:
+    cluster.create(make_node())
+    run(cluster, "a")
+    protect(cluster, min_available=1)
+    admin.post("/nodes/node-1/change", {"change": "drain"})
+    assert cluster.node().spec.unschedulable
+    text = words(admin, "/nodes/node-1?change=drain")
+    assert "1 pod stays for now" in text
+    assert "No change" not in text
+    run(cluster, "b", node="node-2")
+    disruption.sweep(cluster.now)
+    assert "1 pod leaves : default/a" in words(admin, "/nodes/node-1?change=drain")
+    admin.post("/nodes/node-1/change", {"change": "drain"})
+    assert "node-1 is cordoned and 1 pod is evicted" in words(admin, "/nodes/node-1")
+
+
+def test_a_drain_of_several_nodes_counts_on_one_budget(admin: Client, cluster: Cluster) -> None:
+    for name in ("node-1", "node-2"):
+        cluster.create(make_node(name))
+    run(cluster, "a")
+    run(cluster, "b", node="node-2")
+    protect(cluster, min_available=1)
+    text = words(admin, "/bulk/nodes/drain?pick=node-1&pick=node-2")
+    assert "1 pod is evicted, at once: default/a" in text
+    assert "1 pod stays for now, as disruption budget web needs 1 ready pod and" in text
+
+
+def test_budgets_of_namespaces_that_a_person_does_not_see_are_not_named(cluster: Cluster, db: None) -> None:
+    cluster.create(make_namespace("secret"))
+    cluster.create(make_node())
+    run(cluster, "a", namespace="secret")
+    protect(cluster, "secret", min_available=1)
+    stranger = signed_in("stranger", "namespace:other")
+    assert stranger.get("/namespaces/secret").status_code == 404
+    assert stranger.get(YAML.replace("default", "secret")).status_code == 404
+
+
+# Moves ----------------------------------------------------------------------------------------------------------------
+
+
+def all_are_web(cluster: Cluster) -> None:
+    for at in (1, 2, 3):
+        pod = cluster.pod(f"held-{at}")
+        cluster.update(make_running(replace(pod, metadata=replace(pod.metadata, labels=WEB))))
+
+
+def test_a_proposed_move_names_the_budget_that_counts_it(halves: Cluster, admin: Client) -> None:
+    all_are_web(halves)
+    protect(halves, min_available=1)
+    assert "ReplicaSet web creates it again; disruption budget web lets 2 go now: default/held-" in words(
+        admin, "/pods/default/large/move"
+    )
+
+
+def test_nothing_is_proposed_that_a_budget_would_refuse(halves: Cluster, admin: Client) -> None:
+    all_are_web(halves)
+    protect(halves, min_available=3)
+    assert "no few moves were found that would start it" in words(admin, "/pods/default/large/move")
+
+
+def test_a_move_of_a_person_goes_through_the_door_of_evictions(halves: Cluster, admin: Client) -> None:
+    all_are_web(halves)
+    protect(halves, min_available=1)
+    admin.post("/pods/default/large/move", form(admin))
+    (gone,) = leaving(halves)
+    status = halves.get(PodDisruptionBudget, "web").status
+    assert (status.disruptions_allowed, list(status.disrupted_pods)) == (1, [gone])
+
+
+def test_a_move_that_the_budget_refuses_by_then_is_not_made(halves: Cluster, admin: Client) -> None:
+    all_are_web(halves)
+    protect(halves, min_available=1)
+    sent = form(admin)
+    known = halves.get(PodDisruptionBudget, "web")
+    halves.update(replace(known, spec=replace(known.spec, min_available=3)))
+    disruption.sweep(halves.now)
+    answer = admin.post("/pods/default/large/move", sent)
+    assert "does not move: disruption budget web needs 3 ready pods" in answer.content.decode()
+    assert leaving(halves) == []
+
+
+@pytest.mark.parametrize(("ready", "moved"), [(3, 0), (2, 1)])
+def test_the_policy_goes_through_the_same_door(halves: Cluster, settings: Any, ready: int, moved: int) -> None:
+    settings.SCHEDULER_DEFRAGMENTATION = True
+    all_are_web(halves)
+    protect(halves, min_available=ready)
+    halves.later(3600)
+    assert policy.reconcile(halves.now) == moved
+    assert list(halves.get(PodDisruptionBudget, "web").status.disrupted_pods) == leaving(halves)
+    assert len(leaving(halves)) == moved
