@@ -56,7 +56,7 @@ class SimulationSpec(Value):
 
     `scaleDown`: whether to look for nodes whose pods would fit on others. A pod that is annotated
     `cluster-autoscaler.kubernetes.io/safe-to-evict: "false"` keeps its node, and so does one without a controller
-    unless it is annotated "true"; static ones and DaemonSets' do not.
+    unless it is annotated "true", or one that a disruption budget keeps; static ones and DaemonSets' do not.
     """
 
     pods: Annotated[tuple[PodReference, ...], pb(1)] = ()

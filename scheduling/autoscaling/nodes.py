@@ -26,6 +26,7 @@ from manciple.wire.base import ObjectMeta
 from scheduling.allocator import Deadline
 from scheduling.autoscaling.placing import Attempt, GiveWay, SubjectPlacement, place_all
 from scheduling.autoscaling.subjects import SimulatedSubject
+from scheduling.budgets import kept_pods
 from scheduling.capture import ClusterState
 from scheduling.hints import FINISHED_PHASES
 from scheduling.pod_claims import claim_names
@@ -140,21 +141,23 @@ class _Tenants:
 def removals(state: ClusterState, needed: Iterable[str], deadline: Deadline, give_way: GiveWay) -> Iterator[Removal]:
     """Nodes that could go together, those with least on them first. Ends early where time runs out.
 
-    needed: nodes that stay, because pods were placed on them; so do those that pods of others would move to.
+    needed: nodes that stay, because pods were placed on them; so do those that pods of others would move to, and those
+    whose pods a disruption budget keeps, if all pods of removed nodes count on it.
     """
-    kept = set(needed)
+    kept, leaving = set(needed), list[Pod]()
     tenants = _tenants()
     by_load = sorted(state.nodes.views, key=lambda view: (len(_of(tenants, view.name).pods), view.name))
     for view in by_load:
         if deadline.has_passed:
             return
         found = _of(tenants, view.name)
-        if found.stays or view.name in kept:
+        if found.stays or view.name in kept or kept_pods((*leaving, *found.pods), state.budgets.of):
             continue
         trial = state.copied()
         moved = _without(trial, view.name, found, deadline, give_way)
         if moved is not None:
             state = trial
+            leaving += found.pods
             kept.update(one.node for one in moved)
             yield Removal(node=view.name, placed=tuple(moved))
 

@@ -7,16 +7,20 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from claims.kinds.disruption_budgets import PodDisruptionBudget
 from manciple.store.tail import latest_revision
 from manciple.wire import codec
 from manciple.wire.base import OwnerReference
+from scheduling.controllers import disruption
 from tests.builders import (
+    make_budget,
     make_device_taint,
     make_devices,
     make_node,
     make_pod,
     make_priority,
     make_request,
+    make_running,
     make_slice,
     make_template,
 )
@@ -264,6 +268,19 @@ def test_a_pod_that_goes_with_its_node_does_not_keep_it_whatever_it_says(api: Ap
     daemon = structs.replace(OWNER, kind="DaemonSet")
     bound(three_nodes, "a", "node-1", owner_references=(daemon,), annotations={SAFE_TO_EVICT: "false"})
     assert removable(api).keys() == {"node-1", "node-2", "node-3"}
+
+
+def test_a_pod_that_a_disruption_budget_keeps_keeps_its_node(api: Api, three_nodes: Cluster) -> None:
+    for name, node in (("a", "node-1"), ("b", "node-2")):
+        bound(three_nodes, name, node, labels={"app": "web"})
+        three_nodes.update(make_running(three_nodes.pod(name)))
+    three_nodes.create(make_budget(min_available=2))
+    disruption.sweep(three_nodes.now)
+    assert removable(api) == {"node-3": {}}
+    known = three_nodes.get(PodDisruptionBudget, "web")
+    three_nodes.update(structs.replace(known, spec=structs.replace(known.spec, min_available=1)))
+    disruption.sweep(three_nodes.now)
+    assert removable(api) == {"node-3": {}, "node-1": {"a": "node-2"}}
 
 
 def test_a_node_that_the_waiting_pods_need_stays(api: Api, three_nodes: Cluster) -> None:
