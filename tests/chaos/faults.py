@@ -248,7 +248,7 @@ class Storm:
         if not excused(name):
             self.ended.append(name)
         self._say(f"{name} has ended by itself and is started again")
-        with suppress(RuntimeError, OSError):  # tried again a moment later
+        with suppress(Exception):  # tried again a moment later
             victim.start()
 
     def end(self) -> None:

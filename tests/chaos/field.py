@@ -137,13 +137,26 @@ class Pair:
             connection.execute("SELECT pg_reload_conf()")
 
     def lose_the_primary(self) -> None:
+        """Nothing happens where there is no standby to go on with, as while its disk is full."""
+        if not self._follows():
+            return
         self.made.servers[self.primary].kill()
         self.made.script("promote", self.made.data(self.standby))
         self.primary, self.standby = self.standby, self.primary
 
+    def _follows(self) -> bool:
+        data = self.made.data(self.standby)
+        return self.made.servers[self.standby].running and (data / "standby.signal").exists()
+
     def have_a_standby(self) -> None:
-        if not self.made.servers[self.standby].running:
+        """What was the primary, or is broken otherwise, follows the primary of now."""
+        if not self.made.servers[self.primary].running:
+            self.made.servers[self.primary].start()
+        if not (self.made.data(self.standby) / "standby.signal").exists():
+            self.made.servers[self.standby].kill()
             self._copy()
+        elif not self.made.servers[self.standby].running:
+            self.made.servers[self.standby].start()
 
 
 class Role:
@@ -151,6 +164,7 @@ class Role:
 
     def __init__(self, pair: Pair, *roles: str) -> None:
         self._pair, self._roles = pair, roles
+        self._whole = len(roles) > 1
 
     def _servers(self) -> list[Server]:
         return [self._pair.made.servers[getattr(self._pair, role)] for role in self._roles]
@@ -164,6 +178,8 @@ class Role:
             one.kill()
 
     def start(self) -> None:
+        if self._whole:
+            self._pair.have_a_standby()
         for one in self._servers():
             if not one.running:
                 one.start()
