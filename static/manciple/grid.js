@@ -146,15 +146,18 @@
   const tip = Object.assign(document.createElement("div"), { className: "tip", hidden: true });
   const ROOM = 7; // pixels between a tile and its tip
   document.body.append(tip);
+  let kin = []; // what is marked: a page that scrolls does not look for it with each step
   const pointAt = (tile) => {
-    for (const kin of $$(".kin", grid)) kin.classList.remove("kin");
+    for (const one of kin) one.classList.remove("kin");
+    kin = [];
     tip.hidden = !tile;
     if (!tile) return;
     tip.textContent = tile.getAttribute("aria-label");
     const box = tile.getBoundingClientRect(), below = box.bottom + ROOM + tip.offsetHeight < innerHeight;
     tip.style.left = `${Math.max(4, Math.min(box.left, innerWidth - tip.offsetWidth - 4))}px`;
     tip.style.top = `${below ? box.bottom + ROOM : box.top - ROOM - tip.offsetHeight}px`;
-    if (tile.dataset.c) for (const kin of $$(`[data-c="${CSS.escape(tile.dataset.c)}"]`, grid)) if (kin !== tile) kin.classList.add("kin");
+    if (tile.dataset.c) kin = $$(`[data-c="${CSS.escape(tile.dataset.c)}"]`, grid).filter((one) => one !== tile);
+    for (const one of kin) one.classList.add("kin");
   };
   // A finger has no hover, and what it opens says more than a tip.
   grid.addEventListener("pointerover", (event) => { if (event.pointerType !== "touch") pointAt(event.target.closest(".tile")); });
@@ -342,7 +345,8 @@
     list.insertBefore(line, after ?? null);
   };
   const SLICE = 3; // milliseconds that lines are put in for before a frame is drawn
-  const frame = () => new Promise(requestAnimationFrame);
+  // When what was put in is drawn: what comes then is laid out with the next frame, not with this one.
+  const frame = () => new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)));
   const swap = async (got, topics) => {
     const fresh = $$(".node", got), kept = new Set(fresh.map((line) => line.id));
     const listOf = (line) => document.getElementById(line.parentElement.dataset.group)?.querySelector(".nodes");
@@ -392,19 +396,19 @@
   const words = JSON.parse(main.dataset.words);
   const signOf = (tile) => [tile.dataset.s, ...$$("i[data-at]", tile).map((part) => part.dataset.at + part.dataset.s)].join();
   const signs = (lines) => new Map(lines.flatMap((line) => $$(".tile", line)).map((tile) => [tile.dataset.at, [signOf(tile), tile]]));
-  const told = new Map(); // address -> how it was when last told, of those that changed since
+  const told = new Map(); // address -> how it was when last told, and its tile, of those that changed since
   let telling = null, lastTold = -TELLING;
   const note = (before, after) => {
     for (const at of new Set([...before.keys(), ...after.keys()])) {
-      const old = before.get(at)?.[0];
-      if (old !== after.get(at)?.[0] && !told.has(at)) told.set(at, old);
+      const [old, was] = before.get(at) ?? [], [now, tile] = after.get(at) ?? [];
+      if (old !== now) told.set(at, [told.has(at) ? told.get(at)[0] : old, tile ?? was]);
     }
     if (told.size) telling ??= setTimeout(tell, lastTold + TELLING - performance.now());
   };
   const tell = () => {
     telling = null;
-    const known = new Map([...tiles()].map((tile) => [tile.dataset.at, tile])); // at once: to look for each takes long
-    const found = [...told].map(([at, old]) => [known.get(at), old]).filter(([tile, old]) => tile ? signOf(tile) !== old : old);
+    // Tiles stay in their places: to look for each among thousands would take long.
+    const found = [...told].map(([at, [old, tile]]) => [tile?.isConnected ? tile : tileOf(at), old]).filter(([tile, old]) => tile ? signOf(tile) !== old : old);
     told.clear();
     if (!found.length) return;
     const now = found.map(([tile]) => tile).filter(Boolean), gone = found.length - now.length;
