@@ -26,10 +26,10 @@ wide for a phone, and what is tapped is large enough; nobody taps there. "none":
 | Gangs | `test_gangs` | `test_gangs` |
 | Roles and bindings | `test_flows_of_access` | `test_flows_of_access` |
 | Tokens | `test_flows_of_access` | a service account's: `test_flows_of_access` |
-| People | none | fits |
+| People | `test_flows_of_people` | `test_flows_of_people` |
 | The wallboard | `test_wallboard` | `test_wallboard` |
-| Sign in and out | here | none |
-| The tour of a first visit | `test_quality` | none |
+| Sign in and out | here | `test_flows_of_people` |
+| The tour of a first visit | `test_quality` | `test_flows_of_people` |
 """
 
 from __future__ import annotations
