@@ -7,8 +7,8 @@ wide for a phone, and what is tapped is large enough; nobody taps there. "none":
 | --- | --- | --- |
 | Find a device, act on it, undo | here; `test_devices`, `test_choosing` | finding: here; then fits |
 | Cordon, drain, taint a node | a drain, undone: here | drain's preview: here |
-| Why a pod waits, replace it | its rehearsal: here; `test_pods` (by mouse) | the preview: here |
-| What if, create this | `test_pods` (by mouse) | its answer: here; `test_nodes` |
+| Why a pod waits, replace it | its rehearsal: here; replaced: `test_flows_of_pods` | the preview: here |
+| What if, create this | `test_flows_of_pods` | its answer: here; `test_nodes` |
 | A pod by form; Duplicate | here | Duplicate: here |
 | A class in the workbench | `test_classes` (partly by mouse) | fits |
 | YAML: check, difference, save | here; merging: `test_classes` (by mouse) | fits |
