@@ -22,7 +22,7 @@ from claims.devices.states import DeviceState
 from inventory.models import DeviceClass, Node, Pool
 from manciple.store import tail
 from manciple.telemetry import metrics
-from scheduling import queue, usage
+from scheduling import queue, queue_sweep, usage
 from scheduling.capacity import read_census
 from scheduling.coordination import SILENT_AFTER, utc_now
 from scheduling.holds import Reason
@@ -197,7 +197,7 @@ def of_log() -> Iterator[Metric]:
     latest, lowest = tail.latest_revision(), tail.floor()
     yield metrics.gauges("manciple_log_revision", "The newest entry of the log.", (), [((), latest)])
     yield metrics.gauges("manciple_log_floor", "The entry below which the log is pruned.", (), [((), lowest)])
-    cursors = dict(Cursor.objects.exclude(name=queue.GATES).values_list("name", "revision"))
+    cursors = dict(Cursor.objects.exclude(name=queue_sweep.GATES).values_list("name", "revision"))
     yield metrics.gauges(
         "manciple_cursor_lag",
         "Log entries that a reader shared by all workers has not processed yet.",

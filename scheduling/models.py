@@ -29,6 +29,8 @@ class QueuedPod(models.Model):
     state = models.CharField(max_length=16, choices=State.choices, default=State.ACTIVE)
     attempts = models.IntegerField(default=0)
     not_before = models.DateTimeField(null=True)
+    #: in backoff: an event may have helped, so it may be tried before `not_before`
+    woken = models.BooleanField(default=False, db_default=False)
     #: `scheduling.holds.Reason` bits; 0 unless unschedulable
     held_by = models.IntegerField(default=0)
     #: keys of the objects awaited by name

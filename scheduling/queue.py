@@ -8,6 +8,7 @@ A row's way (the whole of it; `settle` and `feed` are the only ones who move a r
     unschedulable for 5 minutes       -> active
     unschedulable until a moment      -> tried at it
     active, or backoff that is over   -> tried
+    backoff after an event            -> tried if nobody else is to be (kube-scheduler's SchedulerPopFromBackoffQ)
     tried, placed or gone             -> no row
     tried, no place                   -> unschedulable, held by its reasons
     tried, conflict                   -> active, a few times; then backoff
@@ -25,7 +26,6 @@ from __future__ import annotations
 
 import json
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +34,6 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 
@@ -49,21 +48,18 @@ from scheduling.hints import News, ParkedPod, Wakes
 from scheduling.holds import Hold, Reason
 from scheduling.models import Cursor, QueuedPod
 
-#: An unschedulable pod is tried again after this long, whatever happened (upstream: flushUnschedulablePodsLeftover).
-FLUSH_AFTER = timedelta(minutes=5)
-#: A pod whose claims or group are missing for so long gets one attempt, which tells its owner what is missing.
-EXPLAIN_AFTER = timedelta(seconds=5)
 #: Attempts after which a pod that lost a race rests like any other.
 MOST_AT_ONCE = 5
+#: Pods that are tried during their rest at a time: whoever comes meanwhile waits for these.
+MOST_EARLY = 32
 #: Events read in one step.
 BATCH = 2000
 
 CURSOR = "queue"
-#: In place of a revision, this row has a number for the features that are on.
-GATES = "feature gates"
 #: What PreEnqueue refuses: kube-scheduler calls these pods gated.
 GATED = int(Reason.GATED | Reason.CLAIM_MISSING | Reason.GROUP)
-EXPLAINED = (int(Reason.CLAIM_MISSING), int(Reason.GROUP))
+#: Who failed so rests to the end, whatever happens: what it sets in motion itself would wake it on and on.
+ALWAYS_RESTS = Reason.ERROR | Reason.NEGOTIATION
 ACTIVE, BACKOFF, UNSCHEDULABLE = QueuedPod.State.ACTIVE, QueuedPod.State.BACKOFF, QueuedPod.State.UNSCHEDULABLE
 
 
@@ -124,6 +120,11 @@ class Parked:
     hold: Hold
     until: datetime | None = None
 
+    @property
+    def waits_for_driver(self) -> bool:
+        """Nothing failed."""
+        return self.hold.reasons in (Reason.BINDING, Reason.NEGOTIATION)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
@@ -150,6 +151,12 @@ Outcome = Done | Parked | Retry | NotTried
 def is_for_now(outcome: Outcome) -> bool:
     """Whether the pod is tried again without a rest."""
     return isinstance(outcome, NotTried) or (isinstance(outcome, Retry) and outcome.at_once)
+
+
+def is_progress(outcome: Outcome) -> bool:
+    """Whether trying the pod was of use, or is not over."""
+    waits = isinstance(outcome, Parked) and outcome.waits_for_driver
+    return waits or isinstance(outcome, Done) or is_for_now(outcome)
 
 
 def feed(view: ClusterView, now: datetime) -> int:
@@ -226,32 +233,15 @@ def reseed(view: ClusterView, now: datetime) -> None:
         cursor.save(update_fields=["revision"])
 
 
-def sweep(view: ClusterView, now: datetime) -> int:
-    """Let nobody wait for ever: flush old waits, add pods that have no row, drop rows that have no pod.
-
-    Where a feature was turned on or off since, all waits are old: what they were told may not hold any more.
-    """
-    waiting = QueuedPod.objects.filter(state=UNSCHEDULABLE)
-    old = waiting if _gates_were_turned() else waiting.filter(parked_at__lt=now - FLUSH_AFTER)
-    flushed = old.update(state=ACTIVE)
-    explained = QueuedPod.objects.filter(
-        state=UNSCHEDULABLE, attempts=0, parked_at__lt=now - EXPLAIN_AFTER, held_by__in=EXPLAINED
-    ).update(state=ACTIVE)
+def mend(view: ClusterView, now: datetime) -> int:
+    """Add pods that have no row, drop rows that have no pod; returns how many."""
     wanted = {candidate.uid for candidate in view.candidates()}
     astray = wanted ^ set(QueuedPod.objects.values_list("uid", flat=True))
     if astray:
         with transaction.atomic():
             Cursor.objects.select_for_update().filter(name=CURSOR).first()
             _enter(view, astray, now, present={uid for (uid,) in _present(astray)})
-    return flushed + explained + len(astray)
-
-
-def _gates_were_turned() -> bool:
-    """Whether features are on now that were not when this was asked last, by whichever worker, or the other way."""
-    on = ",".join(sorted(name for name, enabled in settings.FEATURE_GATES.items() if enabled))
-    known, made = Cursor.objects.get_or_create(name=GATES, defaults={"revision": zlib.crc32(on.encode())})
-    turned = not made and known.revision != zlib.crc32(on.encode())
-    return turned and bool(Cursor.objects.filter(name=GATES).update(revision=zlib.crc32(on.encode())))
+    return len(astray)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,21 +260,47 @@ class ReadyPod:
     priority: int = 0
 
 
-_ORDER = "priority DESC, created_at, revision"
-_COLUMNS = "uid, attempts, created_at, parked_at, state, held_by, namespace, priority"
-_IS_READY = "FROM scheduling_queuedpod WHERE state = 'active' OR not_before <= %s"
-_READY = f"SELECT {_COLUMNS} {_IS_READY} ORDER BY {_ORDER} LIMIT %s"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyPods:
+    """due: by priority, then age. early: those that were woken, by the end of their rest."""
+
+    due: Sequence[ReadyPod]
+    early: Sequence[ReadyPod]
+
+    @property
+    def next(self) -> Sequence[ReadyPod]:
+        return self.due or self.early
+
+    def is_more_to_do(self, outcomes: Sequence[Outcome], limit: int) -> bool:
+        """Whether to look again after the `next` ended so, of `limit` at most.
+
+        Trying early ends when it is of no use: each event that wakes many costs one attempt in vain of a few of them.
+        """
+        if not self.due:
+            return any(map(is_progress, outcomes))
+        return len(outcomes) >= limit or bool(self.early) or any(map(is_for_now, outcomes))
+
+
+_ORDER = "rests_until NULLS FIRST, priority DESC, created_at, revision"
+_COLUMNS = "uid, attempts, created_at, parked_at, state, held_by, namespace, priority, not_before, rests_until"
+_FOUND = (
+    "SELECT *, CASE WHEN state = 'backoff' AND woken AND not_before > %s THEN not_before END AS rests_until "
+    "FROM scheduling_queuedpod WHERE state = 'active' OR not_before <= %s OR (state = 'backoff' AND woken)"
+)
+_READY = f"SELECT {_COLUMNS} FROM ({_FOUND}) AS found ORDER BY {_ORDER} LIMIT %s"  # noqa: S608
 _READY_OF_EACH = (
     f"SELECT {_COLUMNS} FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY namespace ORDER BY {_ORDER}) AS place "  # noqa: S608
-    f"{_IS_READY}) AS ready WHERE place <= %s ORDER BY {_ORDER}"
+    f"FROM ({_FOUND}) AS found) AS ready WHERE place <= %s ORDER BY {_ORDER}"
 )
 
 
-def ready(limit: int, now: datetime, *, of_each: bool = False) -> list[ReadyPod]:
-    """Up to `limit` pods that may be tried now, by priority, then age. of_each: so many of each namespace."""
-    found = sql.fetch(_READY_OF_EACH if of_each else _READY, [sql.adapted(now), limit])
-    return [
-        ReadyPod(
+def ready(limit: int, now: datetime, *, of_each: bool = False) -> ReadyPods:
+    """Up to `limit` pods that may be tried now. of_each: so many of each namespace."""
+    at = sql.adapted(now)
+    due, early = list[ReadyPod](), list[tuple[datetime, ReadyPod]]()
+    found = sql.fetch(_READY_OF_EACH if of_each else _READY, [at, at, limit])
+    for uid, attempts, created, parked, state, held, namespace, priority, not_before, rests_until in found:
+        pod = ReadyPod(
             uid=uid,
             attempts=attempts,
             # What was never tried was parked when it became ready; later that is told by nothing but its age.
@@ -293,8 +309,13 @@ def ready(limit: int, now: datetime, *, of_each: bool = False) -> list[ReadyPod]
             namespace=namespace,
             priority=priority,
         )
-        for uid, attempts, created, parked, state, held, namespace, priority in found
-    ]
+        if rests_until is None:
+            due.append(pod)
+        else:
+            early.append((not_before.replace(microsecond=0), pod))
+    # Of rests that end in the same second the most important comes first (upstream: backoffQOrderingWindowDuration).
+    early.sort(key=lambda one: (one[0], -one[1].priority, one[1].ready_since))
+    return ReadyPods(due=due, early=[pod for _, pod in early[:MOST_EARLY]])
 
 
 def settle(outcomes: Sequence[Outcome], *, revision: int, now: datetime) -> None:
@@ -327,7 +348,7 @@ def settle(outcomes: Sequence[Outcome], *, revision: int, now: datetime) -> None
 
 #: Written as text and as JSON, and last.
 _MADE_TEXT = ("state", "awaited")
-_CHANGING = ("generation", "attempts", "not_before", "held_by", "cause", "parked_at")
+_CHANGING = ("generation", "attempts", "not_before", "held_by", "cause", "parked_at", "woken")
 _changing = attrgetter("uid", *_CHANGING)
 
 
@@ -349,11 +370,11 @@ def _missed(revision: int) -> Wakes | None:
 
 def _park(row: QueuedPod, outcome: Parked, missed: Wakes | None, now: datetime) -> None:
     row.generation, row.cause = outcome.generation, causes.encode(outcome.hold.cause)
-    if outcome.hold.reasons in (Reason.BINDING, Reason.NEGOTIATION):
-        row.attempts = 0  # nothing failed: it waits for a driver, and takes no rest once that has done its part
+    if outcome.waits_for_driver:
+        row.attempts = 0  # it takes no rest once the driver has done its part
     waiting = ParkedPod(uid=row.uid, generation=outcome.generation, hold=outcome.hold)
     if missed is None or missed.helps(waiting):
-        _rest(row, now)
+        _rest(row, now, woken=not outcome.hold.reasons & ALWAYS_RESTS)
     else:
         _hold(row, outcome.hold, until=outcome.until)
 
@@ -364,13 +385,13 @@ def _hold(row: QueuedPod, hold: Hold, *, until: datetime | None = None) -> None:
     row.cause = causes.encode(hold.cause)
 
 
-def _rest(row: QueuedPod, now: datetime) -> None:
+def _rest(row: QueuedPod, now: datetime, *, woken: bool = False) -> None:
     """To the active queue, by way of what is left of the rest after the last attempt."""
     if not row.attempts:
         row.parked_at = now
     rested = (row.parked_at or now) + timedelta(seconds=backoff_seconds(row.attempts))
     row.state, row.not_before = (ACTIVE, None) if rested <= now else (BACKOFF, rested)
-    row.held_by, row.awaited = 0, []
+    row.held_by, row.awaited, row.woken = 0, [], woken
 
 
 def _present(uids: Iterable[str]) -> list[tuple[str]]:
@@ -452,7 +473,7 @@ def _wake(view: ClusterView, wakes: Wakes, now: datetime) -> None:
 def _reconsider(row: QueuedPod, view: ClusterView, now: datetime) -> None:
     hold = view.pre_enqueue(row.uid)
     if hold is None:
-        _rest(row, now)
+        _rest(row, now, woken=not row.held_by & ALWAYS_RESTS)
     else:
         _hold(row, hold)
 

@@ -2,6 +2,7 @@
 
     1. the state is brought up to date with the log, the queue fed from it      (PreEnqueue, queueing hints)
     2. a batch of the pods that are ready is taken up, by priority, then age  (or scheduling.fair_share)
+       where none is, a few that were woken during their rest                   (scheduling.queue)
     3. for each pod (or group, `scheduling.gangs`), on the state with what the batch has decided so far:
        3a. its claims exist, are usable, their classes exist                     PreFilter
            how it stands with claims about which others decide               (scheduling.negotiation)
@@ -41,7 +42,16 @@ from claims.kinds.resource_claims import ResourceClaim
 from manciple.store.follower import Follower
 from manciple.store.per_process import PerProcess
 from manciple.telemetry.logs import about
-from scheduling import coordination, extended_placing, hints, pod_claims, preemption, queue, scheduler_metrics
+from scheduling import (
+    coordination,
+    extended_placing,
+    hints,
+    pod_claims,
+    preemption,
+    queue,
+    queue_sweep,
+    scheduler_metrics,
+)
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,
@@ -136,8 +146,7 @@ class SchedulingWorker:
                         break  # another worker has the turn; who finds it busy for so long is asked again soon
                     more = True
                     while more:
-                        outcomes = self._cycle()
-                        more = len(outcomes) >= BATCH or any(map(queue.is_for_now, outcomes))
+                        outcomes, more = self._cycle()
                         taken += len(outcomes)
                         done = [outcome for outcome in outcomes if isinstance(outcome, Done)]
                         settled += len(done)
@@ -152,7 +161,7 @@ class SchedulingWorker:
             if not alone:
                 return 0  # the next sweep comes soon
             with self._following.view() as state:
-                changed = queue.sweep(state, self._clock())
+                changed = queue_sweep.sweep(state, self._clock())
                 self._searched.keep(state.pending)
                 self._served_twice.look(state)
         self._served_twice.tell(self._clock())
@@ -181,20 +190,24 @@ class SchedulingWorker:
             # Somebody asked for a run meanwhile and went away, trusting whoever works to do it.
             self.run()
 
-    def _cycle(self) -> list[Outcome]:
+    def _cycle(self) -> tuple[list[Outcome], bool]:
+        """How it ended for each pod of a batch, and whether more may be done now."""
         with self._following.view() as state:  # step 1
             state.begin()
-            outcomes = self._schedule_batch(state)
+            outcomes, more = self._schedule_batch(state)
         if any(isinstance(outcome, Retry) and outcome.broken for outcome in outcomes):
             self._following.forget()  # whatever broke, what is known may not be what is written
-        return outcomes
+        return outcomes, more
 
-    def _schedule_batch(self, state: ClusterState) -> list[Outcome]:
+    def _schedule_batch(self, state: ClusterState) -> tuple[list[Outcome], bool]:
         """Steps 2 to 5."""
         queue.feed(state, self._clock())
-        ready = queue.ready(BATCH, self._clock(), of_each=state.shares is not None)
+        found = queue.ready(BATCH, self._clock(), of_each=state.shares is not None)
+        ready = found.next
         if not ready:
-            return []
+            return [], False
+        if not found.due:
+            scheduler_metrics.INCOMING[("active", "PopFromBackoffQ")].inc(len(ready))
         for type_, size in state.sizes.items():
             scheduler_metrics.CACHE[type_].set(size)
         attempts, revision, now = Attempts(ready), state.revision, self._clock()
@@ -208,7 +221,7 @@ class SchedulingWorker:
         finally:
             state.drop_assumptions()
         attempts.ended(outcomes, committing=time.perf_counter() - began, now=self._clock())
-        return outcomes
+        return outcomes, found.is_more_to_do(outcomes, BATCH)
 
 
 def _decisions(

@@ -287,7 +287,7 @@ def test_a_second_call_while_one_runs_hands_its_work_over(cluster: Cluster, monk
         if calls == 1:
             cluster.create(make_pod("late"))
             assert worker.run().taken == 0
-            return []
+            return [], False
         return original(self)
 
     monkeypatch.setattr(SchedulingWorker, "_cycle", cycle_once)
@@ -303,7 +303,7 @@ def test_a_call_during_the_sweep_is_made_up_for(cluster: Cluster, monkeypatch: p
         assert cluster.worker.run().taken == 0
         return 0
 
-    monkeypatch.setattr("scheduling.queue.sweep", sweep)
+    monkeypatch.setattr("scheduling.queue_sweep.sweep", sweep)
     cluster.worker.sweep()
     assert cluster.pod("late").spec.node_name == "node-1"
 

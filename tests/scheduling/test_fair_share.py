@@ -223,6 +223,6 @@ def test_of_a_namespace_with_many_pods_no_more_are_looked_at_than_a_batch_takes(
         for number in range(pods):
             fair.create(make_pod(f"{namespace}-{number}", namespace=namespace))
     fair.worker.sweep()
-    found = queue.ready(2, fair.now, of_each=True)
+    found = queue.ready(2, fair.now, of_each=True).due
     assert Counter(pod.namespace for pod in found) == {"many": 2, "few": 1}
-    assert Counter(pod.namespace for pod in queue.ready(2, fair.now)) == {"many": 2}
+    assert Counter(pod.namespace for pod in queue.ready(2, fair.now).due) == {"many": 2}

@@ -227,7 +227,7 @@ def test_a_pod_group_may_require_one_topology_domain(gpus: Cluster) -> None:
     gpus.settle()
     nodes = {pod.spec.node_name for pod in gpus.all(Pod) if pod.spec.node_name}
     assert (bound(gpus), len(nodes)) == ({"small-0", "small-1"}, 1)
-    told = "gang large: 2 of the 3 pods that it needs fit at once on kubernetes.io/hostname=node-1, the best of 2"
+    told = "gang large: 2 of the 3 pods that it needs fit at once on kubernetes.io/hostname=node-2, the best of 2"
     assert told in {gpus.why_pending(f"large-{number}") for number in range(3)}
 
 

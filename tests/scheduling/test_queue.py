@@ -8,7 +8,7 @@ import pytest
 
 from claims.kinds.pods import Pod, PodSchedulingGate
 from manciple.store.pruning import prune
-from scheduling import queue
+from scheduling import queue, queue_sweep
 from scheduling.capture import ClusterState
 from scheduling.causes import Interrupted
 from scheduling.holds import Hold, Reason
@@ -42,7 +42,7 @@ def test_pods_are_tried_by_priority_then_age(cluster: Cluster) -> None:
     cluster.create(make_priority("first", 100))
     cluster.create(make_pod("urgent", priority_class_name="first"))
     feed(cluster)
-    ready = [pod.uid for pod in queue.ready(10, cluster.now)]
+    ready = [pod.uid for pod in queue.ready(10, cluster.now).due]
     assert ready == [uid_of(cluster, name) for name in ("urgent", "old", "middle", "young")]
 
 
@@ -86,7 +86,7 @@ def test_a_pod_whose_claim_stays_away_is_told_so_after_a_moment(cluster: Cluster
     cluster.create(make_pod("web", claims={"gpu": "training"}))
     cluster.settle()
     assert cluster.pod("web").status.conditions == ()
-    cluster.later(queue.EXPLAIN_AFTER.total_seconds() + 1)
+    cluster.later(queue_sweep.EXPLAIN_AFTER.total_seconds() + 1)
     cluster.worker.sweep()
     cluster.settle()
     assert cluster.why_pending("web") == (
@@ -121,15 +121,15 @@ def test_a_pod_that_fails_again_and_again_rests_longer_each_time(cluster: Cluste
     assert rests == [1, 2, 4, 8, 10, 10]
 
 
-def test_a_wake_up_during_the_rest_waits_for_its_end(cluster: Cluster) -> None:
+def test_who_is_woken_during_the_rest_is_due_at_its_end(cluster: Cluster) -> None:
     cluster.create(make_pod("web"))
     park(cluster, "web", DEVICES, feed(cluster))
     cluster.with_gpus()
     feed(cluster)
     assert cluster.queued("web").state == "backoff"
-    assert queue.ready(10, cluster.now) == []
+    assert queue.ready(10, cluster.now).due == []
     cluster.later(1)
-    assert [pod.uid for pod in queue.ready(10, cluster.now)] == [uid_of(cluster, "web")]
+    assert [pod.uid for pod in queue.ready(10, cluster.now).due] == [uid_of(cluster, "web")]
 
 
 def test_an_event_between_decision_and_parking_is_not_lost(cluster: Cluster) -> None:
@@ -165,11 +165,11 @@ def test_nobody_waits_longer_than_five_minutes(cluster: Cluster) -> None:
     cluster.create(make_pod("web"))
     state = feed(cluster)
     park(cluster, "web", DEVICES, state)
-    cluster.later(queue.FLUSH_AFTER.total_seconds() - 1)
-    queue.sweep(state, cluster.now)
+    cluster.later(queue_sweep.FLUSH_AFTER.total_seconds() - 1)
+    queue_sweep.sweep(state, cluster.now)
     assert cluster.queued("web").state == "unschedulable"
     cluster.later(2)
-    queue.sweep(state, cluster.now)
+    queue_sweep.sweep(state, cluster.now)
     assert cluster.queued("web").state == "active"
 
 
@@ -179,7 +179,7 @@ def test_the_sweep_makes_the_rows_match_the_pods(cluster: Cluster) -> None:
     feed(cluster)
     QueuedPod.objects.filter(name="lost").delete()
     QueuedPod.objects.filter(name="kept").update(uid="left-over")
-    queue.sweep(ClusterState.captured(), cluster.now)
+    queue_sweep.sweep(ClusterState.captured(), cluster.now)
     assert sorted(QueuedPod.objects.values_list("uid", flat=True)) == sorted(
         uid_of(cluster, name) for name in ("kept", "lost")
     )

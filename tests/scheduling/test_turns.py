@@ -64,11 +64,11 @@ def test_a_pod_that_lost_a_race_is_tried_again_at_once_but_not_for_ever(cluster:
     queue.feed(state, cluster.now)
     lost = [Retry(uid=cluster.pod("web").metadata.uid, cause=Interrupted("conflict"), at_once=True)]
     for _ in range(MOST_AT_ONCE):
-        assert [pod.uid for pod in queue.ready(10, cluster.now)] == [lost[0].uid]
+        assert [pod.uid for pod in queue.ready(10, cluster.now).due] == [lost[0].uid]
         queue.settle(lost, revision=state.revision, now=cluster.now)
-    assert [pod.uid for pod in queue.ready(10, cluster.now)] == [lost[0].uid]
+    assert [pod.uid for pod in queue.ready(10, cluster.now).due] == [lost[0].uid]
     queue.settle(lost, revision=state.revision, now=cluster.now)
-    assert queue.ready(10, cluster.now) == []
+    assert queue.ready(10, cluster.now).due == []
     assert cluster.queued("web").state == QueuedPod.State.BACKOFF
 
 
