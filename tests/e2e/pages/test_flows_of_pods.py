@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 NAMESPACE = "speech"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
-META = {"name": "by-keys", "namespace": NAMESPACE}
+META = {"name": "rehearsed-pod", "namespace": NAMESPACE}
 #: More than any node has.
 CLAIM = {
     "apiVersion": "resource.k8s.io/v1",
@@ -31,7 +31,7 @@ POD = {
     "metadata": META,
     "spec": {
         "containers": [{"name": "main", "image": "example.com/main", "resources": {"claims": [{"name": "gpu"}]}}],
-        "resourceClaims": [{"name": "gpu", "resourceClaimName": "by-keys"}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "rehearsed-pod"}],
     },
 }
 
@@ -57,14 +57,14 @@ def test_a_pod_is_rehearsed_created_and_replaced_without_a_mouse(manager: Browse
         enter(page, editor, CLAIM, POD)
         page.get_by_role("button", name="Create", exact=True).press("Enter")
         expect(told(page)).to_contain_text("Created")
-        page.goto(f"{demo.web}/pods/{NAMESPACE}/by-keys")
+        page.goto(f"{demo.web}/pods/{NAMESPACE}/rehearsed-pod")
         expect(page.locator("main")).to_contain_text("It waits because")
         page.get_by_role("link", name=re.compile("^Replace pod")).first.press("Enter")
         dialog = page.get_by_role("dialog")
         expect(dialog.get_by_role("link", name="Cancel")).to_be_focused()
         dialog.get_by_role("button", name=re.compile("^Replace")).press("Enter")
-        expect(told(page)).to_contain_text("by-keys")
+        expect(told(page)).to_contain_text("rehearsed-pod")
     for path in (PODS, CLAIMS):
         for one in demo.get(path)["items"]:
-            if one["metadata"]["name"].startswith("by-keys"):
+            if one["metadata"]["name"].startswith("rehearsed-pod"):
                 demo.api.delete(f"{path}/{one['metadata']['name']}")
