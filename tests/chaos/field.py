@@ -72,7 +72,8 @@ class Field:
 
     def left_behind(self) -> list[str]:
         """Files of claims, from `home`."""
-        return [str(one.relative_to(self.home)) for pattern in self.files for one in self.home.glob(pattern)]
+        found = (one for pattern in self.files for one in self.home.glob(pattern))
+        return [str(one.relative_to(self.home)) for one in found if not one.name.startswith(".")]
 
     def excused(self, victim: str) -> bool:
         """Whether it may end by itself: a database whose disk is full does."""

@@ -96,7 +96,8 @@ def assert_no_device_is_given_twice(claims: list[dict[str, Any]]) -> None:
 
 def cdi_files(home: Path) -> list[Path]:
     """Every file under HOME/cdi/NODE/, drafts included: none may be left over."""
-    return sorted(path for folder in node_folders(home) for path in folder.iterdir())
+    found = (path for folder in node_folders(home) for path in folder.iterdir())
+    return sorted(path for path in found if not path.name.startswith("."))  # a file that is being written is none yet
 
 
 def assert_cdi_files_are_valid(home: Path, claims: list[dict[str, Any]]) -> None:
