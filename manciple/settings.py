@@ -204,7 +204,7 @@ CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 #: Threads of one process that serve the API, the Leases of nodes, and pages (watches and sockets need none), and the
 #: requests that may wait for each of these three before others are refused (429).
 API_THREADS = int(os.environ.get("MANCIPLE_API_THREADS", "16"))
-NODE_THREADS = int(os.environ.get("MANCIPLE_NODE_THREADS", "12"))
+NODE_THREADS = int(os.environ.get("MANCIPLE_NODE_THREADS", "4"))
 PAGE_THREADS = int(os.environ.get("MANCIPLE_PAGE_THREADS", "4"))
 REQUEST_QUEUE = int(os.environ.get("MANCIPLE_REQUEST_QUEUE", "1000"))
 #: Of one identity in one process: requests that may wait, requests a second (0: any number), watches that may be open.

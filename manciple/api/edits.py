@@ -26,10 +26,6 @@ from manciple.wire.registry import Kind
 
 #: How often an update is worked out anew because somebody else wrote in between (upstream: patches retry 5 times).
 ATTEMPTS = 5
-#: The Leases of nodes are renewed every ten seconds and valid for forty: seconds for which a renewal may wait for
-#: others to share its commit with.
-NODE_LEASES = ("leases.coordination.k8s.io", "kube-node-lease")
-PATIENCE_OF_NODES = 0.25
 
 #: The stored object -> its successor; called again when somebody else wrote first, so it must not keep what it saw.
 Change = Callable[[Any], Any]
@@ -85,12 +81,9 @@ class Edit:
         """Raises: Conflict where `old` is not what is stored any more, or is a guess that nothing has tested."""
         new = self._successor(old)
         if new != old:
-            patience = PATIENCE_OF_NODES if (self.kind.resource, self.namespace) == NODE_LEASES else 0.0
-            work = self._work(new)
+            reads = self._reads(old)
             return WriteAnswer(
-                objects.write(
-                    work, identity=self.identity, reads=self._reads(old), patience=patience, dry_run=self.dry_run
-                )
+                objects.write(self._work(new), identity=self.identity, reads=reads, dry_run=self.dry_run)
             )
         if guessed:
             raise Conflict.of(self.kind.resource, self.name)

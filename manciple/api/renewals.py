@@ -1,7 +1,7 @@
 """Leases of nodes are renewed past Django: all that come within a moment by one thread, in one commit.
 
 Five thousand nodes renew five hundred Leases a second, and nothing else of a cluster at rest costs as much. What is
-asked of a renewal is what is asked of every patch: who asks, whether they may, the rules, admission, the trail. It
+asked of a renewal is what is asked of every write: who asks, whether they may, the rules, admission, the trail. It
 costs less because a thread is woken for a hundred of them, not for each, and because nothing of what Django and DRF do
 with a request is needed. What is unusual (a parameter, another verb, apply) goes the way of all requests.
 """
@@ -11,40 +11,46 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
 from django.db import close_old_connections
 
-from manciple.api import answers, patches
+from manciple.api import answers, patches, requests, verbs
 from manciple.api.answers import Form, error_answer, status_of, wanted_form, warning_header
 from manciple.api.door import IDENTITY, ORIGIN, SHOWN, admit, attributes_of
-from manciple.api.edits import NODE_LEASES, PATIENCE_OF_NODES, Edit, WriteAnswer, made_together
+from manciple.api.edits import Edit, WriteAnswer, made_together
 from manciple.api.first_stage import asking
 from manciple.api.flow import FlowLimits
 from manciple.api.lanes import Answer, RequestLane
 from manciple.api.streams import Scope, headers_of
-from manciple.store import hooks
+from manciple.store import hooks, objects
 from manciple.wire import codec
+from manciple.wire.identity import Identity
 from manciple.wire.registry import Served, registry
 
+#: Whose Leases: renewed every ten seconds, and valid for forty.
+NODE_LEASES = ("leases.coordination.k8s.io", "kube-node-lease")
+#: Seconds for which a renewal waits for others.
+PATIENCE = 0.25
 #: Requests that are answered together: no more than share a commit (`transactions.LARGEST_GROUP`).
 MOST = 128
 #: Requests that may wait for their commit: they hold no thread.
 SEATS = 2048
 
 _LEASE = re.compile(r"/apis/coordination\.k8s\.io/v1/namespaces/kube-node-lease/leases/[a-z0-9.-]+")
-_TAKEN = frozenset({patches.MERGE_PATCH, patches.STRATEGIC_MERGE_PATCH, patches.JSON_PATCH})
+_PATCHES = frozenset({patches.MERGE_PATCH, patches.STRATEGIC_MERGE_PATCH, patches.JSON_PATCH})
 
 
 def is_renewal(scope: Scope) -> bool:
-    """Whether the request only patches a node's Lease."""
-    if scope["method"] != "PATCH" or scope["query_string"] or not _LEASE.fullmatch(scope["path"]):
+    """Whether the request only replaces or patches a node's Lease."""
+    if scope["query_string"] or not _LEASE.fullmatch(scope["path"]):
         return False
-    return headers_of(scope).get("content-type", "") in _TAKEN
+    method = scope["method"]
+    return method == "PUT" or (method == "PATCH" and headers_of(scope).get("content-type", "") in _PATCHES)
 
 
 @dataclass(slots=True)
@@ -55,31 +61,42 @@ class _Renewal:
     body: bytes
     answered: asyncio.Future[Answer]
     remarks: hooks.Remarks = field(init=False)
-    served: Served = field(init=False)
     form: Form = field(init=False)
-    patch: patches.Patch = field(init=False)
+    #: of fields that the document does not have
+    warnings: Callable[[], Sequence[str]] = field(init=False)
 
-    def edit(self) -> Edit:
-        """What is asked for, by whom. Raises: ApiError."""
-        path, headers = self.scope["path"], headers_of(self.scope)
-        identity = admit(self.scope[SHOWN], attributes_of("PATCH", path, {}), known=self.scope[IDENTITY]).let_in()
-        resource, namespace = NODE_LEASES
-        kind = registry.by_resource(resource)
-        self.served, self.form = Served(kind, kind.version), wanted_form(headers.get("accept", ""), {})
-        self.patch = patches.read(self.served, self.body, media=headers["content-type"], strictness="Warn")
-        return Edit(
-            kind,
-            self.patch.change,
-            namespace,
-            path.rpartition("/")[2],
-            identity=identity,
-            manager=headers.get("user-agent", "").partition("/")[0] or identity.name,
-            within=self.within,
-        )
+    def begun(self) -> Edit | WriteAnswer:
+        """What is asked for, by whom; or the answer, where a PUT has created the Lease. Raises: ApiError."""
+        method, path, headers = self.scope["method"], self.scope["path"], headers_of(self.scope)
+        identity = admit(self.scope[SHOWN], attributes_of(method, path, {}), known=self.scope[IDENTITY]).let_in()
+        self.form = wanted_form(headers.get("accept", ""), {})
+        manager = headers.get("user-agent", "").partition("/")[0]
+        name, media = path.rpartition("/")[2], headers.get("content-type", "")
+        edit = self._replaced if method == "PUT" else self._patched
+        found = edit(name, media, identity, manager)
+        return replace(found, within=self.within) if isinstance(found, Edit) else found
+
+    def _patched(self, name: str, media: str, identity: Identity, manager: str) -> Edit:
+        patch = patches.read(_served(), self.body, media=media, strictness="Warn")
+        self.warnings = lambda: patch.warnings
+        kind, namespace = _served().kind, NODE_LEASES[1]
+        return Edit(kind, patch.change, namespace, name, identity=identity, manager=manager or identity.name)
+
+    def _replaced(self, name: str, media: str, identity: Identity, manager: str) -> Edit | WriteAnswer:
+        kind, namespace = _served().kind, NODE_LEASES[1]
+        decoded = requests.decode_object(_served(), self.body, content_type=media, strictness="Warn")
+        self.warnings = lambda: decoded.warnings
+        wanted, complete = verbs.placed(kind, decoded.object, namespace=namespace, name=name), _served().completed
+        if objects.cached(kind, namespace, name) is None and objects.get(kind, namespace, name) is None:
+            with self.within():
+                return verbs.update(
+                    kind, wanted, namespace=namespace, name=name, identity=identity, manager=manager, complete=complete
+                )
+        return verbs.replacement(kind, wanted, identity=identity, manager=manager, complete=complete)
 
     @contextmanager
     def within(self) -> Iterator[None]:
-        with hooks.using(self.remarks), asking(self.served.version, {}):
+        with hooks.using(self.remarks), asking(_served().version, {}):
             yield
 
     def answer(self, outcome: WriteAnswer | Exception) -> Answer:
@@ -87,12 +104,17 @@ class _Renewal:
             refused = error_answer(status_of(outcome))
             return _answer(refused.status_code, refused.content, list(refused.headers.items()))
         text = codec.encode(outcome.object).decode()
-        shown = answers.object_text(self.served, text, self.form, now=time.time())
+        shown = answers.object_text(_served(), text, self.form, now=time.time())
         body, content_type = answers.in_media(shown, self.form)
         headers = [("Content-Type", content_type)]
-        if warned := warning_header([*self.patch.warnings, *self.remarks.warnings]):
+        if warned := warning_header([*self.warnings(), *self.remarks.warnings]):
             headers.append(("Warning", warned))
-        return _answer(HTTPStatus.OK, body, headers)
+        return _answer(HTTPStatus.CREATED if outcome.created else HTTPStatus.OK, body, headers)
+
+
+def _served() -> Served:
+    kind = registry.by_resource(NODE_LEASES[0])
+    return Served(kind, kind.version)
 
 
 def _answer(code: int, body: bytes, headers: list[tuple[str, str]]) -> Answer:
@@ -100,7 +122,7 @@ def _answer(code: int, body: bytes, headers: list[tuple[str, str]]) -> Answer:
 
 
 class Renewals(RequestLane):
-    """Collects them for `PATIENCE_OF_NODES`, or until they are `MOST`."""
+    """Collects them for `PATIENCE`, or until they are `MOST`."""
 
     def __init__(self, limits: FlowLimits, *, name: str = "renewals") -> None:
         super().__init__(limits, name=name)
@@ -118,7 +140,7 @@ class Renewals(RequestLane):
         if len(self._collected) >= MOST:
             self._go()
         elif self._due is None:
-            self._due = loop.call_later(PATIENCE_OF_NODES, self._go)
+            self._due = loop.call_later(PATIENCE, self._go)
         return renewal.answered
 
     def _go(self) -> None:
@@ -145,14 +167,14 @@ def _serve(together: Sequence[_Renewal]) -> list[Answer]:
     """The answer to each, in their order."""
     close_old_connections()
     begun = [_begun(renewal) for renewal in together]
-    made = iter(made_together([edit for edit in begun if isinstance(edit, Edit)]))
-    outcomes = [next(made) if isinstance(edit, Edit) else edit for edit in begun]
+    made = iter(made_together([one for one in begun if isinstance(one, Edit)]))
+    outcomes = [next(made) if isinstance(one, Edit) else one for one in begun]
     return [renewal.answer(outcome) for renewal, outcome in zip(together, outcomes, strict=True)]
 
 
-def _begun(renewal: _Renewal) -> Edit | Exception:
+def _begun(renewal: _Renewal) -> Edit | WriteAnswer | Exception:
     with hooks.collecting(renewal.scope.get(ORIGIN)) as renewal.remarks:
         try:
-            return renewal.edit()
+            return renewal.begun()
         except Exception as error:  # of this request alone
             return error

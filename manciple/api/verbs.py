@@ -119,6 +119,7 @@ CONDITIONAL = frozenset(
     {
         "customresourcedefinitions.apiextensions.k8s.io",
         "leases.coordination.k8s.io",
+        "poddisruptionbudgets.policy",
         "resourcepoolstatusrequests.resource.k8s.io",
         "validatingadmissionpolicies.admissionregistration.k8s.io",
         "validatingadmissionpolicybindings.admissionregistration.k8s.io",
@@ -205,17 +206,37 @@ def update(
     creates = kind.resource in CREATED_BY_UPDATE and not subresource
     if creates and objects.get(kind, namespace, name) is None:
         return _create_by_update(kind, wanted, namespace=namespace, identity=identity, dry_run=dry_run)
-    if (kind.is_open or kind.resource in CONDITIONAL) and not wanted.metadata.resource_version:
+    edit = replacement(
+        kind, wanted, identity=identity, subresource=subresource, manager=manager, dry_run=dry_run, complete=complete
+    )
+    return edit.made()
+
+
+def replacement(
+    kind: Kind,
+    wanted: Any,
+    *,
+    identity: Identity,
+    subresource: str = "",
+    manager: str = "",
+    dry_run: bool = False,
+    complete: Callable[[Any, Any], Any] = lambda new, _old: new,
+) -> Edit:
+    """What `update` makes of an object that is there, which is to become `wanted` (`placed`). Raises: Invalid."""
+    meta = wanted.metadata
+    if (kind.is_open or kind.resource in CONDITIONAL) and not meta.resource_version:
         wrong = invalid("metadata.resourceVersion", 0, "must be specified for an update")
-        raise Invalid.of(kind=kind.plural, group=kind.group, name=name, errors=[wrong])  # upstream names the plural
-    return modify(
+        raise Invalid.of(
+            kind=kind.plural, group=kind.group, name=meta.name, errors=[wrong]
+        )  # upstream names the plural
+    return Edit(
         kind,
         lambda old: complete(wanted, old),
-        namespace=namespace,
-        name=name,
+        meta.namespace,
+        meta.name,
         identity=identity,
         subresource=subresource,
-        manager=manager,
+        manager=manager or identity.name,
         dry_run=dry_run,
         verb="update",
     )

@@ -13,9 +13,7 @@ then, opens one transaction, reads what they announced in one query, runs them o
 of its own, stores all that they wrote in one go, commits, and tells each its own outcome. What comes meanwhile is the
 next group. So a lone write starts at once and pays for nobody, and the busier the process, the larger the groups.
 
-Whoever can wait says for how long (`patience`): such works share a commit when the time of one of them is over, or when
-several are together, or ride along where at least two that cannot wait are committed. A fleet that renews its Leases
-costs a commit for several of them, and a lone write is not slowed down by any.
+Whoever has many works of its own puts them in line together (`PendingWrite`, `settle`), and they share a commit.
 
 An exception of one work undoes that work alone. Where the database refuses the group as a whole (an index row that
 violates a constraint), its works are run again one by one, so that the refusal meets the one it concerns: a work may
@@ -134,9 +132,6 @@ def _finish(writer: Writer, committed: Callable[[], None]) -> None:
 
 #: Works in one transaction: everybody in it waits for all of them.
 LARGEST_GROUP = 128
-#: Works that are worth a commit though all of them could wait longer: fewer than the threads that one identity may keep
-#: waiting at once. Were it more, nodes that share a credential would renew one Lease per thread and patience, no more.
-ENOUGH = 8
 #: Seconds without a write after which the thread and its connection go.
 IDLE = 60.0
 
@@ -163,17 +158,12 @@ class Read:
 class PendingWrite(Generic[T]):
     """One work in line, and how it ended. `settle` puts it there."""
 
-    def __init__(
-        self, work: Callable[[Writer], T], identity: Identity, reads: Sequence[Read], *, patience: float = 0.0
-    ) -> None:
+    def __init__(self, work: Callable[[Writer], T], identity: Identity, reads: Sequence[Read]) -> None:
         self.work = work
         self.identity = identity
         self.reads = reads
-        self.patient = patience > 0
         #: of the request that it is for: rules have something to say to its client
         self.remarks = hooks.collector()
-        #: by the monotonic clock
-        self.due = time.monotonic() + patience
         self._ended = threading.Event()
         self._result: T | None = None
         self._error: BaseException | None = None
@@ -239,29 +229,13 @@ class GroupCommit:
         finally:
             connection.close()
 
-    def _rest(self) -> float:
-        """Seconds for which everybody in line can wait; none where several can share a commit already."""
-        if not self._line or self._stopping or len(self._line) >= ENOUGH:
-            return 0.0
-        return min(waiting.due for waiting in self._line) - time.monotonic()
-
     def _next_group(self) -> Sequence[PendingWrite[object]]:
         """Those who wait; nobody when the thread is to end."""
         with self._news:
             self._news.wait_for(lambda: self._line or self._stopping, timeout=IDLE)
-            while (rest := self._rest()) > 0:
-                self._news.wait(rest)
             if not self._line:
                 self._thread = None
-            return self._taken()
-
-    def _taken(self) -> Sequence[PendingWrite[object]]:
-        """Those of the line who go now: all, but a lone one who cannot wait goes without those who still can."""
-        urgent = [waiting for waiting in self._line if not waiting.patient or waiting.due <= time.monotonic()]
-        if len(urgent) == 1 and not urgent[0].patient:
-            self._line.remove(urgent[0])
-            return urgent
-        return [self._line.popleft() for _ in range(min(len(self._line), LARGEST_GROUP))]
+            return [self._line.popleft() for _ in range(min(len(self._line), LARGEST_GROUP))]
 
 
 def _commit(group: Sequence[PendingWrite[object]]) -> None:
@@ -327,12 +301,11 @@ def write(
     *,
     identity: Identity = SYSTEM,
     reads: Sequence[Read] = (),
-    patience: float = 0.0,
     dry_run: bool = False,
 ) -> T:
     """Run `work` in a transaction and return what it returns, once committed; see the module's docstring.
 
-    identity: who writes. reads: what `work` is going to read. patience: seconds for which it may wait for others.
+    identity: who writes. reads: what `work` is going to read.
     A dry run, and a work inside of a transaction of the
     caller's, is run where it stands.
     Raises: what `work` raises; django.db.Error when the database refuses or is away.
@@ -340,7 +313,7 @@ def write(
     if dry_run or is_open() or connection.in_atomic_block:
         with writing(identity=identity, reads=_announced(reads), dry_run=dry_run) as writer:
             return work(writer)
-    waiting = PendingWrite(work, identity, reads, patience=patience)
+    waiting = PendingWrite(work, identity, reads)
     commits().add([waiting])
     return waiting.outcome()
 

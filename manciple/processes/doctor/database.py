@@ -116,7 +116,7 @@ def examine_settings(_now: datetime) -> Iterator[Diagnosis]:
 
 
 def _connections(most: int) -> Iterator[Diagnosis]:
-    ours = settings.API_THREADS + settings.NODE_THREADS + settings.PAGE_THREADS + 5
+    ours = settings.API_THREADS + settings.NODE_THREADS + settings.PAGE_THREADS + 6
     if most < ours + OTHERS:
         yield warning(
             "PostgreSQL",

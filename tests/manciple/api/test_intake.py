@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from django.conf import settings
 
 from manciple.access import authorization
 from manciple.access.attributes import Attributes, refusal
@@ -25,7 +24,6 @@ from manciple.api.door import IDENTITY
 from manciple.api.flow import FlowLimits
 from manciple.api.intake import LINGER_BYTES, SHORT_BODY, Intake, lane_of
 from manciple.api.lanes import ThreadedWsgi
-from manciple.store import transactions
 from manciple.wire.identity import Identity
 from tests.manciple.api.requests import CLAIMS, LEASES, PODS, claim
 from tests.manciple.api.server import ApiServer
@@ -168,11 +166,6 @@ def test_long_pages_hold_up_neither_the_api_nor_the_leases_of_nodes(known: None,
         return answered
 
     assert [one.body for one in asyncio.run(play())] == [b"served"] * 4
-
-
-def test_leases_that_may_wait_are_committed_before_one_identity_has_no_thread_left() -> None:
-    """A whole fleet may come with one credential; the threads that wait for a shared commit answer nobody else."""
-    assert FlowLimits(seats=settings.NODE_THREADS).flow_seats > transactions.ENOUGH
 
 
 def test_a_flood_of_the_api_does_not_hold_up_the_leases_of_nodes(

@@ -14,6 +14,7 @@ from msgspec import structs
 from manciple.access.authentication import tokens
 from manciple.api import edits, renewals
 from manciple.api.edits import Edit, WriteAnswer, made_together
+from manciple.api.flow import FlowLimits
 from manciple.audit import trail
 from manciple.audit.models import Entry
 from manciple.store import objects, transactions
@@ -41,7 +42,8 @@ PATCHES = {
     "apply, which may create": (scope(media="application/apply-patch+yaml"), False),
     "with a parameter": (scope(query="dryRun=All"), False),
     "an unknown form": (scope(media="text/plain"), False),
-    "a PUT": (scope(method="PUT"), False),
+    "a PUT": (scope(method="PUT", media="application/vnd.kubernetes.protobuf"), True),
+    "a PUT with a parameter": (scope(method="PUT", query="fieldManager=me"), False),
     "a GET": (scope(method="GET"), False),
     "the Lease of something else": (scope(path=LEASES.replace("kube-node-lease", "default") + "/a"), False),
     "all of them": (scope(path=LEASES), False),
@@ -51,7 +53,7 @@ PATCHES = {
 
 
 @pytest.mark.parametrize(("asked", "taken"), PATCHES.values(), ids=PATCHES)
-def test_only_plain_patches_of_the_leases_of_nodes_are_renewals(asked: dict[str, Any], taken: bool) -> None:
+def test_only_plain_changes_of_the_leases_of_nodes_are_renewals(asked: dict[str, Any], taken: bool) -> None:
     assert renewals.is_renewal(asked) is taken
 
 
@@ -76,7 +78,7 @@ def together(client: httpx.Client, nodes: Sequence[str]) -> list[httpx.Response]
 
 
 def test_those_that_come_within_a_moment_share_a_commit(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewals, "PATIENCE_OF_NODES", 20.0)
+    monkeypatch.setattr(renewals, "PATIENCE", 20.0)
     monkeypatch.setattr(renewals, "MOST", NODES)
     committed: list[int] = []
     commit = transactions._commit
@@ -108,6 +110,56 @@ def test_they_are_answered_as_other_patches_are(client: httpx.Client) -> None:
         return {**document, "metadata": sorted(document["metadata"]), "spec": sorted(document["spec"])}
 
     assert told(usual) == told(renewed)
+
+
+def test_nobody_waits_for_longer_than_a_moment(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renewals, "PATIENCE", 0.01)
+    assert renew(client, "node-0").status_code == 200
+
+
+def test_a_lone_write_is_not_held_up_by_renewals_that_wait(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renewals, "PATIENCE", 20.0)
+    monkeypatch.setattr(renewals, "MOST", 2)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(renew, client, "node-0")
+        elsewhere = client.post(LEASES.replace("kube-node-lease", "default"), json=lease())
+        assert elsewhere.status_code == 201
+        assert not waiting.done()
+        assert renew(client, "node-1").status_code == 200
+        assert waiting.result().status_code == 200
+
+
+def test_a_whole_fleet_may_come_with_one_credential() -> None:
+    """What one identity may have in line is more than a commit takes: it never waits for itself."""
+    assert FlowLimits(seats=renewals.SEATS).flow_seats > renewals.MOST
+
+
+def replaced(client: httpx.Client, node: str, *, code: int, **changes: Any) -> Any:
+    """changes: of the spec, of the Lease as it is stored or, where there is none, as it is to be."""
+    found = client.get(f"{LEASES}/{node}")
+    document = found.json() if found.status_code == 200 else {**lease(node), "metadata": {"name": node}}
+    document["spec"] = {**document["spec"], **changes}
+    answer = client.put(f"{LEASES}/{node}", json=document)
+    assert answer.status_code == code, answer.text
+    return answer.json()
+
+
+def test_a_put_replaces_a_lease_and_creates_one_that_is_missing(client: httpx.Client) -> None:
+    assert replaced(client, "node-0", code=200, holderIdentity="node-0")["spec"]["holderIdentity"] == "node-0"
+    assert replaced(client, "node-new", code=201)["metadata"]["uid"]
+    assert replaced(client, "node-new", code=200, leaseTransitions=2)["spec"]["leaseTransitions"] == 2
+
+
+def test_a_put_of_a_revision_that_is_past_is_a_conflict(client: httpx.Client) -> None:
+    stored = client.get(f"{LEASES}/node-0").json()
+    renew(client, "node-0")
+    answer = client.put(f"{LEASES}/node-0", json=stored)
+    assert (answer.status_code, answer.json()["reason"]) == (409, "Conflict")
+    del stored["metadata"]["resourceVersion"]
+    answer = client.put(f"{LEASES}/node-0", json=stored)
+    assert (answer.status_code, answer.json()["details"]["causes"][0]["field"]) == (422, "metadata.resourceVersion")
 
 
 def test_an_unchanged_lease_is_answered_as_it_stands(client: httpx.Client) -> None:
@@ -174,12 +226,12 @@ def test_who_has_no_right_is_in_the_trail(client: httpx.Client, api_server: ApiS
 
 
 def held(name: str, holder: str) -> Edit:
-    kind = registry.by_resource(edits.NODE_LEASES[0])
+    kind = registry.by_resource(renewals.NODE_LEASES[0])
 
     def change(old: Any) -> Any:
         return structs.replace(old, spec=structs.replace(old.spec, holder_identity=holder))
 
-    return Edit(kind, change, edits.NODE_LEASES[1], name, identity=ADMIN)
+    return Edit(kind, change, renewals.NODE_LEASES[1], name, identity=ADMIN)
 
 
 def holder(outcome: WriteAnswer | Exception) -> str:
@@ -203,10 +255,10 @@ def test_two_edits_of_one_object_come_one_after_the_other(client: httpx.Client) 
 
 
 def test_a_wrong_guess_of_what_is_stored_is_read_again(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = registry.by_resource(edits.NODE_LEASES[0])
-    old = edits.current(kind, edits.NODE_LEASES[1], "node-0")
+    kind = registry.by_resource(renewals.NODE_LEASES[0])
+    old = edits.current(kind, renewals.NODE_LEASES[1], "node-0")
     renew(client, "node-0", {"spec": {"leaseTransitions": 7}})
     monkeypatch.setattr(objects, "cached", lambda *_: old)
     (outcome,) = made_together([held("node-0", "a")])
     assert holder(outcome) == "a"
-    assert edits.current(kind, edits.NODE_LEASES[1], "node-0").spec.lease_transitions == 7
+    assert edits.current(kind, renewals.NODE_LEASES[1], "node-0").spec.lease_transitions == 7

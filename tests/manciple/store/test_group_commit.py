@@ -14,12 +14,12 @@ from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
 from manciple.store import announce, hooks, objects, persistence, tail, transactions
-from manciple.store.objects import Read, Writer
+from manciple.store.objects import PendingWrite, Read, Writer
 from manciple.store.persistence import Locked
 from manciple.store.sql import Reference
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import AlreadyExists, BadRequest, Conflict
-from manciple.wire.identity import Identity
+from manciple.wire.identity import SYSTEM, Identity
 from tests.manciple.store.kinds import NOTES, Note, note
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -284,40 +284,16 @@ def test_metadata_of_an_object_made_by_the_group_is_complete() -> None:
     assert metadata.creation_timestamp
 
 
-def test_who_can_wait_rides_along_with_several_who_cannot(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_works_that_are_put_in_line_together_share_a_commit_and_end_each_for_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(_writer: Writer) -> Any:
+        raise BadRequest("no")
+
+    works = [PendingWrite(work, SYSTEM, ()) for work in (creating("a"), refused, creating("b"))]
     with counted_transactions(monkeypatch) as counted:
-        crowd.lead()
-        patient = crowd.wait_in_line(creating("patient"), patience=600.0)
-        for name in ("a", "b"):
-            crowd.wait_in_line(creating(name))
-        crowd.go()
-        assert patient.result(60).metadata.name == "patient"
-    assert len(counted) == 2, "the one who led, and the rest together"
-
-
-def test_a_lone_write_is_not_slowed_down_by_those_who_can_wait(crowd: Crowd) -> None:
-    patient = crowd.wait_in_line(creating("patient"), patience=600.0)
-    crowd.release()
-    assert closing(creating("hurried")).metadata.name == "hurried"
-    assert not patient.done()
-    transactions.forget()
-    assert patient.result(60).metadata.name == "patient"
-
-
-def test_several_who_can_wait_are_enough_for_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    with counted_transactions(monkeypatch) as counted, ThreadPoolExecutor(transactions.ENOUGH) as pool:
-        futures = [pool.submit(closing, creating(f"p{n}"), patience=600.0) for n in range(transactions.ENOUGH)]
-        assert all(future.result(60) for future in futures)
+        transactions.settle(works)
+        assert [works[0].outcome().metadata.name, works[2].outcome().metadata.name] == ["a", "b"]
+        with pytest.raises(BadRequest, match="no"):
+            works[1].outcome()
     assert len(counted) == 1
-
-
-def test_nobody_waits_longer_than_they_can() -> None:
-    assert closing(creating("alone"), patience=0.01).metadata.name == "alone"
-
-
-def closing(work: Callable[[Writer], Any], **options: Any) -> Any:
-    """`objects.write` in a thread that ends."""
-    try:
-        return objects.write(work, **options)
-    finally:
-        connections.close_all()
