@@ -19,6 +19,7 @@ from manciple.api.requests import ResourcePath, WriteOptions, propagation_of
 from manciple.api.subresources import Connected, admit_body, decoded_body
 from manciple.store import objects
 from manciple.store.objects import Writer
+from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError, BadRequest, NotFound
 from manciple.wire.identity import Identity, controller
 from manciple.wire.machinery import DeleteOptions, Eviction, Preconditions
@@ -26,6 +27,8 @@ from manciple.wire.registry import Kind
 
 #: Who writes the status of budgets (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("disruption-controller")
+#: Of the condition of an evicted pod.
+REASON = "EvictionByEvictionAPI"
 
 
 def post(
@@ -42,8 +45,12 @@ def post(
         pod = writer.get(kind, where.namespace, where.name)
         if not isinstance(pod, Pod):
             raise NotFound.of(kind.resource, where.name)
-        admit(writer, pod, datetime.now(UTC))
-        _delete(writer, kind, pod, wanted)
+        now = datetime.now(UTC)
+        admit(writer, pod, now)
+        told = disruptions.disrupted(pod, reason=REASON, message="Eviction API: evicting", now=timestamp(now))
+        with writer.savepoint(identity=IDENTITY):
+            last = writer.update(kind, told, subresource="status")
+        _delete(writer, kind, pod, wanted, last=last.metadata.resource_version)
 
     reads = [objects.Read(kind, where.namespace, where.name)]
     objects.write(work, identity=identity, reads=reads, dry_run=options.dry_run or bool(wanted.dry_run))
@@ -74,13 +81,15 @@ def said(refusal: ApiError) -> str:
     return " ".join([refusal.message, *causes])
 
 
-def _delete(writer: Writer, kind: Kind, pod: Pod, options: DeleteOptions) -> None:
+def _delete(writer: Writer, kind: Kind, pod: Pod, options: DeleteOptions, *, last: str) -> None:
+    """last: the revision of the pod since it was told why it goes; a client can only ask for the one before."""
     wanted = options.preconditions or Preconditions()
+    asked = wanted.resource_version or ""
     writer.delete(
         kind,
         *pod.key,
         uid=wanted.uid or "",
-        resource_version=wanted.resource_version or "",
+        resource_version=last if asked == pod.metadata.resource_version else asked,
         grace_seconds=options.grace_period_seconds,
         propagation=propagation_of(options),
     )

@@ -4,7 +4,8 @@
     guard.violations(pods)      how many that are
     guard.least(pods, number)   how many it is at least, whichever `number` of them go
 
-    kept_pods(pods, budgets)    whose eviction would be refused, if all of these were evicted one after the other
+    evictions.kept(pods)        whose eviction would be refused, if all of these were evicted one after the other
+    evictions.grant(pods)       these have been, as far as budgets let them go: what is asked later counts on it
 
 Preemption goes against budgets where nothing else makes room, as in Kubernetes: it chooses those last. Moves and drains
 are evictions, which budgets refuse. Budgets are as their status has them; pods whose eviction was granted are counted
@@ -151,21 +152,35 @@ class KeptPod:
 BudgetsOf = Callable[[str], Iterable[PodDisruptionBudget]]
 
 
-def kept_pods(pods: Iterable[Pod], budgets_of: BudgetsOf) -> list[KeptPod]:
-    """Of pods that are evicted one after the other, whose eviction `claims.evictions` would refuse."""
-    now, known, found = datetime.now(UTC), dict[Key, PodDisruptionBudget](), list[KeptPod]()
-    for pod in pods:
-        if disruptions.asks_no_budget(pod):
-            continue
-        about = [known.get(one.key, one) for one in disruptions.covering(pod, budgets_of(pod.metadata.namespace))]
-        names = tuple(one.metadata.name for one in about)
-        if (refused := disruptions.why_kept(pod, about)) is not None:
-            found.append(KeptPod(pod=pod, budgets=names, why=_shortly(about, refused.message)))
-            continue
-        for one in about:
-            if not disruptions.goes_unready(pod, one):
-                known[one.key] = disruptions.granted(one, pod.metadata.name, now)
-    return found
+class ImaginedEvictions:
+    """Evictions one after the other, as `claims.evictions` would answer them; nothing is written."""
+
+    def __init__(self, budgets_of: BudgetsOf) -> None:
+        self._budgets_of = budgets_of
+        self._granted: dict[Key, PodDisruptionBudget] = {}
+
+    def kept(self, pods: Iterable[Pod]) -> list[KeptPod]:
+        return self._evict(pods, dict(self._granted))
+
+    def grant(self, pods: Iterable[Pod]) -> None:
+        self._evict(pods, self._granted)
+
+    def _evict(self, pods: Iterable[Pod], known: dict[Key, PodDisruptionBudget]) -> list[KeptPod]:
+        """Of these, who stays. known: the budgets of which something was granted, as that leaves them."""
+        now, found = datetime.now(UTC), list[KeptPod]()
+        for pod in pods:
+            if disruptions.asks_no_budget(pod):
+                continue
+            about = disruptions.covering(pod, self._budgets_of(pod.metadata.namespace))
+            about = [known.get(one.key, one) for one in about]
+            if (refused := disruptions.why_kept(pod, about)) is not None:
+                names = tuple(one.metadata.name for one in about)
+                found.append(KeptPod(pod=pod, budgets=names, why=_shortly(about, refused.message)))
+                continue
+            for one in about:
+                if not disruptions.goes_unready(pod, one):
+                    known[one.key] = disruptions.granted(one, pod.metadata.name, now)
+        return found
 
 
 def _shortly(budgets: Sequence[PodDisruptionBudget], message: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from claims.kinds.disruptions import disrupted
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store.objects import Writer
@@ -18,7 +19,7 @@ from scheduling.controllers.reservations import deallocated, not_reserved
 from scheduling.event_recorder import EventNote
 from scheduling.extended_resources import owner_uid
 from scheduling.places import PlacedPod, PlannedEviction
-from scheduling.plans import disrupted, nominated
+from scheduling.plans import nominated
 from scheduling.preemption import Asking, OnNode
 from scheduling.resources import CLAIMS, EVENTS, PODS, Key, kind
 from scheduling.scheduler_metrics import PREEMPTION_VICTIMS

@@ -11,7 +11,7 @@ from scheduling.places import PlacedPod, cost_of
 from scheduling.pod_claims import has_group, is_done, may_be_negotiated, references
 from scheduling.simulation_departures import StartedPod
 
-#: Of whoever must not be evicted (cluster-autoscaler's).
+#: The annotation by which a pod keeps its node, or does not. Source: cluster-autoscaler, simulator/drainability.
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 

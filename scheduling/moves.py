@@ -32,7 +32,7 @@ from manciple.store import objects
 from manciple.store.objects import decoded
 from scheduling import preemption
 from scheduling.allocator import Deadline
-from scheduling.budgets import KeptPod, kept_pods, room_in
+from scheduling.budgets import ImaginedEvictions, KeptPod, room_in
 from scheduling.causes import CannotAllocate, OfNode
 from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import Apart
@@ -333,7 +333,9 @@ class MoveRehearsal:
 
     def _kept(self, pods: Sequence[Pod]) -> list[KeptPod]:
         """Of these, whom a disruption budget keeps: what moves already counts on it."""
-        return kept_pods((*self._moving, *pods), self.copy.state.budgets.of)
+        evictions = ImaginedEvictions(self.copy.state.budgets.of)
+        evictions.grant(self._moving)
+        return evictions.kept(pods)
 
     def _may_move(self, pod: Pod) -> bool:
         """Whether it may be moved at all, and one like it would find a place while it is still there."""

@@ -335,11 +335,6 @@ def charged_as(known: Pod, pod: Pod) -> Pod:
     return structs.replace(pod, status=structs.replace(pod.status, node_allocatable_resource_claim_statuses=charges))
 
 
-def disrupted(pod: Pod, *, reason: str, message: str, now: str) -> Pod:
-    """`pod` with the condition that tells why it is being deleted."""
-    return _with(pod, PodCondition(type="DisruptionTarget", status="True", reason=reason, message=message), now)
-
-
 def not_scheduled(pod: Pod, *, reason: str, message: str, now: str) -> Pod:
     """`pod` with the reason why it has no node; the same value where its condition says so already."""
     return _with(pod, PodCondition(type=POD_SCHEDULED, status="False", reason=reason, message=message), now)

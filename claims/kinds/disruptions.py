@@ -23,7 +23,7 @@ from claims.kinds.disruption_budgets import (
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
 )
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, PodCondition
 from manciple.wire.base import Condition, timestamp
 from manciple.wire.errors import ApiError, Forbidden, TooManyRequests
 from manciple.wire.selectors import ParsedLabelSelector, as_label_selector
@@ -35,6 +35,8 @@ MOST_DISRUPTED = 2000
 
 DISRUPTION_ALLOWED = "DisruptionAllowed"
 SUFFICIENT, INSUFFICIENT, SYNC_FAILED = "SufficientPods", "InsufficientPods", "SyncFailed"
+#: The condition of pods that something ends.
+TARGET = "DisruptionTarget"
 #: The cause in the answer to an eviction that a budget refuses.
 CAUSE = "DisruptionBudget"
 
@@ -154,6 +156,27 @@ def _told(budget: PodDisruptionBudget, condition: Condition, now: datetime) -> P
 
 def condition_of(budget: PodDisruptionBudget) -> Condition | None:
     return next((one for one in budget.status.conditions if one.type == DISRUPTION_ALLOWED), None)
+
+
+# The pods -------------------------------------------------------------------------------------------------------------
+
+
+def disrupted(pod: Pod, *, reason: str, message: str, now: str) -> Pod:
+    """`pod` with the condition that tells why it is being deleted. now: RFC 3339, whole seconds."""
+    known = next((one for one in pod.status.conditions if one.type == TARGET), None)
+    if known is not None and (known.status, known.reason, known.message) == ("True", reason, message):
+        return pod
+    since = known.last_transition_time if known is not None and known.status == "True" else now
+    fresh = PodCondition(
+        type=TARGET,
+        observed_generation=pod.metadata.generation,
+        status="True",
+        last_transition_time=since,
+        reason=reason,
+        message=message,
+    )
+    others = [one for one in pod.status.conditions if one.type != TARGET]
+    return replace(pod, status=replace(pod.status, conditions=(*others, fresh)))
 
 
 # One eviction ---------------------------------------------------------------------------------------------------------

@@ -26,17 +26,16 @@ from manciple.wire.base import ObjectMeta
 from scheduling.allocator import Deadline
 from scheduling.autoscaling.placing import Attempt, GiveWay, SubjectPlacement, place_all
 from scheduling.autoscaling.subjects import SimulatedSubject
-from scheduling.budgets import kept_pods
+from scheduling.budgets import ImaginedEvictions
 from scheduling.capture import ClusterState
 from scheduling.hints import FINISHED_PHASES
+from scheduling.move_plans import SAFE_TO_EVICT
 from scheduling.pod_claims import claim_names
 from scheduling.resources import CLAIMS, NODES, PODS, SLICES, kind
 from scheduling.simulation_rehearsal import NewNode
 
 #: Nodes of one template that are added unless it says otherwise.
 MOST_OF_A_TEMPLATE = 100
-#: The annotation by which a pod keeps its node, or does not. Source: cluster-autoscaler, simulator/drainability.
-SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 #: The annotation of static pods: they belong to the node.
 MIRROR = "kubernetes.io/config.mirror"
 
@@ -144,20 +143,20 @@ def removals(state: ClusterState, needed: Iterable[str], deadline: Deadline, giv
     needed: nodes that stay, because pods were placed on them; so do those that pods of others would move to, and those
     whose pods a disruption budget keeps, if all pods of removed nodes count on it.
     """
-    kept, leaving = set(needed), list[Pod]()
+    kept, evictions = set(needed), ImaginedEvictions(state.budgets.of)
     tenants = _tenants()
     by_load = sorted(state.nodes.views, key=lambda view: (len(_of(tenants, view.name).pods), view.name))
     for view in by_load:
         if deadline.has_passed:
             return
         found = _of(tenants, view.name)
-        if found.stays or view.name in kept or kept_pods((*leaving, *found.pods), state.budgets.of):
+        if found.stays or view.name in kept or evictions.kept(found.pods):
             continue
         trial = state.copied()
         moved = _without(trial, view.name, found, deadline, give_way)
         if moved is not None:
             state = trial
-            leaving += found.pods
+            evictions.grant(found.pods)
             kept.update(one.node for one in moved)
             yield Removal(node=view.name, placed=tuple(moved))
 

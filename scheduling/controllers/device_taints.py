@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from claims.kinds.disruptions import disrupted
 from claims.kinds.pods import Pod
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceTaintRule
@@ -50,7 +51,6 @@ from scheduling.device_taints import (
     following,
 )
 from scheduling.event_recorder import EventNote
-from scheduling.plans import disrupted
 from scheduling.pod_claims import is_done
 from scheduling.resources import EVENTS, PODS, SLICES, TAINT_RULES, Key, kind
 

@@ -192,8 +192,7 @@ CONTROLLER = Controller(
     name="count_disruptions",
     does="counts how many pods disruption budgets allow to be evicted",
     reconcile=reconcile,
-    # Pods become ready without waking it: they change all the time, and an eviction that is refused is tried again. One
-    # that runs is not gone before it was deleting.
+    # Pods that become ready do not wake it: pods change all the time, and who is refused an eviction tries again.
     every=2,
     wakes_on=frozenset({(BUDGETS, ADDED), (BUDGETS, MODIFIED), (PODS, DELETING)}),
     known_as="disruption",

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 
 from claims import evictions
+from claims.kinds.disruptions import disrupted
 from claims.kinds.pods import Pod
 from manciple.store import objects
 from manciple.store.objects import decoded
@@ -22,7 +23,6 @@ from scheduling.explanations.current import cluster
 from scheduling.move_plans import MovePlan
 from scheduling.move_proposals import MoveProposals, Proposals, room_is_being_made
 from scheduling.moving import carry_out
-from scheduling.plans import disrupted
 from scheduling.resources import PODS, kind
 
 #: How long a pod has run before it is moved; seconds for finding out whom.

@@ -30,6 +30,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec import structs
 
 from claims import models
+from claims.kinds.disruptions import disrupted
 from claims.kinds.pods import Pod, Toleration
 from inventory.kinds.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from manciple.store import history, objects, sql
@@ -42,7 +43,6 @@ from scheduling.controllers.declaration import DELETING, MODIFIED, Controller, b
 from scheduling.coordination import looked_after
 from scheduling.event_recorder import EventNote
 from scheduling.hints import FINISHED_PHASES
-from scheduling.plans import disrupted
 from scheduling.pod_claims import is_done
 from scheduling.policy import tolerates
 from scheduling.resources import EVENTS, LEASES, NODES, PODS, Key, kind

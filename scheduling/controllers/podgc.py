@@ -18,7 +18,8 @@ from django.db.models import Exists, OuterRef, Q
 from msgspec import structs
 
 from claims import models
-from claims.kinds.pods import Pod, PodCondition, PodStatus
+from claims.kinds.disruptions import disrupted
+from claims.kinds.pods import Pod, PodStatus
 from inventory.kinds.nodes import Node
 from inventory.models import DepartedNode
 from inventory.models import Node as NodeRow
@@ -135,15 +136,8 @@ def _remove_one(writer: Writer, pod: Pod, note: EventNote | None, now: datetime)
 
 def _ended(pod: Pod, now: datetime) -> PodStatus:
     """Of a pod whose node is missing."""
-    disruption = PodCondition(
-        type="DisruptionTarget",
-        status="True",
-        reason="DeletionByPodGC",
-        message="PodGC: node no longer exists",
-        last_transition_time=timestamp(now),
-    )
-    others = (one for one in pod.status.conditions if one.type != disruption.type)
-    return structs.replace(pod.status, phase="Failed", reason="NodeLost", conditions=(*others, disruption))
+    told = disrupted(pod, reason="DeletionByPodGC", message="PodGC: node no longer exists", now=timestamp(now))
+    return structs.replace(told.status, phase="Failed", reason="NodeLost")
 
 
 def _note(pod: Pod) -> EventNote:

@@ -16,7 +16,7 @@ from manciple.pages.durations import duration
 from manciple.pages.links import pod_url
 from manciple.pages.people import Person
 from manciple.store.objects import listed
-from scheduling.budgets import KeptPod, kept_pods
+from scheduling.budgets import ImaginedEvictions, KeptPod
 from scheduling.pages.previews import Consequence
 from scheduling.resources import BUDGETS, Key
 from scheduling.simulation_changes import Aftermath
@@ -61,7 +61,7 @@ def read_kept(pods: Iterable[Pod]) -> list[KeptPod]:
     """Of pods that are evicted one after the other, whom their disruption budgets keep as they are now."""
     asked = list(pods)
     budgets = listed(BUDGETS, PodDisruptionBudget)[1] if asked else ()
-    return kept_pods(asked, lambda _namespace: budgets)
+    return ImaginedEvictions(lambda _namespace: budgets).kept(asked)
 
 
 def kept_back(kept: Sequence[KeptPod], person: Person) -> Iterator[Consequence]:

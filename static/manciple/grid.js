@@ -345,7 +345,7 @@
     list.insertBefore(line, after ?? null);
   };
   const SLICE = 3; // milliseconds that lines are put in for before a frame is drawn
-  // When what was put in is drawn: what comes then is laid out with the next frame, not with this one.
+  // After what was put in is drawn: what comes next is laid out with the next frame, not with this one.
   const frame = () => new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)));
   const swap = async (got, topics) => {
     const fresh = $$(".node", got), kept = new Set(fresh.map((line) => line.id));
@@ -362,7 +362,7 @@
       if (old) place(old, line); else insert(listOf(line), line);
     }
     for (const group of $$("section.group", grid)) if (!group.querySelector(".node")) group.remove();
-    // What stands beside the grid takes two frames: all of it at once is more than one has time for.
+    // What stands beside the grid goes in over two frames: one has no time for all of it.
     await frame();
     for (const id of PARTS) if (id !== "facets") mergePart(got, id);
     mergeHeads(got);

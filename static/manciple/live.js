@@ -1,7 +1,7 @@
 // The page's line to the server: hears which parts are out of date, and says so when it hears nothing.
 // Fires `manciple:notice` with what the person asked to be told, and `manciple:changed` on document with {revision, topics: Set, everything}. Pages answer by fetching those parts: they
-// fire `manciple:owing` while something that changed is not on the page yet, and `manciple:merged` when it is, with the
-// elements {within} which there may be something to do for others (without a detail: in the whole page).
+// fire `manciple:owing` while something that changed is not on the page yet, and `manciple:merged` when it is; its detail
+// may name the elements to look in, {within}, where that need not be the whole page.
 //
 // The server gives a sign of life every five seconds, with how far what it tells may be behind. So a server that hangs
 // and a line that was lost without a word are found out: nobody tells of those.

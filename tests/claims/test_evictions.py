@@ -86,6 +86,32 @@ def test_the_budget_counts_in_the_transaction_of_the_deletion(api: Api) -> None:
     assert (budget().status.disruptions_allowed, budget().status.disrupted_pods) == (1, {})
 
 
+def test_an_evicted_pod_says_why_it_goes(api: Api) -> None:
+    run("a")
+    before = api.get(f"{PODS}/a").json["metadata"]
+    assert evict(api, "a", preconditions={"resourceVersion": before["resourceVersion"]}).code == 201
+    told = next(one for one in api.get(f"{PODS}/a").json["status"]["conditions"] if one["type"] == "DisruptionTarget")
+    assert (told["status"], told["reason"], told["message"]) == (
+        "True",
+        "EvictionByEvictionAPI",
+        "Eviction API: evicting",
+    )
+
+
+def test_a_pod_that_has_changed_since_is_not_evicted(api: Api) -> None:
+    run("a")
+    assert evict(api, "a", preconditions={"resourceVersion": "1"}).code == 409
+    assert "DisruptionTarget" not in [one["type"] for one in api.get(f"{PODS}/a").json["status"]["conditions"]]
+
+
+def test_a_budget_is_replaced_only_by_who_names_its_revision(api: Api) -> None:
+    protect(min_available=1)
+    document = api.get(f"{BUDGETS}/web").json
+    del document["metadata"]["resourceVersion"]
+    refused = api.put(f"{BUDGETS}/web", document)
+    assert (refused.code, refused.json["details"]["causes"][0]["field"]) == (422, "metadata.resourceVersion")
+
+
 def test_what_is_refused_for_another_reason_does_not_count(api: Api) -> None:
     run("a", "b")
     protect(min_available=1)
