@@ -36,7 +36,7 @@ from django.db import close_old_connections
 from kombu.entity import Queue as BrokerQueue
 from kombu.transport import TRANSPORT_ALIASES, memory
 
-from manciple import collector
+from manciple import collector, layout
 from manciple.telemetry import processes
 from scheduling.controllers.declaration import Queue
 
@@ -208,7 +208,8 @@ def _begin(role: processes.Role) -> None:
     """Tell the metrics of this process (nothing where it is another role as well, which comes first)."""
     from django.conf import settings  # noqa: PLC0415 - as above
 
-    processes.begin(role, redis_url=settings.REDIS_URL, listen=settings.METRICS_LISTEN, **settings.TRACES)
+    version, listen = layout.version(), settings.METRICS_LISTEN
+    processes.begin(role, version=version, redis_url=settings.REDIS_URL, listen=listen, **settings.TRACES)
 
 
 def _begin_beat(**_signal: object) -> None:

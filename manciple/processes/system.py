@@ -28,6 +28,7 @@ from django.core.management import call_command
 from django.db import close_old_connections, connections
 
 from inventory.models import Node, Pool
+from manciple import layout
 from manciple.api import certificates, health, verbs
 from manciple.api.kubeconfig import Server
 from manciple.api.streams import close_streams
@@ -304,7 +305,7 @@ class System:
     @contextlib.contextmanager
     def _working(self, nodes: SimulatedNodes) -> Iterator[None]:
         """The threads that live while the listeners serve."""
-        processes.begin("embedded", redis_url=settings.REDIS_URL, **settings.TRACES)
+        processes.begin("embedded", version=layout.version(), redis_url=settings.REDIS_URL, **settings.TRACES)
         worker = EmbeddedWorker()
         register_readiness(worker=worker, nodes=nodes)
         worker.start()

@@ -43,6 +43,8 @@ EVERY, KEPT = 10.0, 35
 TIMEOUT = 2.0
 #: Of the set of processes; with ".NAME" behind it, what that one tells.
 KEY = "manciple.metrics"
+#: The metric that tells of which version a process is.
+BUILD = "manciple_build_info"
 
 
 class RedisAway(Exception):
@@ -155,6 +157,7 @@ class MetricsPublisher:
 @dataclass
 class _ThisProcess:
     role: str = ""
+    version: str = ""
     publisher: MetricsPublisher | None = None
     close_listener: Callable[[], None] | None = None
     redis_url: str = ""
@@ -163,9 +166,28 @@ class _ThisProcess:
 _this = _ThisProcess()
 
 
-def begin(role: Role, *, redis_url: str = "", listen: str = "", traced_to: str = "", traced_part: float = 1.0) -> None:
+def _told_version() -> Iterator[Metric]:
+    if _this.version:
+        yield metrics.gauges(
+            BUILD, "Of which version the process is.", ("version",), metrics.by_one({_this.version: 1.0})
+        )
+
+
+metrics.OnDemand(_told_version)
+
+
+def begin(
+    role: Role,
+    *,
+    version: str = "",
+    redis_url: str = "",
+    listen: str = "",
+    traced_to: str = "",
+    traced_part: float = 1.0,
+) -> None:
     """This process is a `role`; what it was first, it stays.
 
+    version: of the program; "" to tell none.
     listen: HOST:PORT at which its metrics are served as well; "" for nowhere.
     traced_to: where traces are sent, of this part of all pods (`traces.begin`); "" for nowhere.
     Raises: ValueError where `listen` is no address; OSError where somebody else listens there; traces.SdkMissing.
@@ -177,7 +199,7 @@ def begin(role: Role, *, redis_url: str = "", listen: str = "", traced_to: str =
         raise ValueError(f"{listen!r} is not HOST:PORT, for example 127.0.0.1:9410")
     if traced_to:
         traces.begin(f"manciple-{role}", traced_to, part=traced_part)
-    _this.role, _this.redis_url = role, redis_url
+    _this.role, _this.version, _this.redis_url = role, version, redis_url
     if redis_url:
         _this.publisher = MetricsPublisher(redis_url, role, name_of_process())
         _this.publisher.start()
@@ -200,7 +222,7 @@ def end() -> None:
         _this.close_listener()
     if _this.publisher is not None:
         _this.publisher.stop()
-    _this.role, _this.publisher, _this.close_listener, _this.redis_url = "", None, None, ""
+    _this.role, _this.version, _this.publisher, _this.close_listener, _this.redis_url = "", "", None, None, ""
 
 
 # All of them ----------------------------------------------------------------------------------------------------------
@@ -213,6 +235,25 @@ class AllProcesses(Collector):
         own = _told(_this.role or "api", name_of_process(), metrics.REGISTRY)
         others = [one for one in _read(_this.redis_url) if one.process != own.process] if _this.redis_url else []
         return _merged([own, *others])
+
+
+@dataclass(frozen=True, slots=True)
+class PresentProcess:
+    """process: HOST-PID. version: "" of one that is older than this metric."""
+
+    role: str
+    process: str
+    version: str
+
+
+def present(redis_url: str) -> Sequence[PresentProcess]:
+    """Every process that tells of itself in this Redis. Raises: RedisAway."""
+    return [PresentProcess(one.role, one.process, _version(one)) for one in _read(redis_url)]
+
+
+def _version(told: _Told) -> str:
+    samples = (sample for family in told.families if family.name == BUILD for sample in family.samples)
+    return next((sample.labels.get("version", "") for sample in samples), "")
 
 
 def _read(redis_url: str) -> Sequence[_Told]:

@@ -15,16 +15,20 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError
 from django.db.migrations.executor import MigrationExecutor
 from msgspec import structs
+from prometheus_client import CollectorRegistry, Gauge
 from pytest_django import Settings
+from redis import Redis
 
 from claims.kinds.pods import PodStatus
+from manciple import layout
 from manciple.access.invitations import invite
 from manciple.api import certificates
 from manciple.processes import backup
-from manciple.processes.doctor import backups, cluster, database, diagnoses, machine, redis
+from manciple.processes.doctor import backups, cluster, database, diagnoses, machine, redis, versions
 from manciple.processes.doctor.checkups import CHECKUPS
 from manciple.processes.doctor.diagnoses import Checkup, Diagnosis, examined, problem
 from manciple.store import sql
+from manciple.telemetry.processes import BUILD, KEY, MetricsPublisher
 from manciple.wire.machinery import Lease, LeaseSpec
 from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
 from scheduling.models import Cursor, Heartbeat, QueuedPod
@@ -39,6 +43,7 @@ from tests.builders import (
     make_slice,
 )
 from tests.scheduling.cluster import Cluster
+from tests.services import Server
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Examine = Callable[[datetime], Iterator[Diagnosis]]
@@ -305,6 +310,43 @@ def test_what_is_wrong_with_redis(server: dict[str, Any], what: str) -> None:
 def test_a_redis_that_is_away(settings: Settings) -> None:
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     assert "problem Redis: it does not answer" in told(redis.examine_redis)[0]
+
+
+@pytest.fixture
+def processes_of(redis_server: Server, settings: Settings) -> Iterator[Callable[..., None]]:
+    """Let processes tell of themselves: name -> its version, "" for one that tells none."""
+    settings.REDIS_URL = redis_server.url
+
+    def tell(**named: str) -> None:
+        for name, version in named.items():
+            registry = CollectorRegistry()
+            if version:
+                Gauge(BUILD, "1", ["version"], registry=registry).labels(version).set(1)
+            MetricsPublisher(redis_server.url, "worker", name, registry).publish()
+
+    with Redis.from_url(redis_server.url) as client:
+        client.delete(KEY)  # other tests' processes
+        yield tell
+        client.delete(KEY)
+
+
+def test_parts_of_one_version_are_nothing_to_tell(processes_of: Callable[..., None]) -> None:
+    processes_of(one=layout.version(), two=layout.version())
+    assert told(versions.examine_versions) == []
+
+
+def test_versions_side_by_side_are_told_with_who_is_of_which(processes_of: Callable[..., None]) -> None:
+    own = layout.version()
+    processes_of(a=own, b="99.0", c="99.0", d="")
+    assert told(versions.examine_versions) == [
+        f"warning versions: 3 run side by side: {own}: worker a, this command; 99.0: worker b, worker c; "
+        "an earlier version: worker d"
+    ]
+
+
+def test_versions_of_a_redis_that_is_away(settings: Settings) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    assert told(versions.examine_versions) == []
 
 
 # Backups --------------------------------------------------------------------------------------------------------------

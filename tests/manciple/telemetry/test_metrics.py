@@ -102,6 +102,16 @@ def test_all_processes_are_told_together_each_by_its_name(redis_server: Server) 
 
 
 @pytest.mark.usefixtures("beginning")
+def test_each_process_tells_its_version(redis_server: Server) -> None:
+    processes.begin("api", version="1.2.3", redis_url=redis_server.url)
+    MetricsPublisher(redis_server.url, "api", "newer").publish()
+    MetricsPublisher(redis_server.url, "beat", "older", CollectorRegistry()).publish()
+    present = processes.present(redis_server.url)
+    assert processes.PresentProcess("api", "newer", "1.2.3") in present
+    assert processes.PresentProcess("beat", "older", "") in present
+
+
+@pytest.mark.usefixtures("beginning")
 def test_a_process_serves_its_own_metrics_where_it_is_told_to() -> None:
     port = free_port()
     processes.begin("worker", listen=f"127.0.0.1:{port}")

@@ -12,7 +12,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from manciple import collector
+from manciple import collector, layout
 from manciple.api import certificates
 from manciple.api.streams import close_streams
 from manciple.asgi import application
@@ -53,7 +53,7 @@ class Command(BaseCommand):
         collector.settle()
         if options["web"]:
             warm()
-        processes.begin("api", redis_url=settings.REDIS_URL, **settings.TRACES)
+        processes.begin("api", version=layout.version(), redis_url=settings.REDIS_URL, **settings.TRACES)
         try:
             listeners.run()
         finally:
