@@ -196,6 +196,7 @@ CELERY_BEAT_SCHEDULER = "manciple.beat:IntervalScheduler"
 #: Threads for each queue; `worker_concurrency` of them schedule. More messages than there are scheduling controllers
 #: may be fetched beforehand, so that they never keep the sweeps' from being fetched.
 CELERY_WORKER_POOL = "manciple.celery:TaskPool"
+CELERY_WORKER_CONSUMER = "manciple.consumer:TaskConsumer"
 CELERY_WORKER_CONCURRENCY = 2
 CELERY_WORKER_PREFETCH_MULTIPLIER = 2
 #: Nobody asks the workers anything through the broker: they need not listen.

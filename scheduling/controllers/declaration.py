@@ -122,9 +122,17 @@ def discover(package: str) -> tuple[Controller, ...]:
 # What Celery is told -------------------------------------------------------------------------------------------------
 
 
+_TASKS = "scheduling.tasks."
+
+
 def task_name(controller: str) -> str:
     """The name under which Celery knows a controller."""
-    return f"scheduling.tasks.{controller}"
+    return f"{_TASKS}{controller}"
+
+
+def controller_name(task: str) -> str:
+    """Whose task it is, in whatever version; "" where it is no controller's."""
+    return task.removeprefix(_TASKS) if task.startswith(_TASKS) else ""
 
 
 def beat_schedule(controllers: Iterable[Controller]) -> dict[str, dict[str, Any]]:
