@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.earlier import earlier_tree
 from tests.e2e.kubectl import Kubectl, find_kubectl
 from tests.e2e.nursery import NURSERY
 from tests.e2e.processes import CHECKER, ROOT, Up, kill_all
@@ -48,6 +49,12 @@ def kubectl_program() -> str:
 @pytest.fixture
 def kubectl(up: Up, kubectl_program: str) -> Kubectl:
     return Kubectl(up.kubeconfig, kubectl_program)
+
+
+@pytest.fixture(scope="session")
+def earlier() -> Path:
+    """The tree of the release before this version."""
+    return earlier_tree()
 
 
 def node_folders(home: Path) -> list[Path]:

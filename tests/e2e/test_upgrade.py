@@ -13,7 +13,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,27 +29,7 @@ from tests.services import Server
 
 pytestmark = pytest.mark.e2e
 
-#: v0.2.0-rc.1, the first that has extended resources whole; by its commit, as a clone need not have the tag.
-EARLIER = "3560222f91a17f476ad6e4da143114ee84c07cab"
 PLAY = Path(__file__).parent / "upgrade_play.py"
-
-
-@pytest.fixture(scope="module")
-def earlier() -> Path:
-    """Its tree: always at the same place, so that what Python compiled of it serves the next run too."""
-    place = ROOT / ".pytest_cache" / "versions" / EARLIER
-    if place.exists():
-        return place
-    packed = subprocess.run(["git", "archive", EARLIER], cwd=ROOT, capture_output=True, check=False)
-    if packed.returncode:
-        pytest.skip(f"this copy of the repository does not have {EARLIER[:9]}: the upgrade is NOT tested")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent) as beside:
-        tree = Path(beside) / "tree"
-        tree.mkdir()
-        subprocess.run(["tar", "-x", "-C", str(tree)], input=packed.stdout, check=True)
-        tree.rename(place)  # in one step: what is there is whole
-    return place
 
 
 def run(version: Path, home: Path, *arguments: str) -> str:

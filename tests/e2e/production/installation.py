@@ -19,7 +19,13 @@ from tests.services import Server, free_port
 NODES = ("node-1", "node-2", "node-3")
 #: What the last of them has; the others have the first of these.
 DRIVERS = ("sim", "sim-partitionable", "sim-nic")
-UNITS = ROOT / "deploy" / "systemd"
+UNITS = Path("deploy", "systemd")
+#: What units start -> what of this environment is the same. The last two are those of v0.2.0-rc.1.
+PROGRAMS = {
+    "/opt/manciple/bin/manciple": f"{sys.executable} -m manciple",
+    "/opt/manciple/.venv/bin/python": sys.executable,
+    "/opt/manciple/.venv/bin/celery": f"{sys.executable} -m celery",
+}
 
 
 def new_database(server: Server, name: str) -> str:
@@ -29,16 +35,16 @@ def new_database(server: Server, name: str) -> str:
     return server.url.rpartition("/")[0] + f"/{name}"
 
 
-def exec_start(unit: str, **replace: str) -> list[str]:
-    """The ExecStart line of a unit, with this machine's interpreter, ports and folders."""
+def exec_start(unit: str, *, version: Path = ROOT, **replace: str) -> list[str]:
+    """The ExecStart line of a unit, with this machine's interpreter, ports and folders. version: its tree."""
     line = next(
         text.removeprefix("ExecStart=")
-        for text in (UNITS / unit).read_text().splitlines()
+        for text in (version / UNITS / unit).read_text().splitlines()
         if text.startswith("ExecStart=")
     )
-    for old, new in replace.items():
-        line = line.replace(PLACES[old], new)
-    words = shlex.split(line.replace("/opt/manciple/bin/manciple", f"{sys.executable} -m manciple"))
+    for old, new in (*PROGRAMS.items(), *((PLACES[name], new) for name, new in replace.items())):
+        line = line.replace(old, new)
+    words = shlex.split(line)
     assert not any(word.startswith("/opt/") for word in words), words
     return words
 
@@ -64,9 +70,12 @@ class Installation:
     processes: dict[str, Process] = field(default_factory=dict)
     _checker: Checker = field(default_factory=Checker)
 
-    def manage(self, *arguments: str) -> None:
-        done = Process([sys.executable, "manage.py", *arguments], env=self.env).start()
+    def manage(self, *arguments: str, version: Path = ROOT) -> str:
+        """What it printed. version: its tree."""
+        command = [sys.executable, "manage.py", *arguments]
+        done = Process(command, env=self.env, forked=version == ROOT, folder=version).start()
         assert done.wait() == 0, "\n".join(done.output)
+        return "\n".join(done.output)
 
     def check_invariants(self) -> str:
         """What `manage.py check_invariants` prints; fails the test where it tells a violation."""
@@ -77,13 +86,16 @@ class Installation:
         for process in self.processes.values():
             process.kill()
 
-    def start(self, name: str, command: list[str], *, forked: bool = True) -> None:
-        """forked: off a process that has imported what it needs already; else as systemd starts it."""
-        self.processes[name] = Process(command, env=self.env, forked=forked).start()
+    def start(self, name: str, command: list[str], *, forked: bool = True, version: Path = ROOT) -> None:
+        """forked: off a process that has imported what it needs already; else as systemd starts it. version: its tree;
+        of another one than this nothing is imported."""
+        forked = forked and version == ROOT
+        self.processes[name] = Process(command, env=self.env, forked=forked, folder=version).start()
 
-    def serve(self, name: str, port: int) -> None:
-        """One of several API processes, without a dashboard of its own. Returns once it is ready."""
-        self.start(name, exec_start("manciple-api.service", api=f"127.0.0.1:{port}", web="127.0.0.1:0"))
+    def serve(self, name: str, port: int, *, web: str = "127.0.0.1:0", version: Path = ROOT) -> None:
+        """One of several API processes. web: where its dashboard is, if anybody looks. Returns once it is ready."""
+        command = exec_start("manciple-api.service", version=version, api=f"127.0.0.1:{port}", web=web)
+        self.start(name, command, version=version)
         wait_for(f"{name} to be ready", partial(answers, f"https://127.0.0.1:{port}/readyz"))
 
     def restart(self, **settings: str) -> None:
@@ -111,14 +123,15 @@ class Installation:
     def wait_for_the_api(self) -> None:
         wait_for("the API", lambda: answers(f"http://{self.web}/readyz"))
 
-    def worker(self, number: int) -> list[str]:
-        return exec_start("manciple-worker@.service", instance=str(number))
+    def worker(self, number: int, *, version: Path = ROOT) -> list[str]:
+        return exec_start("manciple-worker@.service", version=version, instance=str(number))
 
-    def agent(self, node: str, *options: str) -> list[str]:
+    def agent(self, node: str, *options: str, version: Path = ROOT) -> list[str]:
         """options: which drivers it has, where not those that tests find there."""
         tested = [word for name in DRIVERS for word in ("--driver", name)] if node == NODES[-1] else []
         command = exec_start(
             "manciple-agent@.service",
+            version=version,
             kubeconfig=str(self.home / "nodes" / node / "kubeconfig"),
             state=str(self.home / "nodes" / node),
             cdi=str(self.home / "cdi" / node),
