@@ -313,7 +313,11 @@
     if (top < above - 1 || bottom > innerHeight - below + 1) show(tile, "center"); else clear(tile);
     requestAnimationFrame(() => find(left - 1));
   };
-  if (!panel.hidden) { panel.dataset.at = here().searchParams.get("at"); find(); }
+  if (!panel.hidden) {
+    panel.dataset.at = here().searchParams.get("at");
+    // What was done is told above the grid, with Undo: whoever comes from doing it reads that, and is not taken away from it.
+    if (!document.activeElement.matches(".says")) find();
+  }
 
   // ---- live: fetch the lines that changed and put each in its place ----
   const collator = new Intl.Collator("en", { numeric: true });
