@@ -278,6 +278,7 @@ def show_bench(
     revision = latest_revision()
     person = person_of(request)
     bench = evaluate(form, existing=existing, person=person, refused=refused)
+    newest = existing.metadata.resource_version if existing else ""
     context = BenchContext(
         place="classes",
         revision=revision,
@@ -286,6 +287,7 @@ def show_bench(
         palette=palette(published_devices()),
         blank_selector=SelectorRow("__index__", selector=""),
         refused=refused,
+        outdated=refused and form.text("resource_version") != newest,
     )
     return render_page(request, "classes/form.html", context, status=422 if refused else 200)
 
@@ -309,13 +311,16 @@ class ClassHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchContext(PageContext):
-    """The workbench. blank_selector: what a script copies for a new one; refused: the form could not be saved."""
+    """The workbench. blank_selector: what a script copies for a new one; refused: the form could not be saved;
+    outdated: because somebody else has saved the class since it was opened.
+    """
 
     head: ClassHead
     bench: Bench
     palette: Palette
     blank_selector: SelectorRow
     refused: bool
+    outdated: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,7 +394,10 @@ def _save(wanted: DeviceClass, form: ClassForm, *, existing: DeviceClass | None,
 def explained(refusal: ApiError) -> str:
     """A refusal that concerns no single field, with what to do next."""
     if refusal.reason == "Conflict":
-        return "Somebody else changed this class while you edited it. Open it again to see their change."
+        return (
+            "Somebody else changed this class while you edited it. Open it again with what you wrote: the bar below "
+            "then shows how that differs from theirs."
+        )
     if refusal.reason == "AlreadyExists":
         return f"{refusal.message}. Choose another name, or edit that class."
     return refusal.message

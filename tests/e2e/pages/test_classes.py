@@ -45,7 +45,7 @@ def _forget(page: Page, up: Up, hands: Hands, name: str) -> None:
     expect(page.locator("#classes").get_by_role("link", name=name)).to_have_count(0)
 
 
-def _when_enter_takes(page: Page) -> None:
+def when_enter_takes(page: Page) -> None:
     """A list that came up under the key is not meant by it: the editor heeds Enter 75 ms after it shows one."""
     page.wait_for_function("""() => {
       const list = document.querySelector(".cm-tooltip-autocomplete");
@@ -62,11 +62,11 @@ def test_a_class_written_with_completions_serves_a_pod(page: Page, up: Up, hands
     options = page.locator(".cm-tooltip-autocomplete")
     page.keyboard.type("device.attr")
     expect(options).to_contain_text("attributes")
-    _when_enter_takes(page)
+    when_enter_takes(page)
     page.keyboard.press("Enter")  # and the next list opens
     expect(options).to_contain_text("gpu.example.com")
     expect(options).not_to_contain_text("attributes")
-    _when_enter_takes(page)
+    when_enter_takes(page)
     page.keyboard.press("Enter")
     expect(options).to_contain_text("driverVersion")
     page.keyboard.type("index == 0")

@@ -1,0 +1,99 @@
+"""A class is written in the workbench, saved, and saved again after a conflict: by keyboard alone, and by a finger."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, expect
+
+from tests.e2e.pages.browser import PHONE, REFUSED, editor_of, watched_page
+from tests.e2e.pages.demo import Demo
+from tests.e2e.pages.test_classes import when_enter_takes
+from tests.e2e.pages.tour import TOO_WIDE
+from tests.e2e.pages.walking import press, told
+
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+DRIVER = 'device.driver == "gpu.nvidia.com"'
+
+
+def stored(demo: Demo, name: str) -> Any:
+    return demo.get(f"{CLASSES}/{name}")["spec"]["selectors"][0]["cel"]["expression"]
+
+
+def somebody_else_changes(demo: Demo, name: str) -> None:
+    demo.patch(f"{CLASSES}/{name}", {"metadata": {"labels": {"team": "theirs"}}})
+
+
+def test_a_class_is_written_saved_and_saved_over_a_conflict_without_a_mouse(
+    manager: BrowserContext, demo: Demo
+) -> None:
+    with watched_page(manager, allowed=(REFUSED,)) as page:
+        page.goto(f"{demo.web}/classes")
+        page.get_by_role("link", name="New class").first.press("Enter")
+        page.get_by_label("Name", exact=True).focus()
+        page.keyboard.type("bench-by-keys")
+        press(page, "Tab Tab")
+        editor = editor_of(page, "Selector 1")
+        expect(editor).to_be_focused()
+        page.keyboard.type("device.dri")
+        expect(page.locator(".cm-tooltip-autocomplete")).to_contain_text("driver")
+        when_enter_takes(page)
+        press(page, "Enter")
+        page.keyboard.type(' == "gpu.nvidia.com"')
+        press(page, "Escape")
+        expect(page.locator('textarea[name="selector"]')).to_have_value(DRIVER)
+        expect(page.locator("#savebar")).to_contain_text("Not saved yet")
+        press(page, "Control+Enter")
+        expect(told(page)).to_contain_text("Created class bench-by-keys.")
+        editor.focus()
+        press(page, "Control+End")
+        page.keyboard.type(" && true")
+        press(page, "Escape")
+        expect(page.locator("#savebar")).to_contain_text(re.compile("lines? changed"))
+        somebody_else_changes(demo, "bench-by-keys")
+        press(page, "Control+Enter")
+        expect(page.get_by_role("heading", name="Not saved.")).to_be_focused()
+        press(page, "Tab")
+        expect(page.get_by_role("link", name="Open it again")).to_be_focused()
+        press(page, "Enter")
+        expect(page.locator("#savebar")).to_contain_text(re.compile("lines? changed"))
+        page.get_by_role("button", name="Save class").press("Enter")
+        expect(told(page)).to_contain_text("Saved class bench-by-keys.")
+    assert stored(demo, "bench-by-keys") == f"{DRIVER} && true"
+    demo.api.delete(f"{CLASSES}/bench-by-keys")
+
+
+def test_a_finger_writes_a_class_by_the_palette_saves_it_and_saves_over_a_conflict(
+    pocket: BrowserContext, demo: Demo
+) -> None:
+    with watched_page(pocket, allowed=(REFUSED,)) as page:
+        page.goto(f"{demo.web}/classes/new")
+        page.get_by_label("Name", exact=True).fill("bench-by-finger")
+        editor = editor_of(page, "Selector 1")
+        editor.tap()
+        page.keyboard.type(DRIVER)
+        expect(page.locator('textarea[name="selector"]')).to_have_value(DRIVER)
+        expect(page.locator("#savebar")).to_contain_text("Not saved yet")
+        page.get_by_role("button", name="Show diff").tap()
+        expect(page.locator("#diff .add").first).to_be_in_viewport()
+        assert page.evaluate(TOO_WIDE, PHONE["width"]) == ""
+        page.get_by_role("button", name="Save class").tap()
+        expect(told(page)).to_contain_text("Created class bench-by-finger.")
+        expect(told(page)).to_be_in_viewport()
+        editor.tap()
+        press(page, "Control+End")
+        page.keyboard.type(" && true")
+        expect(page.locator("#savebar")).to_contain_text(re.compile("lines? changed"))
+        somebody_else_changes(demo, "bench-by-finger")
+        page.get_by_role("button", name="Save class").tap()
+        expect(page.get_by_role("heading", name="Not saved.")).to_be_in_viewport()
+        page.get_by_role("link", name="Open it again").tap()
+        expect(page.locator("#savebar")).to_contain_text(re.compile("lines? changed"))
+        page.get_by_role("button", name="Save class").tap()
+        expect(told(page)).to_contain_text("Saved class bench-by-finger.")
+    assert stored(demo, "bench-by-finger") == f"{DRIVER} && true"
+    demo.api.delete(f"{CLASSES}/bench-by-finger")
