@@ -1,24 +1,24 @@
 """What people do in the dashboard, begun, done and ended by keyboard alone and by a finger on a phone.
 
-Here stand the walks that no other test takes. Files are of this folder. "Fits" is `test_quality`: the page is not too
-wide for a phone, and what is tapped is large enough; nobody taps there. "none": no test walks it.
+Here stand the walks that no other test takes. Files are of this folder. That every page fits a phone, and that what is
+tapped there is large enough, is `test_quality`.
 
 | Flow | Keyboard | Phone |
 | --- | --- | --- |
-| Find a device, act on it, undo | here; `test_devices`, `test_choosing` | finding: here; then fits |
-| Cordon, drain, taint a node | a drain, undone: here | drain's preview: here |
-| Why a pod waits, replace it | its rehearsal: here; replaced: `test_flows_of_pods` | the preview: here |
-| What if, create this | `test_flows_of_pods` | its answer: here; `test_nodes` |
-| A pod by form; Duplicate | here | Duplicate: here |
-| A class in the workbench | `test_classes` (partly by mouse) | fits |
-| YAML: check, difference, save | here; merging: `test_classes` (by mouse) | fits |
-| A claim's forced release | the preview: `test_quality` | the preview: here |
+| Find a device, act on it, undo | here; `test_devices`, `test_choosing` | `test_flows_of_nodes`; finding: here |
+| Cordon, drain, taint a node | a drain: here; else `test_flows_of_nodes` | `test_flows_of_nodes` |
+| Why a pod waits, replace it | its rehearsal: here; replaced: `test_flows_of_pods` | `test_flows_of_pods` |
+| What if, create this | `test_flows_of_pods` | `test_flows_of_pods`; `test_nodes` |
+| A pod by form; Duplicate | here | the form: `test_flows_of_pods`; Duplicate: here |
+| A class in the workbench | `test_flows_of_classes` | `test_flows_of_classes` |
+| YAML: check, difference, save, merge | here; merging: `test_flows_of_yaml` | `test_flows_of_yaml` |
+| A claim's forced release | `test_flows_of_claims`; the preview: `test_quality` | `test_flows_of_claims` |
 | Incidents | `test_incidents`; several: `test_choosing` | acknowledged, withdrawn: here |
 | Taint rules | made, deleted: here | made, deleted: here |
 | Quotas | made, tried, set, taken back: here | set, taken back: here |
 | Rows, columns, density, CSV, views | `test_flows_of_lists` | `test_flows_of_lists` |
-| Many at once | `test_choosing`, `test_flows_of_lists` | `test_choosing` |
-| The box that finds, its verbs, `?`, More | `test_choosing` | the box: `test_choosing` |
+| Many at once | `test_choosing`, `test_flows_of_lists` | `test_flows_of_nodes`; a preview: `test_choosing` |
+| The box that finds, its verbs, `?`, More | `test_choosing` | `test_flows_of_finding`, `test_choosing` |
 | Charts | looking closer: here; `test_timeline` | dragging: here |
 | Tell me: rules, webhook, e-mail, browser | `test_flows_of_telling` | rules, webhook: `test_flows_of_telling` |
 | Time zone | here | here |

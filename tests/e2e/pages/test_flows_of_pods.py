@@ -1,15 +1,17 @@
-"""A pod is rehearsed, created, found waiting and replaced by one that starts: by keyboard alone."""
+"""A pod is rehearsed, created, found waiting and replaced by one that starts: by keyboard alone, and by a finger."""
 
 from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from tests.e2e.pages.browser import GONE, REFUSED, editor_of, watched_page
+from tests.e2e.pages.browser import GONE, PHONE, REFUSED, editor_of, watched_page
 from tests.e2e.pages.demo import Demo
+from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import press, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -17,23 +19,36 @@ pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 NAMESPACE = "speech"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
-META = {"name": "rehearsed-pod", "namespace": NAMESPACE}
-#: More than any node has.
-CLAIM = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "ResourceClaim",
-    "metadata": META,
-    "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu-l40s", "count": 40}}]}},
-}
-POD = {
-    "apiVersion": "v1",
-    "kind": "Pod",
-    "metadata": META,
-    "spec": {
-        "containers": [{"name": "main", "image": "example.com/main", "resources": {"claims": [{"name": "gpu"}]}}],
-        "resourceClaims": [{"name": "gpu", "resourceClaimName": "rehearsed-pod"}],
-    },
-}
+TEMPLATES = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaimtemplates"
+
+
+def documents(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A claim for more than any node has, and the pod that names it."""
+    meta = {"name": name, "namespace": NAMESPACE}
+    exactly = {"deviceClassName": "gpu-l40s", "count": 40}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": meta,
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+    }
+    container = {"name": "main", "image": "example.com/main", "resources": {"claims": [{"name": "gpu"}]}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": meta,
+        "spec": {"containers": [container], "resourceClaims": [{"name": "gpu", "resourceClaimName": name}]},
+    }
+    return claim, pod
+
+
+def clear(demo: Demo, name: str) -> None:
+    """What was made under this name, and what replaced it."""
+    for path in (PODS, CLAIMS, TEMPLATES):
+        for one in demo.get(path)["items"]:
+            if one["metadata"]["name"].startswith(name):
+                # No agent of the demo would confirm that a pod has ended.
+                demo.api.delete(f"{path}/{one['metadata']['name']}", params={"gracePeriodSeconds": 0})
 
 
 def enter(page: Page, editor: Locator, *documents: object) -> None:
@@ -44,17 +59,18 @@ def enter(page: Page, editor: Locator, *documents: object) -> None:
 
 
 def test_a_pod_is_rehearsed_created_and_replaced_without_a_mouse(manager: BrowserContext, demo: Demo) -> None:
+    claim, pod = documents("rehearsed-pod")
     with watched_page(manager, allowed=(REFUSED, GONE)) as page:
         page.goto(f"{demo.web}/what-if")
         page.wait_for_function("window.Editors")
-        enter(page, page.locator(".cm-content").first, CLAIM)
+        enter(page, page.locator(".cm-content").first, claim)
         page.get_by_role("button", name="Rehearse").press("Enter")
         expect(page.locator("#h-verdict")).to_be_focused()
         press(page, "Tab")
         expect(page.get_by_role("link", name="Create this…")).to_be_focused()
         press(page, "Enter")
         editor = editor_of(page, "YAML")
-        enter(page, editor, CLAIM, POD)
+        enter(page, editor, claim, pod)
         page.get_by_role("button", name="Create", exact=True).press("Enter")
         expect(told(page)).to_contain_text("Created")
         page.goto(f"{demo.web}/pods/{NAMESPACE}/rehearsed-pod")
@@ -64,7 +80,48 @@ def test_a_pod_is_rehearsed_created_and_replaced_without_a_mouse(manager: Browse
         expect(dialog.get_by_role("link", name="Cancel")).to_be_focused()
         dialog.get_by_role("button", name=re.compile("^Replace")).press("Enter")
         expect(told(page)).to_contain_text("rehearsed-pod")
-    for path in (PODS, CLAIMS):
-        for one in demo.get(path)["items"]:
-            if one["metadata"]["name"].startswith("rehearsed-pod"):
-                demo.api.delete(f"{path}/{one['metadata']['name']}")
+    clear(demo, "rehearsed-pod")
+
+
+def test_a_finger_rehearses_a_pod_creates_it_and_replaces_it(pocket: BrowserContext, demo: Demo) -> None:
+    claim, pod = documents("tapped-pod")
+    with watched_page(pocket, allowed=(REFUSED, GONE)) as page:
+        page.goto(f"{demo.web}/what-if")
+        page.wait_for_function("window.Editors")
+        page.locator(".cm-content").first.tap()
+        enter(page, page.locator(".cm-content").first, claim)
+        page.get_by_role("button", name="Rehearse").tap()
+        expect(page.locator("#h-verdict")).to_be_in_viewport()
+        page.get_by_role("link", name="Create this…").tap()
+        editor = editor_of(page, "YAML")
+        editor.tap()
+        enter(page, editor, claim, pod)
+        page.get_by_role("button", name="Create", exact=True).tap()
+        expect(told(page)).to_contain_text("Created")
+        expect(told(page)).to_be_in_viewport()
+        page.goto(f"{demo.web}/pods/{NAMESPACE}/tapped-pod")
+        expect(page.locator("main")).to_contain_text("It waits because")
+        page.get_by_role("link", name=re.compile("^Replace pod")).first.tap()
+        assert page.evaluate(TOO_WIDE, PHONE["width"]) == ""
+        page.get_by_role("dialog").get_by_role("button", name=re.compile("^Replace")).tap()
+        expect(told(page)).to_contain_text("tapped-pod")
+        expect(told(page)).to_be_in_viewport()
+    clear(demo, "tapped-pod")
+
+
+def test_a_finger_makes_a_pod_by_form(pocket: BrowserContext, demo: Demo) -> None:
+    with watched_page(pocket, allowed=(REFUSED, GONE)) as page:
+        page.goto(f"{demo.web}/pods/new?from=form&ns={NAMESPACE}")
+        page.get_by_label("Name", exact=True).fill("formed-pod")
+        page.get_by_role("radio", name="gpu-a100-mig").tap()
+        page.get_by_role("button", name="Create pod").tap()  # too early
+        image = page.get_by_role("textbox", name="Image", exact=True)
+        expect(image).to_be_focused()
+        expect(image).to_be_in_viewport()
+        image.fill("registry.example.org/formed-pod:1")
+        expect(page.locator("#made")).to_contain_text("Starts now on")
+        assert page.evaluate(TOO_WIDE, PHONE["width"]) == ""
+        page.get_by_role("button", name="Create pod").tap()
+        expect(told(page)).to_contain_text("Created ResourceClaimTemplate formed-pod-devices, Pod formed-pod.")
+        expect(told(page)).to_be_in_viewport()
+    clear(demo, "formed-pod")

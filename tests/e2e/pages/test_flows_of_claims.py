@@ -1,0 +1,60 @@
+"""A claim that does not go is released by force, to the end: by keyboard alone, and by a finger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.e2e.pages.browser import GONE, PHONE, watched_page
+from tests.e2e.pages.demo import Demo
+from tests.e2e.pages.tour import TOO_WIDE
+from tests.e2e.pages.walking import press, told
+
+pytestmark = [pytest.mark.e2e, pytest.mark.browser]
+
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/infra-ci/resourceclaims"
+#: Of a controller that is gone for good.
+FINALIZER = "example.com/by-nobody"
+
+
+@pytest.fixture
+def held(demo: Demo, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a claim that is deleted and does not go."""
+    name = f"held-{'by-keys' if 'mouse' in request.node.name else 'by-finger'}"
+    exactly = {"deviceClassName": "gpu-l40s", "count": 1}
+    manifest = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "finalizers": [FINALIZER]},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+    }
+    assert demo.api.post(CLAIMS, json=manifest).is_success
+    demo.api.delete(f"{CLAIMS}/{name}")
+    yield name
+    assert demo.api.get(f"{CLAIMS}/{name}").status_code == 404
+
+
+def test_a_claim_is_released_by_force_without_a_mouse(manager: BrowserContext, demo: Demo, held: str) -> None:
+    with watched_page(manager, allowed=(GONE,)) as page:
+        page.goto(f"{demo.web}/claims/infra-ci/{held}")
+        page.get_by_role("link", name="Release by force…").press("Enter")
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text(f"without waiting for whoever set finalizer {FINALIZER}")
+        expect(dialog.get_by_role("link", name="Cancel")).to_be_focused()
+        press(page, "Tab")
+        expect(dialog.get_by_role("button", name="Release by force")).to_be_focused()
+        press(page, "Enter")
+        expect(told(page)).to_have_text(f"Released claim {held} by force; it is gone.")
+
+
+def test_a_finger_releases_a_claim_by_force(phone: Page, demo: Demo, held: str) -> None:
+    phone.goto(f"{demo.web}/claims/infra-ci/{held}")
+    phone.get_by_role("link", name="Release by force…").tap()
+    dialog = phone.get_by_role("dialog")
+    expect(dialog).to_contain_text("The cleanup that")
+    assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
+    dialog.get_by_role("button", name="Release by force").tap()
+    expect(told(phone)).to_have_text(f"Released claim {held} by force; it is gone.")
+    expect(told(phone)).to_be_in_viewport()
