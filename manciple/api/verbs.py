@@ -12,7 +12,7 @@ wants exactly that one replaced, and gets the Conflict.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from random import SystemRandom
@@ -28,7 +28,7 @@ from manciple.api import edits, first_stage, namespaces
 from manciple.api.creation_traces import trace_creation
 from manciple.api.edits import Change, Edit, WriteAnswer
 from manciple.api.requests import ListOptions, propagation_of, revision
-from manciple.store import objects, tail
+from manciple.store import objects, sql, tail
 from manciple.store.hooks import Write
 from manciple.store.metadata import initialise
 from manciple.store.records import DeletionAnswer, Page, Stored
@@ -283,10 +283,16 @@ def delete(
     Raises: NotFound, Conflict for preconditions that do not hold, Forbidden.
     """
     options = options or DeleteOptions()
+    _admit_deletion(kind, edits.current(kind, namespace, name), identity, options)
+    return remove(kind, namespace=namespace, name=name, identity=identity, options=options)
+
+
+def _admit_deletion(kind: Kind, old: Any, identity: Identity, options: DeleteOptions) -> None:
+    """Raises: ApiError where the first stage refuses it."""
     write = Write(
         operation="DELETE",
         kind=kind,
-        old=edits.current(kind, namespace, name),
+        old=old,
         identity=identity,
         dry_run=bool(options.dry_run),
         verb="delete",
@@ -294,7 +300,6 @@ def delete(
         options=codec.to_builtins(_identified(options)),
     )
     first_stage.admit(write)
-    return remove(kind, namespace=namespace, name=name, identity=identity, options=options)
 
 
 def remove(kind: Kind, *, namespace: str, name: str, identity: Identity, options: DeleteOptions) -> DeletionAnswer:
@@ -302,7 +307,18 @@ def remove(kind: Kind, *, namespace: str, name: str, identity: Identity, options
 
     Raises: NotFound, Conflict for preconditions that do not hold, Forbidden.
     """
-    dry_run = bool(options.dry_run)
+    dry_run, work = bool(options.dry_run), _removal(kind, namespace, name, options)
+    reads = [objects.Read(kind, namespace, name)]
+    deletion = objects.write(work, identity=identity, reads=reads, dry_run=dry_run)
+    if kind.resource == namespaces.NAMESPACES and not dry_run:
+        namespaces.release_if_empty(name)
+    return deletion
+
+
+def _removal(
+    kind: Kind, namespace: str, name: str, options: DeleteOptions
+) -> Callable[[objects.Writer], DeletionAnswer]:
+    """What the transaction does."""
     wanted = options.preconditions or Preconditions()
     revision = wanted.resource_version or ""
     ends_namespace = kind.resource == namespaces.NAMESPACES
@@ -320,11 +336,7 @@ def remove(kind: Kind, *, namespace: str, name: str, identity: Identity, options
             propagation=propagation_of(options),
         )
 
-    reads = [objects.Read(kind, namespace, name)]
-    deletion = objects.write(work, identity=identity, reads=reads, dry_run=dry_run)
-    if ends_namespace and not dry_run:
-        namespaces.release_if_empty(name)
-    return deletion
+    return work
 
 
 def _identified(options: DeleteOptions) -> DeleteOptions:
@@ -373,15 +385,52 @@ def _create_by_update(kind: Kind, wanted: Any, *, namespace: str, identity: Iden
 def delete_all(
     kind: Kind, *, namespace: str, selected: ListOptions, identity: Identity, options: DeleteOptions
 ) -> Page:
-    """Delete what `selected` selects in `namespace`; returns the objects as they were before."""
+    """Delete what `selected` selects in `namespace`; returns the objects as they were before.
+
+    Each is deleted by itself, as in Kubernetes, though many share a commit: an object that is refused keeps none of
+    those beside it.
+    Raises: as `delete`, once what was not refused is gone; what would have come later is left.
+    """
     page = list_page(kind, namespace=namespace, options=selected)
-    deleted = tuple(item for item in page.items if _deleted(kind, item, identity=identity, options=options))
-    return replace(page, items=deleted)
+    groups = sql.chunks(page.items, objects.LARGEST_GROUP)
+    deleted = [item for group in groups for item in _deleted_together(kind, group, identity, options)]
+    return replace(page, items=tuple(deleted))
 
 
-def _deleted(kind: Kind, item: Stored, *, identity: Identity, options: DeleteOptions) -> bool:
-    try:
-        delete(kind, namespace=item.namespace, name=item.name, identity=identity, options=options)
-    except NotFound:
-        return False
-    return True
+def _deleted_together(
+    kind: Kind, items: Sequence[Stored], identity: Identity, options: DeleteOptions
+) -> Iterator[Stored]:
+    """Those that were there to be deleted. Raises: as `delete`, after all of them."""
+    admitted, refusal = _admitted(kind, items, identity, options)
+    pending = [_pending_removal(kind, item, identity, options) for item in admitted]
+    objects.settle(pending, dry_run=bool(options.dry_run))
+    for item, removal in zip(admitted, pending, strict=True):
+        try:
+            removal.outcome()
+        except NotFound:  # somebody else was quicker
+            continue
+        except ApiError as error:
+            refusal = refusal or error
+            continue
+        yield item
+    if refusal is not None:
+        raise refusal
+
+
+def _admitted(
+    kind: Kind, items: Sequence[Stored], identity: Identity, options: DeleteOptions
+) -> tuple[Sequence[Stored], ApiError | None]:
+    """Those up to the first that the first stage refuses, and its refusal."""
+    for place, item in enumerate(items):
+        try:
+            _admit_deletion(kind, objects.decode(kind, item.text), identity, options)
+        except ApiError as error:
+            return items[:place], error
+    return items, None
+
+
+def _pending_removal(
+    kind: Kind, item: Stored, identity: Identity, options: DeleteOptions
+) -> objects.PendingWrite[DeletionAnswer]:
+    work = _removal(kind, item.namespace, item.name, options)
+    return objects.PendingWrite(work, identity, [objects.Read(kind, item.namespace, item.name)])

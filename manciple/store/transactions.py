@@ -318,7 +318,15 @@ def write(
     return waiting.outcome()
 
 
-def settle(works: Sequence[PendingWrite[T]]) -> None:
-    """Put them in line together. Each tells its outcome itself; not for the thread of an open transaction."""
-    if works:
+def settle(works: Sequence[PendingWrite[T]], *, dry_run: bool = False) -> None:
+    """Put them in line together; or, as `write` does, run them where they stand. Each tells its outcome itself.
+
+    Raises: django.db.Error of those that are run where they stand.
+    """
+    if dry_run or is_open() or connection.in_atomic_block:
+        with writing(reads=_announced(read for one in works for read in one.reads), dry_run=dry_run) as writer:
+            for one in works:
+                one.run(writer)
+        _end(cast("Sequence[PendingWrite[object]]", works), None)
+    elif works:
         commits().add(works)

@@ -24,6 +24,7 @@ from tests.manciple.api.requests import (
     namespace,
     pod,
 )
+from tests.manciple.store.counting import counted_transactions
 
 
 def test_a_created_object_is_answered_as_stored(api: Api) -> None:
@@ -364,6 +365,29 @@ def test_deletecollection_deletes_what_it_selects(api: Api) -> None:
     answer = api.delete(f"{CLAIMS}?labelSelector=pick=yes")
     assert [item["metadata"]["name"] for item in answer.json["items"]] == ["a"]
     assert [item["metadata"]["name"] for item in api.get(CLAIMS).json["items"]] == ["b"]
+
+
+def test_a_collection_goes_in_one_commit(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abc":
+        api.made(CLAIMS, claim(name=name))
+    with counted_transactions(monkeypatch) as counted:
+        assert len(api.delete(CLAIMS).json["items"]) == 3
+    assert len(counted) == 1
+    assert api.get(CLAIMS).json["items"] == []
+
+
+def test_what_is_refused_of_a_collection_keeps_none_of_the_others(api: Api) -> None:
+    _kept, gone = api.made(CLAIMS, claim(name="a")), api.made(CLAIMS, claim(name="b"))
+    body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": gone["metadata"]["uid"]}}
+    answer = api.delete(CLAIMS, body)
+    assert (answer.code, answer.reason) == (409, "Conflict")
+    assert [item["metadata"]["name"] for item in api.get(CLAIMS).json["items"]] == ["a"]
+
+
+def test_a_dry_run_of_a_collection_tells_what_would_go(api: Api) -> None:
+    api.made(CLAIMS, claim(name="a"))
+    assert len(api.delete(f"{CLAIMS}?dryRun=All").json["items"]) == 1
+    assert len(api.get(CLAIMS).json["items"]) == 1
 
 
 def test_a_single_object_as_a_table(api: Api) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -15,11 +14,10 @@ from msgspec import structs
 
 from manciple.store import announce, hooks, objects, persistence, tail, transactions
 from manciple.store.objects import PendingWrite, Read, Writer
-from manciple.store.persistence import Locked
-from manciple.store.sql import Reference
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import AlreadyExists, BadRequest, Conflict
 from manciple.wire.identity import SYSTEM, Identity
+from tests.manciple.store.counting import counted_transactions
 from tests.manciple.store.kinds import NOTES, Note, note
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -86,21 +84,6 @@ def crowd() -> Iterator[Crowd]:
     made = Crowd()
     yield made
     made.go()
-
-
-@contextmanager
-def counted_transactions(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The revision at the start of every transaction that takes the lock."""
-    seen: list[int] = []
-    real = persistence._lock
-
-    def lock(references: Sequence[Reference]) -> Locked:
-        found = real(references)
-        seen.append(found.counter.current)
-        return found
-
-    monkeypatch.setattr(persistence, "_lock", lock)
-    yield seen
 
 
 def test_those_who_wait_together_share_a_transaction(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,3 +280,21 @@ def test_works_that_are_put_in_line_together_share_a_commit_and_end_each_for_its
         with pytest.raises(BadRequest, match="no"):
             works[1].outcome()
     assert len(counted) == 1
+
+
+def test_inside_of_a_transaction_they_are_run_where_they_stand() -> None:
+    works = [PendingWrite(creating(name), SYSTEM, ()) for name in "ab"]
+    with objects.writing():
+        transactions.settle(works)
+        assert [one.outcome().metadata.name for one in works] == ["a", "b"]
+        assert names() == []
+    assert names() == ["a", "b"]
+
+
+def test_a_dry_run_of_several_stores_none() -> None:
+    works = [PendingWrite(creating(name), SYSTEM, ()) for name in "aa"]
+    transactions.settle(works, dry_run=True)
+    assert works[0].outcome().metadata.name == "a"
+    with pytest.raises(AlreadyExists):
+        works[1].outcome()
+    assert names() == []
