@@ -158,6 +158,8 @@ RESTING_TIME = (0.01, 0.3)
 #: of rest for each beyond: from some 250 changes a second on, rests are long.
 FEW_CHANGES = 10
 REST_FOR_A_CHANGE = 0.004
+#: As many are worth gathering though no pod be among them.
+MANY_CHANGES = 100
 #: The longest rest where few pods come, and the part of a longer one that each that comes is worth: what else happens,
 #: though it be thousands of changes, holds them up no longer.
 SHORT_REST, REST_FOR_A_POD = 0.1, 0.02
@@ -239,12 +241,35 @@ _CLAIM = (
 )
 
 
-def rest_after(changes: Sequence[Sketch]) -> float:
-    """Seconds until the next question, after one that found these."""
+def longest_rest(changes: Sequence[Sketch]) -> float:
+    """Seconds until the next question, after one that found these, where much happens all the time."""
     least, most = RESTING_TIME
-    coming = sum(one.resource == PODS and one.type == ADDED for one in changes)
-    longest = min(most, max(SHORT_REST, REST_FOR_A_POD * coming))
+    longest = min(most, max(SHORT_REST, REST_FOR_A_POD * _coming(changes)))
     return min(max(least, REST_FOR_A_CHANGE * (len(changes) - FEW_CHANGES)), longest)
+
+
+def _coming(changes: Sequence[Sketch]) -> int:
+    """How many pods came."""
+    return sum(one.resource == PODS and one.type == ADDED for one in changes)
+
+
+class Rests:
+    """How long a dispatcher rests after each question: longer while there is something to gather, question by question.
+
+    A rest pays where more comes meanwhile. Of a few pods that came at once it only delays the first, so the first rest
+    is short whatever was found; it doubles with each question that found pods, or many changes, and halves with others.
+    """
+
+    def __init__(self) -> None:
+        self._grown = RESTING_TIME[0]
+
+    def after(self, changes: Sequence[Sketch]) -> float:
+        """Seconds until the next question, after one that found these."""
+        least, most = RESTING_TIME
+        gathers = _coming(changes) or len(changes) >= MANY_CHANGES
+        rest = self._grown
+        self._grown = min(rest * 2, most) if gathers else max(rest / 2, least)
+        return min(rest, longest_rest(changes))
 
 
 class Dispatcher:
@@ -262,7 +287,7 @@ class Dispatcher:
         self._table = WakeTable(self._declared)
         self._news = threading.Condition()
         self._heard = True  # of something that was not looked at yet; at the start, of everything
-        self._rest = RESTING_TIME[0]
+        self._rests, self._rest = Rests(), RESTING_TIME[0]
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -318,7 +343,7 @@ class Dispatcher:
             latest = tail.latest_revision()
             self._wake(one.name for one in self._declared)
             return latest
-        self._rest = rest_after(stretch.changes)
+        self._rest = self._rests.after(stretch.changes)
         if stretch.changes and self._claim(stretch.changes[-1].revision):
             self._wake(self._table.concerned_by(stretch))
         return stretch.revision

@@ -16,7 +16,7 @@ from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease
 from scheduling import tasks
 from scheduling.controllers.declaration import controllers, task_name
-from scheduling.tasks import Dispatcher, WakeTable, change_of, rest_after
+from scheduling.tasks import Dispatcher, Rests, WakeTable, change_of, longest_rest
 from tests.builders import make_claim, make_node, make_pod, make_template
 from tests.scheduling.cluster import Cluster, with_spec
 
@@ -58,9 +58,32 @@ def test_change_concerns(phrase: str) -> None:
     [(5, 1, 0.01), (20, 4, 0.04), (500, 100, 0.3), (500, 0, 0.1), (500, 2, 0.1)],
     ids=["one pod", "a few pods", "many pods", "much else", "a few pods beside much else"],
 )
-def test_the_rest_is_long_where_many_pods_come_alone(changes: int, pods: int, seconds: float) -> None:
+def test_a_rest_is_at_most_as_long_as_what_happens_is_worth(changes: int, pods: int, seconds: float) -> None:
+    assert longest_rest(_found(changes, pods)) == pytest.approx(seconds)
+
+
+def test_rests_grow_while_pods_keep_coming_and_shrink_when_they_stop() -> None:
+    rests = Rests()
+    coming = [rests.after(_found(500, 100)) for _ in range(7)]
+    assert coming == pytest.approx([0.01, 0.02, 0.04, 0.08, 0.16, 0.3, 0.3])
+    stopped = [rests.after(_found(50, 0)) for _ in range(6)]
+    assert stopped == pytest.approx([0.1, 0.1, 0.075, 0.0375, 0.01875, 0.01])
+
+
+def test_pods_that_come_now_and_then_are_seen_at_once() -> None:
+    rests = Rests()
+    found = [_found(50, 10), _found(30, 0), _found(40, 0)] * 10
+    assert max(rests.after(changes) for changes in found) <= 0.02
+
+
+def test_many_changes_are_gathered_though_no_pod_comes() -> None:
+    rests = Rests()
+    assert [rests.after(_found(500, 0)) for _ in range(6)] == pytest.approx([0.01, 0.02, 0.04, 0.08, 0.1, 0.1])
+
+
+def _found(changes: int, pods: int) -> list[Sketch]:
     others = [_sketch("pods", "MODIFIED", {})] * (changes - pods)
-    assert rest_after([_sketch("pods", "ADDED", {})] * pods + others) == pytest.approx(seconds)
+    return [_sketch("pods", "ADDED", {})] * pods + others
 
 
 NODE = {"spec.nodeName": "node-1"}
