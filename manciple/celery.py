@@ -238,9 +238,11 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
 
         controller_metrics.tell_waiting(tasks.waiting_messages)
         _begin("worker")
-        claim = tasks.claim_among_processes if app.conf.broker_url.startswith("redis") else tasks.claim_alone
         collector.settle()
-        self._dispatcher = tasks.Dispatcher(send, claim)
+        if app.conf.broker_url.startswith("redis"):
+            self._dispatcher = tasks.Dispatcher(send, tasks.claim_among_processes, tasks.claimed_among_processes)
+        else:
+            self._dispatcher = tasks.Dispatcher(send)
         self._dispatcher.start()
 
     def stop(self, worker: Any) -> None:  # noqa: ARG002

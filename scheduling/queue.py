@@ -56,6 +56,8 @@ MOST_EARLY = 32
 BATCH = 2000
 
 CURSOR = "queue"
+#: Whether any pod is in the queue.
+ANYBODY_WAITS: sql.Query = ("SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod)", ())
 #: What PreEnqueue refuses: kube-scheduler calls these pods gated.
 GATED = int(Reason.GATED | Reason.CLAIM_MISSING | Reason.GROUP)
 #: Who failed so rests to the end, whatever happens: what it sets in motion itself would wake it on and on.

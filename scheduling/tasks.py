@@ -6,11 +6,12 @@ asks for itself again when it is done. A message only says "reconcile": it carri
 nothing.
 
 The dispatcher is a thread of each Celery worker process (`manciple.celery` starts it). It hears the announcements, asks
-the log what happened to the resources that wake somebody, and sends each concerned controller one message. Then it
-rests, so that a burst of commits becomes few messages: a moment where little happens, longer the more there was, so
-that workers gather what waits into one cycle and one commit. Of what wakes nobody (a renewed Lease, an Event) it does
-not even hear. Of several processes the first to claim a stretch of the log sends for it. The committing thread only
-hands over a number; a broker that cannot be reached, or a dispatcher that dies, costs a log line at most, and the
+the log what happened to the resources that wake somebody, and sends each concerned controller one message, but those
+that have nothing to do by a query of their own (`has_work`). Then it rests, so that a burst of commits becomes few
+messages: a moment at first, longer while pods keep coming, so that workers gather what waits into one cycle and one
+commit. Of what wakes nobody (a renewed Lease, an Event) it does not even hear. Of several processes the first to claim
+a stretch of the log sends for it, and the others leave the next to it, as long as it is quick. The committing thread
+only hands over a number; a broker that cannot be reached, or a dispatcher that dies, costs a log line at most, and the
 periodic runs make up for it.
 """
 
@@ -165,6 +166,8 @@ MANY_CHANGES = 100
 SHORT_REST, REST_FOR_A_POD = 0.1, 0.02
 #: Name of the row that says how far wake-ups were sent, where several processes dispatch.
 CURSOR = "dispatch"
+#: Seconds that a dispatcher gives to the one that claimed the last stretch, before it looks at the log as well.
+GIVING_WAY = 0.03
 #: Seconds of waiting after the database or the broker failed.
 RETRY_AFTER = 1.0
 #: What owns nothing and is in nobody's way: that such an object went is no deletion like any other.
@@ -212,6 +215,13 @@ class WakeTable:
         """What happened after `position` that may concern somebody. Raises: Expired."""
         return tail.sketches_after(position, resources=self.resources, limit=MOST_CHANGES)
 
+    def with_work(self, names: Collection[str]) -> list[str]:
+        """Those of them that have something to do, as far as they can tell by a query."""
+        asked = [one for one in self._declared if one.name in names and one.has_work is not None]
+        answers = sql.fetch_together([one.has_work for one in asked if one.has_work is not None])
+        idle = {one.name for one, ((found,),) in zip(asked, answers, strict=True) if not found}
+        return [name for name in names if name not in idle]
+
     def concerned_by(self, stretch: Stretch[Sketch]) -> list[str]:
         """The same for a stretch of the log, without those that look at it by themselves."""
         if stretch.more:
@@ -231,6 +241,17 @@ def claim_alone(_revision: int) -> bool:
 def claim_among_processes(revision: int) -> bool:
     """Whether this process is the one to send for the log up to `revision`."""
     return bool(sql.execute(_CLAIM, [CURSOR, revision, CURSOR, revision]))
+
+
+def nothing_claimed() -> int:
+    """Of the only dispatcher there is: nobody else sends."""
+    return 0
+
+
+def claimed_among_processes() -> int:
+    """How far wake-ups were sent, by whichever process."""
+    found = sql.fetch("SELECT revision FROM scheduling_cursor WHERE name = %s", [CURSOR])
+    return found[0][0] if found else 0
 
 
 #: Moves the cursor on, or makes it. Whoever comes second finds nothing to insert, and so locks and writes nothing.
@@ -273,20 +294,27 @@ class Rests:
 
 
 class Dispatcher:
-    """The thread. `send(task name)` puts one message on its way; `claim(revision)` says whether to send up to there."""
+    """The thread. `send(task name)` puts one message on its way; `claim(revision)` says whether to send up to there,
+    `claimed()` how far somebody has.
+
+    Among several, the one whose claim succeeded looks at the log at once; the others leave it to that one for a moment.
+    """
 
     def __init__(
         self,
         send: Send,
         claim: Callable[[int], bool] = claim_alone,
+        claimed: Callable[[], int] = nothing_claimed,
         declared: Iterable[Controller] | None = None,
     ) -> None:
         self._send = send
-        self._claim = claim
+        self._claim, self._claimed = claim, claimed
+        self._leads = True
         self._declared = tuple(controllers() if declared is None else declared)
         self._table = WakeTable(self._declared)
         self._news = threading.Condition()
         self._heard = True  # of something that was not looked at yet; at the start, of everything
+        self._newest = 0  # revision that was heard of
         self._rests, self._rest = Rests(), RESTING_TIME[0]
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -307,16 +335,16 @@ class Dispatcher:
         if self._thread is not None:
             self._thread.join(RETRY_AFTER * 2)
 
-    def _hear(self, _revision: int = 0) -> None:
+    def _hear(self, revision: int = 0) -> None:
         with self._news:
-            self._heard = True
+            self._heard, self._newest = True, max(revision, self._newest)
             self._news.notify_all()
 
     def _run(self) -> None:
         position: int | None = None
         while self._wait():
             try:
-                position = self._look(position)
+                position = self._done_by_another(position) or self._look(position)
             except (DatabaseError, InterfaceError, KombuError, OSError):
                 log.exception("could not send wake-ups")
                 connection.close()
@@ -336,6 +364,14 @@ class Dispatcher:
         with self._news:
             self._news.wait_for(lambda: self._stopping, timeout=seconds)
 
+    def _done_by_another(self, position: int | None) -> int | None:
+        """How far somebody else has sent, where that is as far as this one has heard of."""
+        if self._leads or position is None:
+            return None
+        self._pause(GIVING_WAY)
+        reached = self._claimed()
+        return reached if reached >= self._newest > 0 else None
+
     def _look(self, position: int | None) -> int:
         """Send the wake-ups for what came after `position`; returns the new one."""
         stretch = since(position, self._table.read)
@@ -344,8 +380,10 @@ class Dispatcher:
             self._wake(one.name for one in self._declared)
             return latest
         self._rest = self._rests.after(stretch.changes)
-        if stretch.changes and self._claim(stretch.changes[-1].revision):
-            self._wake(self._table.concerned_by(stretch))
+        if stretch.changes:
+            self._leads = self._claim(stretch.changes[-1].revision)
+            if self._leads:
+                self._wake(self._table.with_work(self._table.concerned_by(stretch)))
         return stretch.revision
 
     def _wake(self, names: Iterable[str]) -> None:

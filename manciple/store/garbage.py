@@ -157,6 +157,13 @@ def _disown(writer: Writer, item: Dependent, owners: set[str]) -> None:
     writer.update(item.kind, with_meta(current, owner_references=kept))
 
 
+#: Whether there may be anything to collect.
+HAS_WORK: sql.Query = (
+    "SELECT EXISTS (SELECT 1 FROM store_ownerlink WHERE gone) "
+    "OR EXISTS (SELECT 1 FROM store_storedobject WHERE NOT (propagation = ''))",
+    (),
+)
+
 # Owners --------------------------------------------------------------------------------------------------------------
 
 

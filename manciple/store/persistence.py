@@ -96,6 +96,15 @@ def _living(uids: Iterable[str]) -> dict[str, Key]:
     return {uid: (resource, namespace, name) for uid, resource, namespace, name in found}
 
 
+def any_being_deleted(resource: str) -> sql.Query:
+    """The query whether any object of `resource` has a deletionTimestamp. Reads each of them: for kinds with few."""
+    return (
+        "SELECT EXISTS (SELECT 1 FROM store_storedobject o JOIN store_event e ON e.revision = o.event_id "
+        "WHERE o.resource = %s AND e.deleting)",
+        (resource,),
+    )
+
+
 def controlled_by(owner_uids: QuerySet[Any, Any], kind: Kind) -> list[tuple[str, str]]:
     """(namespace, name) of the live objects of `kind` that one of these owners controls. One query."""
     links = OwnerLink.objects.filter(owner_uid__in=owner_uids, controller=True)

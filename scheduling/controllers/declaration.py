@@ -64,6 +64,8 @@ class Controller:
     queue: Queue = Queue.SWEEPS
     #: one at a time in the whole cluster; who comes second returns at once
     singleton: bool = True
+    #: a query for one value, whether there may be anything for it to do: where there is not, no change wakes it
+    has_work: sql.Query | None = None
     #: names of controllers whose work it does as well: what wakes both is sent to this one alone
     covers: frozenset[str] = frozenset()
     #: objects changed in one run; as many mean that there may be more, and it asks for itself again. 0: it does it all

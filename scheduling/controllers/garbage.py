@@ -22,5 +22,6 @@ CONTROLLER = Controller(
     reconcile=sweep,
     every=10,
     wakes_on=frozenset({(ANY, DELETED)}),
+    has_work=garbage.HAS_WORK,
     most_per_turn=MOST,
 )

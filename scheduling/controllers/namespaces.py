@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from manciple.api import namespaces
+from manciple.store import persistence
 from scheduling.controllers.declaration import ANY, DELETED, DELETING, MODIFIED, Controller
 from scheduling.resources import NAMESPACES
 
@@ -20,4 +21,5 @@ CONTROLLER = Controller(
     reconcile=sweep,
     every=5,
     wakes_on=frozenset({(NAMESPACES, MODIFIED), (NAMESPACES, DELETING), (ANY, DELETED)}),
+    has_work=persistence.any_being_deleted(NAMESPACES),
 )

@@ -456,6 +456,8 @@ CONTROLLER = Controller(
     reconcile=schedule,
     every=1,  # rests after failed attempts end without an event
     wakes_on=frozenset({*hints.RULES, (PODS, ADDED), (PODS, DELETING), (PODS, FINISHED), (CLAIMS, DELETING)}),
+    # Pods that the queue does not know yet are brought there by whoever creates their claims.
+    has_work=queue.ANYBODY_WAITS,
     queue=Queue.SCHEDULING,
     singleton=False,  # the workers take turns by themselves, and wait for theirs
 )

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from manciple.store import announce
+from manciple.store import announce, tail
 from manciple.store.records import EventType, dump
 from manciple.store.tail import Sketch
 from manciple.wire.base import ObjectMeta
@@ -17,7 +17,8 @@ from manciple.wire.machinery import Lease
 from scheduling import tasks
 from scheduling.controllers.declaration import controllers, task_name
 from scheduling.tasks import Dispatcher, Rests, WakeTable, change_of, longest_rest
-from tests.builders import make_claim, make_node, make_pod, make_template
+from tests.builders import make_node, make_pod, make_template
+from tests.e2e.processes import wait_for
 from tests.scheduling.cluster import Cluster, with_spec
 
 CLAIMS = "resourceclaims.resource.k8s.io"
@@ -172,10 +173,11 @@ def test_at_its_start_it_wakes_everybody_then_whom_changes_concern() -> None:
     sent = Sent()
     with dispatching(sent):
         assert set(sent.until(LAST)) == {task_name(one.name) for one in controllers()}
-        Cluster().create(make_node())
-        assert sent.until("schedule") == [task_name("schedule")]
-        Cluster().create(make_claim())
-        assert sent.until("schedule") == [task_name("schedule")]
+        Cluster().create(make_template("first"))
+        assert sent.until("sync_claims") == [task_name("sync_claims")]
+        Cluster().create(make_node())  # nobody waits for it
+        Cluster().create(make_pod("waits", claims={"gpu": "missing"}))
+        assert sent.until("sync_claims") == [task_name("sync_claims")]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -205,11 +207,11 @@ def test_a_lease_that_is_renewed_is_nothing_to_claim() -> None:
     try:
         sent.until(LAST)
         Cluster().update(with_spec(lease, lease_transitions=1))
-        node = Cluster().create(make_node())
-        sent.until("schedule")
+        template = Cluster().create(make_template("last"))
+        sent.until("sync_claims")
     finally:
         dispatcher.stop()
-    assert claimed == [int(node.metadata.resource_version)]
+    assert claimed == [int(template.metadata.resource_version)]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -237,3 +239,59 @@ def test_after_its_end_it_hears_nothing() -> None:
         sent.until(LAST)
     announce.announce(10**6)
     assert sent.rest() == []
+
+
+def _work_of(*names: str) -> list[str]:
+    return WakeTable(controllers()).with_work(names)
+
+
+@pytest.mark.django_db
+def test_who_can_tell_that_there_is_nothing_to_do_is_not_woken(cluster: Cluster) -> None:
+    assert _work_of("collect_garbage", "sweep_namespaces", "schedule", "release_claims") == ["release_claims"]
+
+
+@pytest.mark.django_db
+def test_a_pod_in_the_queue_is_work_for_the_scheduler(cluster: Cluster) -> None:
+    cluster.create(make_pod("waits", claims={"gpu": "missing"}))
+    tasks.run("schedule")
+    assert _work_of("schedule") == ["schedule"]
+
+
+@pytest.mark.django_db
+def test_what_has_lost_its_owner_is_work_for_the_collector(cluster: Cluster) -> None:
+    cluster.create(make_template("one-gpu"))
+    cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+    tasks.run("sync_claims")
+    assert _work_of("collect_garbage") == []
+    cluster.delete(cluster.pod("web"))
+    assert _work_of("collect_garbage") == ["collect_garbage"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_whose_claim_failed_leaves_the_log_to_the_other_until_that_one_stops() -> None:
+    """The other has claimed everything that is written before `stopped` is set."""
+    sent, stopped, claims, asked = Sent(), threading.Event(), list[int](), list[int]()
+
+    def claim(revision: int) -> bool:
+        claims.append(revision)
+        return stopped.is_set()
+
+    def claimed() -> int:
+        asked.append(0 if stopped.is_set() else tail.latest_revision())
+        return asked[-1]
+
+    dispatcher = Dispatcher(sent, claim, claimed)
+    dispatcher.start()
+    try:
+        sent.until(LAST)
+        Cluster().create(make_template("first"))
+        wait_for("the claim that fails", lambda: claims)
+        for number in range(5):
+            Cluster().create(make_template(f"left-{number}"))
+        wait_for("what the other did", lambda: asked[-1:] == [tail.latest_revision()])
+        assert (len(claims), sent.rest()) == (1, [])
+        stopped.set()
+        Cluster().create(make_template("last"))
+        sent.until("sync_claims")
+    finally:
+        dispatcher.stop()
