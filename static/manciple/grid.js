@@ -322,16 +322,18 @@
   // ---- live: fetch the lines that changed and put each in its place ----
   const collator = new Intl.Collator("en", { numeric: true });
   const attributes = (tile) => `${tile.dataset.s} ${tile.getAttribute("aria-label")} ${tile.className} ${tile.dataset.c} ${tile.getAttribute("style")} ${"j" in tile.dataset} ${"k" in tile.dataset}`;
+  const within = (one, other) => one.childNodes.length === other.childNodes.length && [...one.childNodes].every((node, index) => node.isEqualNode(other.childNodes[index]));
   // Only tiles that look different are exchanged: the others keep focus, hover and their place in the layout.
   const place = (old, fresh) => {
     const before = old.getElementsByClassName("tile"), after = fresh.getElementsByClassName("tile");
     if (before.length !== after.length || [...before].some((tile, index) => tile.dataset.at !== after[index].dataset.at)) return replace(old, fresh);
     for (const [index, tile] of [...before].entries()) {
       const now = after[index];
-      if (attributes(tile) === attributes(now) && tile.innerHTML === now.innerHTML) continue;
+      const same = within(tile, now);
+      if (same && attributes(tile) === attributes(now)) continue;
       for (const { name, value } of [...now.attributes]) if (name !== "tabindex" && name !== "aria-current" && tile.getAttribute(name) !== value) tile.setAttribute(name, value);
       for (const { name } of [...tile.attributes]) if (!now.hasAttribute(name) && name !== "aria-current") tile.removeAttribute(name);
-      if (tile.innerHTML !== now.innerHTML) tile.innerHTML = now.innerHTML;
+      if (!same) tile.innerHTML = now.innerHTML;
     }
     old.className = fresh.className;
     old.dataset.topics = fresh.dataset.topics;
@@ -352,6 +354,7 @@
   // After what was put in is drawn: what comes next is laid out with the next frame, not with this one.
   const frame = () => new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)));
   const swap = async (got, topics) => {
+    let since = performance.now();
     const fresh = $$(".node", got), kept = new Set(fresh.map((line) => line.id));
     const listOf = (line) => document.getElementById(line.parentElement.dataset.group)?.querySelector(".nodes");
     if (!fresh.every((line) => document.getElementById(line.id) ?? listOf(line))) return false; // a heading that is new: draw all
@@ -359,7 +362,6 @@
     const before = signs(touched);
     for (const line of touched) if (!kept.has(line.id)) line.remove();
     const placed = fresh.map((line) => line.id);
-    let since = performance.now();
     for (const line of fresh) {
       if (performance.now() - since > SLICE) { await frame(); since = performance.now(); }
       const old = document.getElementById(line.id);
@@ -391,7 +393,10 @@
     const url = ask(main.dataset.lines);
     topics.forEach((topic) => url.searchParams.append("topic", topic));
     const answer = await fetch(url);
-    return answer.ok && swap(parse(await answer.text()).firstElementChild, topics);
+    if (!answer.ok) return false;
+    const got = parse(await answer.text()).firstElementChild;
+    await frame(); // to read it took a part of this one
+    return swap(got, topics);
   };
 
   // What changed is said aloud: which device, where, and what it is now. Many are told in sum, and no more often than

@@ -46,7 +46,8 @@ def draw_lines(
         topics = escape(" ".join(line.topics))
         drawn.append(
             f'<div class="{kinds}" role="row" id="{escape(id_)}" data-topics="{topics}"'
-            f' data-name="{escape(line.name)}">{_line_name(line)}{"".join(tiles)}</div>'
+            # What stands on it is laid out by itself, which an item of a CSS grid is not.
+            f' data-name="{escape(line.name)}"><div class="line">{_line_name(line)}{"".join(tiles)}</div></div>'
         )
     return mark_safe("".join(drawn))  # noqa: S308 - every value is escaped
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -49,6 +50,31 @@ def test_the_grid_changes_by_itself_when_pods_come_and_go(page: Page, up: Up, ha
     hands.forget_file(EXAMPLE)
     expect(page.locator('.tile[data-s="free"]')).to_have_count(24)
     assert page.evaluate("window.untouched")
+
+
+#: What a change on the page alters -> what is laid out for it.
+ALONE = {
+    "document.querySelector('.tile').classList.toggle('dim')": "DIV class='line'",
+    "document.querySelector('.node').classList.toggle('cordoned')": "DIV class='line'",
+    "document.querySelector('#legend .digits').firstChild.data = '9'": "SPAN class='digits'",
+    "document.querySelector('#facets .digits').firstChild.data = '9'": "SPAN class='digits'",
+    "document.querySelector('.group > header .digits').firstChild.data = '9'": "SPAN class='digits'",
+}
+
+
+@pytest.mark.parametrize("change", ALONE)
+def test_what_changes_is_laid_out_alone(page: Page, change: str) -> None:
+    """Of thousands of tiles the others need not be looked at, and a frame has time for many changes."""
+    drawn = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    browser = page.context.browser
+    assert browser is not None
+    page.evaluate(drawn)
+    browser.start_tracing(page=page, categories=["devtools.timeline"])
+    page.evaluate(f"() => {{ {change}; }}")
+    page.evaluate(drawn)
+    events = json.loads(browser.stop_tracing())["traceEvents"]
+    layouts = [event["args"]["endData"] for event in events if event["name"] == "Layout" and "endData" in event["args"]]
+    assert [[root["nodeName"] for root in layout["layoutRoots"]] for layout in layouts] == [[ALONE[change]]]
 
 
 def test_a_tile_tells_who_holds_it_on_hover_and_on_click(page: Page, up: Up, hands: Hands) -> None:
