@@ -338,7 +338,9 @@
     old.className = fresh.className;
     old.dataset.topics = fresh.dataset.topics;
     const name = old.querySelector(".name"), fresher = fresh.querySelector(".name");
-    if (name.title !== fresher.title) { name.title = fresher.title; name.innerHTML = fresher.innerHTML; }
+    // Its title counts what is free; the name itself stays, with focus and layout, until it reads differently.
+    if (name.title !== fresher.title) name.title = fresher.title;
+    if (name.innerHTML.replace('tabindex="0"', 'tabindex="-1"') !== fresher.innerHTML) name.innerHTML = fresher.innerHTML;
   };
   const replace = (old, fresh) => {
     const focused = old.contains(document.activeElement) ? document.activeElement.dataset.at : null;

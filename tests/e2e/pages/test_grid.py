@@ -77,6 +77,23 @@ def test_what_changes_is_laid_out_alone(page: Page, change: str) -> None:
     assert [[root["nodeName"] for root in layout["layoutRoots"]] for layout in layouts] == [[ALONE[change]]]
 
 
+def test_a_name_stays_while_what_is_free_beside_it_changes(page: Page, up: Up, hands: Hands) -> None:
+    """It says in its title how much is free; the link in it is not exchanged for that, so that it keeps the focus."""
+    names = page.locator(".node .name")
+    before = names.evaluate_all(
+        "(all) => (window.links = all.map((one) => one.firstElementChild), all.map((one) => one.title))"
+    )
+    names.nth(0).locator("a").focus()
+    hands.apply_file(EXAMPLE)
+    expect(page.locator('.tile[data-s="reserved"]')).to_have_count(2)
+    assert names.evaluate_all("(all) => all.map((one) => one.title)") != before
+    assert names.evaluate_all("(all) => all.every((one, at) => one.firstElementChild === window.links[at])")
+    expect(names.nth(0).locator("a")).to_be_focused()
+    hands.forget_file(EXAMPLE)
+    expect(page.locator('.tile[data-s="free"]')).to_have_count(24)
+    expect(names.nth(0).locator("a")).to_be_focused()
+
+
 def test_a_tile_tells_who_holds_it_on_hover_and_on_click(page: Page, up: Up, hands: Hands) -> None:
     hands.apply_file(EXAMPLE)
     held = page.locator('.tile[data-s="reserved"]').first
