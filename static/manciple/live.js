@@ -35,8 +35,10 @@
     sign.dataset.state = late ? "late" : "live";
     put(word, late ? `${Math.round(lag / 1000)} s late` : "Live");
     sign.title = late ? "The page shows the cluster as it was then" : "";
-    if (!banner.hidden) put(aloud, "Live updates are back.");
-    banner.hidden = true;
+    if (!banner.hidden) { // written with every sign of life, it would have the page's style looked at each time
+      put(aloud, "Live updates are back.");
+      banner.hidden = true;
+    }
   };
   const tellStopped = (from) => {
     sign.dataset.state = "stopped";
