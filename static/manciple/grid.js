@@ -352,7 +352,7 @@
     const after = [...list.children].find((one) => collator.compare(one.dataset.name, line.dataset.name) > 0);
     list.insertBefore(line, after ?? null);
   };
-  const SLICE = 3; // milliseconds that lines are put in for before a frame is drawn
+  const SLICE = 2; // milliseconds that lines are put in for before a frame is drawn
   // After what was put in is drawn: what comes next is laid out with the next frame, not with this one.
   const frame = () => new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)));
   const swap = async (got, topics) => {
@@ -377,6 +377,7 @@
     await frame();
     mergePart(got, "facets");
     judge();
+    await frame();
     note(before, signs(placed.map((id) => document.getElementById(id)).filter(Boolean)));
     return true;
   };
