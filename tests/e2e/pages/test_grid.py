@@ -101,6 +101,9 @@ def test_a_tile_tells_who_holds_it_on_hover_and_on_click(page: Page, up: Up, han
     held.hover()
     expect(page.locator(".tip")).to_contain_text("reserved, demo/")
     held.click()
+    expect(held).to_have_attribute("aria-current", "true")
+    above = "(tile) => getComputedStyle(tile).zIndex - getComputedStyle(document.querySelector('.tile b')).zIndex"
+    assert held.evaluate(above) > 0  # its ring is not cut by the names of holders
     panel = page.locator("#panel")
     expect(panel).to_contain_text("Namespace")
     expect(panel).to_contain_text("demo")
