@@ -239,10 +239,9 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         controller_metrics.tell_waiting(tasks.waiting_messages)
         _begin("worker")
         collector.settle()
-        if app.conf.broker_url.startswith("redis"):
-            self._dispatcher = tasks.Dispatcher(send, tasks.claim_among_processes, tasks.claimed_among_processes)
-        else:
-            self._dispatcher = tasks.Dispatcher(send)
+        shared = app.conf.broker_url.startswith("redis")
+        among = (tasks.claim_among_processes, tasks.claimed_among_processes) if shared else ()
+        self._dispatcher = tasks.Dispatcher(send, *among)
         self._dispatcher.start()
 
     def stop(self, worker: Any) -> None:  # noqa: ARG002

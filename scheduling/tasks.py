@@ -6,8 +6,8 @@ asks for itself again when it is done. A message only says "reconcile": it carri
 nothing.
 
 The dispatcher is a thread of each Celery worker process (`manciple.celery` starts it). It hears the announcements, asks
-the log what happened to the resources that wake somebody, and sends each concerned controller one message, but those
-that have nothing to do by a query of their own (`has_work`). Then it rests, so that a burst of commits becomes few
+the log what happened to the resources that wake somebody, and sends each concerned controller one message, except
+those whose own query finds nothing for them to do (`has_work`). Then it rests, so that a burst of commits becomes few
 messages: a moment at first, longer while pods keep coming, so that workers gather what waits into one cycle and one
 commit. Of what wakes nobody (a renewed Lease, an Event) it does not even hear. Of several processes the first to claim
 a stretch of the log sends for it, and the others leave the next to it, as long as it is quick. The committing thread
@@ -159,7 +159,7 @@ RESTING_TIME = (0.01, 0.3)
 #: of rest for each beyond: from some 250 changes a second on, rests are long.
 FEW_CHANGES = 10
 REST_FOR_A_CHANGE = 0.004
-#: As many are worth gathering though no pod be among them.
+#: So many are worth gathering, even if no pod is among them.
 MANY_CHANGES = 100
 #: The longest rest where few pods come, and the part of a longer one that each that comes is worth: what else happens,
 #: though it be thousands of changes, holds them up no longer.
@@ -217,9 +217,11 @@ class WakeTable:
 
     def with_work(self, names: Collection[str]) -> list[str]:
         """Those of them that have something to do, as far as they can tell by a query."""
-        asked = [one for one in self._declared if one.name in names and one.has_work is not None]
-        answers = sql.fetch_together([one.has_work for one in asked if one.has_work is not None])
-        idle = {one.name for one, ((found,),) in zip(asked, answers, strict=True) if not found}
+        questions = {one.name: one.has_work for one in self._declared if one.name in names and one.has_work}
+        if not questions:
+            return list(names)
+        answers = sql.fetch_together(list(questions.values()))
+        idle = {name for name, ((found,),) in zip(questions, answers, strict=True) if not found}
         return [name for name in names if name not in idle]
 
     def concerned_by(self, stretch: Stretch[Sketch]) -> list[str]:
@@ -263,7 +265,7 @@ _CLAIM = (
 
 
 def longest_rest(changes: Sequence[Sketch]) -> float:
-    """Seconds until the next question, after one that found these, where much happens all the time."""
+    """The most seconds until the next question, after one that found these."""
     least, most = RESTING_TIME
     longest = min(most, max(SHORT_REST, REST_FOR_A_POD * _coming(changes)))
     return min(max(least, REST_FOR_A_CHANGE * (len(changes) - FEW_CHANGES)), longest)

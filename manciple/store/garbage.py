@@ -30,6 +30,12 @@ from manciple.wire.validation import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 IDENTITY = controller("generic-garbage-collector")
 #: Objects in one transaction: other writers wait no longer than these take.
 BATCH = 100
+#: Whether there may be anything to collect.
+HAS_WORK: sql.Query = (
+    "SELECT EXISTS (SELECT 1 FROM store_ownerlink WHERE gone) "
+    "OR EXISTS (SELECT 1 FROM store_storedobject WHERE NOT (propagation = ''))",
+    (),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +162,6 @@ def _disown(writer: Writer, item: Dependent, owners: set[str]) -> None:
     kept = tuple(reference for reference in current.metadata.owner_references if reference.uid not in owners)
     writer.update(item.kind, with_meta(current, owner_references=kept))
 
-
-#: Whether there may be anything to collect.
-HAS_WORK: sql.Query = (
-    "SELECT EXISTS (SELECT 1 FROM store_ownerlink WHERE gone) "
-    "OR EXISTS (SELECT 1 FROM store_storedobject WHERE NOT (propagation = ''))",
-    (),
-)
 
 # Owners --------------------------------------------------------------------------------------------------------------
 
