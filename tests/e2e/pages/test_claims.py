@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.e2e.api_client import Hands
+from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import Up, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -60,7 +61,7 @@ def test_claims_come_and_change_by_themselves_and_lead_to_their_sheet(crowd: Han
     expect(row).to_contain_text("Pending")
     expect(row).to_contain_text("wants 20 on one node")
     expect(page.get_by_role("link", name="Pending 1")).to_be_visible()
-    expect(page.get_by_label("Name, namespace, pod or node")).to_be_focused()
+    expect_focus(page.get_by_label("Name, namespace, pod or node"))
     assert page.evaluate("window.untouched")
     row.get_by_role("link", name="large-gpu-").click()
     sheet = page.locator("#claim-sheet")
@@ -78,7 +79,7 @@ def test_a_filter_is_applied_as_it_is_typed_and_stands_in_the_address(crowd: Han
     page.get_by_label("Name, namespace, pod or node").press_sequentially("nobody")
     expect(page.get_by_text("No matching claim")).to_be_visible()
     expect(page).to_have_url(re.compile("q=nobody"))
-    expect(page.get_by_label("Name, namespace, pod or node")).to_be_focused()
+    expect_focus(page.get_by_label("Name, namespace, pod or node"))
     page.get_by_role("link", name="Show all claims").click()
     expect(page.get_by_role("row", name="train-gpu-")).to_be_visible()
 
@@ -94,7 +95,7 @@ def test_deleting_is_previewed_in_a_dialog_and_can_be_cancelled(crowd: Hands, pa
     expect(dialog).to_contain_text("It holds no device.")
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
-    expect(delete).to_be_focused()
+    expect_focus(delete)
     delete.click()
     dialog.get_by_role("button", name="Delete claim").click()
     expect(page.get_by_text("Deleted claim spare.")).to_be_visible()

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.e2e.api_client import Hands, documents
 from tests.e2e.pages.browser import REFUSED, editor_of, new_context, watched_page
+from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import ROOT, Up
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -106,7 +107,7 @@ def test_what_does_not_compile_is_told_under_the_caret_and_mended(page: Page, up
     page.goto(f"{up.web}/classes/c/mended")
     page.get_by_role("button", name="Add selector").click()
     editor = editor_of(page, "Selector 2")
-    expect(editor).to_be_focused()
+    expect_focus(editor)
     editor.fill('device.attributes["gpu.example.com"].driverVersion\n  .isGreaterThan("9.0.0")')
     expect(page.locator("#selector-1-diagnostics")).to_contain_text("Line 2, column 18: isGreaterThan needs a semver")
     expect(page.locator(".cm-bad")).to_have_text('"9.0.0"')
@@ -160,7 +161,7 @@ def test_verdicts_follow_the_cluster_while_somebody_types(page: Page, up: Up, ha
     hands.apply(manifest)
     expect(page.locator("#match-count")).to_have_text("1")
     expect(page.locator("#miss-1")).to_have_attribute("open", "")
-    expect(editor).to_be_focused()
+    expect_focus(editor)
     page.keyboard.type(" && true")
     expect(page.locator('textarea[name="selector"]')).to_have_value('device.driver == "fenced.example.com" && true')
     hands.remove("ResourceSlice", "fenced")

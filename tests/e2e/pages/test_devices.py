@@ -13,6 +13,7 @@ from tests.e2e.api_client import Hands
 from tests.e2e.pages.browser import CHANCES, SHOWN_WITHIN, new_context
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import AXE
+from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import ROOT, Up, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -57,7 +58,7 @@ def test_an_expression_dims_as_it_is_typed_and_stays_in_the_link(page: Page, up:
     expect(page.locator("#cel-error")).to_contain_text("Line 1, column 7")
     expect(page.locator("#cel-error pre")).to_contain_text("^")
     expect(page.locator(".tile.dim")).to_have_count(0)
-    expect(field).to_be_focused()
+    expect_focus(field)
     field.fill("false")
     expect(page.locator(".tile.dim")).to_have_count(24)
     page.reload()
@@ -102,7 +103,7 @@ def test_a_tile_changes_alone_and_the_reader_keeps_focus_scroll_and_panel(
         expect(tile).to_have_attribute("data-s", "bad" if broken else "free")
         took.append(page.evaluate("window.swapped.then((at) => at - window.heard)"))
     assert min(took) <= SHOWN_WITHIN, took
-    expect(tile).to_be_focused()
+    expect_focus(tile)
     assert page.evaluate("window.kept.every((tile) => tile.isConnected)")  # no tile was exchanged for another
     expect(page.locator("#panel")).to_contain_text("gpu-3")
     expect(page.locator('#legend [data-count="bad"]')).to_have_text("1")
@@ -110,7 +111,7 @@ def test_a_tile_changes_alone_and_the_reader_keeps_focus_scroll_and_panel(
     expect(page.locator("#panel")).to_contain_text("set by driver card.example.com")
     page.keyboard.press("Escape")
     expect(page.locator("#panel")).to_be_hidden()
-    expect(tile).to_be_focused()
+    expect_focus(tile)
 
 
 def test_a_line_that_comes_and_goes_moves_no_other(page: Page, up: Up, hands: Hands) -> None:
@@ -207,12 +208,12 @@ def test_no_device_moves_when_the_panel_opens_and_the_chosen_one_stays_in_sight(
     before = all_tiles.evaluate_all(PLACES)
     chosen.click()
     panel = admin.locator("#panel")
-    expect(panel).to_be_focused()
+    expect_focus(panel)
     assert all_tiles.evaluate_all(PLACES) == before
     assert chosen.evaluate(UPPERMOST)
     admin.keyboard.press("Escape")
     expect(panel).to_be_hidden()
-    expect(chosen).to_be_focused()
+    expect_focus(chosen)
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -250,7 +251,7 @@ def test_keys_walk_the_grid_and_one_tab_leaves_it(admin: Page, demo: Demo) -> No
     assert tops[0] < tops[1] < tops[3] < tops[2]
     assert tops[4] < tops[3]
     admin.keyboard.press("Enter")
-    expect(admin.locator("#panel")).to_be_focused()
+    expect_focus(admin.locator("#panel"))
     admin.keyboard.press("Escape")
     admin.keyboard.press("Tab")
     assert not admin.evaluate("document.activeElement.closest('#grid') && true")

@@ -42,7 +42,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.e2e.pages.browser import GONE, PHONE, REFUSED, new_context, watched_page
 from tests.e2e.pages.demo import PODS, Demo
 from tests.e2e.pages.tour import TOO_WIDE
-from tests.e2e.pages.walking import press, told
+from tests.e2e.pages.walking import expect_focus, press, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -57,21 +57,21 @@ def test_a_device_is_tainted_and_taken_back_without_a_mouse(admin: Page, demo: D
     press(admin, "Enter")
     expect(admin.locator(".tile:focus")).to_have_count(1)
     press(admin, "x Tab Tab")
-    expect(admin.get_by_role("button", name="Taint…", exact=True)).to_be_focused()
+    expect_focus(admin.get_by_role("button", name="Taint…", exact=True))
     press(admin, "Enter")
     question = admin.get_by_role("heading", name="Taint 1 device?")
-    expect(question).to_be_focused()
+    expect_focus(question)
     press(admin, "Tab")
     admin.keyboard.type("example.com/walked")
     press(admin, "Enter")
     expect(admin.locator("#preview")).to_contain_text("1 DeviceTaintRule is made")
-    expect(question).to_be_focused()
+    expect_focus(question)
     press(admin, "Tab Tab Tab Tab Tab Tab")
-    expect(admin.get_by_role("button", name="Taint 1 device")).to_be_focused()
+    expect_focus(admin.get_by_role("button", name="Taint 1 device"))
     press(admin, "Enter")
     expect(told(admin)).to_contain_text("1 device is tainted.")
     press(admin, "Tab")
-    expect(admin.get_by_role("button", name="Undo")).to_be_focused()
+    expect_focus(admin.get_by_role("button", name="Undo"))
     press(admin, "Enter")
     expect(told(admin)).to_have_text("Undone (1 change): “1 device is tainted.”")
 
@@ -79,10 +79,10 @@ def test_a_device_is_tainted_and_taken_back_without_a_mouse(admin: Page, demo: D
 def test_a_node_is_drained_and_taken_back_without_a_mouse(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/nodes/gpu-b02")
     admin.get_by_role("link", name="Drain…").press("Enter")
-    expect(admin.get_by_role("heading", name="Drain gpu-b02?")).to_be_focused()
+    expect_focus(admin.get_by_role("heading", name="Drain gpu-b02?"))
     admin.get_by_role("link", name="Cancel").focus()
     press(admin, "Tab")
-    expect(admin.get_by_role("button", name="Drain", exact=True)).to_be_focused()
+    expect_focus(admin.get_by_role("button", name="Drain", exact=True))
     press(admin, "Enter")
     expect(told(admin)).to_contain_text("gpu-b02 is cordoned; no pod had to leave.")
     press(admin, "Tab Enter")
@@ -95,7 +95,7 @@ def test_a_chart_is_looked_at_closer_without_a_mouse_and_read_on(admin: Page, de
     chart.focus()
     press(admin, "PageDown Enter PageDown Enter")
     expect(admin).to_have_url(re.compile("from=.*to="))
-    expect(chart).to_be_focused()
+    expect_focus(chart)
     press(admin, "ArrowLeft")
     expect(chart).to_have_attribute("aria-valuenow", "238")
 
@@ -114,7 +114,7 @@ ANSWERS = {
 def test_a_page_that_answers_has_the_focus_on_its_answer(admin: Page, demo: Demo) -> None:
     for path, answer in ANSWERS.items():
         admin.goto(demo.web + path)
-        expect(admin.locator(answer), path).to_be_focused()
+        expect_focus(admin.locator(answer), path)
 
 
 def test_the_field_that_was_refused_has_the_focus_and_is_not_called_wrong_while_it_is_mended(
@@ -123,7 +123,7 @@ def test_the_field_that_was_refused_has_the_focus_and_is_not_called_wrong_while_
     with watched_page(manager, allowed=(REFUSED,)) as page:
         page.goto(f"{demo.web}/taint-rules/new?name=x&driver=dra.net&key=no+key&effect=None")
         key = page.get_by_label("Key", exact=True)
-        expect(key).to_be_focused()
+        expect_focus(key)
         expect(page.locator(".field-error")).to_contain_text("Invalid value")
         press(page, "Control+A")
         page.keyboard.type("example.com/x")
@@ -167,10 +167,10 @@ def test_a_pod_is_made_by_form_and_duplicated_without_a_mouse(manager: BrowserCo
         page.get_by_label("Name", exact=True).focus()
         page.keyboard.type("by-hand")
         press(page, "Enter")  # too early
-        expect(page.get_by_role("textbox", name="Image", exact=True)).to_be_focused()
+        expect_focus(page.get_by_role("textbox", name="Image", exact=True))
         page.keyboard.type("registry.example.org/by-hand:1")
         press(page, "Tab Tab Tab Tab Space ArrowDown")
-        expect(page.get_by_role("radio", name="gpu-a100-mig")).to_be_focused()
+        expect_focus(page.get_by_role("radio", name="gpu-a100-mig"))
         expect(page.locator("main")).to_contain_text("Starts now on")
         press(page, "Enter")
         expect(told(page)).to_contain_text("Created ResourceClaimTemplate by-hand-devices, Pod by-hand.")
@@ -185,7 +185,7 @@ def test_yaml_is_checked_and_saved_without_a_mouse(admin: Page, demo: Demo) -> N
     press(admin, "Control+Home ArrowDown ArrowDown ArrowDown ArrowDown ArrowDown End Enter")
     admin.keyboard.type("team: builders")
     press(admin, "Tab Tab")
-    expect(admin.get_by_role("button", name="Check")).to_be_focused()
+    expect_focus(admin.get_by_role("button", name="Check"))
     press(admin, "Enter")
     expect(admin.locator("b:focus")).to_have_text("1 line changes")
     expect(admin.locator(".diff .add")).to_contain_text("team: builders")
@@ -197,7 +197,7 @@ def test_rules_and_the_time_zone_are_set_without_a_mouse(admin: Page, demo: Demo
     admin.goto(f"{demo.web}/notifications")
     admin.get_by_label("When", exact=True).focus()
     press(admin, "Tab Tab Tab")
-    expect(admin.get_by_role("button", name="Tell me")).to_be_focused()
+    expect_focus(admin.get_by_role("button", name="Tell me"))
     press(admin, "Enter")
     expect(told(admin)).to_have_count(1)
     admin.get_by_role("button", name=re.compile("^(Delete|Remove|Stop)")).first.press("Enter")
@@ -220,18 +220,18 @@ def test_a_taint_rule_is_made_and_deleted_without_a_mouse(manager: BrowserContex
             page.get_by_label(label, exact=True).focus()
             page.keyboard.type(text)
         press(page, "Enter")
-        expect(page.locator("[aria-label='What it would do']")).to_be_focused()
+        expect_focus(page.locator("[aria-label='What it would do']"))
         press(page, "Tab Tab Tab")
-        expect(page.get_by_role("button", name="Create")).to_be_focused()
+        expect_focus(page.get_by_role("button", name="Create"))
         press(page, "Enter")
         expect(told(page)).to_contain_text("Taint rule by-keys is created.")
         delete = page.get_by_role("link", name="Delete…")
         delete.press("Enter")
-        expect(page.get_by_role("link", name="Cancel")).to_be_focused()
+        expect_focus(page.get_by_role("link", name="Cancel"))
         press(page, "Escape")
-        expect(delete).to_be_focused()
+        expect_focus(delete)
         press(page, "Enter")
-        expect(page.get_by_role("link", name="Cancel")).to_be_focused()
+        expect_focus(page.get_by_role("link", name="Cancel"))
         press(page, "Tab Enter")
         expect(told(page)).to_contain_text("Taint rule by-keys is deleted.")
 
@@ -244,7 +244,7 @@ def test_a_quota_is_made_tried_set_and_taken_back_without_a_mouse(manager: Brows
             press(page, "Tab")
             page.keyboard.type(text)
         press(page, "Enter")
-        expect(page.get_by_label("Devices at most")).to_be_focused()
+        expect_focus(page.get_by_label("Devices at most"))
         press(page, "Control+A")
         page.keyboard.type("8")
         press(page, "Enter")
@@ -253,7 +253,7 @@ def test_a_quota_is_made_tried_set_and_taken_back_without_a_mouse(manager: Brows
         press(page, "Control+A")
         page.keyboard.type("20")
         press(page, "Enter")
-        expect(page.get_by_role("heading", name="What these limits would mean")).to_be_focused()
+        expect_focus(page.get_by_role("heading", name="What these limits would mean"))
         press(page, "Tab Tab Enter")
         expect(told(page)).to_contain_text("The limits of quota by-keys are set.")
         press(page, "Tab Enter")
@@ -272,10 +272,10 @@ def test_one_signs_in_and_out_without_a_mouse(chromium: Browser, demo: Demo) -> 
     press(page, "Enter")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     press(page, "/")
-    expect(page.locator("#finder-q")).to_be_focused()
+    expect_focus(page.locator("#finder-q"))
     page.keyboard.type("sign out")
     press(page, "Enter")
-    expect(page.get_by_label("Username")).to_be_focused()
+    expect_focus(page.get_by_label("Username"))
     context.close()
 
 
@@ -291,7 +291,7 @@ def test_a_finger_filters_the_grid_sees_the_answer_and_groups(phone: Page, demo:
     sheet.get_by_role("checkbox", name="Unhealthy").tap()
     sheet.get_by_role("button", name="Done").tap()
     expect(sheet).to_be_hidden()
-    expect(filters).to_be_focused()
+    expect_focus(filters)
     expect(phone.locator("#filtered")).to_contain_text("2 of 395 match")
     filters.tap()
     sheet.get_by_role("link", name="Node", exact=True).tap()
@@ -341,7 +341,7 @@ def test_a_finger_asks_what_if_and_sees_the_answer(phone: Page, demo: Demo) -> N
     phone.goto(f"{demo.web}/what-if?pod=vision/clip-eval-9")
     phone.get_by_role("button", name="Rehearse").tap()
     answer = phone.locator("#h-verdict")
-    expect(answer).to_be_focused()
+    expect_focus(answer)
     expect(answer).to_be_in_viewport()
 
 
@@ -390,7 +390,7 @@ def test_a_finger_drags_over_a_chart_and_sees_that_stretch(phone: Page, demo: De
         touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
     touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
     expect(phone).to_have_url(re.compile("from=.*to="))
-    expect(chart).to_be_focused()
+    expect_focus(chart)
     expect(chart).to_be_in_viewport()
 
 

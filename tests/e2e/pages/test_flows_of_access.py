@@ -10,7 +10,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from tests.e2e.pages.browser import PHONE, REFUSED, editor_of, watched_page
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE
-from tests.e2e.pages.walking import press, told
+from tests.e2e.pages.walking import expect_focus, press, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -26,7 +26,7 @@ def test_a_role_is_made_edited_given_and_taken_away_without_a_mouse(manager: Bro
         press(page, "Tab Tab Tab")
         page.keyboard.type("pods weather")
         press(page, "Enter")
-        expect(page.get_by_label("What", exact=True)).to_be_focused()
+        expect_focus(page.get_by_label("What", exact=True))
         expect(page.locator(".field-error")).to_contain_text("There is no resource weather.")
         press(page, "Control+A")
         page.keyboard.type("pods pods/log")
@@ -81,13 +81,13 @@ def test_a_service_accounts_token_is_shown_once_with_the_focus_and_copied_withou
     admin.goto(f"{demo.web}/namespaces/nlp-lab")
     admin.get_by_label("Service account", exact=True).focus()
     press(admin, "Tab Tab Enter")
-    expect(admin.get_by_role("heading", name="Your new token for “default”")).to_be_focused()
+    expect_focus(admin.get_by_role("heading", name="Your new token for “default”"))
     press(admin, "Tab Tab")
     copy = admin.get_by_role("button", name="Copy token")
-    expect(copy).to_be_focused()
+    expect_focus(copy)
     press(admin, "Enter")
     expect(admin.locator("#said")).to_have_text("Copied.")
-    expect(copy).to_be_focused()
+    expect_focus(copy)
     admin.goto(f"{demo.web}/namespaces/nlp-lab")
     expect(admin.locator("#token-text")).to_have_count(0)
 
@@ -106,7 +106,7 @@ def test_a_persons_token_is_made_and_revoked_without_a_mouse(admin: Page, demo: 
     admin.locator("#token-title").focus()
     admin.keyboard.type("by keys")
     press(admin, "Enter")
-    expect(admin.get_by_role("heading", name="Your new token “by keys”")).to_be_focused()
+    expect_focus(admin.get_by_role("heading", name="Your new token “by keys”"))
     admin.get_by_role("button", name="Revoke by keys").press("Enter")
     expect(told(admin)).to_be_visible()
     expect(admin.get_by_role("button", name="Revoke by keys")).to_have_count(0)

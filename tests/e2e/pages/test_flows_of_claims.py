@@ -10,7 +10,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from tests.e2e.pages.browser import GONE, PHONE, watched_page
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE
-from tests.e2e.pages.walking import press, told
+from tests.e2e.pages.walking import expect_focus, press, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -42,9 +42,9 @@ def test_a_claim_is_released_by_force_without_a_mouse(manager: BrowserContext, d
         page.get_by_role("link", name="Release by force…").press("Enter")
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text(f"without waiting for whoever set finalizer {FINALIZER}")
-        expect(dialog.get_by_role("link", name="Cancel")).to_be_focused()
+        expect_focus(dialog.get_by_role("link", name="Cancel"))
         press(page, "Tab")
-        expect(dialog.get_by_role("button", name="Release by force")).to_be_focused()
+        expect_focus(dialog.get_by_role("button", name="Release by force"))
         press(page, "Enter")
         expect(told(page)).to_have_text(f"Released claim {held} by force; it is gone.")
 

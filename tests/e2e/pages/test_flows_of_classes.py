@@ -12,7 +12,7 @@ from tests.e2e.pages.browser import PHONE, REFUSED, editor_of, watched_page
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.test_classes import when_enter_takes
 from tests.e2e.pages.tour import TOO_WIDE
-from tests.e2e.pages.walking import press, told
+from tests.e2e.pages.walking import expect_focus, press, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -38,7 +38,7 @@ def test_a_class_is_written_saved_and_saved_over_a_conflict_without_a_mouse(
         page.keyboard.type("bench-by-keys")
         press(page, "Tab Tab")
         editor = editor_of(page, "Selector 1")
-        expect(editor).to_be_focused()
+        expect_focus(editor)
         page.keyboard.type("device.dri")
         expect(page.locator(".cm-tooltip-autocomplete")).to_contain_text("driver")
         when_enter_takes(page)
@@ -56,9 +56,9 @@ def test_a_class_is_written_saved_and_saved_over_a_conflict_without_a_mouse(
         expect(page.locator("#savebar")).to_contain_text(re.compile("lines? changed"))
         somebody_else_changes(demo, "bench-by-keys")
         press(page, "Control+Enter")
-        expect(page.get_by_role("heading", name="Not saved.")).to_be_focused()
+        expect_focus(page.get_by_role("heading", name="Not saved."))
         press(page, "Tab")
-        expect(page.get_by_role("link", name="Open it again")).to_be_focused()
+        expect_focus(page.get_by_role("link", name="Open it again"))
         press(page, "Enter")
         expect(page.locator("#savebar")).to_contain_text(re.compile("lines? changed"))
         page.get_by_role("button", name="Save class").press("Enter")

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.e2e.pages.browser import PHONE
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE
+from tests.e2e.pages.walking import expect_focus
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -18,11 +19,11 @@ def test_a_finger_chooses_a_verb_and_then_whom_it_is_for(phone: Page, demo: Demo
     phone.goto(f"{demo.web}/overview")
     phone.locator("#find").tap()
     field = phone.locator("#finder-q")
-    expect(field).to_be_focused()
+    expect_focus(field)
     field.fill("dra")
     phone.locator("#finder [data-fill]").filter(has_text="drain").first.tap()
     expect(field).to_have_value("drain ")
-    expect(field).to_be_focused()
+    expect_focus(field)
     phone.keyboard.type("gpu-b02")
     phone.get_by_role("option", name=re.compile("gpu-b02")).first.tap()
     expect(phone.get_by_role("heading", name="Drain gpu-b02?")).to_be_in_viewport()

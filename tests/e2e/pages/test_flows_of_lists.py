@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.e2e.pages.browser import PHONE
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE
-from tests.e2e.pages.walking import press, told
+from tests.e2e.pages.walking import expect_focus, press, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -25,14 +25,14 @@ def test_enter_on_a_rows_box_chooses_the_row_and_a_leads_to_the_acts_and_back(ad
     press(admin, "Enter")
     expect(box).not_to_be_checked()
     press(admin, "a")  # nothing is chosen: there is nothing to go to
-    expect(box).to_be_focused()
+    expect_focus(box)
     press(admin, "x a")
     act = admin.get_by_role("button", name="Delete…", exact=True)
-    expect(act).to_be_focused()
+    expect_focus(act)
     press(admin, "Escape")
-    expect(box).to_be_focused()
+    expect_focus(box)
     press(admin, "a Enter")
-    expect(admin.get_by_role("heading", name="Delete 1 template?")).to_be_focused()
+    expect_focus(admin.get_by_role("heading", name="Delete 1 template?"))
     expect(admin).to_have_url(re.compile("/bulk/"))
 
 
@@ -43,7 +43,7 @@ def test_a_menu_closes_when_the_focus_leaves_it(admin: Page, demo: Demo) -> None
     press(admin, "Tab")
     expect(menu).to_have_attribute("open", "")
     press(admin, "Shift+Tab Shift+Tab")
-    expect(admin.locator("#views-menu summary")).to_be_focused()
+    expect_focus(admin.locator("#views-menu summary"))
     expect(menu).not_to_have_attribute("open", "")
 
 
@@ -65,7 +65,7 @@ def test_a_view_is_saved_shared_changed_and_deleted_without_a_mouse(admin: Page,
     expect(row).not_to_contain_text("shared")
     row.get_by_text("Change").press("Enter")
     press(admin, "Tab Tab Tab Tab Tab")
-    expect(row.get_by_role("button", name="Delete")).to_be_focused()
+    expect_focus(row.get_by_role("button", name="Delete"))
     press(admin, "Enter")
     expect(told(admin)).to_have_text("Deleted view By keys.")
 
@@ -78,14 +78,14 @@ def test_columns_density_and_the_file_are_chosen_without_a_mouse(admin: Page, de
     admin.get_by_label("Roomy").focus()
     press(admin, "ArrowDown")
     expect(admin.locator("table.dense")).to_be_visible()
-    expect(admin.get_by_label("Dense")).to_be_focused()
+    expect_focus(admin.get_by_label("Dense"))
     press(admin, "Escape Tab")
     file = admin.get_by_role("link", name="CSV")
-    expect(file).to_be_focused()
+    expect_focus(file)
     with admin.expect_download() as downloading:
         press(admin, "Enter")
     assert downloading.value.suggested_filename == "claims.csv"
-    expect(file).to_be_focused()
+    expect_focus(file)
 
 
 def test_a_finger_saves_a_view_chooses_columns_and_deletes_the_view(phone: Page, demo: Demo) -> None:

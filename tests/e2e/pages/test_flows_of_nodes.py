@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.e2e.pages.browser import PHONE
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE
-from tests.e2e.pages.walking import press, told
+from tests.e2e.pages.walking import expect_focus, press, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -20,10 +20,10 @@ UNDONE = re.compile(r"^Undone \(1 change\)")
 def test_a_node_is_cordoned_and_taken_back_without_a_mouse(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/nodes/gpu-b05")
     admin.get_by_role("link", name="Cordon…").press("Enter")
-    expect(admin.get_by_role("heading", name="Cordon gpu-b05?")).to_be_focused()
+    expect_focus(admin.get_by_role("heading", name="Cordon gpu-b05?"))
     admin.get_by_role("link", name="Cancel").focus()
     press(admin, "Tab")
-    expect(admin.get_by_role("button", name="Cordon", exact=True)).to_be_focused()
+    expect_focus(admin.get_by_role("button", name="Cordon", exact=True))
     press(admin, "Enter")
     expect(told(admin)).to_contain_text("gpu-b05 is cordoned")
     expect(admin.locator("#node-head")).to_contain_text("Cordoned")
@@ -35,15 +35,15 @@ def test_a_node_is_cordoned_and_taken_back_without_a_mouse(admin: Page, demo: De
 def test_a_node_is_tainted_and_taken_back_without_a_mouse(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/nodes/gpu-b05")
     admin.get_by_role("link", name="Add taint…").press("Enter")
-    expect(admin.get_by_role("heading", name="Add a taint to gpu-b05")).to_be_focused()
+    expect_focus(admin.get_by_role("heading", name="Add a taint to gpu-b05"))
     press(admin, "Tab")
     admin.keyboard.type("example.com/by-keys")
     press(admin, "Enter")
     question = admin.get_by_role("heading", name="Taint gpu-b05 with example.com/by-keys")
-    expect(question).to_be_focused()
+    expect_focus(question)
     admin.get_by_role("link", name="Cancel").focus()
     press(admin, "Tab")
-    expect(admin.get_by_role("button", name="Add taint", exact=True)).to_be_focused()
+    expect_focus(admin.get_by_role("button", name="Add taint", exact=True))
     press(admin, "Enter")
     expect(told(admin)).to_contain_text("gpu-b05")
     expect(admin.locator("#node-taints")).to_contain_text("example.com/by-keys")

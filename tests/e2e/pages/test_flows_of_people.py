@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.e2e.pages.browser import PHONE, REFUSED, new_context, watched_page
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE
-from tests.e2e.pages.walking import press, told
+from tests.e2e.pages.walking import expect_focus, press, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -23,15 +23,15 @@ def test_somebody_is_invited_shut_out_and_let_in_again_without_a_mouse(manager: 
         page.keyboard.type("admin")
         press(page, "Enter")
         expect(page.locator(".field-error")).to_contain_text("already exists")
-        expect(invitation.get_by_label("Name", exact=True)).to_be_focused()
+        expect_focus(invitation.get_by_label("Name", exact=True))
         press(page, "Control+A")
         page.keyboard.type("keyes")
         press(page, "Enter")
-        expect(page.get_by_role("heading", name="A link for keyes")).to_be_focused()
+        expect_focus(page.get_by_role("heading", name="A link for keyes"))
         press(page, "Tab")
-        expect(page.locator("#link-text")).to_be_focused()
+        expect_focus(page.locator("#link-text"))
         press(page, "Tab")
-        expect(page.get_by_role("button", name="Copy link")).to_be_focused()
+        expect_focus(page.get_by_role("button", name="Copy link"))
         page.get_by_label("May sign in and use tokens").press("Space")
         page.locator("#person").get_by_role("button", name="Save").press("Enter")
         expect(told(page)).to_contain_text("keyes")
@@ -48,7 +48,7 @@ def test_a_finger_invites_somebody_who_then_signs_in_on_the_phone(phone: Page, c
     invitation.get_by_label("Name", exact=True).fill("finn")
     invitation.get_by_label("Groups", exact=True).fill("namespace:vision")
     invitation.get_by_role("button", name="Make a link").tap()
-    expect(phone.get_by_role("heading", name="A link for finn")).to_be_focused()
+    expect_focus(phone.get_by_role("heading", name="A link for finn"))
     assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
     link = phone.locator("#link-text").inner_text()
     context = new_context(chromium, phone=True)

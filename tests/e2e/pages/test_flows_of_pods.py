@@ -12,7 +12,7 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 from tests.e2e.pages.browser import GONE, PHONE, REFUSED, editor_of, watched_page
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE
-from tests.e2e.pages.walking import press, told
+from tests.e2e.pages.walking import expect_focus, press, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -65,9 +65,9 @@ def test_a_pod_is_rehearsed_created_and_replaced_without_a_mouse(manager: Browse
         page.wait_for_function("window.Editors")
         enter(page, page.locator(".cm-content").first, claim)
         page.get_by_role("button", name="Rehearse").press("Enter")
-        expect(page.locator("#h-verdict")).to_be_focused()
+        expect_focus(page.locator("#h-verdict"))
         press(page, "Tab")
-        expect(page.get_by_role("link", name="Create this…")).to_be_focused()
+        expect_focus(page.get_by_role("link", name="Create this…"))
         press(page, "Enter")
         editor = editor_of(page, "YAML")
         enter(page, editor, claim, pod)
@@ -77,7 +77,7 @@ def test_a_pod_is_rehearsed_created_and_replaced_without_a_mouse(manager: Browse
         expect(page.locator("main")).to_contain_text("It waits because")
         page.get_by_role("link", name=re.compile("^Replace pod")).first.press("Enter")
         dialog = page.get_by_role("dialog")
-        expect(dialog.get_by_role("link", name="Cancel")).to_be_focused()
+        expect_focus(dialog.get_by_role("link", name="Cancel"))
         dialog.get_by_role("button", name=re.compile("^Replace")).press("Enter")
         expect(told(page)).to_contain_text("rehearsed-pod")
     clear(demo, "rehearsed-pod")
@@ -116,7 +116,7 @@ def test_a_finger_makes_a_pod_by_form(pocket: BrowserContext, demo: Demo) -> Non
         page.get_by_role("radio", name="gpu-a100-mig").tap()
         page.get_by_role("button", name="Create pod").tap()  # too early
         image = page.get_by_role("textbox", name="Image", exact=True)
-        expect(image).to_be_focused()
+        expect_focus(image)
         expect(image).to_be_in_viewport()
         image.fill("registry.example.org/formed-pod:1")
         expect(page.locator("#made")).to_contain_text("Starts now on")

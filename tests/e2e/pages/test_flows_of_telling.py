@@ -10,7 +10,7 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 from tests.e2e.pages.browser import PHONE, REFUSED, watched_page
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE
-from tests.e2e.pages.walking import press, told
+from tests.e2e.pages.walking import expect_focus, press, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -32,11 +32,11 @@ def test_a_rule_is_made_changed_and_deleted_without_a_mouse(manager: BrowserCont
         press(page, "Tab Space Tab Enter")
         expect(told(page)).to_have_text("You are told from now on when a pod starts.")
         page.get_by_role("link", name="Change the rule “A pod starts").press("Enter")
-        expect(page.get_by_role("heading", name="Change rule")).to_be_focused()
+        expect_focus(page.get_by_role("heading", name="Change rule"))
         press(page, "Tab")
         page.keyboard.type("A pod f")
         press(page, "Tab Tab Tab")
-        expect(page.get_by_role("button", name="Change rule")).to_be_focused()
+        expect_focus(page.get_by_role("button", name="Change rule"))
         press(page, "Enter")
         expect(told(page)).to_have_text("You are told from now on when a pod fails.")
         page.get_by_role("button", name="Delete the rule “A pod fails").press("Enter")
@@ -52,11 +52,11 @@ def test_a_webhook_is_set_its_secret_copied_tried_and_ended_without_a_mouse(
         page.keyboard.type("http://hooks.invalid")
         press(page, "Enter")
         expect(page.locator("#webhook .field-error")).to_be_visible()
-        expect(address(page)).to_be_focused()
+        expect_focus(address(page))
         press(page, "Control+A")
         page.keyboard.type(HOOK)
         press(page, "Enter")
-        expect(page.get_by_role("heading", name="The secret of your webhook")).to_be_focused()
+        expect_focus(page.get_by_role("heading", name="The secret of your webhook"))
         press(page, "Tab Tab Enter")
         expect(page.locator("#said")).to_have_text("Copied.")
         page.get_by_role("button", name="Send a test to the webhook").press("Enter")
@@ -75,7 +75,7 @@ def test_an_installation_without_mail_says_so_at_the_address(manager: BrowserCon
         page.keyboard.type("ada@example.org")
         press(page, "Enter")
         expect(page.locator("#email .field-error")).to_contain_text("sends no e-mail")
-        expect(page.locator("#email-email")).to_be_focused()
+        expect_focus(page.locator("#email-email"))
 
 
 def test_a_finger_makes_a_rule_changes_and_deletes_it(phone: Page, demo: Demo) -> None:
@@ -97,7 +97,7 @@ def test_a_finger_sets_a_webhook_and_ends_it(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/notifications")
     address(phone).fill(HOOK)
     phone.get_by_role("button", name="Save the webhook").tap()
-    expect(told(phone).or_(phone.get_by_role("heading", name="The secret of your webhook"))).to_be_focused()
+    expect_focus(told(phone).or_(phone.get_by_role("heading", name="The secret of your webhook")))
     phone.get_by_role("button", name="Send a test to the webhook").tap()
     expect(told(phone)).to_contain_text("The test was not sent")
     assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""

@@ -10,7 +10,7 @@ from playwright.sync_api import BrowserContext, expect
 from tests.e2e.pages.browser import PHONE, REFUSED, editor_of, watched_page
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE
-from tests.e2e.pages.walking import press, told
+from tests.e2e.pages.walking import expect_focus, press, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -59,19 +59,19 @@ def test_a_conflicting_edit_is_merged_and_saved_without_a_mouse(
         page.keyboard.insert_text(text_of(shared, "mine"))
         somebody_else_changes(demo, shared)
         press(page, "Tab Tab Tab")
-        expect(page.get_by_role("button", name="Save")).to_be_focused()
+        expect_focus(page.get_by_role("button", name="Save"))
         press(page, "Enter")
-        expect(page.get_by_role("heading", name="Somebody has changed it since you opened it")).to_be_focused()
+        expect_focus(page.get_by_role("heading", name="Somebody has changed it since you opened it"))
         press(page, "Tab")
-        expect(page.get_by_role("checkbox", name=f"Take mine of {LABEL}")).to_be_focused()
+        expect_focus(page.get_by_role("checkbox", name=f"Take mine of {LABEL}"))
         press(page, "Space Tab")
-        expect(page.get_by_role("button", name="Merge")).to_be_focused()
+        expect_focus(page.get_by_role("button", name="Merge"))
         press(page, "Enter")
-        expect(page.get_by_role("heading", name="Merged as you chose")).to_be_focused()
+        expect_focus(page.get_by_role("heading", name="Merged as you chose"))
         expect(editor_of(page, "DeviceClass")).to_contain_text("team: mine")
         editor_of(page, "DeviceClass").focus()
         press(page, "Tab Tab Tab")
-        expect(page.get_by_role("button", name="Save")).to_be_focused()
+        expect_focus(page.get_by_role("button", name="Save"))
         press(page, "Enter")
         expect(told(page)).to_contain_text(f"Saved DeviceClass {shared}.")
     assert team_of(demo, shared) == "mine"

@@ -12,6 +12,7 @@ from tests.e2e.api_client import Hands
 from tests.e2e.pages.browser import PHONE, new_context
 from tests.e2e.pages.test_moves import documents
 from tests.e2e.pages.tour import TOO_WIDE
+from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import Up
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -42,7 +43,7 @@ def test_a_gangs_pod_leads_to_the_rehearsal_of_all_of_it_without_a_mouse(page: P
     page.get_by_role("button", name="Rehearse").press("Enter")
     verdict = page.locator("#h-verdict")
     expect(verdict).to_contain_text(VERDICT)
-    expect(verdict).to_be_focused()
+    expect_focus(verdict)
 
 
 @pytest.mark.usefixtures("waiting")

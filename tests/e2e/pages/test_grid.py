@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.api_client import Hands
 from tests.e2e.pages.browser import PHONE, new_context
+from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import ROOT, Up
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -88,10 +89,10 @@ def test_a_name_stays_while_what_is_free_beside_it_changes(page: Page, up: Up, h
     expect(page.locator('.tile[data-s="reserved"]')).to_have_count(2)
     assert names.evaluate_all("(all) => all.map((one) => one.title)") != before
     assert names.evaluate_all("(all) => all.every((one, at) => one.firstElementChild === window.links[at])")
-    expect(names.nth(0).locator("a")).to_be_focused()
+    expect_focus(names.nth(0).locator("a"))
     hands.forget_file(EXAMPLE)
     expect(page.locator('.tile[data-s="free"]')).to_have_count(24)
-    expect(names.nth(0).locator("a")).to_be_focused()
+    expect_focus(names.nth(0).locator("a"))
 
 
 def test_a_tile_tells_who_holds_it_on_hover_and_on_click(page: Page, up: Up, hands: Hands) -> None:

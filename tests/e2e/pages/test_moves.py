@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.e2e.api_client import Hands
 from tests.e2e.pages.browser import PHONE, new_context
 from tests.e2e.pages.tour import TOO_WIDE
+from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import Up
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -63,7 +64,7 @@ def test_a_move_is_proposed_reviewed_and_carried_out_on_a_phone(scattered: Hands
     moves.get_by_role("link", name="Review the move").press("Enter")
     question = page.get_by_role("heading", level=1)
     expect(question).to_have_text("Move 1 pod so that large can start?")
-    expect(question).to_be_focused()
+    expect_focus(question)
     page.get_by_role("button", name="Move 1 pod").press("Enter")
     expect(page.locator(".says:focus")).to_contain_text("Evicted 1 pod: large starts when it has ended.")
     scattered.wait_pods("PodScheduled", "demo", "large")
@@ -77,7 +78,7 @@ def test_a_finger_finds_the_move_in_a_rehearsal_and_carries_it_out(
     page = context.new_page()
     page.goto(f"{up.web}/what-if?pod=demo/large")
     page.get_by_role("button", name="Rehearse").tap()
-    expect(page.locator("#h-verdict")).to_be_focused()
+    expect_focus(page.locator("#h-verdict"))
     review = page.get_by_role("link", name="Review and move…")
     assert (review.bounding_box() or {"height": 0})["height"] >= 28
     review.tap()

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.e2e.api_client import Document, Hands
 from tests.e2e.pages.browser import GONE, REFUSED, new_context, slow_down, watched_page
 from tests.e2e.pages.tour import AXE
+from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import Up
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -85,16 +86,16 @@ def test_a_taint_that_evicts_names_the_pod_first_and_the_page_sees_it_go(page: P
 def test_one_finds_as_one_types_and_goes_with_the_keyboard(page: Page, up: Up) -> None:
     page.goto(f"{up.web}/find")
     field = page.locator("#q")
-    expect(field).to_be_focused()
+    expect_focus(field)
     field.press_sequentially("node-")
     first = page.locator("#found .found a").first
     expect(first).to_have_text("node-1")
-    expect(field).to_be_focused()
+    expect_focus(field)
     expect(page).to_have_url(re.compile(r"/find\?q=node-$"))
     page.keyboard.press("ArrowDown")
-    expect(first).to_be_focused()
+    expect_focus(first)
     page.keyboard.press("ArrowUp")
-    expect(field).to_be_focused()
+    expect_focus(field)
     field.press_sequentially("3")
     field.press("Enter")  # before the answer is there: the first of what is asked for is meant
     expect(page).to_have_url(re.compile(r"/nodes/node-3$"))

@@ -15,6 +15,7 @@ from manciple.processes.demolab.pages import PageAddress, every_page
 from tests.e2e.pages.browser import CHANCES, PHONE, SHOWN_WITHIN, new_context
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE, Axe, Tour, asking, documents, take_tour
+from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -306,7 +307,7 @@ def test_the_tour_is_taken_by_keyboard_and_does_not_come_again(admin: Page, demo
     tour.get_by_role("button", name="Next").press("Enter")
     expect(tour.get_by_role("heading", level=3, name="Why a pod waits")).to_be_visible()
     tour.get_by_role("button", name="Back").press("Enter")
-    expect(tour.get_by_role("button", name="Next")).to_be_focused()  # there is nothing to go back to any more
+    expect_focus(tour.get_by_role("button", name="Next"))  # there is nothing to go back to any more
     expect(tour).to_contain_text("1 of 4")
     with admin.expect_response(lambda answer: answer.url.endswith("/account/tour")):
         admin.keyboard.press("Escape")
@@ -374,10 +375,10 @@ def test_a_pod_that_does_not_end_says_why_and_what_force_would_do_by_keyboard_an
     dialog = admin.get_by_role("dialog")
     expect(dialog).to_contain_text("gpu-a12/nic-0 is free at once")
     expect(dialog).to_contain_text("gpu-a12/gpu-3 are tainted, so they cannot be allocated yet.")
-    expect(dialog.get_by_role("link", name="Cancel")).to_be_focused()
+    expect_focus(dialog.get_by_role("link", name="Cancel"))
     admin.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
-    expect(release).to_be_focused()
+    expect_focus(release)
     admin.set_viewport_size(PHONE)  # type: ignore[arg-type]
     release.press("Enter")
     expect(dialog.get_by_role("button", name="Release by force")).to_be_in_viewport()

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.pages.demo import Demo
+from tests.e2e.pages.walking import expect_focus
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -40,7 +41,7 @@ def test_a_stretch_of_time_is_read_and_zoomed_into_and_stands_in_the_link(admin:
     with admin.expect_navigation():
         admin.mouse.up()
     assert 2 * 60 < shown_minutes(admin) < 3 * 60
-    expect(admin.get_by_role("slider", name="Moment")).to_be_focused()
+    expect_focus(admin.get_by_role("slider", name="Moment"))
     admin.get_by_role("link", name="Show more time").click()
     admin.wait_for_load_state()
     assert 6 * 60 < shown_minutes(admin) < 9 * 60

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.e2e.pages.browser import PHONE
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE
-from tests.e2e.pages.walking import press
+from tests.e2e.pages.walking import expect_focus, press
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -43,7 +43,7 @@ def test_it_is_opened_and_left_without_a_mouse(admin: Page, demo: Demo) -> None:
     admin.get_by_role("link", name="Wallboard").press("Enter")
     expect(admin.get_by_role("main", name="Wallboard")).to_be_visible()
     press(admin, "Tab")
-    expect(admin.get_by_role("link", name="Leave the wallboard")).to_be_focused()
+    expect_focus(admin.get_by_role("link", name="Leave the wallboard"))
     press(admin, "Escape")
     expect(admin).to_have_url(re.compile("/overview$"))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Error, Locator, Page
+
+from tests.e2e.processes import wait_for
 
 
 def press(page: Page, keys: str) -> None:
@@ -14,3 +16,30 @@ def press(page: Page, keys: str) -> None:
 def told(page: Page) -> Locator:
     """What the page says was done, where the focus is."""
     return page.locator(".says:focus")
+
+
+_HAS_THE_FOCUS = "(element) => element === document.activeElement"
+_WHO_HAS_IT = "document.activeElement?.outerHTML.slice(0, 200)"
+#: What Playwright says of a question that a page took along when it was left.
+_LEFT = "Execution context was destroyed"
+
+
+def expect_focus(locator: Locator) -> None:
+    """The page has put the focus there.
+
+    Playwright's `to_be_focused` asks besides whether Chromium takes the tab's frame for the focused one. Seldom, after
+    a navigation on a busy machine, it never does, and no page has a say in that.
+    """
+
+    def has_the_focus() -> bool:
+        try:
+            return bool(locator.evaluate(_HAS_THE_FOCUS))
+        except Error as error:
+            if _LEFT not in error.message:
+                raise
+            return False
+
+    try:
+        wait_for(f"the focus on {locator}", has_the_focus)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; it is on {locator.page.evaluate(_WHO_HAS_IT)}") from None
