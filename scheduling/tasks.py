@@ -7,12 +7,12 @@ nothing.
 
 The dispatcher is a thread of each Celery worker process (`manciple.celery` starts it). It hears the announcements, asks
 the log what happened to the resources that wake somebody, and sends each concerned controller one message, except
-those whose own query finds nothing for them to do (`has_work`). Then it rests, so that a burst of commits becomes few
-messages: a moment at first, longer while pods keep coming, so that workers gather what waits into one cycle and one
-commit. Of what wakes nobody (a renewed Lease, an Event) it does not even hear. Of several processes the first to claim
-a stretch of the log sends for it, and the others leave the next to it, as long as it is quick. The committing thread
-only hands over a number; a broker that cannot be reached, or a dispatcher that dies, costs a log line at most, and the
-periodic runs make up for it.
+those whose own query finds nothing for them to do (`has_work`), which is asked later of those that have patience. Then
+it rests, so that a burst of commits becomes few messages: a moment at first, longer while pods keep coming, so that
+workers gather what waits into one cycle and one commit. Of what wakes nobody (a renewed Lease, an Event) it does not
+even hear. Of several processes the first to claim a stretch of the log sends for it, and the others leave the next to
+it, as long as it is quick. The committing thread only hands over a number; a broker that cannot be reached, or a
+dispatcher that dies, costs a log line at most, and the periodic runs make up for it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -164,6 +165,8 @@ MANY_CHANGES = 100
 #: The longest rest where few pods come, and the part of a longer one that each that comes is worth: what else happens,
 #: though it be thousands of changes, holds them up no longer.
 SHORT_REST, REST_FOR_A_POD = 0.1, 0.02
+#: The longest rest where pods come in bursts, and how many times as long as the last pods took to come another may be.
+REST_AFTER_A_BURST, REST_FOR_A_STREAM = 0.03, 4.0
 #: Name of the row that says how far wake-ups were sent, where several processes dispatch.
 CURSOR = "dispatch"
 #: Seconds that a dispatcher gives to the one that claimed the last stretch, before it looks at the log as well.
@@ -172,6 +175,8 @@ GIVING_WAY = 0.03
 RETRY_AFTER = 1.0
 #: What owns nothing and is in nobody's way: that such an object went is no deletion like any other.
 TRANSIENT = frozenset({EVENTS, LEASES})
+#: Commits whose moments a dispatcher knows.
+REVISIONS_REMEMBERED = 256
 #: Changes that are told apart; when there are more, every controller that anything wakes is sent a message.
 MOST_CHANGES = 2000
 
@@ -199,6 +204,7 @@ class WakeTable:
         self._declared = tuple(declared)
         #: the names of those that anything wakes
         self.woken = [one.name for one in self._declared if one.wakes_on]
+        self.patience = {one.name: one.patience for one in self._declared}
         #: the resources that somebody cares for
         self.resources = frozenset(resource for one in self._declared for resource, _ in one.wakes_on) - {ANY}
 
@@ -264,16 +270,11 @@ _CLAIM = (
 )
 
 
-def longest_rest(changes: Sequence[Sketch]) -> float:
-    """The most seconds until the next question, after one that found these."""
+def longest_rest(changes: int, pods: int) -> float:
+    """The most seconds until the next question, after one that found so many changes, of which so many pods came."""
     least, most = RESTING_TIME
-    longest = min(most, max(SHORT_REST, REST_FOR_A_POD * _coming(changes)))
-    return min(max(least, REST_FOR_A_CHANGE * (len(changes) - FEW_CHANGES)), longest)
-
-
-def _coming(changes: Sequence[Sketch]) -> int:
-    """How many pods came."""
-    return sum(one.resource == PODS and one.type == ADDED for one in changes)
+    longest = min(most, max(SHORT_REST, REST_FOR_A_POD * pods))
+    return min(max(least, REST_FOR_A_CHANGE * (changes - FEW_CHANGES)), longest)
 
 
 class Rests:
@@ -281,18 +282,36 @@ class Rests:
 
     A rest pays where more comes meanwhile. Of a few pods that came at once it only delays the first, so the first rest
     is short whatever was found; it doubles with each question that found pods, or many changes, and halves with others.
+    Whoever waits for their pods before they create others sends them in bursts, as far apart as the rests are long: so
+    a rest is only a few times as long as it took those to come that the last question found.
     """
 
     def __init__(self) -> None:
         self._grown = RESTING_TIME[0]
+        #: (revision, when it was heard of), ascending
+        self._heard: deque[tuple[int, float]] = deque(maxlen=REVISIONS_REMEMBERED)
+
+    def hear(self, revision: int, now: float) -> None:
+        """Of a commit, at a moment of the monotonic clock."""
+        if not self._heard or revision > self._heard[-1][0]:
+            self._heard.append((revision, now))
 
     def after(self, changes: Sequence[Sketch]) -> float:
         """Seconds until the next question, after one that found these."""
         least, most = RESTING_TIME
-        gathers = _coming(changes) or len(changes) >= MANY_CHANGES
+        pods = [one.revision for one in changes if one.resource == PODS and one.type == ADDED]
+        gathers = pods or len(changes) >= MANY_CHANGES
         rest = self._grown
         self._grown = min(rest * 2, most) if gathers else max(rest / 2, least)
-        return min(rest, longest_rest(changes))
+        longest = longest_rest(len(changes), len(pods))
+        if pods:
+            longest = min(longest, max(REST_AFTER_A_BURST, self._took(pods[0], pods[-1]) * REST_FOR_A_STREAM))
+        return min(rest, longest)
+
+    def _took(self, first: int, last: int) -> float:
+        """Seconds between two revisions, as far as they were heard of."""
+        began, ended = (next((at for revision, at in self._heard if revision >= one), None) for one in (first, last))
+        return 0.0 if began is None or ended is None else ended - began
 
 
 class Dispatcher:
@@ -318,6 +337,8 @@ class Dispatcher:
         self._heard = True  # of something that was not looked at yet; at the start, of everything
         self._newest = 0  # revision that was heard of
         self._rests, self._rest = Rests(), RESTING_TIME[0]
+        #: whom changes wake a while later (`Controller.patience`), and at which moment of the monotonic clock
+        self.due: dict[str, float] = {}
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -340,13 +361,16 @@ class Dispatcher:
     def _hear(self, revision: int = 0) -> None:
         with self._news:
             self._heard, self._newest = True, max(revision, self._newest)
+            self._rests.hear(revision, time.monotonic())
             self._news.notify_all()
 
     def _run(self) -> None:
         position: int | None = None
         while self._wait():
             try:
-                position = self._done_by_another(position) or self._look(position)
+                if self._take_news():
+                    position = self._done_by_another(position) or self._look(position)
+                self._wake_patient()
             except (DatabaseError, InterfaceError, KombuError, OSError):
                 log.exception("could not send wake-ups")
                 connection.close()
@@ -358,9 +382,15 @@ class Dispatcher:
     def _wait(self) -> bool:
         """Wait until there is something to look at; False when it is time to stop."""
         with self._news:
-            self._news.wait_for(lambda: self._stopping or self._heard)
-            self._heard = False
+            left = min(self.due.values()) - time.monotonic() if self.due else None
+            self._news.wait_for(lambda: self._stopping or self._heard, timeout=left)
         return not self._stopping
+
+    def _take_news(self) -> bool:
+        """Whether something was heard of since the last time."""
+        with self._news:
+            heard, self._heard = self._heard, False
+        return heard
 
     def _pause(self, seconds: float) -> None:
         with self._news:
@@ -381,12 +411,33 @@ class Dispatcher:
             latest = tail.latest_revision()
             self._wake(one.name for one in self._declared)
             return latest
-        self._rest = self._rests.after(stretch.changes)
+        with self._news:
+            self._rest = self._rests.after(stretch.changes)
         if stretch.changes:
             self._leads = self._claim(stretch.changes[-1].revision)
             if self._leads:
-                self._wake(self._table.with_work(self._table.concerned_by(stretch)))
+                self._wake(self._table.with_work(self._urgent(self._table.concerned_by(stretch))))
         return stretch.revision
+
+    def _urgent(self, names: Iterable[str]) -> list[str]:
+        """Those of them that are to be woken now; when it is the others' turn is noted."""
+        urgent, now = [], time.monotonic()
+        for name in names:
+            patience = self._table.patience[name]
+            if patience:
+                self.due.setdefault(name, now + patience)
+            else:
+                urgent.append(name)
+        return urgent
+
+    def _wake_patient(self) -> None:
+        """Wake those whose time has come, where there still is something to do."""
+        now = time.monotonic()
+        due = [name for name, at in self.due.items() if at <= now]
+        if due:
+            self._wake(self._table.with_work(due))
+            for name in due:
+                del self.due[name]
 
     def _wake(self, names: Iterable[str]) -> None:
         for name in names:

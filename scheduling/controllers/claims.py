@@ -384,15 +384,19 @@ def reconcile(now: datetime) -> int:
     return FOLLOWER.follow() + scheduler.schedule(now)
 
 
+#: Whether any pod lacks a node. Whoever creates one that has a node has had its claims allocated before.
+ANY_WITHOUT_NODE: sql.Query = ("SELECT EXISTS (SELECT 1 FROM claims_pod WHERE node_name = '' AND NOT deleting)", ())
+
 CONTROLLER = Controller(
     name="sync_claims",
     does="creates claims from templates for new pods, and schedules these pods",
     reconcile=reconcile,
     every=5,
-    # A pod that another scheduler has bound may lack reservations; the periodic run finds it.
+    # A pod that somebody else has bound may lack reservations; the periodic run finds it.
     wakes_on=frozenset(
         {(PODS, ADDED), (PODS, MODIFIED), (TEMPLATES, ADDED), (CLAIMS, DELETED), (QUOTAS, MODIFIED), (QUOTAS, DELETED)}
     ),
+    has_work=ANY_WITHOUT_NODE,
     queue=Queue.SCHEDULING,
     covers=frozenset({scheduler.CONTROLLER.name}),
     known_as="resource_claim",

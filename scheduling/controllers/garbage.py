@@ -23,5 +23,7 @@ CONTROLLER = Controller(
     every=10,
     wakes_on=frozenset({(ANY, DELETED)}),
     has_work=garbage.HAS_WORK,
+    # Of the claims of pods that are gone `release_claims` takes care at once; deleted before that, they are more work.
+    patience=0.25,
     most_per_turn=MOST,
 )

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
-from manciple.store import announce, tail
+from manciple.store import announce, garbage, tail
 from manciple.store.records import EventType, dump
 from manciple.store.tail import Sketch
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease
 from scheduling import tasks
-from scheduling.controllers.declaration import controllers, task_name
+from scheduling.controllers.declaration import ANY, DELETED, Controller, controllers, task_name
 from scheduling.tasks import Dispatcher, Rests, WakeTable, change_of, longest_rest
 from tests.builders import make_node, make_pod, make_template
 from tests.e2e.processes import wait_for
@@ -60,38 +62,69 @@ def test_change_concerns(phrase: str) -> None:
     ids=["one pod", "a few pods", "many pods", "much else", "a few pods beside much else"],
 )
 def test_a_rest_is_at_most_as_long_as_what_happens_is_worth(changes: int, pods: int, seconds: float) -> None:
-    assert longest_rest(_found(changes, pods)) == pytest.approx(seconds)
+    assert longest_rest(changes, pods) == pytest.approx(seconds)
+
+
+class Log:
+    """What one question after the other finds, and when it was heard of."""
+
+    def __init__(self) -> None:
+        self.rests = Rests()
+        self._revision, self._now = 0, 0.0
+
+    def rest(self, changes: int, pods: int, *, over: float = 1.0) -> float:
+        """How long it is after so many changes, the pods among which came over so many seconds."""
+        found = [self._written("MODIFIED") for _ in range(changes - pods)]
+        for _ in range(pods):
+            self._now += over / max(pods - 1, 1)
+            found.append(self._written("ADDED"))
+        return self.rests.after(found)
+
+    def _written(self, type_: EventType) -> Sketch:
+        self._revision += 1
+        self.rests.hear(self._revision, self._now)
+        return _sketch("pods", type_, {}, revision=self._revision)
 
 
 def test_rests_grow_while_pods_keep_coming_and_shrink_when_they_stop() -> None:
-    rests = Rests()
-    coming = [rests.after(_found(500, 100)) for _ in range(7)]
+    log = Log()
+    coming = [log.rest(200, 100) for _ in range(7)]
     assert coming == pytest.approx([0.01, 0.02, 0.04, 0.08, 0.16, 0.3, 0.3])
-    stopped = [rests.after(_found(50, 0)) for _ in range(6)]
+    stopped = [log.rest(50, 0) for _ in range(6)]
     assert stopped == pytest.approx([0.1, 0.1, 0.075, 0.0375, 0.01875, 0.01])
 
 
 def test_pods_that_come_now_and_then_are_seen_at_once() -> None:
-    rests = Rests()
-    found = [_found(50, 10), _found(30, 0), _found(40, 0)] * 10
-    assert max(rests.after(changes) for changes in found) <= 0.02
+    log = Log()
+    found = [(50, 10), (30, 0), (40, 0)] * 10
+    assert max(log.rest(*each) for each in found) <= 0.02
+
+
+def test_bursts_of_pods_are_seen_soon_though_every_question_finds_one() -> None:
+    """As of a client that creates ten pods once the ten before have their nodes: long rests would make it slow."""
+    log = Log()
+    assert max(log.rest(50, 10, over=0.008) for _ in range(20)) <= 0.035
+
+
+def test_a_stream_is_gathered_the_longer_the_longer_its_stretches_are() -> None:
+    log = Log()
+    assert [log.rest(100, 20, over=over) for over in (0.01, 0.01, 0.02, 0.05, 0.1)] == pytest.approx(
+        [0.01, 0.02, 0.04, 0.08, 0.16]
+    )
 
 
 def test_many_changes_are_gathered_though_no_pod_comes() -> None:
-    rests = Rests()
-    assert [rests.after(_found(500, 0)) for _ in range(6)] == pytest.approx([0.01, 0.02, 0.04, 0.08, 0.1, 0.1])
-
-
-def _found(changes: int, pods: int) -> list[Sketch]:
-    others = [_sketch("pods", "MODIFIED", {})] * (changes - pods)
-    return [_sketch("pods", "ADDED", {})] * pods + others
+    log = Log()
+    assert [log.rest(150, 0) for _ in range(6)] == pytest.approx([0.01, 0.02, 0.04, 0.08, 0.1, 0.1])
 
 
 NODE = {"spec.nodeName": "node-1"}
 
 
-def _sketch(resource: str, type_: EventType, fields: dict[str, str], *, deleting: bool = False) -> Sketch:
-    return Sketch(7, resource, type_, deleting, dump(fields))
+def _sketch(
+    resource: str, type_: EventType, fields: dict[str, str], *, deleting: bool = False, revision: int = 7
+) -> Sketch:
+    return Sketch(revision, resource, type_, deleting, dump(fields))
 
 
 CHANGES: dict[str, tuple[Sketch, str]] = {
@@ -173,9 +206,8 @@ def test_at_its_start_it_wakes_everybody_then_whom_changes_concern() -> None:
     sent = Sent()
     with dispatching(sent):
         assert set(sent.until(LAST)) == {task_name(one.name) for one in controllers()}
+        Cluster().create(make_node())  # nobody waits for it, nor for the template
         Cluster().create(make_template("first"))
-        assert sent.until("sync_claims") == [task_name("sync_claims")]
-        Cluster().create(make_node())  # nobody waits for it
         Cluster().create(make_pod("waits", claims={"gpu": "missing"}))
         assert sent.until("sync_claims") == [task_name("sync_claims")]
 
@@ -187,7 +219,6 @@ def test_a_burst_of_commits_becomes_few_messages() -> None:
         sent.until(LAST)
         for number in range(commits):
             Cluster().create(make_pod(f"pod-{number}"))
-        Cluster().create(make_template("last"))
         sent.until("sync_claims")
         assert len(sent.rest()) < commits
 
@@ -207,11 +238,11 @@ def test_a_lease_that_is_renewed_is_nothing_to_claim() -> None:
     try:
         sent.until(LAST)
         Cluster().update(with_spec(lease, lease_transitions=1))
-        template = Cluster().create(make_template("last"))
+        pod = Cluster().create(make_pod("last"))
         sent.until("sync_claims")
     finally:
         dispatcher.stop()
-    assert claimed == [int(template.metadata.resource_version)]
+    assert claimed == [int(pod.metadata.resource_version)]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -247,7 +278,19 @@ def _work_of(*names: str) -> list[str]:
 
 @pytest.mark.django_db
 def test_who_can_tell_that_there_is_nothing_to_do_is_not_woken(cluster: Cluster) -> None:
-    assert _work_of("collect_garbage", "sweep_namespaces", "schedule", "release_claims") == ["release_claims"]
+    told = ("collect_garbage", "sweep_namespaces", "schedule", "sync_claims", "release_claims")
+    assert _work_of(*told) == ["release_claims"]
+
+
+@pytest.mark.django_db
+def test_a_pod_without_a_node_is_work_for_the_controller_of_claims_until_it_has_one(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    cluster.create(make_template("one-gpu"))
+    cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+    assert _work_of("sync_claims") == ["sync_claims"]
+    tasks.run("sync_claims")
+    assert cluster.pod("web").spec.node_name == "node-1"
+    assert _work_of("sync_claims") == []
 
 
 @pytest.mark.django_db
@@ -291,7 +334,57 @@ def test_whose_claim_failed_leaves_the_log_to_the_other_until_that_one_stops() -
         wait_for("what the other did", lambda: asked[-1:] == [tail.latest_revision()])
         assert (len(claims), sent.rest()) == (1, [])
         stopped.set()
-        Cluster().create(make_template("last"))
+        Cluster().create(make_pod("last"))
         sent.until("sync_claims")
     finally:
         dispatcher.stop()
+
+
+def _controllers(patience: float) -> list[Controller]:
+    """Two that deletions wake, the second with patience, as long as there is a claim without its owner."""
+    at_once = Controller(
+        name="at_once", does="nothing", reconcile=lambda _now: 0, every=60.0, wakes_on=frozenset({(ANY, DELETED)})
+    )
+    return [at_once, replace(at_once, name="patient", patience=patience, has_work=garbage.HAS_WORK)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_has_patience_is_woken_later_and_once_for_all_that_came() -> None:
+    sent, cluster = Sent(), Cluster()
+    cluster.create(make_template("one-gpu"))
+    for name in ("first", "second"):
+        cluster.create(make_pod(name, templates={"gpu": "one-gpu"}))
+        tasks.run("sync_claims")
+    dispatcher = Dispatcher(sent, declared=_controllers(patience=0.3))
+    dispatcher.start()
+    try:
+        sent.until("patient")
+        began = time.monotonic()
+        for name in ("first", "second"):
+            cluster.delete(cluster.pod(name))
+            sent.until("at_once")
+        assert sent.until("patient") == [task_name("patient")]
+        assert time.monotonic() - began >= 0.3
+    finally:
+        dispatcher.stop()
+    assert sent.rest() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_has_patience_is_not_woken_for_what_others_have_done_meanwhile() -> None:
+    sent, cluster = Sent(), Cluster()
+    cluster.create(make_template("one-gpu"))
+    cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+    tasks.run("sync_claims")
+    tasks.run("release_claims")  # from here on it follows the log
+    dispatcher = Dispatcher(sent, declared=_controllers(patience=0.3))
+    dispatcher.start()
+    try:
+        sent.until("patient")
+        cluster.delete(cluster.pod("web"))
+        sent.until("at_once")
+        tasks.run("release_claims")
+        wait_for("the moment at which it would be woken", lambda: not dispatcher.due)
+    finally:
+        dispatcher.stop()
+    assert task_name("patient") not in sent.rest()

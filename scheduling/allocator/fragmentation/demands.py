@@ -100,19 +100,25 @@ class DemandMix:
         kept = [key for key in kept if found[key].weight > RARE * found[kept[0]].weight]
         return cls(tuple(found[key] for key in kept), sum(found[key].weight for key in kept))
 
-    def or_known(self, known: DemandMix) -> DemandMix:
-        """`known` where that was learned from many pods, and this one differs from it by no more than chance."""
-        if known.pods < ENOUGH or not self.pods:
+    def or_known(self, known: DemandMix, pods: float) -> DemandMix:
+        """`known` where this one says the same, or differs from it by no more than chance and `known` was learned from
+        many pods. pods: from how many, by now.
+        """
+        if not known.pods or not self.pods:
             return self
-        chance, differences = 1 / known.pods + 1 / self.pods, dict[Hashable, float]()
-        shares = dict[Hashable, float]()
-        for mix, sign in ((self, 1), (known, -1)):
-            for one in mix.demands:
-                key, share = (asked_key(one.claims), one.needs), one.weight / mix.pods
-                differences[key] = differences.get(key, 0.0) + sign * share
-                shares[key] = shares.get(key, 0.0) + share / 2
-        same = all(abs(one) < DEVIATIONS * sqrt(shares[key] * chance) for key, one in differences.items())
+        ours, theirs = self.shares(), known.shares()
+        if ours == theirs:
+            return known
+        if pods < ENOUGH:
+            return self
+        chance = 1 / pods + 1 / self.pods
+        pairs = ((ours.get(key, 0.0), theirs.get(key, 0.0)) for key in ours.keys() | theirs.keys())
+        same = all(abs(one - other) < DEVIATIONS * sqrt((one + other) / 2 * chance) for one, other in pairs)
         return known if same else self
+
+    def shares(self) -> dict[Hashable, float]:
+        """Of all pods, how many ask for the same; by what they ask for."""
+        return {(asked_key(one.claims), one.needs): one.weight / self.pods for one in self.demands}
 
 
 #: Nobody knows what pods ask for.
@@ -126,12 +132,14 @@ class UsualDemands:
 
     def __init__(self) -> None:
         self._mix = NO_DEMANDS
+        #: how many pods say so
+        self._pods = 0.0
         #: pods that have come since it was learned
         self._come = 0
 
     def copied(self) -> UsualDemands:
         made = UsualDemands()
-        made._mix, made._come = self._mix, self._come
+        made._mix, made._pods, made._come = self._mix, self._pods, self._come
         return made
 
     def note(self) -> None:
@@ -140,9 +148,10 @@ class UsualDemands:
 
     def mix(self, asked: Callable[[], Iterable[Demand]]) -> DemandMix:
         """The same one as long as that will do. asked: what the pods that there are ask for, or the latest of them."""
-        if self._come >= max(1, min(self._mix.pods, WINDOW // 2)):
-            self._come = 0
-            self._mix = DemandMix.of(asked()).or_known(self._mix)
+        if self._come >= max(1, min(self._pods, WINDOW // 2)):
+            self._come, known, learned = 0, self._mix, DemandMix.of(asked())
+            self._mix = learned.or_known(known, self._pods)
+            self._pods = max(self._pods, learned.pods) if self._mix is known else learned.pods
         return self._mix
 
 
@@ -176,7 +185,7 @@ class DemandHistory:
                 Demand(claims=self._claims[asked], needs=needs, weight=count)
                 for (asked, needs), count in self._counts.items()
             )
-            self._mix = DemandMix.of(demands).or_known(self._mix)
+            self._mix = DemandMix.of(demands).or_known(self._mix, self._mix.pods)
         return self._mix
 
     def _forget_half(self) -> None:

@@ -25,6 +25,7 @@ from scheduling.allocator import (
     NodeView,
     RoomTable,
     Score,
+    UsualDemands,
     best_fitting,
     first_named,
     most_packed,
@@ -131,6 +132,25 @@ def test_a_mix_is_the_same_in_whatever_order_it_is_told(
     mixed = list(told)
     draw.shuffle(mixed)
     assert DemandMix.of(told).demands == DemandMix.of(mixed).demands
+
+
+def test_what_pods_usually_ask_for_is_the_same_value_until_they_ask_for_other_things() -> None:
+    """What is worked out for a mix is kept for that value, and takes longer than to place a pod."""
+    small, large = (Demand(claims=(), needs=NodeNeeds(cpu)) for cpu in (1000, 2000))
+    usual, there = UsualDemands(), list[Demand]()
+
+    def after(*come: Demand) -> DemandMix:
+        there.extend(come)
+        for _ in come:
+            usual.note()
+        return usual.mix(lambda: there)
+
+    first = after(small)
+    assert all(after(small) is first for _ in range(20))
+    there.clear()
+    assert after(*[small] * 40) is first
+    mixed = after(*[large] * 40)
+    assert [one.weight for one in mixed.demands] == [40, 40]
 
 
 class _Life:
