@@ -1,11 +1,12 @@
 """Kubernetes' own benchmark of its scheduler, played to Manciple: `python bench/scheduler_perf.py`.
 
 The workloads of Kubernetes' test/integration/scheduler_perf/dra (bench/cases/workloads.py), through the API by HTTPS
-clients, to a production installation (PostgreSQL, Redis, API process, beat, two workers) on this machine. Each workload
-runs in a process of its own. docs/benchmarks.md has the figures beside Kubernetes' own.
+clients, to a production installation (PostgreSQL, Redis, an API process, a worker) on this machine. Each workload runs
+in a process of its own. docs/benchmarks.md has the figures beside Kubernetes' own.
 
     --workload NAME   only this one, or those that begin so
-    --workers N       scheduling workers, 2 unless said otherwise
+    --workers N       how many workers. One, which beats as well, unless said otherwise: Kubernetes' test has one
+                      scheduler; beside several, beat is a process of its own
     --json            each as a line of JSON
 """
 
@@ -42,7 +43,7 @@ def _play(name: str, options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", default="")
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.workload in WORKLOADS:

@@ -2,7 +2,8 @@
 
 Tasks carry no objects: a message only says "reconcile", the database is the truth. What Celery knows of the controllers
 (tasks, routes, beat's schedule) is made of their declarations once Django is ready. Every worker, the embedded one too,
-runs a dispatcher beside its tasks: it turns commits into wake-ups.
+runs a dispatcher beside its tasks: it turns commits into wake-ups, which become messages unless the worker that hears
+of the commit has nothing to do.
 
 Within one process messages pass between its threads, and whoever waits for one is woken by it. kombu's own transport
 for that asks again and again, a hundred times a second if messages are not to lie there: a third of what a resting
@@ -17,16 +18,19 @@ what waits here is short; losing it with the process costs one interval.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property, partial
 from queue import Empty
 from typing import Any
 
+import click
 from celery import Celery, bootsteps
+from celery.beat import Service
 from celery.concurrency.base import apply_target
 from celery.concurrency.thread import ApplyResult
 from celery.concurrency.thread import TaskPool as ThreadTaskPool
@@ -37,8 +41,10 @@ from kombu.entity import Queue as BrokerQueue
 from kombu.transport import TRANSPORT_ALIASES, memory
 
 from manciple import collector, layout
-from manciple.telemetry import processes
+from manciple.telemetry import metrics, processes
 from scheduling.controllers.declaration import Queue
+
+log = logging.getLogger(__name__)
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
 
@@ -126,6 +132,25 @@ class TaskPool(ThreadTaskPool):  # type: ignore[misc]  # Celery is untyped
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sweeping = ThreadPoolExecutor(SWEEPING_THREADS, thread_name_prefix="sweeping")
+        self._guard = threading.Lock()
+        #: tasks of the queue for scheduling that are not done
+        self._scheduling = 0
+
+    def take(self, work: Callable[[], object]) -> bool:
+        """Do it in a thread of those that schedule, if none of them has anything to do. Returns whether."""
+        with self._guard:
+            if self._scheduling:
+                return False
+            self._scheduling = 1
+        try:
+            self.executor.submit(work).add_done_callback(self._done)
+        except RuntimeError:  # it is being shut down
+            return False
+        return True
+
+    def _done(self, _future: Future[Any]) -> None:
+        with self._guard:
+            self._scheduling -= 1
 
     def on_stop(self) -> None:
         self._sweeping.shutdown(cancel_futures=True)
@@ -140,13 +165,15 @@ class TaskPool(ThreadTaskPool):  # type: ignore[misc]  # Celery is untyped
         accept_callback: Accept | None = None,
         **_: Any,
     ) -> ApplyResult:
-        executor: ThreadPoolExecutor = self.executor
         if _queue_of(args) == Queue.SWEEPS:
-            executor = self._sweeping
             if accept_callback is not None:
                 accept_callback(os.getpid(), time.monotonic())
-                accept_callback = None
-        return ApplyResult(executor.submit(apply_target, target, args, kwargs, callback, accept_callback))
+            return ApplyResult(self._sweeping.submit(apply_target, target, args, kwargs, callback, None))
+        with self._guard:
+            self._scheduling += 1
+        future = self.executor.submit(apply_target, target, args, kwargs, callback, accept_callback)
+        future.add_done_callback(self._done)
+        return ApplyResult(future)
 
 
 def _queue_of(args: Sequence[Any]) -> str | None:
@@ -168,6 +195,10 @@ class WorkerFixup(DjangoWorkerFixup):  # type: ignore[misc]  # as above
 
     def close_database(self, **_signal: object) -> None:
         close_old_connections()
+
+    def validate_models(self) -> None:
+        """Django's checks are for who changes the program, and read every page and its templates: 11 MiB a process."""
+        self.django_setup()
 
 
 class Fixup(DjangoFixup):  # type: ignore[misc]  # as above
@@ -204,6 +235,9 @@ def _declare(**_signal: object) -> None:
 import_modules.connect(_declare, weak=False)
 
 
+_BEATS = metrics.one_gauge("manciple_beat_running", "Whether the process has a beat, leading or not.")
+
+
 def _begin(role: processes.Role) -> None:
     """Tell the metrics of this process (nothing where it is another role as well, which comes first)."""
     from django.conf import settings  # noqa: PLC0415 - as above
@@ -214,14 +248,31 @@ def _begin(role: processes.Role) -> None:
 
 def _begin_beat(**_signal: object) -> None:
     _begin("beat")
+    _BEATS.set(1)
 
 
 beat_init.connect(_begin_beat, weak=False)
 
 
-def send(task: str) -> None:
-    """Put a message for the task of that name on its way, unless one is."""
-    app.tasks[task].apply_async()
+def wake(pool: Any, name: str) -> None:
+    """Have the task of that name done: by this process where nothing else is to be scheduled in it, else by a message,
+    unless one is on its way. A message through Redis costs as much as what many of them are about.
+    """
+    task = app.tasks[name]
+    by_itself = isinstance(pool, TaskPool) and task.controller.queue is Queue.SCHEDULING
+    if not (by_itself and pool.take(partial(_do, task))):
+        task.apply_async()
+
+
+def _do(task: Any) -> None:
+    """As Celery does one of its tasks."""
+    close_old_connections()
+    try:
+        task.do()
+    except Exception:
+        log.exception("task %s failed; it is repeated", task.name)
+    finally:
+        close_old_connections()
 
 
 class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
@@ -233,7 +284,7 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         super().__init__(worker, **options)
         self._dispatcher: Any = None
 
-    def start(self, worker: Any) -> None:  # noqa: ARG002 - Celery's signature
+    def start(self, worker: Any) -> None:
         from scheduling import controller_metrics, tasks  # noqa: PLC0415 - as above
 
         controller_metrics.tell_waiting(tasks.waiting_messages)
@@ -241,7 +292,7 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         collector.settle()
         shared = app.conf.broker_url.startswith("redis")
         among = (tasks.claim_among_processes, tasks.claimed_among_processes) if shared else ()
-        self._dispatcher = tasks.Dispatcher(send, *among)
+        self._dispatcher = tasks.Dispatcher(partial(wake, worker.pool), *among)
         self._dispatcher.start()
 
     def stop(self, worker: Any) -> None:  # noqa: ARG002
@@ -253,4 +304,46 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
             processes.end()
 
 
-app.steps["worker"].add(Dispatching)
+#: Seconds that a beat takes to end, at most, and until one that failed begins again.
+BEAT_ENDS, BEAT_BEGINS_AGAIN = 3.0, 5.0
+
+
+class Beating(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
+    """Beat in a thread of the worker, by `--with-beat`: a process less, which would hold all that the worker holds.
+    Of all beats one leads (`manciple.beat`), so every worker may have one.
+    """
+
+    requires = (Dispatching,)
+
+    def __init__(self, worker: Any, with_beat: bool = False, **options: Any) -> None:
+        super().__init__(worker, **options)
+        self.enabled = with_beat
+        self._ended = threading.Event()
+        self._service: Any = None
+        self._thread = threading.Thread(target=self._run, name="beat", daemon=True)
+
+    def start(self, worker: Any) -> None:  # noqa: ARG002
+        self._thread.start()
+
+    def _run(self) -> None:
+        from manciple.beat import IntervalScheduler  # noqa: PLC0415 - as above
+
+        while not self._ended.is_set():
+            self._service = Service(app, max_interval=1, scheduler_cls=IntervalScheduler)
+            try:
+                self._service.start()
+            except Exception:
+                log.exception("beat failed; it begins again in %.0f s", BEAT_BEGINS_AGAIN)
+                self._ended.wait(BEAT_BEGINS_AGAIN)
+
+    def stop(self, worker: Any) -> None:  # noqa: ARG002
+        self._ended.set()
+        if self._service is not None:
+            self._service.stop(wait=False)
+            self._thread.join(BEAT_ENDS)
+
+
+app.steps["worker"].update((Dispatching, Beating))
+app.user_options["worker"].add(
+    click.Option(["--with-beat"], is_flag=True, help="Beat as well, as `beat` does: of several, one leads.")
+)

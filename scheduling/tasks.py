@@ -93,6 +93,15 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
             controller_metrics.taken_up(self.controller.queue_name, time.time() - sent)
         if message and not coordination.wakeups().leave(self.controller.name, message):
             return
+        self._work()
+
+    def do(self) -> None:
+        """The same without a message, in a worker that has nothing else to do."""
+        controller_metrics.sent(self.controller.queue_name)
+        controller_metrics.taken_up(self.controller.queue_name, 0.0)
+        self._work()
+
+    def _work(self) -> None:
         # Whoever waits for scheduling need not wait for another message; a sweep lets the others have its thread.
         turns_in_a_row = MOST_IN_A_ROW if self.controller.queue is Queue.SCHEDULING else 1
         if all(work(self.controller) for _ in range(turns_in_a_row)):
@@ -166,7 +175,7 @@ MANY_CHANGES = 100
 #: though it be thousands of changes, holds them up no longer.
 SHORT_REST, REST_FOR_A_POD = 0.1, 0.02
 #: The longest rest where pods come in bursts, and how many times as long as the last pods took to come another may be.
-REST_AFTER_A_BURST, REST_FOR_A_STREAM = 0.03, 4.0
+REST_AFTER_A_BURST, REST_FOR_A_STREAM = 0.015, 4.0
 #: Name of the row that says how far wake-ups were sent, where several processes dispatch.
 CURSOR = "dispatch"
 #: Seconds that a dispatcher gives to the one that claimed the last stretch, before it looks at the log as well.

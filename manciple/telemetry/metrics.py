@@ -95,6 +95,11 @@ def one_counter(name: str, documentation: str) -> Counter:
     return Counter(name, documentation, registry=REGISTRY)
 
 
+def one_gauge(name: str, documentation: str) -> Gauge:
+    """A gauge without labels."""
+    return Gauge(name, documentation, registry=REGISTRY)
+
+
 def one_histogram(name: str, documentation: str, *, buckets: Iterable[float]) -> Histogram:
     """A histogram without labels."""
     return Histogram(name, documentation, registry=REGISTRY, buckets=tuple(buckets))

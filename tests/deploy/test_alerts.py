@@ -51,8 +51,8 @@ CASES: dict[str, tuple[Series, Series]] = {
         {"manciple_worker_silence_seconds": always(4)},
     ),
     "MancipleNoBeat": (
-        {'manciple_processes{role="beat"}': always(0), 'manciple_processes{role="embedded"}': always(0)},
-        {'manciple_processes{role="beat"}': always(0), 'manciple_processes{role="embedded"}': always(1)},
+        {'manciple_processes{role="beat"}': always(0), 'manciple_beat_running{role="worker"}': always(0)},
+        {'manciple_processes{role="beat"}': always(0), 'manciple_beat_running{role="worker"}': always(1)},
     ),
     "MancipleRequestErrors": (
         {'apiserver_request_total{code="503"}': rising(10), 'apiserver_request_total{code="200"}': rising(90)},

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from manciple.celery import SWEEPING_THREADS, TaskPool, WorkerFixup, app
+from manciple.celery import SWEEPING_THREADS, TaskPool, WorkerFixup, app, wake
 from scheduling.controllers.declaration import Queue
+from tests.e2e.processes import wait_for
 
 
 @pytest.fixture
@@ -57,6 +58,87 @@ def test_a_sweep_that_waits_for_a_thread_takes_up_no_place_among_the_fetched(poo
     go_on.set()
     for one in sweeps:
         one.wait(30)
+
+
+def test_a_process_that_schedules_nothing_takes_work_without_a_message_one_at_a_time(pool: TaskPool) -> None:
+    go_on, done = threading.Event(), threading.Event()
+    assert pool.take(lambda: go_on.wait(30))
+    assert not pool.take(done.set)
+    go_on.set()
+    wait_for("a thread with nothing to do", lambda: pool.take(done.set))
+    assert done.wait(30)
+
+
+def test_a_process_that_does_what_a_message_asks_for_takes_no_other_work(pool: TaskPool) -> None:
+    go_on, taken = threading.Event(), threading.Event()
+    asked = put(pool, Queue.SCHEDULING, lambda *_: go_on.wait(30))
+    assert not pool.take(taken.set)
+    go_on.set()
+    asked.wait(30)
+    wait_for("a thread with nothing to do", lambda: pool.take(taken.set))
+
+
+def test_a_sweep_keeps_no_process_from_taking_work(pool: TaskPool) -> None:
+    go_on, taken = threading.Event(), threading.Event()
+    asked = put(pool, Queue.SWEEPS, lambda *_: go_on.wait(30))
+    assert pool.take(taken.set)
+    assert taken.wait(30)
+    go_on.set()
+    asked.wait(30)
+
+
+def test_a_pool_that_has_stopped_takes_nothing() -> None:
+    pool = TaskPool(2)
+    pool.start()
+    pool.stop()
+    assert not pool.take(lambda: None)
+
+
+class _Task:
+    """Of a controller; fails where it is told to."""
+
+    def __init__(self, queue: Queue, *, fails: bool = False) -> None:
+        self.name, self.controller = "it", SimpleNamespace(queue=queue)
+        self.done, self.sent, self._fails = threading.Event(), threading.Event(), fails
+
+    def do(self) -> None:
+        self.done.set()
+        if self._fails:
+            raise RuntimeError("as told")
+
+    def apply_async(self) -> None:
+        self.sent.set()
+
+
+@pytest.fixture
+def woken(pool: TaskPool, monkeypatch: pytest.MonkeyPatch) -> Callable[[_Task], _Task]:
+    def woken(task: _Task) -> _Task:
+        monkeypatch.setitem(app.tasks, "it", task)
+        wake(pool, "it")
+        return task
+
+    return woken
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_is_woken_is_done_here_or_where_that_cannot_be_by_a_message(
+    pool: TaskPool, woken: Callable[[_Task], _Task]
+) -> None:
+    assert woken(_Task(Queue.SCHEDULING)).done.wait(30)
+    assert woken(_Task(Queue.SWEEPS)).sent.is_set()
+    go_on = threading.Event()
+    wait_for("a thread with nothing to do", lambda: pool.take(lambda: go_on.wait(30)))
+    assert woken(_Task(Queue.SCHEDULING)).sent.is_set()
+    go_on.set()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_failure_without_a_message_is_told_and_stops_nothing(
+    pool: TaskPool, woken: Callable[[_Task], _Task], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert woken(_Task(Queue.SCHEDULING, fails=True)).done.wait(30)
+    wait_for("a thread with nothing to do", lambda: pool.take(lambda: None))
+    assert "task it failed" in caplog.text
 
 
 #: As much of a task as Celery's signals need.

@@ -51,7 +51,7 @@ def _of_server(client: Any) -> Iterator[Diagnosis]:
         yield problem(
             "beat",
             "none leads: the periodic sweeps do not run, and what a lost message left stays",
-            "start one: `manciple beat`, unit manciple-beat; several may run",
+            "start one: `manciple beat`, unit manciple-beat, or `manciple worker --with-beat`; several may run",
         )
     memory = client.info("memory")
     most, policy = int(memory.get("maxmemory", 0)), str(memory.get("maxmemory_policy", "noeviction"))

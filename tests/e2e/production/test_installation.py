@@ -6,6 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
+from manciple.beat import LEADER
 from manciple.telemetry.processes import KEY
 from tests.e2e.flow import (
     EXAMPLES,
@@ -17,7 +18,7 @@ from tests.e2e.flow import (
 )
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.processes import wait_for
-from tests.e2e.production.installation import NODES, Installation
+from tests.e2e.production.installation import NODES, Installation, exec_start
 
 pytestmark = [pytest.mark.e2e, pytest.mark.postgres]
 
@@ -71,6 +72,21 @@ def test_a_killed_worker_costs_a_delay_and_no_pod(installation: Installation, ku
     kubectl("delete", "-f", str(manifest.path))
     assert_all_is_given_back(kubectl, installation.home, manifest)
     installation.start("worker-2", installation.worker(2))
+
+
+def test_a_worker_beats_where_no_beat_runs(installation: Installation) -> None:
+    """And its end costs nobody the time until its note would end."""
+    processes = installation.processes
+    for name in ("beat", "worker-2"):
+        processes[name].stop()
+    with Redis.from_url(installation.env["MANCIPLE_REDIS_URL"]) as redis:
+        assert redis.get(LEADER) is None
+        installation.start("worker-2", [*installation.worker(2), "--with-beat"], forked=False)
+        wait_for("the worker's beat to lead", lambda: redis.get(LEADER))
+        processes["worker-2"].stop()
+        assert redis.get(LEADER) is None
+    installation.start("worker-2", installation.worker(2))
+    installation.start("beat", exec_start("manciple-beat.service"), forked=False)
 
 
 def test_a_killed_agent_forgets_no_claim(installation: Installation, kubectl: Kubectl) -> None:
