@@ -285,14 +285,13 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         self._dispatcher: Any = None
 
     def start(self, worker: Any) -> None:
-        from scheduling import controller_metrics, tasks  # noqa: PLC0415 - as above
+        from scheduling import controller_metrics, coordination, tasks  # noqa: PLC0415 - as above
 
         controller_metrics.tell_waiting(tasks.waiting_messages)
         _begin("worker")
         collector.settle()
-        shared = app.conf.broker_url.startswith("redis")
-        among = (tasks.claim_among_processes, tasks.claimed_among_processes) if shared else ()
-        self._dispatcher = tasks.Dispatcher(partial(wake, worker.pool), *among)
+        among = coordination.wakeups()
+        self._dispatcher = tasks.Dispatcher(partial(wake, worker.pool), among.claim, among.claimed)
         self._dispatcher.start()
 
     def stop(self, worker: Any) -> None:  # noqa: ARG002

@@ -20,6 +20,15 @@ local waiting = redis.call('GET', KEYS[1])
 if waiting == ARGV[1] then redis.call('DEL', KEYS[1]) end
 return (not waiting or waiting == ARGV[1]) and 1 or 0
 """
+#: The revision up to which wake-ups were sent, and the seconds for which it stands: a database that was set back to an
+#: earlier revision is not without wake-ups for longer.
+SENT, STANDS = "manciple.sent", 15
+#: KEYS: where it stands; ARGV: the revision up to which one would send, for how long it is to stand.
+_CLAIM = """
+if tonumber(redis.call('GET', KEYS[1]) or '0') >= tonumber(ARGV[1]) then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
+return 1
+"""
 
 
 class SharedWakeups:
@@ -30,6 +39,7 @@ class SharedWakeups:
             url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, decode_responses=True
         )
         self._leave = self._client.register_script(_LEAVE)
+        self._claim = self._client.register_script(_CLAIM)
 
     def enter(self, name: str, message: str, seconds: float) -> bool:
         def note() -> bool:
@@ -55,6 +65,15 @@ class SharedWakeups:
 
     def asked_again(self, name: str) -> bool:
         return self._answer(lambda: bool(self._client.delete(f"manciple.again.{name}")), otherwise=False)
+
+    def claim(self, revision: int) -> bool:
+        return self._answer(lambda: bool(self._claim(keys=[SENT], args=[revision, STANDS])), otherwise=True)
+
+    def claimed(self) -> int:
+        try:
+            return int(self._client.get(SENT) or 0)
+        except redis.RedisError:
+            return 0
 
     def _answer(self, ask: Callable[[], bool], *, otherwise: bool) -> bool:
         try:

@@ -176,8 +176,6 @@ MANY_CHANGES = 100
 SHORT_REST, REST_FOR_A_POD = 0.1, 0.02
 #: The longest rest where pods come in bursts, and how many times as long as the last pods took to come another may be.
 REST_AFTER_A_BURST, REST_FOR_A_STREAM = 0.015, 4.0
-#: Name of the row that says how far wake-ups were sent, where several processes dispatch.
-CURSOR = "dispatch"
 #: Seconds that a dispatcher gives to the one that claimed the last stretch, before it looks at the log as well.
 GIVING_WAY = 0.03
 #: Seconds of waiting after the database or the broker failed.
@@ -239,44 +237,18 @@ class WakeTable:
         idle = {name for name, ((found,),) in zip(questions, answers, strict=True) if not found}
         return [name for name in names if name not in idle]
 
-    def concerned_by(self, stretch: Stretch[Sketch]) -> list[str]:
-        """The same for a stretch of the log, without those that look at it by themselves."""
+    def concerned_by(self, stretch: Stretch[Sketch]) -> dict[str, bool]:
+        """The same for a stretch of the log, without those that look at it by themselves; and whether each surely has
+        something to do.
+        """
         if stretch.more:
-            return self.woken
+            return dict.fromkeys(self.woken, False)
         changes: dict[Tasks, set[Change]] = {}
         for sketch in stretch.changes:
             changes.setdefault(looked_after.by(sketch.revision), set()).add(change_of(sketch))
         wanted = {name for looking, found in changes.items() for name in self.concerned(found) if name not in looking}
-        return [one.name for one in self._declared if one.name in wanted]
-
-
-def claim_alone(_revision: int) -> bool:
-    """Of the only dispatcher there is."""
-    return True
-
-
-def claim_among_processes(revision: int) -> bool:
-    """Whether this process is the one to send for the log up to `revision`."""
-    return bool(sql.execute(_CLAIM, [CURSOR, revision, CURSOR, revision]))
-
-
-def nothing_claimed() -> int:
-    """Of the only dispatcher there is: nobody else sends."""
-    return 0
-
-
-def claimed_among_processes() -> int:
-    """How far wake-ups were sent, by whichever process."""
-    found = sql.fetch("SELECT revision FROM scheduling_cursor WHERE name = %s", [CURSOR])
-    return found[0][0] if found else 0
-
-
-#: Moves the cursor on, or makes it. Whoever comes second finds nothing to insert, and so locks and writes nothing.
-_CLAIM = (
-    "INSERT INTO scheduling_cursor (name, revision) SELECT %s, %s "
-    "WHERE NOT EXISTS (SELECT 1 FROM scheduling_cursor WHERE name = %s AND revision >= %s) "
-    "ON CONFLICT (name) DO UPDATE SET revision = excluded.revision WHERE scheduling_cursor.revision < excluded.revision"
-)
+        told = frozenset[Change]().union(*changes.values())
+        return {one.name: bool(one.is_work & told) for one in self._declared if one.name in wanted}
 
 
 def longest_rest(changes: int, pods: int) -> float:
@@ -323,6 +295,10 @@ class Rests:
         return 0.0 if began is None or ended is None else ended - began
 
 
+#: Of the only dispatcher there is.
+ALONE = coordination.LocalWakeups()
+
+
 class Dispatcher:
     """The thread. `send(task name)` puts one message on its way; `claim(revision)` says whether to send up to there,
     `claimed()` how far somebody has.
@@ -333,8 +309,8 @@ class Dispatcher:
     def __init__(
         self,
         send: Send,
-        claim: Callable[[int], bool] = claim_alone,
-        claimed: Callable[[], int] = nothing_claimed,
+        claim: Callable[[int], bool] = ALONE.claim,
+        claimed: Callable[[], int] = ALONE.claimed,
         declared: Iterable[Controller] | None = None,
     ) -> None:
         self._send = send
@@ -425,19 +401,18 @@ class Dispatcher:
         if stretch.changes:
             self._leads = self._claim(stretch.changes[-1].revision)
             if self._leads:
-                self._wake(self._table.with_work(self._urgent(self._table.concerned_by(stretch))))
+                self._wake_concerned(self._table.concerned_by(stretch))
         return stretch.revision
 
-    def _urgent(self, names: Iterable[str]) -> list[str]:
-        """Those of them that are to be woken now; when it is the others' turn is noted."""
-        urgent, now = [], time.monotonic()
-        for name in names:
-            patience = self._table.patience[name]
-            if patience:
+    def _wake_concerned(self, concerned: dict[str, bool]) -> None:
+        """concerned: of each, whether it surely has something to do. When those with patience are due is noted."""
+        now = time.monotonic()
+        for name in concerned:
+            if patience := self._table.patience[name]:
                 self.due.setdefault(name, now + patience)
-            else:
-                urgent.append(name)
-        return urgent
+        urgent = {name: sure for name, sure in concerned.items() if not self._table.patience[name]}
+        self._wake(name for name, sure in urgent.items() if sure)
+        self._wake(self._table.with_work([name for name, sure in urgent.items() if not sure]))
 
     def _wake_patient(self) -> None:
         """Wake those whose time has come, where there still is something to do."""

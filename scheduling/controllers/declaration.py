@@ -66,6 +66,8 @@ class Controller:
     singleton: bool = True
     #: a query for one value, whether there may be anything for it to do: where there is not, no change wakes it
     has_work: sql.Query | None = None
+    #: of the changes that wake it those for which it is not asked that: they are work
+    is_work: frozenset[Change] = frozenset()
     #: seconds for which changes may wait to wake it: what they leave to do is mostly done by others meanwhile
     patience: float = 0.0
     #: names of controllers whose work it does as well: what wakes both is sent to this one alone

@@ -294,6 +294,15 @@ def test_a_pod_without_a_node_is_work_for_the_controller_of_claims_until_it_has_
 
 
 @pytest.mark.django_db
+def test_a_pod_that_comes_with_a_node_is_work_for_the_controller_of_claims_as_well(cluster: Cluster) -> None:
+    """Its claims may have been allocated before, and lack its reservation."""
+    table, position = WakeTable(controllers()), tail.latest_revision()
+    cluster.create(make_pod("placed", node="node-1"))
+    assert table.concerned_by(table.read(position)) == {"sync_claims": True}
+    assert _work_of("sync_claims") == []
+
+
+@pytest.mark.django_db
 def test_a_pod_in_the_queue_is_work_for_the_scheduler(cluster: Cluster) -> None:
     cluster.create(make_pod("waits", claims={"gpu": "missing"}))
     tasks.run("schedule")

@@ -13,7 +13,6 @@ from scheduling.capture import ClusterState
 from scheduling.causes import Interrupted
 from scheduling.models import QueuedPod
 from scheduling.queue import MOST_AT_ONCE, Retry
-from scheduling.tasks import claim_among_processes
 from tests.builders import make_pod
 from tests.scheduling.cluster import Cluster
 
@@ -70,10 +69,3 @@ def test_a_pod_that_lost_a_race_is_tried_again_at_once_but_not_for_ever(cluster:
     queue.settle(lost, revision=state.revision, now=cluster.now)
     assert queue.ready(10, cluster.now).due == []
     assert cluster.queued("web").state == QueuedPod.State.BACKOFF
-
-
-def test_of_several_dispatchers_one_claims_a_revision(cluster: Cluster) -> None:
-    assert claim_among_processes(7)
-    assert not claim_among_processes(7)
-    assert not claim_among_processes(6)
-    assert claim_among_processes(8)

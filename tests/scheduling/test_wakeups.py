@@ -12,7 +12,7 @@ from kombu.entity import Exchange, Queue
 from kombu.messaging import Consumer, Producer
 
 from scheduling.coordination import LocalWakeups, Wakeups
-from scheduling.coordination_redis import SharedWakeups
+from scheduling.coordination_redis import SENT, STANDS, SharedWakeups
 from tests.services import Server
 
 Lapse = Callable[[], None]
@@ -98,3 +98,32 @@ def test_redis_keeps_no_note_of_messages_that_a_worker_has_and_does_not_acknowle
         assert taken == ["wake up"]
         with redis.Redis.from_url(redis_server.url) as client:
             assert client.keys("unacked*") == []
+
+
+def test_of_several_dispatchers_one_claims_a_stretch_of_the_log_and_tells_the_others(redis_server: Server) -> None:
+    redis.Redis.from_url(redis_server.url).flushdb()
+    one, other = (SharedWakeups(redis_server.url) for _ in range(2))
+    assert other.claimed() == 0
+    assert one.claim(7)
+    assert (other.claim(7), other.claim(6), other.claimed()) == (False, False, 7)
+    assert other.claim(12)
+    assert one.claimed() == 12
+
+
+def test_a_claim_does_not_stand_for_long(redis_server: Server) -> None:
+    """A database that was set back begins at an earlier revision: nobody would ever be woken."""
+    client = redis.Redis.from_url(redis_server.url)
+    client.flushdb()
+    assert SharedWakeups(redis_server.url).claim(1_000_000)
+    assert 0 < client.ttl(SENT) <= STANDS
+
+
+def test_where_redis_is_away_every_dispatcher_sends() -> None:
+    away = SharedWakeups("redis://127.0.0.1:1/0")
+    assert away.claim(7)
+    assert away.claimed() == 0
+
+
+def test_the_only_dispatcher_sends_for_everything() -> None:
+    assert LocalWakeups().claim(7)
+    assert LocalWakeups().claimed() == 0
