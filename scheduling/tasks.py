@@ -164,7 +164,7 @@ def forget_process() -> None:
 
 
 #: Seconds between two questions to the log, the least and the most: at most one message for a controller in each.
-RESTING_TIME = (0.01, 0.3)
+RESTING_TIME = (0.003, 0.3)
 #: Changes that the last question may find before the next rest grows (a pod on its way to a node is five), and seconds
 #: of rest for each beyond: from some 250 changes a second on, rests are long.
 FEW_CHANGES = 10

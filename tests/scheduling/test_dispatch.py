@@ -58,7 +58,7 @@ def test_change_concerns(phrase: str) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "pods", "seconds"),
-    [(5, 1, 0.01), (20, 4, 0.04), (500, 100, 0.3), (500, 0, 0.1), (500, 2, 0.1)],
+    [(5, 1, 0.003), (20, 4, 0.04), (500, 100, 0.3), (500, 0, 0.1), (500, 2, 0.1)],
     ids=["one pod", "a few pods", "many pods", "much else", "a few pods beside much else"],
 )
 def test_a_rest_is_at_most_as_long_as_what_happens_is_worth(changes: int, pods: int, seconds: float) -> None:
@@ -88,10 +88,10 @@ class Log:
 
 def test_rests_grow_while_pods_keep_coming_and_shrink_when_they_stop() -> None:
     log = Log()
-    coming = [log.rest(200, 100) for _ in range(7)]
-    assert coming == pytest.approx([0.01, 0.02, 0.04, 0.08, 0.16, 0.3, 0.3])
-    stopped = [log.rest(50, 0) for _ in range(6)]
-    assert stopped == pytest.approx([0.1, 0.1, 0.075, 0.0375, 0.01875, 0.01])
+    coming = [log.rest(200, 100) for _ in range(9)]
+    assert coming == pytest.approx([0.003, 0.006, 0.012, 0.024, 0.048, 0.096, 0.192, 0.3, 0.3])
+    stopped = [log.rest(50, 0) for _ in range(9)]
+    assert stopped == pytest.approx([0.1, 0.1, 0.075, *(0.075 / 2**n for n in range(1, 5)), 0.003, 0.003])
 
 
 def test_pods_that_come_now_and_then_are_seen_at_once() -> None:
@@ -108,14 +108,14 @@ def test_bursts_of_pods_are_seen_soon_though_every_question_finds_one() -> None:
 
 def test_a_stream_is_gathered_the_longer_the_longer_its_stretches_are() -> None:
     log = Log()
-    assert [log.rest(100, 20, over=over) for over in (0.01, 0.01, 0.02, 0.05, 0.1)] == pytest.approx(
-        [0.01, 0.02, 0.04, 0.08, 0.16]
-    )
+    rests = [log.rest(100, 20, over=over) for over in (0.01, 0.01, 0.01, 0.01, 0.02, 0.05, 0.1)]
+    assert rests == pytest.approx([0.003, 0.006, 0.012, 0.024, 0.048, 0.096, 0.192])
 
 
 def test_many_changes_are_gathered_though_no_pod_comes() -> None:
     log = Log()
-    assert [log.rest(150, 0) for _ in range(6)] == pytest.approx([0.01, 0.02, 0.04, 0.08, 0.1, 0.1])
+    rests = [log.rest(150, 0) for _ in range(7)]
+    assert rests == pytest.approx([0.003, 0.006, 0.012, 0.024, 0.048, 0.096, 0.1])
 
 
 NODE = {"spec.nodeName": "node-1"}
