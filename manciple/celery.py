@@ -137,18 +137,30 @@ class TaskPool(ThreadTaskPool):  # type: ignore[misc]  # Celery is untyped
         self._scheduling = 0
 
     def take(self, work: Callable[[], object]) -> bool:
-        """Do it in a thread of those that schedule, if none of them has anything to do. Returns whether."""
+        """Do it in a thread of those that schedule, if all of them are idle. Returns whether it was taken."""
         with self._guard:
             if self._scheduling:
                 return False
             self._scheduling = 1
         try:
-            self.executor.submit(work).add_done_callback(self._done)
-        except RuntimeError:  # it is being shut down
+            self._submit(work)
+        except RuntimeError:
             return False
         return True
 
-    def _done(self, _future: Future[Any]) -> None:
+    def _submit(self, work: Callable[..., object], *args: Any) -> Future[Any]:
+        """To the threads that schedule; it is counted already. Raises: RuntimeError where the pool is being shut down,
+        or the system has no thread left.
+        """
+        try:
+            future: Future[Any] = self.executor.submit(work, *args)
+        except RuntimeError:
+            self._done()
+            raise
+        future.add_done_callback(self._done)
+        return future
+
+    def _done(self, _future: object = None) -> None:
         with self._guard:
             self._scheduling -= 1
 
@@ -171,9 +183,7 @@ class TaskPool(ThreadTaskPool):  # type: ignore[misc]  # Celery is untyped
             return ApplyResult(self._sweeping.submit(apply_target, target, args, kwargs, callback, None))
         with self._guard:
             self._scheduling += 1
-        future = self.executor.submit(apply_target, target, args, kwargs, callback, accept_callback)
-        future.add_done_callback(self._done)
-        return ApplyResult(future)
+        return ApplyResult(self._submit(apply_target, target, args, kwargs, callback, accept_callback))
 
 
 def _queue_of(args: Sequence[Any]) -> str | None:
@@ -255,8 +265,8 @@ beat_init.connect(_begin_beat, weak=False)
 
 
 def wake(pool: Any, name: str) -> None:
-    """Have the task of that name done: by this process where nothing else is to be scheduled in it, else by a message,
-    unless one is on its way. A message through Redis costs as much as what many of them are about.
+    """Have the task of that name done: by this process if it is not scheduling anything else, otherwise by a message,
+    unless one is on its way. A message through Redis often costs more than the work itself.
     """
     task = app.tasks[name]
     by_itself = isinstance(pool, TaskPool) and task.controller.queue is Queue.SCHEDULING
@@ -266,11 +276,11 @@ def wake(pool: Any, name: str) -> None:
 
 def _do(task: Any) -> None:
     """As Celery does one of its tasks."""
-    close_old_connections()
     try:
+        close_old_connections()
         task.do()
     except Exception:
-        log.exception("task %s failed; it is repeated", task.name)
+        log.exception("task %s failed; its periodic run will repeat it", task.name)
     finally:
         close_old_connections()
 
@@ -329,11 +339,15 @@ class Beating(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
 
         while not self._ended.is_set():
             self._service = Service(app, max_interval=1, scheduler_cls=IntervalScheduler)
+            if self._ended.is_set():  # whoever ended it may have looked before that line
+                return
             try:
                 self._service.start()
             except Exception:
                 log.exception("beat failed; it begins again in %.0f s", BEAT_BEGINS_AGAIN)
                 self._ended.wait(BEAT_BEGINS_AGAIN)
+            finally:
+                _BEATS.set(0)
 
     def stop(self, worker: Any) -> None:  # noqa: ARG002
         self._ended.set()

@@ -192,12 +192,16 @@ def of_nodes() -> Iterator[Metric]:
 # The log and its readers ----------------------------------------------------------------------------------------------
 
 
+#: Rows beside the readers' own: the gates that are on, and what dispatchers of v0.2.0-rc.1 left.
+NO_READERS = (queue_sweep.GATES, "dispatch")
+
+
 @metrics.describe_cluster
 def of_log() -> Iterator[Metric]:
     latest, lowest = tail.latest_revision(), tail.floor()
     yield metrics.gauges("manciple_log_revision", "The newest entry of the log.", (), [((), latest)])
     yield metrics.gauges("manciple_log_floor", "The entry below which the log is pruned.", (), [((), lowest)])
-    cursors = dict(Cursor.objects.exclude(name=queue_sweep.GATES).values_list("name", "revision"))
+    cursors = dict(Cursor.objects.exclude(name__in=NO_READERS).values_list("name", "revision"))
     yield metrics.gauges(
         "manciple_cursor_lag",
         "Log entries that a reader shared by all workers has not processed yet.",

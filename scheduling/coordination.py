@@ -140,7 +140,7 @@ class Wakeups(Protocol):
         """Whether somebody said so since the last call."""
 
     def claim(self, revision: int) -> bool:
-        """Whether it is for this process to wake whom the log up to `revision` concerns; for one process it is."""
+        """Whether this process is to wake whom the log up to `revision` concerns: always, if there is only one."""
 
     def claimed(self) -> int:
         """How far some process has claimed it, as far as that is known; 0 where it is not."""

@@ -6,13 +6,14 @@ asks for itself again when it is done. A message only says "reconcile": it carri
 nothing.
 
 The dispatcher is a thread of each Celery worker process (`manciple.celery` starts it). It hears the announcements, asks
-the log what happened to the resources that wake somebody, and sends each concerned controller one message, except
-those whose own query finds nothing for them to do (`has_work`), which is asked later of those that have patience. Then
-it rests, so that a burst of commits becomes few messages: a moment at first, longer while pods keep coming, so that
-workers gather what waits into one cycle and one commit. Of what wakes nobody (a renewed Lease, an Event) it does not
-even hear. Of several processes the first to claim a stretch of the log sends for it, and the others leave the next to
-it, as long as it is quick. The committing thread only hands over a number; a broker that cannot be reached, or a
-dispatcher that dies, costs a log line at most, and the periodic runs make up for it.
+the log what happened to the resources that wake somebody, and has each concerned controller run once, in a thread of
+this process or by a message (`manciple.celery.wake`), except those whose own query finds nothing for them to do
+(`has_work`), which is asked later of those that have patience. Then it rests, so that a burst of commits becomes few
+runs: a moment at first, longer while pods keep coming, so that workers gather what waits into one cycle and one commit.
+Of what wakes nobody (a renewed Lease, an Event) it does not even hear. Of several processes the first to claim a
+stretch of the log sends for it, and the others leave the next to it, as long as it is quick. The committing thread only
+hands over a number; a broker that cannot be reached, or a dispatcher that dies, costs a log line at most, and the
+periodic runs make up for it.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def forget_process() -> None:
 # Wake-ups -------------------------------------------------------------------------------------------------------------
 
 
-#: Seconds between two questions to the log, the least and the most: at most one message for a controller in each.
+#: Seconds between two questions to the log, the least and the most: at most one run of a controller for each.
 RESTING_TIME = (0.003, 0.3)
 #: Changes that the last question may find before the next rest grows (a pod on its way to a node is five), and seconds
 #: of rest for each beyond: from some 250 changes a second on, rests are long.
@@ -300,8 +301,8 @@ ALONE = coordination.LocalWakeups()
 
 
 class Dispatcher:
-    """The thread. `send(task name)` puts one message on its way; `claim(revision)` says whether to send up to there,
-    `claimed()` how far somebody has.
+    """The thread. `send(task name)` has a controller run once, here or by a message; `claim(revision)` says whether to
+    send up to there, `claimed()` how far somebody has.
 
     Among several, the one whose claim succeeded looks at the log at once; the others leave it to that one for a moment.
     """
@@ -316,6 +317,7 @@ class Dispatcher:
         self._send = send
         self._claim, self._claimed = claim, claimed
         self._leads = True
+        self._ours = 0  # up to which revision the claim succeeded: what was not sent then is sent in the next attempt
         self._declared = tuple(controllers() if declared is None else declared)
         self._table = WakeTable(self._declared)
         self._news = threading.Condition()
@@ -362,7 +364,15 @@ class Dispatcher:
                 self._hear()
                 self._pause(RETRY_AFTER)
             self._pause(self._rest)
+        self._wake_before_the_end()
         connection.close()
+
+    def _wake_before_the_end(self) -> None:
+        """Those with patience: nobody else knows of what this process has claimed."""
+        try:
+            self._wake(self.due)
+        except (KombuError, OSError):
+            log.warning("wake-ups are left to the periodic runs: %s", ", ".join(self.due), exc_info=True)
 
     def _wait(self) -> bool:
         """Wait until there is something to look at; False when it is time to stop."""
@@ -394,15 +404,23 @@ class Dispatcher:
         stretch = since(position, self._table.read)
         if stretch is None:
             latest = tail.latest_revision()
+            self._forget()
             self._wake(one.name for one in self._declared)
             return latest
         with self._news:
             self._rest = self._rests.after(stretch.changes)
         if stretch.changes:
-            self._leads = self._claim(stretch.changes[-1].revision)
+            newest = stretch.changes[-1].revision
+            self._leads = newest == self._ours or self._claim(newest)
             if self._leads:
+                self._ours = newest
                 self._wake_concerned(self._table.concerned_by(stretch))
         return stretch.revision
+
+    def _forget(self) -> None:
+        """What was heard of revisions: the log may be that of a database that was set back."""
+        with self._news:
+            self._newest, self._ours, self._rests = 0, 0, Rests()
 
     def _wake_concerned(self, concerned: dict[str, bool]) -> None:
         """concerned: of each, whether it surely has something to do. When those with patience are due is noted."""

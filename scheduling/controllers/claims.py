@@ -384,7 +384,7 @@ def reconcile(now: datetime) -> int:
     return FOLLOWER.follow() + scheduler.schedule(now)
 
 
-#: Whether any pod lacks a node.
+#: Whether any pod lacks a node: hardly any other lacks a claim.
 ANY_WITHOUT_NODE: sql.Query = ("SELECT EXISTS (SELECT 1 FROM claims_pod WHERE node_name = '' AND NOT deleting)", ())
 
 CONTROLLER = Controller(
@@ -397,7 +397,7 @@ CONTROLLER = Controller(
         {(PODS, ADDED), (PODS, MODIFIED), (TEMPLATES, ADDED), (CLAIMS, DELETED), (QUOTAS, MODIFIED), (QUOTAS, DELETED)}
     ),
     has_work=ANY_WITHOUT_NODE,
-    is_work=frozenset({(PODS, ADDED)}),
+    is_work=frozenset({(PODS, ADDED), (TEMPLATES, ADDED)}),  # a pod that came with its node may lack them too
     queue=Queue.SCHEDULING,
     covers=frozenset({scheduler.CONTROLLER.name}),
     known_as="resource_claim",

@@ -64,9 +64,9 @@ class Controller:
     queue: Queue = Queue.SWEEPS
     #: one at a time in the whole cluster; who comes second returns at once
     singleton: bool = True
-    #: a query for one value, whether there may be anything for it to do: where there is not, no change wakes it
+    #: a query for one value, whether there may be anything for it to do: where there is not, changes do not wake it
     has_work: sql.Query | None = None
-    #: of the changes that wake it those for which it is not asked that: they are work
+    #: those of `wakes_on` that are work for certain: they wake it without that query
     is_work: frozenset[Change] = frozenset()
     #: seconds for which changes may wait to wake it: what they leave to do is mostly done by others meanwhile
     patience: float = 0.0

@@ -51,7 +51,7 @@ CASES: dict[str, tuple[Series, Series]] = {
         {"manciple_worker_silence_seconds": always(4)},
     ),
     "MancipleNoBeat": (
-        {'manciple_processes{role="beat"}': always(0), 'manciple_beat_running{role="worker"}': always(0)},
+        {'manciple_processes{role="beat"}': always(0)},  # whoever would tell of a beat is gone too
         {'manciple_processes{role="beat"}': always(0), 'manciple_beat_running{role="worker"}': always(1)},
     ),
     "MancipleRequestErrors": (

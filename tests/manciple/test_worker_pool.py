@@ -94,6 +94,18 @@ def test_a_pool_that_has_stopped_takes_nothing() -> None:
     assert not pool.take(lambda: None)
 
 
+def test_a_thread_that_could_not_be_started_is_not_counted(pool: TaskPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as short_of_threads:
+        short_of_threads.setattr(pool.executor, "submit", refuse)
+        assert not pool.take(lambda: None)
+        with pytest.raises(RuntimeError):
+            put(pool, Queue.SCHEDULING, lambda *_: None)
+    assert pool.take(lambda: None)
+
+
 class _Task:
     """Of a controller; fails where it is told to."""
 

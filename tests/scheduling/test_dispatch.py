@@ -397,3 +397,46 @@ def test_who_has_patience_is_not_woken_for_what_others_have_done_meanwhile() -> 
     finally:
         dispatcher.stop()
     assert task_name("patient") not in sent.rest()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_has_patience_is_woken_before_the_process_ends() -> None:
+    """Nobody else will: the others know that this process has claimed the stretch."""
+    sent, cluster = Sent(), Cluster()
+    template = cluster.create(make_template("one-gpu"))
+    dispatcher = Dispatcher(sent, declared=_controllers(patience=600))
+    dispatcher.start()
+    try:
+        sent.until("patient")
+        cluster.delete(template)
+        sent.until("at_once")
+    finally:
+        dispatcher.stop()
+    assert sent.rest() == [task_name("patient")]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_claimed_and_could_not_be_sent_is_sent_in_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "RETRY_AFTER", 0.01)
+    sent, claimed, broken = Sent(), [0], threading.Event()
+
+    def claim(revision: int) -> bool:
+        """As among several processes: nobody claims the same twice."""
+        before, claimed[0] = claimed[0], max(claimed[0], revision)
+        return before < revision
+
+    def send(task: str) -> None:
+        if broken.is_set():
+            broken.clear()
+            raise ConnectionRefusedError
+        sent(task)
+
+    dispatcher = Dispatcher(send, claim)
+    dispatcher.start()
+    try:
+        sent.until(LAST)
+        broken.set()
+        Cluster().create(make_pod("web"))
+        assert sent.until("sync_claims") == [task_name("sync_claims")]
+    finally:
+        dispatcher.stop()

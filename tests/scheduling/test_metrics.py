@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.samples import Sample
 
 from claims.kinds.pods import PodSchedulingGate
 from manciple.api import request_metrics
@@ -21,7 +22,7 @@ from nodeagent.metrics import AgentMetrics, AgentState
 from scheduling import cluster_metrics, controller_metrics, queue, tasks, usage
 from scheduling.capture import ClusterState
 from scheduling.holds import Reason
-from scheduling.models import QueuedPod
+from scheduling.models import Cursor, QueuedPod
 from tests import conformance
 from tests.builders import CLASS, make_container, make_devices, make_node, make_pod, make_slice, make_template
 from tests.exposition import samples
@@ -91,8 +92,11 @@ def busy(cluster: Cluster) -> Cluster:
 
 def value(name: str, **labels: str) -> float:
     """The sum of the samples of this name that have these labels, as Prometheus reads them."""
-    text = metrics.text(metrics.Together(metrics.REGISTRY, metrics.ClusterMetrics())).decode()
-    return sum(found.value for found in samples(text, name) if labels.items() <= found.labels.items())
+    return sum(found.value for found in samples(exposed(), name) if labels.items() <= found.labels.items())
+
+
+def exposed() -> str:
+    return metrics.text(metrics.Together(metrics.REGISTRY, metrics.ClusterMetrics())).decode()
 
 
 def test_what_the_reference_and_the_keps_name_is_told_with_its_labels(busy: Cluster) -> None:
@@ -130,6 +134,17 @@ def test_the_state_of_the_cluster_is_told(busy: Cluster) -> None:
     assert value("manciple_pools", complete="true") == 1
     assert value("manciple_nodes", ready="true") + value("manciple_nodes", ready="false") == 1
     assert value("manciple_log_revision") == latest_revision()
+
+
+def test_a_reader_that_is_no_more_is_not_told_behind(busy: Cluster) -> None:
+    """Dispatchers of v0.2.0-rc.1 kept their place in the table of cursors, where nobody moves it any more."""
+    told = {one.labels["cursor"] for one in lags()}
+    Cursor.objects.create(name="dispatch", revision=1)
+    assert told == {one.labels["cursor"] for one in lags()} >= {"queue", "claims"}
+
+
+def lags() -> Iterator[Sample]:
+    return samples(exposed(), "manciple_cursor_lag")
 
 
 def test_claims_for_extended_resources_are_told_apart_from_those_made_by_hand_or_from_templates(busy: Cluster) -> None:

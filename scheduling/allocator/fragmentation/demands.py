@@ -132,14 +132,14 @@ class UsualDemands:
 
     def __init__(self) -> None:
         self._mix = NO_DEMANDS
-        #: how many pods say so
-        self._pods = 0.0
-        #: pods that have come since it was learned
+        #: how many pods said so, at most, and the last time that they were asked
+        self._pods = self._asked = 0.0
+        #: pods that have come since then
         self._come = 0
 
     def copied(self) -> UsualDemands:
         made = UsualDemands()
-        made._mix, made._pods, made._come = self._mix, self._pods, self._come
+        made._mix, made._pods, made._asked, made._come = self._mix, self._pods, self._asked, self._come
         return made
 
     def note(self) -> None:
@@ -148,8 +148,9 @@ class UsualDemands:
 
     def mix(self, asked: Callable[[], Iterable[Demand]]) -> DemandMix:
         """The same one as long as that will do. asked: what the pods that there are ask for, or the latest of them."""
-        if self._come >= max(1, min(self._pods, WINDOW // 2)):
+        if self._come >= max(1, min(self._asked, WINDOW // 2)):
             self._come, known, learned = 0, self._mix, DemandMix.of(asked())
+            self._asked = learned.pods
             self._mix = learned.or_known(known, self._pods)
             self._pods = max(self._pods, learned.pods) if self._mix is known else learned.pods
         return self._mix
@@ -163,8 +164,8 @@ class DemandHistory:
         self._claims: dict[bytes, tuple[ResourceClaim, ...]] = {}
         self._pods = 0.0
         self._mix = NO_DEMANDS
-        #: pods that came since the mix was made
-        self._since = 0
+        #: of how many pods it was made, and how many have come since
+        self._made_of, self._since = 0.0, 0
 
     def note(self, claims: Sequence[ResourceClaim], needs: NodeNeeds) -> None:
         """A pod came."""
@@ -179,13 +180,14 @@ class DemandHistory:
 
     def mix(self) -> DemandMix:
         """Of all that came, give or take the last ones."""
-        if self._since >= max(1, min(self._mix.pods, WINDOW)):
+        if self._since >= max(1, min(self._made_of, WINDOW)):
             self._since = 0
             demands = (
                 Demand(claims=self._claims[asked], needs=needs, weight=count)
                 for (asked, needs), count in self._counts.items()
             )
-            self._mix = DemandMix.of(demands).or_known(self._mix, self._mix.pods)
+            made = DemandMix.of(demands)
+            self._mix, self._made_of = made.or_known(self._mix, self._made_of), made.pods
         return self._mix
 
     def _forget_half(self) -> None:
