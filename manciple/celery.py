@@ -335,10 +335,8 @@ class Beating(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         self._thread.start()
 
     def _run(self) -> None:
-        from manciple.beat import IntervalScheduler  # noqa: PLC0415 - as above
-
         while not self._ended.is_set():
-            self._service = Service(app, max_interval=1, scheduler_cls=IntervalScheduler)
+            self._service = Service(app, max_interval=1)
             if self._ended.is_set():  # whoever ended it may have looked before that line
                 return
             try:
