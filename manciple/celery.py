@@ -336,7 +336,7 @@ class Beating(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            self._service = Service(app, max_interval=1)
+            self._service = Service(app, max_interval=1, scheduler_cls=app.conf.beat_scheduler)
             if self._ended.is_set():  # whoever ended it may have looked before that line
                 return
             try:
