@@ -114,7 +114,7 @@ ANSWERS = {
 def test_a_page_that_answers_has_the_focus_on_its_answer(admin: Page, demo: Demo) -> None:
     for path, answer in ANSWERS.items():
         admin.goto(demo.web + path)
-        expect_focus(admin.locator(answer), path)
+        expect_focus(admin.locator(answer))
 
 
 def test_the_field_that_was_refused_has_the_focus_and_is_not_called_wrong_while_it_is_mended(
