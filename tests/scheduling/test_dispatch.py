@@ -351,9 +351,8 @@ def test_whose_claim_failed_leaves_the_log_to_the_other_until_that_one_stops() -
 
 def _controllers(patience: float) -> list[Controller]:
     """Two that deletions wake, the second with patience, as long as there is a claim without its owner."""
-    at_once = Controller(
-        name="at_once", does="nothing", reconcile=lambda _now: 0, every=60.0, wakes_on=frozenset({(ANY, DELETED)})
-    )
+    deletions = frozenset({(ANY, DELETED), (CLAIMS, DELETED)})
+    at_once = Controller(name="at_once", does="nothing", reconcile=lambda _now: 0, every=60.0, wakes_on=deletions)
     return [at_once, replace(at_once, name="patient", patience=patience, has_work=garbage.HAS_WORK)]
 
 
