@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
+from manciple import celery
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.test_metrics import Told, told
 from tests.services import find_binary
+
+assert celery  # imported: what it tells is registered with its import
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "prometheus" / "alerts.yaml"
