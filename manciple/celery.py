@@ -207,7 +207,7 @@ class WorkerFixup(DjangoWorkerFixup):  # type: ignore[misc]  # as above
         close_old_connections()
 
     def validate_models(self) -> None:
-        """Django's checks are for who changes the program, and read every page and its templates: 11 MiB a process."""
+        """Django's checks are for those who change the program, and load every page and template: 11 MiB a process."""
         self.django_setup()
 
 

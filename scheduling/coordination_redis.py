@@ -22,7 +22,7 @@ return (not waiting or waiting == ARGV[1]) and 1 or 0
 """
 #: The revision up to which wake-ups were sent, and the seconds for which it stands: a database that was set back to an
 #: earlier revision is not without wake-ups for longer.
-SENT, STANDS = "manciple.sent", 15
+CLAIMED, STANDS = "manciple.claimed", 15
 #: KEYS: where it stands; ARGV: the revision up to which one would send, for how long it is to stand.
 _CLAIM = """
 if tonumber(redis.call('GET', KEYS[1]) or '0') >= tonumber(ARGV[1]) then return 0 end
@@ -67,11 +67,11 @@ class SharedWakeups:
         return self._answer(lambda: bool(self._client.delete(f"manciple.again.{name}")), otherwise=False)
 
     def claim(self, revision: int) -> bool:
-        return self._answer(lambda: bool(self._claim(keys=[SENT], args=[revision, STANDS])), otherwise=True)
+        return self._answer(lambda: bool(self._claim(keys=[CLAIMED], args=[revision, STANDS])), otherwise=True)
 
     def claimed(self) -> int:
         try:
-            return int(self._client.get(SENT) or 0)
+            return int(self._client.get(CLAIMED) or 0)
         except redis.RedisError:
             return 0
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from celery.beat import Service
 from celery.worker import WorkController
 from celery.worker import state as worker_state
 from django.conf import settings
@@ -36,7 +35,6 @@ from manciple.asgi import application
 from manciple.audit import trail
 from manciple.audit.searching import Search
 from manciple.audit.shipping import Shipment
-from manciple.beat import IntervalScheduler
 from manciple.celery import app
 from manciple.processes import accounts, demo_controller, node_bootstrap
 from manciple.processes.home import Home
@@ -121,34 +119,28 @@ class SimulatedNodes:
         return Agent(config, create_drivers(self._drivers[name], node_name=name))
 
 
-# A Celery worker and beat as threads of this process, on the broker within it (`manciple.celery`). The bare
+# A Celery worker that beats as well, in threads of this process, on the broker within it (`manciple.celery`). The bare
 # WorkController is used rather than `celery worker`'s, which installs signal handlers and so needs the main thread.
 class EmbeddedWorker:
     """Starts with `start()`, ends with `stop()`; one a process, because Celery keeps its stop flag in a module."""
 
     def __init__(self) -> None:
-        self._controller = WorkController(app=app, without_gossip=True, without_mingle=True, without_heartbeat=True)
-        self._beat = Service(app, max_interval=1, scheduler_cls=IntervalScheduler)
-        self._threads = (
-            threading.Thread(target=self._controller.start, name="celery-worker", daemon=True),
-            threading.Thread(target=self._beat.start, name="celery-beat", daemon=True),
-        )
+        alone = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True}
+        self._controller = WorkController(app=app, with_beat=True, **alone)
+        self._thread = threading.Thread(target=self._controller.start, name="celery-worker", daemon=True)
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        self._thread.start()
 
     def alive(self) -> bool:
-        return all(thread.is_alive() for thread in self._threads)
+        return self._thread.is_alive()
 
     def stop(self, timeout: float = 10.0) -> None:
         """Let running tasks end, then return; after `timeout` seconds return anyway (tasks are safe to cut short)."""
-        self._beat.stop(wait=False)
         worker_state.should_stop = 0
         # Any message: the worker looks at its flag when one arrives, or after 2 s.
         app.send_task(task_name("schedule"))
-        for thread in self._threads:
-            thread.join(timeout)
+        self._thread.join(timeout)
 
 
 # When the embedded system is ready: an applied pod could run now. `/readyz` asks these beside the API's own checks;

@@ -12,7 +12,7 @@ from kombu.entity import Exchange, Queue
 from kombu.messaging import Consumer, Producer
 
 from scheduling.coordination import LocalWakeups, Wakeups
-from scheduling.coordination_redis import SENT, STANDS, SharedWakeups
+from scheduling.coordination_redis import CLAIMED, STANDS, SharedWakeups
 from tests.services import Server
 
 Lapse = Callable[[], None]
@@ -115,7 +115,7 @@ def test_a_claim_does_not_stand_for_long(redis_server: Server) -> None:
     client = redis.Redis.from_url(redis_server.url)
     client.flushdb()
     assert SharedWakeups(redis_server.url).claim(1_000_000)
-    assert 0 < client.ttl(SENT) <= STANDS
+    assert 0 < client.ttl(CLAIMED) <= STANDS
 
 
 def test_where_redis_is_away_every_dispatcher_sends() -> None:
