@@ -29,8 +29,8 @@ _REGEX_LENGTH = 0.25
 #: apiserver/pkg/cel: MaxNameFormatRegexSize, MaxFormatSize
 _FORMAT_REGEX_SIZE = 128
 _FORMAT_NAME_SIZE = 64
-#: Functions whose results may be far larger than what they cost.
-AMPLIFYING = frozenset(("_+_", "flatten", "format", "getQuery", "lists.range", "replace", "strings.quote"))
+#: Functions whose results may be far larger than what they cost, or take far longer.
+AMPLIFYING = frozenset(("_+_", "findAll", "flatten", "format", "getQuery", "lists.range", "replace", "strings.quote"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The steps of an evaluation: functions from a `Frame` to a value, which count what they cost.
 
 Errors are values here, because operands of && and || absorb them and because cel-go evaluates (and counts) the other
-operands of a call whose first one failed; only `CostLimitExceeded` goes through everything.
+operands of a call whose first one failed; only `CostLimitExceeded` and `TimeLimitExceeded` go through everything.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from manciple.cel.costs import AMPLIFYING, Counting, size_of
 from manciple.cel.errors import CostLimitExceeded, EvaluationError
 from manciple.cel.functions import Function
 from manciple.cel.operators import lookup, lookup_optional, rounds
+from manciple.cel.time_limit import UNITS_PER_LOOK, check_time
 from manciple.cel.tree import ACCUMULATOR
 from manciple.cel.values import Optional
 
@@ -28,20 +29,25 @@ class Frame:
     little, which here would take memory and time that the cost does not show.
     """
 
-    __slots__ = ("built", "cost", "limit", "variables")
+    __slots__ = ("built", "checkpoint", "cost", "limit", "variables")
 
     def __init__(self, variables: dict[str, Any], limit: int) -> None:
         """variables: those of the environment; what the expression itself names is added while it needs it."""
         self.limit = limit
         self.cost = 0
+        #: the cost past which limit and clock are looked at
+        self.checkpoint = min(limit, UNITS_PER_LOOK)
         self.built = 0
         self.variables = variables
 
     def spend(self, cost: int) -> None:
-        """Raises: CostLimitExceeded, through everything."""
+        """Raises: CostLimitExceeded and TimeLimitExceeded, through everything."""
         self.cost += cost
-        if self.cost > self.limit:
-            raise CostLimitExceeded
+        if self.cost > self.checkpoint:
+            if self.cost > self.limit:
+                raise CostLimitExceeded
+            check_time()
+            self.checkpoint = min(self.limit, self.cost + UNITS_PER_LOOK)
 
     def build(self, size: int) -> None:
         """Counts the elements or code points of something new. Raises: CostLimitExceeded."""

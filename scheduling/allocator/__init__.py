@@ -13,6 +13,7 @@
 Where Kubernetes' reference allocator allocates, the same devices come out, in the same order.
 """
 
+from manciple.cel.time_limit import Deadline
 from scheduling.allocator.allocation import allocate, is_allocatable, read_claims
 from scheduling.allocator.fragmentation.demands import (
     Demand,
@@ -39,7 +40,6 @@ from scheduling.allocator.placement import NodeChoice, NodePlacement, capacity_b
 from scheduling.allocator.problem import free_on
 from scheduling.allocator.published import Features, NodeView
 from scheduling.allocator.requests import RequestPlan
-from scheduling.allocator.search import Deadline
 from scheduling.allocator.snapshot import Inventory, Snapshot
 from scheduling.allocator.stages import Stage
 

@@ -22,12 +22,13 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
 )
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from manciple.cel.time_limit import Deadline
 from scheduling.allocator.explain import explain, funnels, is_short, wanted
 from scheduling.allocator.outcome import INVALID_POOLS, Allocated, AllocationFailed, Outcome, Unallocatable
 from scheduling.allocator.problem import AllocationProblem, pose
 from scheduling.allocator.published import Consumption, NodeView, PublishedDevice
 from scheduling.allocator.requests import ClaimPlan, RequestPlan, name_of, plan_claim
-from scheduling.allocator.search import DEFAULT_LIMIT, Deadline, NoSolution, Solution, solve
+from scheduling.allocator.search import DEFAULT_LIMIT, NoSolution, Solution, solve
 from scheduling.allocator.snapshot import Snapshot
 from scheduling.allocator.stages import Funnel
 from scheduling.allocator.state import Taken

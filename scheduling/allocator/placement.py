@@ -22,6 +22,7 @@ from functools import partial
 from typing import NamedTuple
 
 from claims.kinds.resource_claims import ResourceClaim
+from manciple.cel.time_limit import Deadline
 from scheduling.allocator.allocation import answer, read_claims
 from scheduling.allocator.fragmentation.nodes import FreeCapacity
 from scheduling.allocator.fragmentation.policy import Fragmentation
@@ -38,7 +39,7 @@ from scheduling.allocator.outcome import Allocated, AllocationFailed, Outcome, R
 from scheduling.allocator.problem import AllocationProblem, TakenDevices, pose, selected
 from scheduling.allocator.published import NodeView
 from scheduling.allocator.requests import ClaimPlan, RequestPlan, plan_class
-from scheduling.allocator.search import DEFAULT_LIMIT, DEFAULT_TIMEOUT, Deadline, NoSolution, Solution, solve
+from scheduling.allocator.search import DEFAULT_LIMIT, DEFAULT_TIMEOUT, NoSolution, Solution, solve
 from scheduling.allocator.shapes import ClaimShape, ShapeAnswer, Variant, direct_results, first_devices, shape_of
 from scheduling.allocator.snapshot import LessenedUsage, Snapshot
 

@@ -14,11 +14,10 @@ Order and errors: allocateOne of upstream's structured/internal/experimental/all
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from manciple.cel.time_limit import Deadline
 from scheduling.allocator.outcome import AllocationFailed, Undecided
 from scheduling.allocator.problem import MAX_RESULTS, AllocationProblem, RequestOnNode
 from scheduling.allocator.pruning import Pruner
@@ -33,30 +32,6 @@ DEFAULT_LIMIT = 200_000
 DEFAULT_TIMEOUT = 10.0
 #: Trials between two looks at the clock.
 TRIALS_PER_LOOK = 64
-
-#: Seconds from any fixed moment; never goes back.
-Clock = Callable[[], float]
-
-
-@dataclass(frozen=True, slots=True)
-class Deadline:
-    """A moment by a clock."""
-
-    at: float
-    clock: Clock
-
-    @classmethod
-    def after(cls, seconds: float, *, clock: Clock = time.monotonic) -> Deadline:
-        return cls(clock() + seconds, clock)
-
-    @classmethod
-    def after_work(cls, seconds: float) -> Deadline:
-        """After so much processor time of this thread, which alone may ask: what else the machine does takes none."""
-        return cls.after(seconds, clock=time.thread_time)
-
-    @property
-    def has_passed(self) -> bool:
-        return self.clock() >= self.at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

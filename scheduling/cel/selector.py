@@ -19,6 +19,7 @@ from manciple.cel.interpreter import plan
 from manciple.cel.operators import type_name
 from manciple.cel.parser import parse
 from manciple.cel.steps import Frame, Step
+from manciple.cel.time_limit import check_time
 from manciple.cel.tree import Call, Comprehension, Ident, Literal, Node, Select, children, walk
 from manciple.cel.types import BOOL
 from manciple.cel.values import CelMap
@@ -160,7 +161,8 @@ class Selector:
         return self.estimated_max_cost > COST_LIMIT
 
     def matches(self, device: DeviceView) -> bool:
-        """Whether the device is selected. Raises: EvaluationError with cel-go's message."""
+        """Whether the device is selected. Raises: EvaluationError with cel-go's message; TimeLimitExceeded."""
+        check_time()
         if self._fast is not None and not device.fault:
             value = self._fast(device)
             if value is True or value is False:
@@ -172,7 +174,8 @@ class Selector:
         return outcome.matches
 
     def evaluate(self, device: DeviceView) -> Outcome:
-        """As matches(), counting the cost, with the error as a value."""
+        """As matches(), counting the cost, with the error as a value. Raises: TimeLimitExceeded."""
+        check_time()
         if device.fault:
             return Outcome(matches=False, error=EvaluationError(device.fault), cost=0)
         frame = Frame({"device": device}, COST_LIMIT)
@@ -206,7 +209,7 @@ _CONVERSION_ERRORS = {
 
 
 def compile_selector(expression: str) -> Selector:
-    """The selector of an expression that is part of an object. Raises: CompileError."""
+    """The selector of an expression that is part of an object. Raises: CompileError, TimeLimitExceeded."""
     return compile_new_selector(expression, ALL_FEATURES)
 
 
@@ -232,6 +235,7 @@ def _compiled(expression: str, features: CelFeatures) -> Selector | CompileError
 
 
 def _compile(expression: str, features: CelFeatures) -> Selector:
+    check_time()
     tree, problems = check(parse(expression), environment_of(features))
     problems = problems or validate(tree)
     if problems:
