@@ -14,10 +14,11 @@ Each case runs in a process of its own, on a PostgreSQL (and Redis) that it star
     live        commit -> message on an open page's WebSocket
     quotas      200 clients make 10,000 claims and pods while processes are killed: no quota is exceeded or miscounts
     scale       5,000 nodes with 100,000 devices and 50,000 pods at rest, 1,000 watches: CPU, memory, restart, lists
+    isolation   what one tenant can cost another: attacks one after the other, and what somebody else sees meanwhile
     chaos       clients create pods while every process is killed at random: what must hold afterwards (`make chaos`)
 
-`--case NAME` runs one of them (scale, quotas and chaos are run only so), `--json` prints it as a line of JSON. The
-machine's load is told with each case, because figures taken on a busy machine compare only with each other.
+`--case NAME` runs one of them (scale, quotas, isolation and chaos are run only so), `--json` prints it as a line of
+JSON. The machine's load is told with each case, because figures taken on a busy machine compare only with each other.
 
 `--without authorization,audit,admission` runs it without these guards (`bench/without`), and `--compare ROUNDS` in
 turns without and with them, and prints the medians beside each other: what the guards cost.
@@ -43,8 +44,8 @@ from without.apps import GUARDS
 
 Options = argparse.Namespace
 #: The cases that are tests: they exit with 1 where anything is not as promised.
-CHAOS, QUOTAS = "chaos", "quotas"
-TESTS = {CHAOS, QUOTAS}
+CHAOS, QUOTAS, ISOLATION = "chaos", "quotas", "isolation"
+TESTS = {CHAOS, QUOTAS, ISOLATION}
 #: A quarter of an hour: run only where it is asked for.
 SCALE = "scale"
 
@@ -147,6 +148,14 @@ def _quotas(options: Options) -> list[Figure]:
     )
 
 
+def _isolation(options: Options) -> list[Figure]:
+    from cases import isolation  # noqa: PLC0415
+
+    return isolation.measure(
+        nodes=options.nodes or 300, devices=options.devices or 10, seconds=options.seconds, only=options.only
+    )
+
+
 def _scale(options: Options) -> list[Figure]:
     from cases import scale  # noqa: PLC0415
 
@@ -169,6 +178,7 @@ CASES: dict[str, Callable[[Options], list[Figure]]] = {
     "live": _live,
     SCALE: _scale,
     QUOTAS: _quotas,
+    ISOLATION: _isolation,
     CHAOS: _chaos,
 }
 
@@ -218,10 +228,11 @@ def main() -> None:
         "--clients", type=int, help="connections that create pods (clients, chaos), claims (quotas), or watch (scale)"
     )
     parser.add_argument("--rate", type=float, default=20.0, help="pods a second (latency)")
-    parser.add_argument("--seconds", type=float, default=15.0, help="for so long (latency)")
+    parser.add_argument("--seconds", type=float, default=15.0, help="for so long (latency; isolation, each attack)")
     parser.add_argument(
         "--seed", type=int, default=1, help="which processes are killed, when and for how long (chaos, quotas)"
     )
+    parser.add_argument("--only", default="", help="attacks whose names contain this (isolation)")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--without", default="", help="guards that are taken out, separated by commas")
     parser.add_argument("--compare", type=int, default=0, metavar="ROUNDS", help="without and with guards, in turns")

@@ -30,11 +30,16 @@ class Connection:
     """One request at a time; connects when it is first used, and again after the server closed it."""
 
     def __init__(self, url: str, *, token: str, authority: Path) -> None:
+        self._url, self._token, self._authority = url, token, authority
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "", parts.port or 443
         self._head = f"Host: {parts.netloc}\r\nAuthorization: Bearer {token}\r\nAccept: application/json\r\n"
         self._tls = ssl.create_default_context(cafile=str(authority))
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    def another(self) -> Connection:
+        """To the same server, as the same user."""
+        return Connection(self._url, token=self._token, authority=self._authority)
 
     def close(self) -> None:
         if self._streams is not None:
