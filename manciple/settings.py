@@ -307,6 +307,7 @@ AUTH_PASSWORD_VALIDATORS: list[dict[str, Any]] = [
 ]
 #: Seconds for which a link to set a password is good.
 PASSWORD_RESET_TIMEOUT = round(float(os.environ.get("MANCIPLE_INVITATION_HOURS", "24")) * 3600)
+SESSION_ENGINE = "manciple.access.sessions"
 #: Seconds after signing in at which a person is asked to sign in again.
 SESSION_COOKIE_AGE = round(float(os.environ.get("MANCIPLE_SESSION_HOURS", "168")) * 3600)
 

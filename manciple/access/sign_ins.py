@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
-from importlib import import_module
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.signals import user_logged_in, user_logged_out
+from django.contrib.sessions.models import Session
 from django.http import HttpRequest
 from django.utils import timezone
 
 from manciple.access.authentication import epoch
 from manciple.access.models import SignIn
 from manciple.access.passwords import address_of
+from manciple.access.sessions import stored_key
 
+#: Sessions of one person, at most: signing in once more ends the oldest.
+MOST_SESSIONS = 50
 _AGENT_LENGTH = SignIn._meta.get_field("agent").max_length
 
 
@@ -28,8 +31,9 @@ def watch() -> None:
 def _note(request: HttpRequest, user: Any, **_: Any) -> None:
     if request.session.session_key is None:
         request.session.save()
+    request.session.set_expiry(None)  # a sign-in that was only begun lasts for minutes
     SignIn.objects.update_or_create(
-        session_key=request.session.session_key,
+        session_key=stored_key(request.session.session_key),
         defaults={
             "person": user,
             "created": timezone.now(),
@@ -37,12 +41,13 @@ def _note(request: HttpRequest, user: Any, **_: Any) -> None:
             "agent": request.headers.get("User-Agent", "")[:_AGENT_LENGTH],
         },
     )
+    end(SignIn.objects.filter(person=user).order_by("-created")[MOST_SESSIONS:])
 
 
 def _forget(request: HttpRequest, **_: Any) -> None:
     """Called before the session is emptied."""
     if key := request.session.session_key:
-        SignIn.objects.filter(session_key=key).delete()
+        SignIn.objects.filter(session_key=stored_key(key)).delete()
         epoch.advance()  # for the pages that are open with this session
 
 
@@ -54,10 +59,8 @@ def of_person(person: Any) -> list[SignIn]:
 
 def end(found: Iterable[SignIn]) -> int:
     """End these sessions, and with them what is open in them; returns how many."""
-    store: Any = import_module(settings.SESSION_ENGINE).SessionStore
     ended = list(found)
-    for one in ended:
-        store(one.session_key).delete()
+    Session.objects.filter(session_key__in=[one.session_key for one in ended]).delete()
     SignIn.objects.filter(pk__in=[one.pk for one in ended]).delete()
     if ended:
         epoch.advance()
@@ -66,4 +69,23 @@ def end(found: Iterable[SignIn]) -> int:
 
 def end_others(person: Any, *, but: str | None) -> int:
     """End all sessions of a person, except the one with this key."""
-    return end(SignIn.objects.filter(person=person).exclude(session_key=but or ""))
+    return end(SignIn.objects.filter(person=person).exclude(session_key=stored_key(but or "")))
+
+
+def end_all() -> int:
+    """Sign everybody out; returns how many sessions ended, those of nobody included."""
+    ended = Session.objects.all().delete()[0]
+    SignIn.objects.all().delete()
+    epoch.advance()
+    return ended
+
+
+def follow(before: str | None, after: str) -> None:
+    """The session got another key."""
+    SignIn.objects.filter(session_key=stored_key(before or "")).update(session_key=stored_key(after))
+
+
+def prune(now: datetime) -> int:
+    """Forget expired sessions; returns how many."""
+    SignIn.objects.filter(created__lt=now - timedelta(seconds=settings.SESSION_COOKIE_AGE)).delete()
+    return Session.objects.filter(expire_date__lt=now).delete()[0]

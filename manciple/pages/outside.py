@@ -39,6 +39,8 @@ BACKEND = "manciple.access.passwords.CountedPasswords"
 BEGUN = "oidc"
 #: Seconds that a person has to sign in at the provider, and how many sign-ins one browser may have begun.
 PATIENCE, MOST = 600.0, 5
+#: Of the page to which a person goes on after signing in.
+LONGEST_PATH = 2000
 FORBIDDEN, AWAY = 403, 503
 
 
@@ -83,7 +85,9 @@ def begin(request: HttpRequest) -> HttpResponse:
     address, _ = provider.endpoints()
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
     begun = list(request.session.get(BEGUN, {}).items())[-(MOST - 1) :]
-    kept = {"nonce": nonce, "verifier": verifier, "next": request.GET.get("next", ""), "at": time.time()}
+    if not request.user.is_authenticated:
+        request.session.set_expiry(int(PATIENCE))  # anybody may begin; what is not finished is forgotten soon
+    kept = {"nonce": nonce, "verifier": verifier, "next": request.GET.get("next", "")[:LONGEST_PATH], "at": time.time()}
     request.session[BEGUN] = {**dict(begun), state: kept}
     target: str = prepare_grant_uri(
         address,

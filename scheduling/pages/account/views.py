@@ -29,6 +29,7 @@ from manciple.access.authentication import tokens
 from manciple.access.models import SignIn, Token
 from manciple.access.passwords import locked_for
 from manciple.access.people import groups_of_user
+from manciple.access.sessions import stored_key
 from manciple.api import kubeconfig
 from manciple.api.kubeconfig import Server
 from manciple.audit.sign_ins import PEOPLE, TOKENS, note_account
@@ -109,7 +110,7 @@ def _draw(
 
 
 def _is_here(request: HttpRequest, found: SignIn) -> bool:
-    return found.session_key == request.session.session_key
+    return found.session_key == stored_key(request.session.session_key or "")
 
 
 # Tokens ---------------------------------------------------------------------------------------------------------------
@@ -177,7 +178,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
         sign_ins.end_others(user, but=request.session.session_key)
         before = request.session.session_key
         update_session_auth_hash(request, user)
-        SignIn.objects.filter(session_key=before).update(session_key=request.session.session_key)
+        sign_ins.follow(before, request.session.session_key or "")
         note_account(person_of(request).identity, "update", PEOPLE, user.get_username())
         messages.success(request, "Your password is changed. You are signed out everywhere else.")
         return redirect("account")

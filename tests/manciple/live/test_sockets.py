@@ -22,6 +22,7 @@ from manciple.access import sign_ins
 from manciple.access.authentication import rounds, tokens
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.membership import Standing, change
+from manciple.access.sessions import stored_key
 from manciple.api.namespaces import ensure_namespaces
 from manciple.audit import events
 from manciple.audit.models import Entry
@@ -284,7 +285,7 @@ def test_a_page_s_line_ends_when_its_session_has_grown_old(root: Api, monkeypatc
         async with opened(session=session) as page:
             assert (await page.first_words())["everything"]
             past = timezone.now() - timedelta(seconds=1)
-            await asyncio.to_thread(Session.objects.filter(pk=session).update, expire_date=past)
+            await asyncio.to_thread(Session.objects.filter(pk=stored_key(session)).update, expire_date=past)
             return await page.ends()
 
     assert asyncio.run(ended()) == {"type": "websocket.close", "code": NOT_SIGNED_IN}
