@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from nodeagent.options import configuration, driver_entries, parser, stop_on_sig
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    os.umask(0o077)  # what drivers, runtimes and containers read gets its mode where it is written
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given[:1] == ["join"]:
         return joining.main(given[1:])

@@ -42,6 +42,14 @@ def make_private(folder: Path) -> None:
         folder.chmod(0o700)
 
 
+def make_public(folder: Path) -> None:
+    """`folder`, and what is missing above it, for everybody to read, whatever the umask. Raises: OSError."""
+    for path in reversed([folder, *folder.parents]):
+        if not path.is_dir():
+            path.mkdir(exist_ok=True)  # another thread may make it just now
+            path.chmod(0o755)
+
+
 #: What a loss of power may do to a write that has returned. durable: nothing. whole: bring the old content back.
 #: rebuilt: also leave a file that cannot be read; for what its reader checks and its writer can write again.
 Survival = Literal["durable", "whole", "rebuilt"]

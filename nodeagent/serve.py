@@ -4,6 +4,7 @@ protocol, until SIGINT or SIGTERM."""
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import tempfile
@@ -81,6 +82,7 @@ def configuration(options: argparse.Namespace) -> PluginConfig:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    os.umask(0o077)
     options = parser().parse_args(arguments)
     logs.begin(level=options.log_level, format_=options.log_format)
     stop = stop_on_signals()

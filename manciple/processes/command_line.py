@@ -235,6 +235,7 @@ def help_text() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """`manciple`, and `python -m manciple`. Returns the exit status."""
+    os.umask(home.UMASK)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
     words = take_options(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("help", "--help", "-h"):
@@ -272,6 +273,7 @@ def _unknown(words: Sequence[str]) -> str:
 
 def manage(arguments: Sequence[str]) -> NoReturn:
     """What `manage.py` of a checkout does: Django's commands alone."""
+    os.umask(home.UMASK)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
     words = take_options(arguments)
     sys.exit(_run_or_refuse(lambda: _run_django(words[0] if words else "help", words[1:])))

@@ -131,7 +131,9 @@ class PluginHost:
         for name in (REGISTRY_FOLDER, PLUGINS_FOLDER):
             try:
                 # Whoever can put a socket here is a driver of this node: its owner and its group alone.
-                (self._folder / name).mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+                if not (self._folder / name).is_dir():
+                    (self._folder / name).mkdir(parents=True, exist_ok=True)
+                    (self._folder / name).chmod(FOLDER_MODE)
             except OSError:
                 log.exception("drivers cannot register: %s cannot be made", self._folder / name)
 

@@ -13,14 +13,14 @@ from typing import Final
 from cryptography import x509
 from django.conf import settings
 
+from manciple.processes import backup
 from manciple.processes.config_check import checked_configuration
 from manciple.processes.doctor.diagnoses import Diagnosis, problem, warning
+from manciple.processes.home import open_to_others
 
 #: Bytes that must be free, and the part of the disk.
 LEAST_FREE: Final = 1 << 30
 LEAST_PART: Final = 0.05
-#: Files of a home that only their owner may read.
-PRIVATE: Final = ("secret-key", "encryption-keys", "ca.key", "server.key", "kubeconfig", "kubeconfig-user")
 #: How long before its end a certificate is told of.
 ENDS_SOON: Final = timedelta(days=21)
 
@@ -61,12 +61,15 @@ def _size(number: float) -> str:
 
 def examine_permissions(_now: datetime) -> Iterator[Diagnosis]:
     home = Path(settings.HOME)
-    for name in PRIVATE:
-        path = home / name
-        if path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            yield problem(
-                f"file {path}", "others on this machine can read it, and it opens the installation", f"chmod 600 {path}"
-            )
+    for path in open_to_others(home):
+        what, mode = ("folder", 700) if path.is_dir() else ("file", 600)
+        yield problem(
+            f"{what} {path}",
+            "others on this machine can read it, and it opens the installation",
+            f"chmod {mode} {path}",
+        )
+    if settings.BACKUP_DIR:
+        yield from _readable_backups(Path(settings.BACKUP_DIR))
     for path in sorted(home.glob("nodes/*/kubeconfig")):
         if path.stat().st_mode & stat.S_IRWXO:
             yield problem(f"file {path}", "others can read it, and be that node", f"chmod 600 {path}")
@@ -76,6 +79,14 @@ def examine_permissions(_now: datetime) -> Iterator[Diagnosis]:
             "runs as root",
             "run the API, workers and beat as a user of their own (deploy/systemd: User=manciple); agents need root",
         )
+
+
+def _readable_backups(folder: Path) -> Iterator[Diagnosis]:
+    if not folder.is_dir() or not folder.stat().st_mode & stat.S_IXOTH:
+        return
+    for path, _ in backup.notes(folder):
+        if path.stat().st_mode & stat.S_IRWXO:
+            yield problem(f"backup {path}", "others can read it, and with it the whole database", f"chmod 700 {path}")
 
 
 def examine_certificates(now: datetime) -> Iterator[Diagnosis]:

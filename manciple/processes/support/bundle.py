@@ -26,6 +26,7 @@ def write(path: Path, members: Mapping[str, Callable[[], Any]], logs: Sequence[P
     """The bundle; the names of its members. Readable for its owner alone. Raises: OSError."""
     names = []
     path.touch(mode=0o600)
+    path.chmod(0o600)  # one that was there keeps its mode
     with tarfile.open(path, "w:gz") as archive:
         for name, text in [("README.txt", _README), *_texts(members), *_logs(logs)]:
             data = scrubber.scrub(text).encode()

@@ -25,7 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from manciple.wire.base import Value
-from nodeagent.disk import Disk
+from nodeagent.disk import Disk, make_public
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.podman.kernel import bind, mount, mounts_below, unmount
 from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, MountRequest
@@ -235,6 +235,7 @@ class PodFolder:
             message.write_bytes(b"")
             message.chmod(0o666)
             self.hosts_file.write_text(_hosts(request))
+            self.hosts_file.chmod(0o644)  # containers read it as any user
             for attempt in range(max(0, request.attempt - 3), request.attempt - 1):
                 self.log_file(request.name, attempt).unlink(missing_ok=True)
                 self.message_file(request.name, attempt).unlink(missing_ok=True)
@@ -349,12 +350,11 @@ def _hand_over(path: Path, group: int | None, mode: int) -> None:
 
 def _host_path(wanted: MountRequest) -> Path:
     path = Path(wanted.path)
-    if wanted.host_type == "DirectoryOrCreate":
-        path.mkdir(mode=0o755, parents=True, exist_ok=True)
-    elif wanted.host_type == "FileOrCreate" and not path.exists():
-        path.touch(mode=0o644)
-    elif not wanted.host_type and not path.exists():
-        path.mkdir(mode=0o755, parents=True)  # as container runtimes do for Kubernetes
+    if wanted.host_type == "FileOrCreate" and not path.exists():
+        path.touch()
+        path.chmod(0o644)
+    elif wanted.host_type in ("", "DirectoryOrCreate") and not path.exists():
+        make_public(path)  # without a type, as container runtimes do for Kubernetes
     if wanted.host_type:
         kind, holds = _TYPES[wanted.host_type]
         if not holds(path.stat().st_mode):

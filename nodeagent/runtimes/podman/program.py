@@ -261,6 +261,7 @@ def _run(command: Sequence[str], *, timeout: float, keep: int) -> subprocess.Com
         stderr=subprocess.PIPE,
         env=_environment(),
         start_new_session=True,
+        umask=0o022,  # what podman and its hooks make is read by containers
     ) as process:
         try:
             output, errors = _read_both(process, deadline, keep)

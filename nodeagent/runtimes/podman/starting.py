@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeagent.cdi.files import SUFFIXES
+from nodeagent.disk import make_public
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.podman.program import PodmanFailed
 from nodeagent.runtimes.protocol import ContainerRequest
@@ -144,7 +145,7 @@ class CdiLinks:
     def _update(self) -> None:
         files = (path for path in self._folder.glob("[!.]*") if path.suffix in SUFFIXES)
         wanted = {f"{self._prefix}{path.name}": path for path in files}
-        self._target.mkdir(parents=True, exist_ok=True)
+        make_public(self._target)
         present = {path.name for path in self._target.glob(f"{self._prefix}*")}
         for name in present - wanted.keys():
             (self._target / name).unlink(missing_ok=True)

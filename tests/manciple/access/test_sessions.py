@@ -14,11 +14,13 @@ from django.apps import apps
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
+from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
 from manciple.access import sign_ins
+from manciple.access.authentication import epoch
 from manciple.access.models import SignIn
 from manciple.access.sessions import SessionStore, stored_key
 from scheduling.controllers import sign_ins as sweeping
@@ -123,3 +125,15 @@ def test_expired_sessions_are_removed(alice: User) -> None:
     assert sweeping.CONTROLLER.reconcile(now) == 0
     assert sweeping.CONTROLLER.reconcile(now + timedelta(seconds=settings.SESSION_COOKIE_AGE + 1)) == 1
     assert not SignIn.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_restored_database_signs_nobody_in(alice: User, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who has the backup, or a cookie from before, may have been signed out since."""
+    client = signed_in(alice)
+    before = epoch.current()
+    call_command("restored")
+    assert "1 sessions of the dashboard ended" in capsys.readouterr().out
+    assert client.get("/account").status_code == 302
+    assert not SignIn.objects.exists()
+    assert epoch.current() != before, "open pages are told"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
@@ -27,6 +28,7 @@ from manciple.processes import backup
 from manciple.processes.doctor import backups, cluster, database, diagnoses, machine, redis, versions
 from manciple.processes.doctor.checkups import CHECKUPS
 from manciple.processes.doctor.diagnoses import Checkup, Diagnosis, examined, problem
+from manciple.processes.home import DATABASE_FILES, close_to_others
 from manciple.store import sql
 from manciple.telemetry.processes import BUILD, KEY, MetricsPublisher
 from manciple.wire.machinery import Lease, LeaseSpec
@@ -132,6 +134,28 @@ def test_keys_that_others_can_read(home: Path, settings: Settings) -> None:
         f"problem file {home}/secret-key",
         f"problem file {home}/kubeconfig",
     ]
+
+
+def test_a_home_a_database_and_backups_that_others_can_read(home: Path, settings: Settings, tmp_path: Path) -> None:
+    settings.PRODUCTION, settings.BACKUP_DIR = False, str(tmp_path / "backups")
+    home.chmod(0o755)
+    for name in DATABASE_FILES:
+        (home / name).touch()
+        (home / name).chmod(0o644)
+    made = tmp_path / "backups" / "2026-11-28T000000Z"
+    made.mkdir(parents=True)
+    note = backup.BackupNote(at=datetime.now(UTC), version="1", database="sqlite", revision=1)
+    (made / backup.NOTE).write_bytes(msgspec.json.encode(note))
+    made.chmod(0o750)
+    made.parent.chmod(0o755)
+    readable = [f"folder {home}", *(f"file {home / name}" for name in DATABASE_FILES)]
+    found = [line.split(":")[0] for line in told(machine.examine_permissions)]
+    assert found == [f"problem {path}" for path in readable]
+    made.chmod(0o755)
+    assert f"problem backup {made}: others can read it" in "\n".join(told(machine.examine_permissions))
+    made.parent.chmod(0o700)
+    close_to_others(home)
+    assert told(machine.examine_permissions) == []
 
 
 def test_certificates_that_end(home: Path) -> None:

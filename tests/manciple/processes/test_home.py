@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,3 +95,62 @@ def test_the_administrator_is_given_a_link_until_their_password_is_set() -> None
     admin.save()
     assert accounts.first_link("http://127.0.0.1:8000") == ""
     assert "as admin" in accounts.how_to_sign_in("")
+
+
+# What other users of this machine can read ----------------------------------------------------------------------------
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_new_home_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        (tmp_path / "made before").mkdir()
+        for name in ("new", "made before"):
+            assert mode(home.prepare(tmp_path / name).path) == 0o700
+    finally:
+        os.umask(before)
+
+
+def test_a_home_of_an_earlier_version_is_closed_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tmp_path.chmod(0o755)
+    names = ("manciple.sqlite3", "manciple.sqlite3-wal", "manciple.sqlite3-shm", "ca.key", "secret-key", "kubeconfig")
+    for name in names:
+        (tmp_path / name).write_text("x" * 60)
+        (tmp_path / name).chmod(0o644)
+    (tmp_path / "ca.crt").touch(0o644)
+    home.prepare(tmp_path)
+    assert mode(tmp_path) == 0o700
+    assert {name: mode(tmp_path / name) for name in names} == dict.fromkeys(names, 0o600)
+    assert len(caplog.records) == 1 + len(names)
+    assert f"{tmp_path} had mode 0755" in caplog.text
+    caplog.clear()
+    home.prepare(tmp_path)
+    assert not caplog.records
+
+
+def test_a_folder_of_others_is_left_as_it_is(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "theirs").touch()
+    home.close_to_others(tmp_path)
+    assert mode(tmp_path) == 0o755
+
+
+#: what starts a process -> a call that does nothing else
+STARTED = {
+    "manciple": "from manciple.processes.command_line import main; main(['--version'])",
+    "manage.py": "from manciple.processes.command_line import manage; manage(['--home', '/', 'version'])",
+    "the agent": "from nodeagent.__main__ import main; main(['--help'])",
+    "a driver in Python": "from nodeagent.serve import main; main(['--help'])",
+}
+
+
+@pytest.mark.parametrize("call", STARTED.values(), ids=STARTED.keys())
+def test_every_process_makes_files_for_its_owner_alone(call: str) -> None:
+    program = f"import os\nos.umask(0o022)\ntry:\n    {call}\nexcept SystemExit:\n    pass\nprint(oct(os.umask(0)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0o77"

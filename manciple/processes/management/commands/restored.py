@@ -11,13 +11,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from manciple.access import sign_ins
 from manciple.audit import recording
 from manciple.store import restoring
 from scheduling.coordination import SILENT_AFTER
 from scheduling.models import Heartbeat
 
 _NEXT = """\
-Revisions go on from {revision}. Next:
+Revisions go on from {revision}. {sessions} sessions of the dashboard ended: everybody signs in again. Next:
 
   1. start the API processes, beat and the workers
   2. every agent compares its node with the API: pods that were bound in the lost time are stopped, and their devices
@@ -25,6 +26,9 @@ Revisions go on from {revision}. Next:
          kubectl get events -A --field-selector reason=PodUnknown
   3. `manage.py check_invariants`, `manage.py doctor`
   4. tokens and certificates that were issued in the lost time are not known: issue them again
+  5. what was taken away in the lost time is there again: tokens and certificates that were revoked, accounts that were
+     closed, groups, roles, passwords that were changed. Take it away again:
+         manage.py token list        manage.py token revoke NAME        manage.py certificate revoke NAME
 """
 
 
@@ -44,4 +48,5 @@ class Command(BaseCommand):
             )
         recording.catch_up()
         Heartbeat.objects.all().delete()
-        self.stdout.write(_NEXT.format(revision=restoring.skip_lost_revisions()))
+        ended = sign_ins.end_all()  # some may have been ended in the lost time, or be in the hands of a thief
+        self.stdout.write(_NEXT.format(revision=restoring.skip_lost_revisions(), sessions=ended))
