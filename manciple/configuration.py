@@ -137,6 +137,7 @@ def _settings() -> Iterator[DeclaredSetting]:
     yield one("CLIENT_CA", something, "CLIENT_CA_FILE")
     yield one("CLIENT_CA_KEY", something, "CLIENT_CA_KEY_FILE")
     yield one("AUDIT_ENTRIES", whole_number)
+    yield one("AUDIT_REFUSALS", whole_number)
     yield one("AUDIT_LOG")
     yield one("BACKUP_DIR")
     yield one("BACKUP_HOURS", number)

@@ -277,6 +277,7 @@ TOKEN_MAX_DAYS = float(os.environ.get("MANCIPLE_TOKEN_MAX_DAYS", "365"))
 AUDIT_DAYS = float(os.environ.get("MANCIPLE_AUDIT_DAYS", "90"))
 AUDIT_SYSTEM_DAYS = float(os.environ.get("MANCIPLE_AUDIT_SYSTEM_DAYS", "7"))
 AUDIT_ENTRIES = int(os.environ.get("MANCIPLE_AUDIT_ENTRIES", "1000000"))
+AUDIT_REFUSALS = int(os.environ.get("MANCIPLE_AUDIT_REFUSALS", "250000"))
 #: Where `manage.py up` writes the audit trail as lines of JSON; "" for nowhere.
 AUDIT_LOG = os.environ.get("MANCIPLE_AUDIT_LOG", "")
 

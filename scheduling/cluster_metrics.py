@@ -20,6 +20,7 @@ from prometheus_client.core import Metric
 from claims import models
 from claims.devices.states import DeviceState
 from inventory.models import DeviceClass, Node, Pool
+from manciple.audit import retention
 from manciple.store import tail
 from manciple.telemetry import metrics
 from scheduling import queue, queue_sweep, usage
@@ -225,4 +226,22 @@ def of_workers() -> Iterator[Metric]:
     silence = (now - last if last else timedelta(days=365)).total_seconds()
     yield metrics.gauges(
         "manciple_worker_silence_seconds", "Time since the last heartbeat of any worker.", (), [((), max(0.0, silence))]
+    )
+
+
+# The audit trail ------------------------------------------------------------------------------------------------------
+
+
+@metrics.describe_cluster
+def of_audit() -> Iterator[Metric]:
+    missing = {"writes": 0.0, "refusals": 0.0}
+    now = utc_now()
+    for shortfall in retention.shortfalls():
+        entries = "writes" if shortfall.wrote else "refusals"
+        missing[entries] = max(missing[entries], retention.missing_days(shortfall, now))
+    yield metrics.gauges(
+        "manciple_audit_missing_days",
+        "Promised days of the audit trail that are incomplete because a limit was reached.",
+        ("entries",),
+        metrics.by_one(missing),
     )

@@ -25,7 +25,7 @@ from django.http import HttpRequest, HttpResponse
 from manciple.api.door import ORIGIN, PEER
 from manciple.api.requests import ResourcePath, parse_path
 from manciple.audit import trail
-from manciple.audit.trail import REFUSED, Happened
+from manciple.audit.happenings import REFUSED, Happened
 from manciple.store import hooks
 from manciple.store.origins import Origin
 from manciple.wire.identity import Identity

@@ -10,8 +10,9 @@ import uuid
 from datetime import UTC, datetime
 
 from manciple.audit import trail
-from manciple.audit.sign_ins import PEOPLE, SESSIONS, TOKENS
-from manciple.audit.trail import Happened
+from manciple.audit.budgets import SESSIONS
+from manciple.audit.happenings import Happened
+from manciple.audit.sign_ins import PEOPLE, TOKENS
 from manciple.store.origins import Origin
 from manciple.wire.identity import Identity
 

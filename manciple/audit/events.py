@@ -10,8 +10,8 @@ from http import HTTPStatus
 
 import msgspec
 
+from manciple.audit.happenings import REFUSED
 from manciple.audit.models import Entry
-from manciple.audit.trail import REFUSED
 from manciple.store.origins import Actor, Note, moment
 from manciple.wire.base import Value, always
 from manciple.wire.registry import registry

@@ -41,6 +41,9 @@ class Entry(models.Model):
     count = models.IntegerField()
     #: JSON: manciple.store.origins.Note
     note = models.TextField()
+    #: something was changed: a write, a sign-in, a token. Refusals, failures, dry runs and reads have a limit of their
+    #: own, so they never take the place of what was done
+    wrote = models.BooleanField(db_default=True)
 
     class Meta:
         indexes = [
@@ -49,10 +52,29 @@ class Entry(models.Model):
             models.Index(fields=["username", "id"], condition=Q(routine=False), name="audit_user"),
             models.Index(fields=["namespace", "id"], condition=Q(routine=False), name="audit_namespace"),
             models.Index(fields=["id"], condition=Q(code__gte=400), name="audit_refused"),
+            models.Index(fields=["wrote", "username", "id"], name="audit_share"),
         ]
 
     def __str__(self) -> str:
         return f"{self.username} {self.verb} {self.resource} {self.namespace}/{self.name}: {self.code}"
+
+
+class Shortfall(models.Model):
+    """Entries of one sender that the limit removed before their time: see `manciple.audit.retention`."""
+
+    sender = models.TextField()
+    wrote = models.BooleanField()
+    #: up to here, not all that was recorded is there
+    until = models.DateTimeField()
+    removed = models.BigIntegerField()
+    #: when the limit removed the last of them
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["sender", "wrote"], name="one_shortfall_a_sender")]
+
+    def __str__(self) -> str:
+        return f"{self.sender} up to {self.until}"
 
 
 class Place(models.Model):

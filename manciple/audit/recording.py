@@ -25,7 +25,7 @@ STEP = 5000
 
 COLUMNS = (
     "at", "revision", "audit_id", "username", "impersonator", "verb", "resource", "subresource", "namespace", "name",
-    "uid", "code", "reason", "message", "dry_run", "routine", "count", "note",
+    "uid", "code", "reason", "message", "dry_run", "routine", "count", "note", "wrote",
 )  # fmt: skip
 
 LEASES = "leases.coordination.k8s.io"
@@ -105,6 +105,7 @@ def _columns() -> str:
         "routine": _by_system(),
         "count": "1",
         "note": "e.actor",
+        "wrote": "TRUE",
     }
     return ", ".join(columns[column] for column in COLUMNS)
 

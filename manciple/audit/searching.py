@@ -14,8 +14,8 @@ from typing import Literal
 from django.db.models import Q, QuerySet
 
 from manciple.audit import recording
+from manciple.audit.happenings import REFUSED
 from manciple.audit.models import Entry
-from manciple.audit.trail import REFUSED
 
 Outcome = Literal["", "done", "denied", "failed"]
 #: Answers that say that somebody may not, or not so often.

@@ -7,13 +7,10 @@ from typing import Any
 from django.contrib.auth import get_user_model, signals
 
 from manciple.audit import trail
-from manciple.audit.trail import Happened
+from manciple.audit.budgets import SESSIONS
+from manciple.audit.happenings import Happened
 from manciple.store import hooks
 from manciple.wire.identity import Identity
-
-#: What is made by signing in, and goes with signing out.
-SESSIONS = "sessions.manciple.dev"
-
 
 #: What no log has, because Django keeps it: people, and the tokens of each (under the person's name).
 PEOPLE, TOKENS = "people.manciple.dev", "tokens.manciple.dev"

@@ -2,10 +2,11 @@
 
     trail.tell(happened)          # from any thread or event loop: never waits, never fails
 
-A thread of its own writes down what it was told, once a second: nobody's answer waits for it. Requests of one sender
-with the same outcome within that second are one entry, with their number: whoever asks again and again for what he may
-not have fills nothing up. Where the database is away the thread tries again, and what comes meanwhile is kept up to
-`ROOM` entries; what does not fit is counted, and told in the process's log.
+A thread of its own writes down what it was told, once a second: nobody's answer waits for it. The first request of its
+kind in a minute is an entry within a second or two; those like it are counted and become a second entry when the minute
+ends. A sender gets a limited number of different entries a minute (`budgets`). Where the database is away the thread
+tries again, and what comes meanwhile is kept up to `ROOM` entries; what does not fit is counted, and told in the
+process's log.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import DataError, Error, IntegrityError, connection
 
 from manciple.audit import models, recording
+from manciple.audit.budgets import Key, MinuteLedger
+from manciple.audit.happenings import REFUSED, Happened, name_of
 from manciple.store import origins
-from manciple.store.origins import Origin, clean
+from manciple.store.origins import clean
 from manciple.store.per_process import PerProcess
-from manciple.wire.identity import Identity
 
 log = logging.getLogger(__name__)
 
@@ -32,43 +34,19 @@ ROOM, BATCH = 10_000, 500
 GATHERING, IDLE = 1.0, 60.0
 #: Seconds until the next attempt after the database refused: the first, doubled each time up to the last.
 BACKOFF = (1.0, 30.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Happened:
-    """One request, and how it ended. Of what it was about as much as is known."""
-
-    origin: Origin
-    code: int
-    reason: str = ""
-    message: str = ""
-    resource: str = ""
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-
-    @property
-    def likeness(self) -> tuple[object, ...]:
-        """Those of which this is the same are one entry."""
-        origin = self.origin
-        what = (origin.verb, self.resource, origin.subresource, self.namespace, self.name, origin.dry_run)
-        return (_name(origin.identity), _name(origin.impersonator), origin.addresses, what, self.code, self.reason)
-
-
-def _name(identity: Identity | None) -> str:
-    return identity.name if identity else ""
+#: Later than whatever is due.
+EVER = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """What will be one entry."""
+    """What will be one entry, from `due` on."""
 
     first: Happened
     at: datetime
+    due: datetime
+    wrote: bool
     count: int = 1
-
-
-_Likeness = tuple[object, ...]
 
 
 class TrailRecorder:
@@ -77,7 +55,8 @@ class TrailRecorder:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._news = threading.Condition(self._guard)
-        self._waiting: dict[_Likeness, _Waiting] = {}
+        self._waiting: dict[Key, _Waiting] = {}
+        self._ledger = MinuteLedger()
         self._thread: threading.Thread | None = None
         self._stopping = False
         #: entries for which there was no room
@@ -85,23 +64,30 @@ class TrailRecorder:
 
     def tell(self, happened: Happened) -> None:
         with self._news:
-            if not self._add(happened.likeness, _Waiting(happened, datetime.now(UTC))):
+            now = datetime.now(UTC)
+            minute = now.replace(second=0, microsecond=0)
+            key, told, first = self._ledger.place(happened, minute)
+            due = now if first else minute + timedelta(minutes=1)
+            if not self._add(key, _Waiting(told, now, due, happened.wrote)):
                 return
             if self._thread is None and not self._stopping:
                 self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
                 self._thread.start()
             self._news.notify()
 
-    def flush(self) -> int:
-        """Write down what waits; returns how many entries that were. Raises: django.db.Error, and keeps them."""
+    def flush(self, *, due: datetime = EVER) -> int:
+        """Write down what waits and is due by then; returns how many entries that were.
+
+        Raises: django.db.Error, and keeps them.
+        """
         written = 0
-        while batch := self._take():
+        while batch := self._take(due):
             try:
                 written += _write(list(batch.values()))
             except Error:
                 with self._guard:
-                    for likeness, waiting in batch.items():
-                        self._add(likeness, waiting)
+                    for key, waiting in batch.items():
+                        self._add(key, waiting)
                 raise
         return written
 
@@ -114,28 +100,30 @@ class TrailRecorder:
         if thread is not None:
             thread.join()
         if write:
-            self._try_to_flush()
+            self._try_to_flush(EVER)
 
-    def _add(self, likeness: _Likeness, waiting: _Waiting) -> bool:
+    def _add(self, key: Key, waiting: _Waiting) -> bool:
         """Whether there was room. The guard is held."""
-        if known := self._waiting.get(likeness):
+        if known := self._waiting.get(key):
             known.count += waiting.count
         elif len(self._waiting) < ROOM:
-            self._waiting[likeness] = waiting
+            self._waiting[key] = waiting
         else:
             self.lost += waiting.count
             return False
         return True
 
-    def _take(self) -> dict[_Likeness, _Waiting]:
+    def _take(self, due: datetime) -> dict[Key, _Waiting]:
         with self._guard:
-            return {likeness: self._waiting.pop(likeness) for likeness in list(self._waiting)[:BATCH]}
+            keys = [key for key, waiting in self._waiting.items() if waiting.due <= due]
+            return {key: self._waiting.pop(key) for key in keys[:BATCH]}
 
     def _run(self) -> None:
         pause = GATHERING
         try:
             while self._wait(pause):
-                pause = GATHERING if self._try_to_flush() else min(max(pause * 2, BACKOFF[0]), BACKOFF[1])
+                done = self._try_to_flush(datetime.now(UTC))
+                pause = GATHERING if done else min(max(pause * 2, BACKOFF[0]), BACKOFF[1])
         finally:
             connection.close()
 
@@ -149,10 +137,10 @@ class TrailRecorder:
             self._news.wait_for(lambda: self._stopping, timeout=seconds)
             return not self._stopping
 
-    def _try_to_flush(self) -> bool:
+    def _try_to_flush(self, due: datetime) -> bool:
         try:
             connection.close_if_unusable_or_obsolete()
-            self.flush()
+            self.flush(due=due)
         except Error as error:
             connection.close()
             log.warning("%d entries of the audit trail wait for the database: %s", len(self._waiting), error)
@@ -182,9 +170,9 @@ def _row(waiting: _Waiting) -> tuple[Any, ...]:
     """In the order of recording.COLUMNS."""
     happened = waiting.first
     origin = happened.origin
-    impersonator = _name(origin.impersonator)
+    impersonator = name_of(origin.impersonator)
     texts = (
-        clean(origin.audit_id, 64), clean(_name(origin.identity)), clean(impersonator),
+        clean(origin.audit_id, 64), clean(name_of(origin.identity)), clean(impersonator),
         clean(origin.verb, models.VERB_LENGTH),
         clean(happened.resource, models.RESOURCE_LENGTH), clean(origin.subresource, models.NAME_LENGTH),
         clean(happened.namespace, models.NAMESPACE_LENGTH), clean(happened.name, models.NAME_LENGTH),
@@ -192,12 +180,19 @@ def _row(waiting: _Waiting) -> tuple[Any, ...]:
     )  # fmt: skip
     # That a Lease is not there yet, or was changed meanwhile, is their work too; what they may not do is news.
     expected = happened.code < REFUSED or happened.code in (MISSING, CONFLICT)
-    routine = expected and recording.is_system(impersonator or _name(origin.identity))
-    return (waiting.at, None, *texts, origin.dry_run, routine, waiting.count, origins.dumped(origin.note()))
+    routine = expected and recording.is_system(impersonator or name_of(origin.identity))
+    return (
+        waiting.at,
+        None,
+        *texts,
+        origin.dry_run,
+        routine,
+        waiting.count,
+        origins.dumped(origin.note()),
+        waiting.wrote,
+    )
 
 
-#: Answers from here on say no.
-REFUSED = 400
 MISSING, CONFLICT = 404, 409
 
 
@@ -212,7 +207,8 @@ def tell(happened: Happened) -> None:
 
 def write(happened: Happened) -> None:
     """Have it written down before this returns: for processes that end at once. Raises: django.db.Error."""
-    _write([_Waiting(happened, datetime.now(UTC))])
+    now = datetime.now(UTC)
+    _write([_Waiting(happened, now, now, happened.wrote)])
 
 
 def flush() -> int:

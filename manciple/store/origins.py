@@ -12,9 +12,11 @@ Nothing of a request's body is ever in a note, and what is in it has a bounded l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import islice
 
 import msgspec
 from django.db import connection
@@ -22,8 +24,9 @@ from django.db import connection
 from manciple.wire.base import Value
 from manciple.wire.identity import Identity
 
-#: What is kept of a text that a client chose, in characters, and of a list of such texts.
-LONGEST_TEXT, LONGEST_LIST = 1024, 64
+#: What is kept of a text that a client chose, in characters, of a list of such texts, and of an identity's groups and
+#: extra together: a note is kept for months.
+LONGEST_TEXT, LONGEST_LIST, LONGEST_ACTOR = 512, 64, 4096
 
 _encoder = msgspec.json.Encoder()
 _encode = _encoder.encode
@@ -97,7 +100,7 @@ class Origin:
             user_agent=clean(self.agent),
             request_uri=clean(self.uri),
             request_received_timestamp=moment(self.received),
-            annotations={clean(key): clean(text) for key, text in self.annotations.items()},
+            annotations={clean(key): clean(text) for key, text in islice(self.annotations.items(), LONGEST_LIST)},
         )
 
 
@@ -132,12 +135,23 @@ def _of_identity(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _actor(identity: Identity) -> Actor:
-    return Actor(
-        username=clean(identity.name),
-        uid=clean(identity.uid),
-        groups=tuple(clean(group) for group in identity.groups[:LONGEST_LIST]),
-        extra={clean(key): tuple(map(clean, values[:LONGEST_LIST])) for key, values in identity.extra[:LONGEST_LIST]},
-    )
+    groups, left = _fitting(identity.groups, LONGEST_ACTOR)
+    extra: dict[str, tuple[str, ...]] = {}
+    for key, values in identity.extra[:LONGEST_LIST]:
+        if left > len(key):
+            extra[clean(key)], left = _fitting(values, left - len(key))
+    return Actor(username=clean(identity.name), uid=clean(identity.uid), groups=groups, extra=extra)
+
+
+def _fitting(texts: Sequence[str], left: int) -> tuple[tuple[str, ...], int]:
+    """The first of `texts` that fit into `left` characters, and what is left then."""
+    kept = []
+    for text in map(clean, texts[:LONGEST_LIST]):
+        if len(text) > left:
+            break
+        kept.append(text)
+        left -= len(text)
+    return tuple(kept), left
 
 
 def clean(text: str, length: int = LONGEST_TEXT) -> str:

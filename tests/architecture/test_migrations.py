@@ -30,8 +30,12 @@ RELEASED = {
     "store": "0004_who_wrote_it",
 }
 #: Of whom nothing but a page that is gone knew: the administration of Django. Sessions end once: who signs in again at
-#: the release before gets one that only that release reads.
-EXCUSED = {("access", "0008_without_django_admin"), ("access", "0009_sessions_by_digest")}
+#: the release before gets one that only that release reads. It does not know of the limit for refusals.
+EXCUSED = {
+    ("access", "0008_without_django_admin"),
+    ("access", "0009_sessions_by_digest"),
+    ("audit", "0003_refusals_of_before"),
+}
 #: Of what a column is, what the rows that others write do not feel.
 UNFELT = {"null", "db_default", "default", "blank", "choices", "help_text", "verbose_name", "validators"}
 #: Tables from which no version deletes a row, so that a new table may hold on to one: accounts are closed.

@@ -57,6 +57,10 @@ CASES: dict[str, tuple[Series, Series]] = {
         {'manciple_processes{role="beat"}': always(0)},  # whoever would tell of a beat is gone too
         {'manciple_processes{role="beat"}': always(0), 'manciple_beat_running{role="worker"}': always(1)},
     ),
+    "MancipleAuditCutShort": (
+        {'manciple_audit_missing_days{entries="writes"}': always(0.5)},
+        {'manciple_audit_missing_days{entries="writes"}': always(0)},
+    ),
     "MancipleRequestErrors": (
         {'apiserver_request_total{code="503"}': rising(10), 'apiserver_request_total{code="200"}': rising(90)},
         {'apiserver_request_total{code="503"}': rising(1), 'apiserver_request_total{code="200"}': rising(99)},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from manciple.processes.doctor import backups, cluster, database, machine, redis, versions
+from manciple.processes.doctor import audit_trail, backups, cluster, database, machine, redis, versions
 from manciple.processes.doctor.diagnoses import Checkup
 
 _DATABASE, _TABLES = ("database",), ("tables",)
@@ -25,6 +25,7 @@ CHECKUPS: Final = (
     Checkup(name="redis", examine=redis.examine_redis),
     Checkup(name="versions", examine=versions.examine_versions),
     Checkup(name="processes", examine=cluster.examine_processes, needs=_TABLES),
+    Checkup(name="audit trail", examine=audit_trail.examine_audit_trail, needs=_TABLES),
     Checkup(name="people", examine=cluster.examine_people, needs=_TABLES),
     Checkup(name="nodes", examine=cluster.examine_nodes, needs=_TABLES),
     Checkup(name="drivers", examine=cluster.examine_drivers, needs=_TABLES),

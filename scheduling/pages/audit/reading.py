@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from manciple.audit import events, searching
+from manciple.audit.happenings import REFUSED
 from manciple.audit.models import Entry
 from manciple.audit.searching import DENIED, Search
-from manciple.audit.trail import REFUSED
 from manciple.pages import links
 from manciple.pages.lists import ListQuery, parameter
 from manciple.store.origins import Note

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -22,9 +22,9 @@ from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from manciple.audit import events, searching
+from manciple.audit import events, retention, searching
 from manciple.audit.commands import UNSERVED
-from manciple.audit.models import Entry
+from manciple.audit.models import Entry, Shortfall
 from manciple.pages.auditors import demand_audit
 from manciple.pages.lists import Filter, ListColumn, Table
 from manciple.pages.people import Person, person_of
@@ -55,6 +55,10 @@ COLUMNS = (
 )
 
 
+#: Senders whose entries are incomplete, that the page names.
+SHORTFALLS = 5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditContext(ListContext):
     """shown: the entry that is open; close_url: the list without it.
@@ -70,6 +74,7 @@ class AuditContext(ListContext):
     close_url: str
     csv_url: str
     json_url: str
+    shortfalls: Sequence[Shortfall]
 
 
 @login_required
@@ -93,6 +98,7 @@ def list_audit(request: HttpRequest) -> HttpResponse:
         close_url=query.url(entry=""),
         csv_url=_export_url(query, "/audit.csv"),
         json_url=_export_url(query, "/audit.jsonl"),
+        shortfalls=list(retention.shortfalls()[:SHORTFALLS]),
     )
     return show_list(request, "audit/list.html", context)
 

@@ -16,10 +16,10 @@ from manciple.access.authentication import tokens
 from manciple.api.auditing import Noting
 from manciple.api.door import PEER
 from manciple.audit import events, recording, trail
+from manciple.audit.budgets import SESSIONS
+from manciple.audit.happenings import Happened
 from manciple.audit.models import Entry
 from manciple.audit.searching import Search
-from manciple.audit.sign_ins import SESSIONS
-from manciple.audit.trail import Happened
 from manciple.store.origins import LONGEST_TEXT, Origin
 from manciple.wire.identity import Identity
 from tests.manciple.api.requests import CLAIMS, NAMESPACES, PODS, Api, claim

@@ -14,16 +14,17 @@ import pytest
 from django.core.management import call_command
 
 from manciple.audit import retention, trail
+from manciple.audit.happenings import Happened
 from manciple.audit.models import Entry
 from manciple.audit.searching import Search
 from manciple.audit.shipping import Shipment
-from manciple.audit.trail import Happened
 from manciple.store.origins import Origin
 from manciple.wire.identity import Identity
 from scheduling.controllers import auditing
 from tests.manciple.audit.reading import look
 
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
+SCHEDULER = "system:kube-scheduler"
 pytestmark = pytest.mark.django_db
 
 
@@ -51,13 +52,13 @@ def test_what_is_old_goes_and_the_works_of_the_system_sooner() -> None:
     assert names() == ["recent", "new work", "made", "deleted"]
 
 
-def test_of_too_much_the_works_of_the_system_go_first() -> None:
-    for name, routine in (("a", False), ("work 1", True), ("b", False), ("work 2", True)):
-        entry(name, routine=routine)
+def test_of_too_much_who_has_the_most_loses_the_oldest_and_the_system_before_a_person() -> None:
+    for name, user in (("a", "alice"), ("work 1", SCHEDULER), ("b", "alice"), ("work 2", SCHEDULER)):
+        entry(name, user=user, routine=user == SCHEDULER)
     assert retention.prune(NOW, keep=3) == 1
     assert names() == ["a", "b", "work 2"]
-    assert retention.prune(NOW, keep=1) == 2
-    assert names() == ["b"]
+    assert retention.prune(NOW, keep=2) == 1
+    assert names() == ["b", "work 2"]
 
 
 def test_the_controller_keeps_the_trail() -> None:

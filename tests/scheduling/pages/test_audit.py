@@ -14,8 +14,8 @@ from django.test import Client
 from manciple.access import authorization
 from manciple.access.attributes import Attributes, Decision
 from manciple.audit import recording, trail
-from manciple.audit.models import Entry
-from manciple.audit.trail import Happened
+from manciple.audit.happenings import Happened
+from manciple.audit.models import Entry, Shortfall
 from manciple.store import hooks, objects
 from manciple.store.origins import Origin
 from manciple.wire.identity import MASTERS, SCHEDULER, Identity
@@ -156,3 +156,17 @@ def test_a_role_opens_the_trail_or_a_namespace_of_it() -> None:
     assert len_.get("/audit").status_code == 403
     assert "=mallory" in words(len_, f"/audit?ns=lab&entry={refused}")
     assert len_.get(f"/audit?ns=lab&entry={elsewhere}").status_code == 403
+
+
+def test_the_page_says_what_a_limit_has_removed_and_names_nobody_to_who_sees_one_namespace(
+    admin: Client, happened: None
+) -> None:
+    assert "are missing" not in words(admin, "/audit")
+    now = datetime.now(UTC)
+    Shortfall.objects.create(sender="mallory", wrote=True, until=now, removed=1234, at=now)
+    page = words(admin, "/audit")
+    assert "1234 writes of mallory up to" in page
+    assert "MANCIPLE_AUDIT_ENTRIES" in page
+    page = words(admin, "/audit?ns=lab")
+    assert "are missing" in page
+    assert "writes of mallory" not in page

@@ -48,7 +48,15 @@ class Command(BaseCommand):
         prune.add_argument(
             "--system-days", type=float, default=settings.AUDIT_SYSTEM_DAYS, help="of the system's work: %(default)s"
         )
-        prune.add_argument("--keep", type=int, default=settings.AUDIT_ENTRIES, help="entries: %(default)s")
+        prune.add_argument(
+            "--keep", type=int, default=settings.AUDIT_ENTRIES, help="entries that changed something: %(default)s"
+        )
+        prune.add_argument(
+            "--keep-refusals",
+            type=int,
+            default=settings.AUDIT_REFUSALS,
+            help="refusals, failures, dry runs and reads: %(default)s",
+        )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         {"export": self._export, "follow": self._follow, "prune": self._prune}[options["action"]](options)
@@ -73,6 +81,7 @@ class Command(BaseCommand):
             older_than=timedelta(days=options["days"]),
             routine_older_than=timedelta(days=options["system_days"]),
             keep=options["keep"],
+            keep_refusals=options["keep_refusals"],
         )
         self.stdout.write(f"deleted {gone} entries")
 
