@@ -37,6 +37,8 @@ from manciple.access.models import SignInAttempts
 PERIOD = timedelta(minutes=15)
 #: Failed attempts for one name or browser, and from one address, before it is locked.
 MOST_BY_NAME, MOST_BY_ADDRESS = 10, 50
+#: Names, browsers and addresses that are counted at one time.
+MOST_KEYS = 200_000
 #: A browser is known for so long after a person signed in from it.
 KNOWN_FOR = timedelta(days=365)
 
@@ -84,12 +86,20 @@ def _count(key: str, most: int) -> None:
         return
     if not SignInAttempts.objects.filter(key=key).exists():
         SignInAttempts.objects.filter(last__lt=now - PERIOD).delete()
+        _make_room()
         with suppress(IntegrityError), transaction.atomic():
             SignInAttempts.objects.create(key=key, failures=1, last=now)
             return
         if countable.update(**counted):  # another attempt made the row meanwhile
             return
     raise SignInLocked(_seconds_left(key))
+
+
+def _make_room() -> None:
+    """Forget the oldest keys where a flood of names or addresses has brought too many. No lockout is lifted by it."""
+    newest = SignInAttempts.objects.order_by("-last").values_list("last", flat=True)
+    if beyond := newest[MOST_KEYS : MOST_KEYS + 1].first():
+        SignInAttempts.objects.filter(last__lte=beyond, failures__lt=MOST_BY_NAME).delete()
 
 
 def _seconds_left(key: str) -> int:

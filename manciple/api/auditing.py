@@ -47,6 +47,8 @@ _QUOTING = frozenset({400, 422})
 _READ = 64 * 1024
 #: What a page's address may carry that nobody else should see.
 _HIDDEN = ("token", "key", "secret", "password")
+#: Pages whose query is a credential: an identity provider sends its code there.
+_SECRET_QUERIES = frozenset({"oidc-return"})
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 
@@ -123,10 +125,10 @@ def audited(get_response: GetResponse) -> GetResponse:
         origin = request.META.setdefault(ORIGIN, None) or _begun(request)
         with hooks.collecting(origin):
             response = get_response(request)
+        hide(request, origin)  # of one that was told of meanwhile, too: who signed in
         if not origin.closed:
             if origin.identity is None and response.status_code in _DENIALS:
                 origin.identity = _signed_in(request)
-            hide(request, origin)
             body = b"" if response.streaming else response.content
             conclude(origin, request.path, code=response.status_code, body=body)
         return response
@@ -212,6 +214,8 @@ def _signed_in(request: HttpRequest) -> Identity | None:
 def hide(request: HttpRequest, origin: Origin) -> None:
     """Take out of a page's address what is a secret in it."""
     found = request.resolver_match
+    if found and found.url_name in _SECRET_QUERIES:
+        origin.uri = f"{request.path}?…"
     for name, value in (found.kwargs if found else {}).items():
         if any(word in name for word in _HIDDEN):
             origin.uri = origin.uri.replace(str(value), "…")

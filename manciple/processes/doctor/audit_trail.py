@@ -23,8 +23,8 @@ def examine_audit_trail(now: datetime) -> Iterator[Diagnosis]:
         who = shortfall.sender or "clients without a credential"
         yield problem(
             "audit trail",
-            f"not all {_what(shortfall.wrote)} of {who} up to {shortfall.until:%Y-%m-%d %H:%M} are there: the limit was "
-            "reached",
+            f"not all {_what(shortfall.wrote)} of {who} up to {shortfall.until:%Y-%m-%d %H:%M} are there: the limit "
+            "was reached",
             f"see why there are so many (the Audit page); raise {_setting(shortfall.wrote)}, or {_FILE}",
         )
     for wrote, limit in ((True, settings.AUDIT_ENTRIES), (False, settings.AUDIT_REFUSALS)):

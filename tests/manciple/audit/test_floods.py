@@ -13,7 +13,9 @@ from django.db.models import Count, Sum
 from django.test import Client
 from pytest_django import Settings
 
+from manciple.access import throttle
 from manciple.access.authentication import tokens
+from manciple.access.models import SignInAttempts
 from manciple.audit import budgets, recording, retention, trail
 from manciple.audit.budgets import ANONYMOUS_BUDGET, ANY_VERB, READS, REFUSALS, Budget
 from manciple.audit.events import event_of, line, note_of
@@ -198,6 +200,14 @@ def test_failed_sign_ins_are_counted() -> None:
     Client().post("/login", {"username": "ann", "password": "guess"})
     found = look(Search(resource=budgets.SESSIONS))
     assert sorted((entry.name, entry.count) for entry in found) == [("", 20), ("ann", 1)]
+
+
+def test_names_and_addresses_that_failed_to_sign_in_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttle, "MOST_KEYS", 20)
+    for number in range(60):
+        throttle.begin(f"name-{number}", address=f"2001:db8:0:{number:x}::1")
+    assert SignInAttempts.objects.count() <= 21
+    assert SignInAttempts.objects.filter(key=throttle.name_key("name-59")).exists()
 
 
 def test_what_clients_choose_is_clipped() -> None:
