@@ -188,7 +188,7 @@ def test_over_the_network_too(api: Api) -> None:
     bob = Api(tokens.issue("bob", []))
     assert bob.get(PODS).code == 403
     found = look(Search(outcome="denied"))
-    assert len(found) <= 2 * (ANONYMOUS_BUDGET.of_address + 1) + 1
+    assert len(found) <= 13  # two minutes may have begun
     assert sum(entry.count for entry in found) == 61
     assert found[0].username == "bob"
 
