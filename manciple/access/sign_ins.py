@@ -33,7 +33,7 @@ def _note(request: HttpRequest, user: Any, **_: Any) -> None:
         request.session.save()
     request.session.set_expiry(None)  # a sign-in that was only begun lasts for minutes
     SignIn.objects.update_or_create(
-        session_key=stored_key(request.session.session_key),
+        session_key=stored_key(request.session.session_key or ""),
         defaults={
             "person": user,
             "created": timezone.now(),

@@ -10,29 +10,23 @@ import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 from django.contrib.auth.models import Group, User
-from django.contrib.sessions.models import Session
 from django.test import Client
-from django.utils import timezone
 from joserfc import jwk
 
-from manciple.access import sign_ins
 from manciple.access.authentication import chain, oidc
 from manciple.access.authentication.oidc import ASK_AGAIN, KEPT, OidcOptions, OidcProvider, TokenRefused
 from manciple.access.models import OutsideAccount
-from manciple.pages import outside
 from manciple.wire.errors import ServiceUnavailable, Unauthorized
 from manciple.wire.identity import Identity
 from tests.manciple.access.oidc_provider import CLIENT, SECRET, Provider, running
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Api
-from tests.manciple.audit.reading import look
 
 __all__ = ["api"]
 
@@ -482,24 +476,3 @@ def test_a_session_that_was_put_into_the_browser_is_worth_nothing_afterwards(pro
     planted = client.session.session_key
     sign_in(provider, client)
     assert client.session.session_key != planted
-
-
-def test_what_the_provider_sends_is_not_in_the_audit_trail(provider: Provider) -> None:
-    client = Client()
-    sign_in(provider, client)
-    client.get("/login/oidc/return?code=stolen&state=nothing")
-    found = look()
-    assert any("login/oidc/return" in entry.note for entry in found)
-    assert [entry.note for entry in found if "code=" in entry.note or "state=" in entry.note] == []
-
-
-def test_a_sign_in_that_is_only_begun_is_forgotten_soon(provider: Provider) -> None:
-    """Anybody may begin one, as often as they like."""
-    for _ in range(3):
-        Client().get(f"/login/oidc?next=/{'x' * 7000}")
-    begun = Session.objects.all()
-    assert all(len(one.session_data) < 4000 for one in begun)
-    assert sign_ins.prune(timezone.now() + timedelta(seconds=outside.PATIENCE + 1)) == 3
-    client = Client()
-    sign_in(provider, client)
-    assert client.session.get_expiry_age() > 24 * 3600

@@ -118,7 +118,7 @@ def test_a_flood_is_a_few_entries_a_minute_and_each_request_counts(made: Callabl
     for number in range(FLOOD):
         recorder.tell(made(number))
         if number % 500 == 0:
-            recorder.flush(due=trail.datetime.now(UTC))
+            recorder.flush(due=NOW)
     recorder.flush(due=NOW + timedelta(minutes=1))
     recorder.stop(write=False)
     # The first of its kind at once, those after it at the end of the minute.
