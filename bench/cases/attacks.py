@@ -53,7 +53,7 @@ ANSWERS: Counter[str] = Counter()
 _ENDED = threading.Event()
 
 
-class Client:
+class AttackerClient:
     """One keep-alive connection to the API, or to the dashboard."""
 
     def __init__(self, target: Target, *, page: bool = False, timeout: float = 120.0) -> None:
@@ -134,7 +134,7 @@ def pod_of(name: str, *claims: str) -> dict[str, Any]:
 
 
 def _waiting_pods(target: Target, *, pods: int, claims: int, selectors: int) -> None:
-    client = Client(target)
+    client = AttackerClient(target)
     for pod in range(pods):
         names = [f"c-{pod}-{number}" for number in range(claims)]
         for name in names:
@@ -179,7 +179,7 @@ def _idle_connections(target: Target) -> None:
 def _watches(target: Target) -> None:
     place = urlsplit(target.api)
     trusted = ssl.create_default_context(cafile=target.authority)
-    held = []
+    held: list[socket.socket] = []
     head = f"GET {objects('configmaps')}?watch=true HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\n\r\n"
     end = time.monotonic() + LONGEST
     while time.monotonic() < end and len(held) < WATCHES:
@@ -198,7 +198,7 @@ def _watches(target: Target) -> None:
 
 def _patches(target: Target) -> None:
     """Each stores 600 KB for 40 bytes."""
-    client = Client(target)
+    client = AttackerClient(target)
     big = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "big"}, "data": {"x": "x" * 600_000}}
     client.ask("POST", objects("configmaps"), big)
     end, number = time.monotonic() + LONGEST, 0
@@ -237,7 +237,7 @@ def _big_claims(target: Target) -> None:
                 for request in range(32)
             ]
             run = "?dryRun=All" if sender % 2 else ""
-            Client(target, timeout=1.0 if sender % 4 == 3 else 120.0).ask(
+            AttackerClient(target, timeout=1.0 if sender % 4 == 3 else 120.0).ask(
                 "POST", objects("resourceclaims", GROUP) + run, claim
             )
 
@@ -248,7 +248,7 @@ def _workbench(target: Target) -> None:
     """Eight tabs, each with other expressions."""
 
     def look(tab: int) -> None:
-        client, end, number = Client(target, page=True), time.monotonic() + LONGEST, 0
+        client, end, number = AttackerClient(target, page=True), time.monotonic() + LONGEST, 0
         while time.monotonic() < end:
             number += 1
             text = quote(costly(number * 8 + tab))
