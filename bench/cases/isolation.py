@@ -49,7 +49,7 @@ DESCRIPTORS = 1_024
 
 
 @dataclass(slots=True)
-class Observed:
+class TenantView:
     """What the tenant, the probes and the nodes saw. Milliseconds."""
 
     posted: dict[str, float] = field(default_factory=dict)
@@ -86,16 +86,16 @@ async def _all(installation: Installation, *, nodes: int, seconds: float, only: 
     target = await asyncio.to_thread(_target, installation)
     tenant = await asyncio.to_thread(tokens.issue, TENANT, ["system:authenticated"])
     cookie = await asyncio.to_thread(_cookie, TENANT)
-    seen = Observed()
+    seen = TenantView()
     async with running(*renewals(cluster.node_names(nodes), lambda: _renewing(installation, seen))):
-        await _watched(installation, tenant, cookie, Observed(), prefix="warm", seconds=5)
+        await _watched(installation, tenant, cookie, TenantView(), prefix="warm", seconds=5)
         attempt = 0
         for name in ("no attack", *(one for one in ATTACKS if only in one)):
             for phase in (name, f"after {name}"):
                 if phase == "after no attack":
                     continue
                 attempt += 1
-                now = Observed()
+                now = TenantView()
                 seen.silent, seen.failed = 0, Counter()
                 answers = ""
                 if phase == name and name in ATTACKS:
@@ -113,7 +113,7 @@ async def _all(installation: Installation, *, nodes: int, seconds: float, only: 
     return figures
 
 
-def _figures(phase: str, seen: Observed) -> Iterator[Figure]:
+def _figures(phase: str, seen: TenantView) -> Iterator[Figure]:
     took = seen.took
     yield Figure(name=f"{phase}: POST to bound, p50", value=quantile(took, 0.5), unit="ms")
     yield Figure(name=f"{phase}: POST to bound, p99", value=quantile(took, 0.99), unit="ms", budget=1000)
@@ -182,7 +182,7 @@ def _cleared() -> None:
 
 
 async def _watched(
-    installation: Installation, token: str, cookie: str, seen: Observed, *, prefix: str, seconds: float
+    installation: Installation, token: str, cookie: str, seen: TenantView, *, prefix: str, seconds: float
 ) -> None:
     """Returns when all pods are bound, or have waited too long."""
 
@@ -199,7 +199,7 @@ async def _watched(
             await asyncio.sleep(0.05)
 
 
-async def _creating(connection: Connection, seen: Observed, *, prefix: str, seconds: float) -> None:
+async def _creating(connection: Connection, seen: TenantView, *, prefix: str, seconds: float) -> None:
     """Open loop: a pod every 1/RATE seconds, however the last one was answered."""
     posting = set[asyncio.Task[None]]()
     connections = [connection]
@@ -224,7 +224,7 @@ async def _creating(connection: Connection, seen: Observed, *, prefix: str, seco
     await asyncio.wait(posting, timeout=PATIENCE)
 
 
-async def _following(connection: Connection, seen: Observed) -> None:
+async def _following(connection: Connection, seen: TenantView) -> None:
     while True:
         with suppress(OSError, EOFError, ValueError):
             async for line in connection.lines(f"{PODS}?watch=true"):
@@ -235,7 +235,7 @@ async def _following(connection: Connection, seen: Observed) -> None:
         await asyncio.sleep(0.1)
 
 
-async def _listing(connection: Connection, seen: Observed) -> None:
+async def _listing(connection: Connection, seen: TenantView) -> None:
     while True:
         began = time.perf_counter()
         try:
@@ -248,7 +248,7 @@ async def _listing(connection: Connection, seen: Observed) -> None:
         await asyncio.sleep(max(0.0, 1 / LISTS - (time.perf_counter() - began)))
 
 
-async def _probing(installation: Installation, seen: Observed) -> None:
+async def _probing(installation: Installation, seen: TenantView) -> None:
     """As a kubelet probes: each time on a new connection."""
     context = ssl.create_default_context(cafile=str(installation.authority))
     host, port = installation.api.removeprefix("https://").split(":")
@@ -267,7 +267,7 @@ async def _probing(installation: Installation, seen: Observed) -> None:
         await asyncio.sleep(1 / PROBES)
 
 
-async def _browsing(installation: Installation, cookie: str, seen: Observed) -> None:
+async def _browsing(installation: Installation, cookie: str, seen: TenantView) -> None:
     """The tenant's list of pods on the dashboard, once a second."""
     host, port = installation.web.removeprefix("http://").split(":")
     while True:
@@ -287,7 +287,7 @@ async def _browsing(installation: Installation, cookie: str, seen: Observed) -> 
         await asyncio.sleep(max(0.0, 1 - (time.perf_counter() - began)))
 
 
-def _renewing(installation: Installation, seen: Observed) -> Patch:
+def _renewing(installation: Installation, seen: TenantView) -> Patch:
     connection = installation.connect()
 
     async def patch(path: str, body: bytes) -> None:
