@@ -177,23 +177,26 @@ def device_rows(obj: ResourceSlice) -> Iterator[PublishedDeviceRow]:
 
 
 def newest(slices: Iterable[SliceRow]) -> list[SliceRow]:
-    """The slices of the highest generation among those of one pool, by name."""
+    """The slices of one pool that count, by name. A higher generation replaces only slices of the same node."""
     known = list(slices)
-    highest = max(known, key=lambda row: row.generation, default=None)
-    return sorted(row for row in known if highest is not None and row.generation == highest.generation)
+    highest: dict[str, int] = {}
+    for row in known:
+        highest[row.node_name] = max(row.generation, highest.get(row.node_name, 0))
+    return sorted(row for row in known if row.generation == highest[row.node_name])
 
 
 def gather_pool(current: Sequence[SliceRow]) -> PoolRow:
     """The pool that `newest` slices (at least one) make up."""
     first = current[0]
     nodes = {row.node_name for row in current}
+    expected = sum({row.generation: row.slices_expected for row in reversed(current)}.values())
     return PoolRow(
         first.driver,
         first.pool,
-        first.generation,
-        first.slices_expected,
+        max(row.generation for row in current),
+        expected,
         len(current),
-        first.slices_expected == len(current),
+        expected == len(current),
         nodes.pop() if len(nodes) == 1 else "",
         sum(row.device_count for row in current),
     )

@@ -46,6 +46,9 @@ log = logging.getLogger(__name__)
 #: an attribute with several values.
 DEVICES_PER_SLICE, RICH_DEVICES_PER_SLICE, COUNTER_SETS_PER_SLICE = 128, 64, 8
 
+#: `spec.pool.generation` is an int64. After it the pool is deleted and published again from generation 1.
+MAX_GENERATION = 2**63 - 1
+
 #: What leaves room for a number in the 253 characters of an object's name.
 LONGEST_BASE = 240
 
@@ -246,6 +249,11 @@ class Publisher:
         return replace(known, pool=pool, wanted=wanted, versions=versions)
 
     def _write_all(self, key: _PoolKey, pool: Pool, current: Mapping[str, ResourceSlice]) -> _Published:
+        if self._generations.get(key, 0) >= MAX_GENERATION:
+            log.warning("pool %s of driver %s: no generation is left, starting over at 1", pool.name, key[0])
+            self._delete(current.values())
+            current = {}
+            self._generations[key] = 0
         generation = self._generations[key] = self._generations.get(key, 0) + 1
         wanted = self._slices(key, pool, generation)
         answers = {name: self._write(slice_, current.get(name)) for name, slice_ in wanted.items()}

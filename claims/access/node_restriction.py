@@ -4,7 +4,8 @@
     pods              mirror pods bound to itself, which refer to nothing; deletion, eviction and status of its own
                       pods, but neither their labels nor which claims are theirs
     leases            its own
-    resourceslices    created and deleted: its own (updates are the authorizer's, which knows whose the slice is)
+    resourceslices    created and deleted: its own (updates are the authorizer's, which knows whose the slice is);
+                      not in a pool that is named after another node
     devicetaintrules  where a role lets nodes write them (Kubernetes has none): its own, for one device of its own pool
     tokens            of service accounts: bound to one of its pods, for an audience that this pod names
     certificate       requests to the signers of nodes: for its own name
@@ -28,10 +29,11 @@ from claims.access.node_authorizer import LEASE_NAMESPACE, USER_PREFIX, node_of
 from claims.kinds.pods import Pod, PodResourceClaimStatus
 from claims.kinds.references import ACCOUNTS, CONFIG_MAPS, MIRROR, SECRETS, of_environment, of_volume
 from inventory.drafts.structured.values import NodeResourceSlice
-from inventory.kinds.devices import DeviceTaintSelector
+from inventory.kinds.devices import DeviceTaintSelector, ResourceSlice
 from inventory.kinds.node_rules import agent_may_label
 from inventory.kinds.nodes import Node
 from inventory.models import PublishedSlice
+from inventory.pool_owners import other_node_named
 from manciple.access import authorization
 from manciple.access.attributes import Attributes
 from manciple.access.kinds import certificate_requests
@@ -258,9 +260,18 @@ def _slice(node: str, write: Write, _find: Find) -> str:
     if write.operation == "UPDATE":
         return ""
     slice_, verb = (write.new, "create") if write.operation == "CREATE" else (write.old, "delete")
-    own = slice_.spec.node_name == node
     kind = "NodeResourceSlice" if isinstance(slice_, NodeResourceSlice) else "ResourceSlice"
-    return "" if own else f"can only {verb} {kind} with the same NodeName as the requesting node"
+    if slice_.spec.node_name != node:
+        return f"can only {verb} {kind} with the same NodeName as the requesting node"
+    if verb == "create" and isinstance(slice_, ResourceSlice):
+        return misnamed_pool(node, slice_)
+    return ""
+
+
+def misnamed_pool(node: str, new: ResourceSlice) -> str:
+    """Why a writer on `node` may not use the slice's pool name; "" if it may."""
+    other = other_node_named(new.spec.pool.name, node)
+    return f'pool "{new.spec.pool.name}" is named after node "{other}": only that node can publish it' if other else ""
 
 
 def _taint_rule(node: str, write: Write, _find: Find) -> str:

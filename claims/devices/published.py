@@ -230,11 +230,17 @@ def read_slice(published: ResourceSlice) -> DeviceSlice:
 
 
 def gather(key: PoolKey, slices: Iterable[DeviceSlice]) -> DevicePool:
-    """The pool that the slices of one driver and pool name make up; without slices an incomplete one."""
+    """The pool that the slices of one driver and pool name make up; without slices an incomplete one.
+
+    A higher generation replaces only slices of the same node (`inventory.projectors.newest`).
+    """
     known = list(slices)
-    highest = max((one.generation for one in known), default=0)
-    current = tuple(sorted((one for one in known if one.generation == highest), key=lambda one: one.name))
-    return DevicePool(key=key, generation=highest, expected=current[0].expected if current else 1, slices=current)
+    highest: dict[str, int] = {}
+    for one in known:
+        highest[one.node] = max(one.generation, highest.get(one.node, 0))
+    current = tuple(sorted((one for one in known if one.generation == highest[one.node]), key=lambda one: one.name))
+    expected = sum({one.generation: one.expected for one in reversed(current)}.values()) if current else 1
+    return DevicePool(key=key, generation=max(highest.values(), default=0), expected=expected, slices=current)
 
 
 def candidate_of(

@@ -180,7 +180,7 @@ class PoolSlices:
 
     @cached_property
     def reach(self) -> tuple[frozenset[str], bool, bool]:
-        """(nodes named, whether other nodes need a look each, whether some slice holds counter sets)."""
+        """(nodes named, whether other nodes need a look each, whether some slice holds counter sets for all nodes)."""
         named: set[str] = set()
         floating = counters = False
         for generation in self.generations:
@@ -188,7 +188,7 @@ class PoolSlices:
                 nodes = one.named_nodes()
                 floating = floating or nodes is None
                 named |= nodes or set()
-                counters = counters or bool(one.counter_sets)
+                counters = counters or (bool(one.counter_sets) and not one.targeting.node_name)
         return frozenset(named), floating, counters
 
     def seen_from(self, node: NodeView, features: Features) -> PoolOnNode | None:

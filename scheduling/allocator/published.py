@@ -415,10 +415,11 @@ class SliceContent:
         self.verdicts: dict[str, VerdictMasks] = {}
 
     def targets(self, node: NodeView, features: Features) -> bool:
-        """Whether the slice is relevant for the node. Slices with counter sets are relevant everywhere."""
+        """Whether the slice is relevant for the node. Slices with counter sets are relevant everywhere, unless they
+        name a node: that is theirs alone, so that no node's slices make a pool incomplete on another node."""
         if not features.partitionable_devices and (self.per_device_named or self.counter_sets):
             return False
-        if self.counter_sets:
+        if self.counter_sets and not self.targeting.node_name:
             return True
         if self.targeting.is_set:
             return self.targeting.matches(node)
@@ -426,7 +427,7 @@ class SliceContent:
 
     def named_nodes(self) -> set[str] | None:
         """The only nodes that the slice can be relevant for, or None where that takes a look at each node."""
-        if self.counter_sets:
+        if self.counter_sets and not self.targeting.node_name:
             return set()
         if self.targeting.is_set or not self.per_device:
             targetings: Iterable[Targeting] = (self.targeting,)

@@ -105,6 +105,20 @@ def test_a_taint_on_one_of_ten_thousand_devices_writes_one_slice() -> None:
     assert complete_pool(api) == content_of(driver.offered[0])
 
 
+def test_a_pool_at_the_last_generation_is_published_again_from_the_first() -> None:
+    api, driver = FakeApi(), Offering(pool_of(*devices(2)))
+    publisher(api).publish(driver)
+    (stored,) = api.all("resourceslices")
+    stored["spec"]["pool"]["generation"] = publish.MAX_GENERATION
+    api.put("resourceslices", stored)
+    driver.offered = (pool_of(*devices(3)),)
+    restarted = publisher(api)
+    for _ in range(2):
+        restarted.publish(driver)
+        assert complete_pool(api) == content_of(driver.offered[0])
+    assert [one["spec"]["pool"]["generation"] for one in api.all("resourceslices")] == [1]
+
+
 def test_the_first_taint_makes_slices_small_and_they_stay_small() -> None:
     api, offered = FakeApi(), devices(200)
     one, driver = publisher(api), Offering(pool_of(*offered))
