@@ -30,6 +30,7 @@ from nodeagent.client import CONNECT_TIMEOUT, READ_TIMEOUT, Client
 from nodeagent.credentials import CREDENTIAL, LOOK_AGAIN, Acquisition, read_certificate
 from nodeagent.disk import Disk
 from nodeagent.failures import AgentError, CredentialRefused
+from nodeagent.options import node_name
 
 #: Where a cluster tells everybody how its API server is known (upstream: bootstrapapi.ConfigMapClusterInfo).
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
@@ -57,7 +58,13 @@ def parser() -> argparse.ArgumentParser:
     trust = command.add_mutually_exclusive_group()
     trust.add_argument("--ca-hash", metavar="sha256:…", help="of the authority's key, as printed with the token")
     trust.add_argument("--ca-file", type=Path, metavar="FILE", help="its certificate (default: those of the system)")
-    add("--node-name", default=socket.gethostname().lower(), metavar="NAME", help="(default: %(default)s)")
+    add(
+        "--node-name",
+        type=node_name,
+        default=socket.gethostname().lower(),
+        metavar="NAME",
+        help="(default: %(default)s)",
+    )
     add("--state-dir", type=Path, metavar="DIR", help="where the node keeps things (default: var/nodes/NAME)")
     add("--wait", type=float, default=300.0, metavar="S", help="how long for the certificate (default: %(default)g)")
     return command

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from inventory.kinds.node_rules import AGENT_LABELS, AGENT_PREFIXES, agent_may_label
 from manciple.telemetry import logs
+from manciple.wire.identity import check_node_name
 from nodeagent.catalog import MODULES, RUNTIMES, DriverEntry, read_drivers_file
 from nodeagent.config import (
     CDI_DIRS,
@@ -37,7 +38,9 @@ def parser() -> argparse.ArgumentParser:
         description="Runs the agent of one node.",
         epilog="`python -m nodeagent join URL --token TOKEN` makes this machine a node: see its --help.",
     )
-    command.add_argument("--node-name", required=True, metavar="NAME", help="the node that this agent runs")
+    command.add_argument(
+        "--node-name", type=node_name, required=True, metavar="NAME", help="the node that this agent runs"
+    )
     add_server(command, whose="the node's")
     _add_node(command.add_argument_group("the node"))
     _add_devices(command.add_argument_group("devices"))
@@ -49,6 +52,15 @@ def parser() -> argparse.ArgumentParser:
     lines = "lines of text, or of JSON with the object of each (default: %(default)s)"
     command.add_argument("--log-format", choices=logs.FORMATS, default="text", help=lines)
     return command
+
+
+def node_name(text: str) -> str:
+    """The type of `--node-name`: it becomes part of paths, so it must be valid before anything is written."""
+    try:
+        check_node_name(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def add_server(command: argparse.ArgumentParser, *, whose: str) -> None:

@@ -23,7 +23,7 @@ from manciple.telemetry import logs
 from nodeagent.catalog import MODULES, DriverEntry, close_drivers, create_driver
 from nodeagent.client import Client
 from nodeagent.drivers.protocol import UNHEALTHY_EFFECTS
-from nodeagent.options import access, add_server, stop_on_signals
+from nodeagent.options import access, add_server, node_name, stop_on_signals
 from nodeagent.serving.plugin import PluginConfig, ServedPlugin
 from nodeagent.serving.sockets import CDI_DIR, PLUGINS_DIR, REGISTRAR_DIR
 
@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     add = command.add_argument
     shipped = ", ".join(MODULES)
     add("driver", metavar="MODULE:CLASS", help=f"the driver, or one of those that ship: {shipped}")
-    add("--node-name", required=True, metavar="NAME", help="the node whose devices it publishes")
+    add("--node-name", type=node_name, required=True, metavar="NAME", help="the node whose devices it publishes")
     add("--settings", type=Path, metavar="FILE", help="the driver's settings (YAML)")
     add_server(command, whose="the driver's or node's")
     directories = command.add_argument_group("the node's directories")

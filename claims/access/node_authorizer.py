@@ -23,9 +23,9 @@ from collections.abc import Callable, Mapping
 from claims.access.graph import is_related
 from manciple.access.attributes import Attributes, Decision
 from manciple.access.authorization import HeldRules
+from manciple.wire import identity as identities
 from manciple.wire.identity import NODES, Identity
 
-USER_PREFIX = "system:node:"
 LEASE_NAMESPACE = "kube-node-lease"
 
 _ALLOWED, _NO_OPINION = Decision(True), Decision(False)
@@ -58,10 +58,13 @@ RULES = (
 
 
 def node_of(identity: Identity) -> str | None:
-    """The node whose agent this is: None where it is none, "" where it does not say which."""
-    if NODES not in identity.groups or not identity.name.startswith(USER_PREFIX):
+    """The node whose agent this is: None where it is none, "" where it names no node, or an invalid one."""
+    if NODES not in identity.groups:
         return None
-    return identity.name.removeprefix(USER_PREFIX)
+    try:
+        return identities.node_of(identity.name)
+    except ValueError:
+        return ""
 
 
 def authorize(identity: Identity, wanted: Attributes) -> Decision:

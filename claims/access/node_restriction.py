@@ -25,7 +25,7 @@ from typing import Any
 from cryptography.x509.oid import NameOID
 
 from claims.access.graph import NODE_SLICES
-from claims.access.node_authorizer import LEASE_NAMESPACE, USER_PREFIX, node_of
+from claims.access.node_authorizer import LEASE_NAMESPACE, node_of
 from claims.kinds.pods import Pod, PodResourceClaimStatus
 from claims.kinds.references import ACCOUNTS, CONFIG_MAPS, MIRROR, SECRETS, of_environment, of_volume
 from inventory.drafts.structured.values import NodeResourceSlice
@@ -43,7 +43,7 @@ from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from manciple.wire.errors import Forbidden, NotFound
-from manciple.wire.identity import Identity
+from manciple.wire.identity import NODE_PREFIX, Identity
 from manciple.wire.registry import registry
 
 LEASES, SLICES = "leases.coordination.k8s.io", "resourceslices.resource.k8s.io"
@@ -357,7 +357,7 @@ def _certificate_request(node: str, write: Write, _find: Find) -> str:
     except ValueError as error:
         return f"unable to parse csr: {error}"
     names = [one.value for one in asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    own = f"{USER_PREFIX}{node}"
+    own = f"{NODE_PREFIX}{node}"
     return "" if names == [own] else f"can only create a node CSR with CN={own}"
 
 

@@ -21,6 +21,7 @@ from manciple.access.invitations import invite
 from manciple.api import kubeconfig
 from manciple.api.kubeconfig import Server
 from manciple.processes.home import Home, write_private
+from manciple.wire.identity import AUTHENTICATED, NODE_PREFIX, NODES, check_node_name
 
 ADMIN = "admin"
 USER = "user"
@@ -59,8 +60,9 @@ def server_named(url: str | None) -> Server:
 
 
 def node_identity(node: str) -> tuple[str, tuple[str, ...]]:
-    """The name and groups that Kubernetes gives a node."""
-    return f"system:node:{node}", ("system:nodes", "system:authenticated")
+    """The name and groups that Kubernetes gives a node. Raises: ValueError for an invalid name."""
+    check_node_name(node)
+    return f"{NODE_PREFIX}{node}", (NODES, AUTHENTICATED)
 
 
 def write_kubeconfigs(home: Home, *, server: Server, nodes: list[str]) -> None:

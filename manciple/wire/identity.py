@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from manciple.wire.validation import check_dns_subdomain
+
 #: Every identity that showed a valid token belongs to this group.
 AUTHENTICATED = "system:authenticated"
 #: Whoever showed no credential is this user, in this group, and may do what is granted to them.
@@ -20,6 +22,7 @@ PEOPLE, VIEWERS = "manciple:people", "manciple:viewers"
 NAMESPACE_GROUP = "namespace:"
 #: The agents of nodes, each under the name "system:node:NAME".
 NODES = "system:nodes"
+NODE_PREFIX = "system:node:"
 _ACCOUNT_PREFIX = "system:serviceaccount:"
 #: Where the control plane's own service accounts are.
 SYSTEM_NAMESPACE = "kube-system"
@@ -65,6 +68,24 @@ def account_of(user: str) -> tuple[str, str] | None:
     namespace, separator, name = user.removeprefix(_ACCOUNT_PREFIX).partition(":")
     is_account = user.startswith(_ACCOUNT_PREFIX) and namespace and separator and name and ":" not in name
     return (namespace, name) if is_account else None
+
+
+def node_of(user: str) -> str | None:
+    """The node whose agent `user` is; None for any other user.
+
+    Raises: ValueError if the rest of the name is not a valid node name. Node names become paths on the node.
+    """
+    if not user.startswith(NODE_PREFIX):
+        return None
+    name = user.removeprefix(NODE_PREFIX)
+    check_node_name(name)
+    return name
+
+
+def check_node_name(name: str) -> None:
+    """Raises: ValueError."""
+    if wrong := check_dns_subdomain(name):
+        raise ValueError(f'invalid node name "{name}": {"; ".join(wrong)}')
 
 
 def account_groups(namespace: str) -> tuple[str, ...]:

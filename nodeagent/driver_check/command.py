@@ -25,6 +25,7 @@ from nodeagent.driver_check.api import CheckApi
 from nodeagent.driver_check.report import CheckReport, CheckResult, DriverCheck, lines_of, run_checks
 from nodeagent.driver_check.serving import ServedApi
 from nodeagent.driver_check.subject import CheckOptions, DriverUnderTest
+from nodeagent.options import node_name
 
 #: All, in the order in which they are run.
 CHECKS: Final[tuple[DriverCheck, ...]] = (
@@ -89,7 +90,13 @@ def parser() -> argparse.ArgumentParser:
     )
     add = command.add_argument
     add("socket", type=Path, metavar="SOCKET", help="its registration socket, in plugins_registry/")
-    add("--node-name", default="node-1", metavar="NAME", help="the node that it is for (default: %(default)s)")
+    add(
+        "--node-name",
+        type=node_name,
+        default="node-1",
+        metavar="NAME",
+        help="the node that it is for (default: %(default)s)",
+    )
     searched = " and ".join(map(str, CDI_DIRS))
     cdi = f"where runtimes look for its CDI files; repeatable (default: {searched})"
     add("--cdi-dir", action="append", type=Path, metavar="DIR", help=cdi)

@@ -54,7 +54,7 @@ from manciple.api.certificates import SigningAuthority, sign_client
 from manciple.store import objects
 from manciple.store.objects import Writer, listed
 from manciple.wire.base import timestamp
-from manciple.wire.identity import NODES, Identity, controller
+from manciple.wire.identity import NODE_PREFIX, NODES, Identity, controller, node_of
 from scheduling.controllers.declaration import ADDED, MODIFIED, Controller
 from scheduling.resources import kind
 
@@ -62,7 +62,6 @@ log = logging.getLogger(__name__)
 
 #: Who writes (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("certificate-controller")
-NODE_PREFIX = "system:node:"
 #: A client may ask for less, but not for less than this (upstream: signer.go, duration).
 SHORTEST = timedelta(minutes=10)
 #: How long a request is kept after it was signed, denied or failed; and one that nobody decided on (upstream: cleaner).
@@ -262,6 +261,7 @@ def _checked_node(parsed: x509.CertificateSigningRequest, request: CertificateSi
     name = _name_in(parsed)
     if not name.startswith(NODE_PREFIX) or name == NODE_PREFIX:
         raise RequestRefused(f"subject common name does not begin with {NODE_PREFIX}")
+    _check_node_name(name)
     if set(request.spec.usages) - {"key encipherment"} != set(NODE_USAGES):
         raise RequestRefused(f"usages did not match {' and '.join(NODE_USAGES)}")
     return name
@@ -274,7 +274,17 @@ def _checked_client(parsed: x509.CertificateSigningRequest, request: Certificate
             raise RequestRefused(f"invalid usage for client certificate: {usage}")
     if _CLIENT_AUTH not in request.spec.usages:
         raise RequestRefused(f"missing required usage for client certificate: {_CLIENT_AUTH}")
-    return _name_in(parsed)
+    name = _name_in(parsed)
+    _check_node_name(name)
+    return name
+
+
+def _check_node_name(name: str) -> None:
+    """Raises: RequestRefused for `system:node:` with an invalid node name, whoever approved it."""
+    try:
+        node_of(name)
+    except ValueError as error:
+        raise RequestRefused(f"subject common name: {error}") from error
 
 
 def _name_in(parsed: x509.CertificateSigningRequest) -> str:

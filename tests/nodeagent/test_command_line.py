@@ -42,6 +42,16 @@ def current(token: Token | None) -> str | None:
     return token() if callable(token) else token
 
 
+@pytest.mark.parametrize("name", ["../x", "/etc", "Node-1", "node_1", ""])
+@pytest.mark.parametrize("words", [[], ["join", "https://api", "--token", "abcdef.0123456789abcdef"]])
+def test_an_invalid_node_name_is_refused_before_anything_is_written(
+    name: str, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([*words, "--node-name", name])
+    assert f'argument --node-name: invalid node name "{name}"' in capsys.readouterr().err
+
+
 def test_an_empty_token_file_is_told_at_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     token = tmp_path / "token"
     token.write_text("\n")

@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from manciple.access.authentication.chain import API_AUDIENCE, Authenticated
 from manciple.access.models import BootstrapToken
-from manciple.wire.identity import AUTHENTICATED, BOOTSTRAPPERS, Identity
+from manciple.wire.identity import AUTHENTICATED, BOOTSTRAPPERS, Identity, check_node_name
 
 USER_PREFIX = "system:bootstrap:"
 #: What the identity says of the only node for which its token was made.
@@ -44,7 +44,12 @@ class BootstrapTokens:
 
 
 def issue(*, lifetime: timedelta, node: str = "", description: str = "", creator: str = "") -> str:
-    """A new token, shown once. node: the only one that may join with it, "" for any."""
+    """A new token, shown once. node: the only one that may join with it, "" for any.
+
+    Raises: ValueError for an invalid node name.
+    """
+    if node:
+        check_node_name(node)
     key, secret = _drawn(6), _drawn(16)
     BootstrapToken.objects.create(
         key=key,

@@ -54,6 +54,15 @@ def questions() -> Iterator[tuple[Identity, Attributes, Decision]]:
         yield agent(node), wanted, Decision(allowed, reason)
 
 
+@pytest.mark.parametrize("node", ["../x", "n1/../n2", "N1", "n1 ", "n1\n", "a" * 254])
+def test_an_agent_with_an_invalid_node_name_may_do_nothing(node: str) -> None:
+    build_cluster()
+    for resource, name in (("nodes", node), ("nodes", ""), ("pods", "p"), ("services", "s")):
+        wanted = Attributes(verb="get", version="v1", resource=resource, namespace="team-b", name=name)
+        decision = authorize(agent(node), wanted)
+        assert decision == Decision(False, f'unknown node for user "system:node:{node}"')
+
+
 def test_every_recorded_decision_is_ours_with_its_reason() -> None:
     build_cluster()
     different = [

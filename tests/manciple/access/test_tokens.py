@@ -253,6 +253,18 @@ def test_the_command_gives_a_person_the_groups_of_their_account(alice: User) -> 
         run("issue", "alice", "--group", "system:masters")
 
 
+def test_no_credential_is_issued_for_an_invalid_node_name(tmp_path: Path, settings: Any) -> None:
+    settings.HOME = tmp_path
+    with pytest.raises(CommandError, match="invalid node name"):
+        run("issue", "system:node:../x", "--group", "system:nodes")
+    with pytest.raises(CommandError, match="invalid node name"):
+        call_command("node_token", "issue", "--node", "../x", "--server", "https://api", stdout=StringIO())
+    certificate = ["certificate", "issue", "system:node:../x", "--kubeconfig", str(tmp_path / "k")]
+    with pytest.raises(CommandError, match="invalid node name"):
+        call_command(*certificate, "--server", "https://api", stdout=StringIO())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_command_names_the_setting_where_a_lifetime_is_refused() -> None:
     with pytest.raises(CommandError, match="MANCIPLE_TOKEN_MAX_DAYS"):
         run("issue", "bob", "--never-expires")

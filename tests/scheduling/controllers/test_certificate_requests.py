@@ -137,6 +137,21 @@ def test_a_bootstrap_token_is_no_way_to_the_name_of_a_node_that_has_a_credential
     assert outcome(ask(bootstrapper(), "system:node:n2", key=second)).status.certificate, "another name is free"
 
 
+@pytest.mark.parametrize(
+    "node", ["../x", "..", "a/../b", "/etc", "Node-1", "node_1", "node 1", "node-1\n", "-a", "a..b", "nodé"]
+)
+def test_nobody_gets_the_certificate_of_an_impossible_node(node: str) -> None:
+    request = outcome(ask(bootstrapper(), f"system:node:{node}"))
+    assert not request.status.certificate
+    assert request.condition(APPROVED) is None
+    for signer, groups in ((NODE_SIGNER, ("system:nodes",)), (CLIENT_SIGNER, ("system:nodes",))):
+        name = ask(ADMIN, f"system:node:{node}", signer=signer, groups=groups)
+        decide(name, APPROVED)
+        request = outcome(name)
+        assert not request.status.certificate
+        assert "invalid node name" in told(request, FAILED)
+
+
 def test_a_machine_that_did_not_get_its_certificate_asks_again_with_its_key() -> None:
     key = new_key()
     assert outcome(ask(bootstrapper(), key=key)).status.certificate

@@ -21,6 +21,7 @@ from manciple.api.kubeconfig import ClientKey
 from manciple.audit.commands import CERTIFICATES, note_command
 from manciple.processes.accounts import server_named
 from manciple.processes.home import write_private
+from manciple.wire.identity import node_of
 
 
 class Command(BaseCommand):
@@ -56,6 +57,10 @@ class Command(BaseCommand):
 
 def made(name: str, groups: list[str], *, lifetime: timedelta) -> ClientKey:
     """A new key with its certificate. Raises: CommandError."""
+    try:
+        node_of(name)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
     key = ec.generate_private_key(ec.SECP256R1())
     subject = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
     subject += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]

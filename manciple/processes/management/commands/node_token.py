@@ -39,12 +39,15 @@ class Command(BaseCommand):
         if options["hours"] <= 0:
             raise CommandError("--hours must be more than 0")
         server, node = server_named(options["server"]), options["node"]
-        token = bootstrap_tokens.issue(
-            lifetime=timedelta(hours=options["hours"]),
-            node=node,
-            description=options["description"],
-            creator=OPERATOR,
-        )
+        try:
+            token = bootstrap_tokens.issue(
+                lifetime=timedelta(hours=options["hours"]),
+                node=node,
+                description=options["description"],
+                creator=OPERATOR,
+            )
+        except ValueError as error:
+            raise CommandError(str(error)) from error
         note_command("node_token issue", "create", NODE_TOKENS, token.partition(".")[0])
         known = f" --ca-hash {fingerprint(settings.CA_FILE)}" if settings.CA_FILE.is_file() else ""
         named = f" --node-name {node}" if node else ""

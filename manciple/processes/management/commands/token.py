@@ -20,6 +20,7 @@ from manciple.audit.commands import OPERATOR, note_command
 from manciple.audit.sign_ins import TOKENS
 from manciple.processes.accounts import server_named
 from manciple.processes.home import write_private
+from manciple.wire.identity import node_of
 
 
 class Command(BaseCommand):
@@ -96,6 +97,10 @@ def _issued(options: dict[str, Any]) -> str:
     person = get_user_model().objects.filter(username=name).first()
     if person and options["group"]:
         raise CommandError(f"{name} signs in to the pages: their tokens have the groups of their account, no --group")
+    try:
+        node_of(name)
+    except ValueError as error:
+        raise CommandError(str(error)) from error
     lifetime = _lifetime(options)
     if person is None:
         return tokens.issue(name, options["group"], lifetime=lifetime, purpose=purpose, creator=OPERATOR)
