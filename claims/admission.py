@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from django.conf import settings
 from msgspec import structs
 
 from claims import quotas
@@ -46,7 +47,7 @@ from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import FieldError, Forbidden, Invalid, forbidden
-from manciple.wire.identity import SYSTEM
+from manciple.wire.identity import SYSTEM, SYSTEM_NAMESPACE
 from manciple.wire.registry import registry
 
 
@@ -57,6 +58,7 @@ def register() -> None:
         resources={"resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"},
     )
     hooks.register_rule(resolve_priority, operations={"CREATE"}, resources={"pods"})
+    hooks.register_rule(check_limited_priority, operations={"CREATE"}, resources={"pods"})
     hooks.register_rule(refuse_unserved, operations={"CREATE"}, resources={"pods"})
     hooks.register_rule(find_template, operations={"CREATE"}, resources={POD_GROUP.resource})
     hooks.register_rule(check_default, operations={"CREATE", "UPDATE"}, resources={PRIORITY_CLASS.resource})
@@ -188,6 +190,24 @@ def with_priority(pod: Pod, known: KnownPriorities) -> Pod:
         preemption_policy=wanted.preemption_policy,
     )
     return structs.replace(pod, spec=resolved)
+
+
+def check_limited_priority(writer: Writer, write: Write) -> None:
+    """Raises: Forbidden for a pod with a limited class that no quota of its namespace allows.
+
+    As the reference with `limitedResources` in the configuration of ResourceQuota, except that a quota for classes
+    `NotIn` some list allows none.
+    """
+    pod: Pod = write.new
+    name, namespace, limited = pod.spec.priority_class_name, pod.metadata.namespace, settings.LIMITED_PRIORITY_CLASSES
+    if name not in limited or namespace == SYSTEM_NAMESPACE or write.identity == SYSTEM:
+        return
+    for quota in quotas.LIMITS.of(writer, namespace):
+        named = any(one.scope_name == "PriorityClass" and one.operator in ("In", "Exists") for one in quota.scopes)
+        if named and quota.concerns("pods", pod):
+            return
+    scope = f"{{PriorityClass In [{' '.join(limited)}]}}"
+    raise Forbidden.of("pods", pod.metadata.name, f"insufficient quota to match these scopes: [{scope}]")
 
 
 def check_default(writer: Writer, write: Write) -> None:

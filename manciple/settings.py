@@ -260,6 +260,13 @@ FORBIDDEN_NETWORKS = networks("MANCIPLE_FORBIDDEN_NETWORKS")
 #: What pods may ask for in namespaces whose labels do not say: MODE=LEVEL[:VERSION], separated by commas; the modes are
 #: enforce, audit and warn, the levels privileged, baseline and restricted. In exempt ones pods may ask for anything.
 POD_SECURITY = os.environ.get("MANCIPLE_POD_SECURITY", "enforce=baseline")
+LIMITED_PRIORITY_CLASSES = [
+    name
+    for name in os.environ.get(
+        "MANCIPLE_LIMITED_PRIORITY_CLASSES", "system-node-critical,system-cluster-critical"
+    ).split(",")
+    if name
+]
 POD_SECURITY_EXEMPT_NAMESPACES = os.environ.get("MANCIPLE_POD_SECURITY_EXEMPT_NAMESPACES", "kube-system").split(",")
 
 #: Feature gates by their Kubernetes names, each on or off; what is not named has its Kubernetes 1.36 default.
