@@ -19,6 +19,7 @@ class ClaimsConfig(AppConfig):
         from claims import admission, projectors  # noqa: PLC0415
         from claims.access import (  # noqa: PLC0415
             claim_status,
+            driver_restriction,
             node_authorizer,
             node_restriction,
             pod_security,
@@ -38,6 +39,7 @@ class ClaimsConfig(AppConfig):
         service_accounts.register()
         register_authorizer("node", node_authorizer.authorize, resolve=node_authorizer.known_rules)
         node_restriction.register()
+        driver_restriction.register()
         claim_status.register()
         pod_security.register()
         subresources.register("pods", EVICTION)

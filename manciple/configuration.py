@@ -160,6 +160,7 @@ def _settings() -> Iterator[DeclaredSetting]:
     yield several("WEBHOOK_NETWORKS")
     yield DeclaredSetting(PREFIX + "MAIL_URL", url_of("smtp", "smtps"), secret=True)
     yield one("MAIL_FROM", attribute="DEFAULT_FROM_EMAIL")
+    yield one("DRIVER_RESTRICTION", switch)
     yield several("LIMITED_PRIORITY_CLASSES")
     yield several("POD_SECURITY", pairs=True)
     yield several("POD_SECURITY_EXEMPT_NAMESPACES")

@@ -260,6 +260,8 @@ FORBIDDEN_NETWORKS = networks("MANCIPLE_FORBIDDEN_NETWORKS")
 #: What pods may ask for in namespaces whose labels do not say: MODE=LEVEL[:VERSION], separated by commas; the modes are
 #: enforce, audit and warn, the levels privileged, baseline and restricted. In exempt ones pods may ask for anything.
 POD_SECURITY = os.environ.get("MANCIPLE_POD_SECURITY", "enforce=baseline")
+#: Whether service accounts publish only on their token's node, for drivers that their roles name.
+DRIVER_RESTRICTION = switch("MANCIPLE_DRIVER_RESTRICTION", default=True)
 LIMITED_PRIORITY_CLASSES = [
     name
     for name in os.environ.get(

@@ -56,10 +56,14 @@ def on_object(verb: str, kind: Kind, *, namespace: str, name: str, subresource: 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """reason: why it is allowed (which binding of which role), or what an authorizer that refuses has to say of it."""
+    """reason: why it is allowed (which binding of which role), or what an authorizer that refuses has to say of it.
+
+    denied: refused whatever later authorizers say.
+    """
 
     allowed: bool
     reason: str = ""
+    denied: bool = False
 
 
 def refusal(identity: Identity, wanted: Attributes, reason: str = "") -> Forbidden:

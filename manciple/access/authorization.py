@@ -1,8 +1,8 @@
 """Who may do what: the one place that is asked before every read, write, watch, stream, page and computed answer.
 
-The authorizers are asked in their order (`ORDER`). The first that allows ends it; one that has no opinion passes the
-question on; what each has to say against it becomes the reason of the refusal, as with kube-apiserver's union of Node
-and RBAC. For members of `system:masters` none is asked.
+The authorizers are asked in their order (`ORDER`). The first that allows or denies ends it; one that has no opinion
+passes the question on; what each has to say against it becomes the reason of the refusal, as with kube-apiserver's
+union of Node and RBAC. For members of `system:masters` none is asked.
 
     demand(identity, Attributes(verb="create", resource="pods", namespace="team-a"))   # raises Forbidden
     decide(identity, wanted).allowed                                                   # where only the answer matters
@@ -20,7 +20,7 @@ from manciple.access.attributes import Attributes, Decision, refusal
 from manciple.access.kinds.roles import PolicyRule
 from manciple.wire.identity import MASTERS, Identity
 
-#: (who, what) -> the decision; not allowed means "no opinion", with what there is to say against it
+#: (who, what) -> the decision; neither allowed nor denied means "no opinion", with what there is to say against it
 Authorizer = Callable[[Identity, Attributes], Decision]
 
 
@@ -38,7 +38,7 @@ ResolveRules = Callable[[Identity, str], HeldRules]
 
 
 #: Who is asked first, whenever it was registered; others come after these, in the order of registration.
-ORDER = ("node", "rbac")
+ORDER = ("node", "driver", "rbac")
 
 _authorizers: dict[str, Authorizer] = {}
 _resolvers: dict[str, ResolveRules] = {}
@@ -59,7 +59,7 @@ def decide(identity: Identity, wanted: Attributes) -> Decision:
     reasons = []
     for authorizer in _authorizers.values():
         decision = authorizer(identity, wanted)
-        if decision.allowed:
+        if decision.allowed or decision.denied:
             return decision
         if decision.reason:
             reasons.append(decision.reason)

@@ -113,7 +113,7 @@ def _access(identity: Identity, spec: SelfSubjectAccessReviewSpec) -> SubjectAcc
     wanted, ignored = _wanted(spec)
     decision = authorization.decide(identity, wanted)
     return SubjectAccessReviewStatus(
-        allowed=decision.allowed, reason=decision.reason, evaluation_error=", ".join(ignored)
+        allowed=decision.allowed, denied=decision.denied, reason=decision.reason, evaluation_error=", ".join(ignored)
     )
 
 
