@@ -16,13 +16,15 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
 from manciple import configuration, layout
 from manciple.configuration import ConfigurationRefused
-from manciple.processes import home
+from manciple.processes import database_file, home
+from manciple.processes.database_file import DatabaseRefused
 
 #: Options of every verb, and what in the environment stands for each.
 EVERYWHERE: Final[Mapping[str, str]] = {"--home": "MANCIPLE_HOME", "--config": configuration.VARIABLE}
@@ -61,9 +63,43 @@ def _run_django(name: str, rest: Sequence[str]) -> int:
     configuration.apply()
     _prepare_for(name)
     from django.core.management import execute_from_command_line  # noqa: PLC0415 - not for `manciple node`
+    from django.db import DatabaseError  # noqa: PLC0415 - as above
 
-    execute_from_command_line([layout.COMMAND, name, *rest])
+    if name in _INTERRUPTIBLE:
+        database_file.check_configured(whole=True)
+    try:
+        execute_from_command_line([layout.COMMAND, name, *rest])
+    except DatabaseError as error:
+        database_file.check_configured(whole=True)
+        _explain(error)
+        raise
     return 0
+
+
+def _explain(error: Exception) -> None:
+    """Raises: DatabaseRefused for an error that is about the database as a whole, not about one statement."""
+    from django.db import DatabaseError, OperationalError, connection  # noqa: PLC0415 - as above
+    from django.db.migrations.loader import MigrationLoader  # noqa: PLC0415 - as above
+
+    # psycopg has no SQLSTATE for a connection that was never made, or broke.
+    is_away = isinstance(error, OperationalError) and getattr(error.__cause__, "sqlstate", None) is None
+    if connection.vendor == "postgresql" and is_away:
+        where = connection.settings_dict
+        address = f"{where['HOST'] or 'localhost'}:{where['PORT'] or 5432}"
+        raise DatabaseRefused(
+            f"PostgreSQL at {address} cannot be reached: {str(error).strip()}\n"
+            "Start the server that MANCIPLE_DATABASE_URL names, or correct the address."
+        ) from error
+    with suppress(DatabaseError):
+        loader = MigrationLoader(connection)
+        applied, known = loader.applied_migrations, loader.disk_migrations
+        if later := sorted(".".join(one) for one in applied if one not in known):
+            why = f"it was migrated by a later version, which has {', '.join(later[:3])}: run that version"
+        elif missing := [one for one in known if one not in applied]:
+            why = f"{len(missing)} migrations are not applied: run `manciple migrate` (`manciple up` does it, too)"
+        else:
+            return
+        raise DatabaseRefused(f"the database has other tables than this version needs: {why}\n({error})") from error
 
 
 def _prepare_for(name: str) -> None:
@@ -260,6 +296,13 @@ def _run_or_refuse(run: Callable[[], int]) -> int:
         told = [f"  {problem}" for problem in refusal.problems]
         print("\n".join(["manciple: the configuration is wrong:", *told]), file=sys.stderr)
         return 2
+    except DatabaseRefused as refusal:
+        print(f"manciple: {refusal}", file=sys.stderr)
+        return 1
+    except PermissionError as error:
+        advice = "run this as its owner, or name another home with --home DIR"
+        print(f"manciple: uid {os.geteuid()} may not use {error.filename}: {advice}", file=sys.stderr)
+        return 1
 
 
 def _unknown(words: Sequence[str]) -> str:

@@ -10,6 +10,8 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from manciple.processes import database_file
+from manciple.processes.database_file import DatabaseRefused
 from manciple.processes.doctor.diagnoses import Diagnosis, problem, warning
 from manciple.store import sql
 
@@ -37,12 +39,16 @@ def examine_connection(_now: datetime) -> Iterator[Diagnosis]:
     try:
         sql.fetch("SELECT 1")
     except (DatabaseError, InterfaceError) as error:
-        advice = (
-            "start the server that MANCIPLE_DATABASE_URL names, or correct the address"
-            if sql.on_postgresql()
-            else "look at the folder that --home names; `manciple up` makes a new one"
-        )
-        yield problem("database", f"it cannot be opened: {str(error).strip()}", advice)
+        why, advice = f"it cannot be opened: {str(error).strip()}", "look at the folder that --home names"
+        if sql.on_postgresql():
+            advice = "start the server that MANCIPLE_DATABASE_URL names, or correct the address"
+        else:
+            try:
+                database_file.check_configured()
+            except DatabaseRefused as refusal:
+                why, _, told = str(refusal).partition("\n")
+                advice = " ".join(told.split()) or advice
+        yield problem("database", why, advice)
 
 
 def examine_schema(_now: datetime) -> Iterator[Diagnosis]:

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError
 
-from manciple.processes import backup
+from manciple.processes import backup, database_file
 from manciple.processes.backup import BackupFailed
 
 
@@ -33,6 +33,9 @@ class Command(BaseCommand):
         try:
             made = backup.take(folder.resolve(), datetime.now(UTC))
             gone = backup.remove_old(folder.resolve(), keep=options["keep"])
-        except (BackupFailed, DatabaseError, OSError) as error:
+        except DatabaseError as error:
+            database_file.check_configured(whole=True)
+            raise CommandError(str(error)) from error
+        except (BackupFailed, OSError) as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"{made}" + (f"\n{len(gone)} older ones removed" if gone else ""))
