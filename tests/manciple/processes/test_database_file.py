@@ -139,5 +139,5 @@ def test_tables_of_a_later_version(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DatabaseRefused, match="there is no folder .*/nowhere: name the home with --home DIR"):
+    with pytest.raises(DatabaseRefused, match=r"there is no folder .*/nowhere: name the home with --home DIR"):
         database_file.check(tmp_path / "nowhere" / "manciple.sqlite3")
