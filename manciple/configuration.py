@@ -160,15 +160,21 @@ def _settings() -> Iterator[DeclaredSetting]:
     yield several("WEBHOOK_NETWORKS")
     yield DeclaredSetting(PREFIX + "MAIL_URL", url_of("smtp", "smtps"), secret=True)
     yield one("MAIL_FROM", attribute="DEFAULT_FROM_EMAIL")
-    yield one("DRIVER_RESTRICTION", switch)
-    yield several("LIMITED_PRIORITY_CLASSES")
-    yield several("POD_SECURITY", pairs=True)
-    yield several("POD_SECURITY_EXEMPT_NAMESPACES")
+    yield from _what_may_be_written(one, several)
     yield one("METRICS_LISTEN", address)
     yield DeclaredSetting(PREFIX + "TRACES_ENDPOINT", url_of("http", "https"))
     yield DeclaredSetting(PREFIX + "TRACES_PART", number)
     yield one("LOG_FORMAT", one_of("text", "json"))
     yield DeclaredSetting(PREFIX + "LOG_LEVEL", one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))
+
+
+def _what_may_be_written(
+    one: Callable[..., DeclaredSetting], several: Callable[..., DeclaredSetting]
+) -> Iterator[DeclaredSetting]:
+    yield one("DRIVER_RESTRICTION", switch)
+    yield several("LIMITED_PRIORITY_CLASSES")
+    yield several("POD_SECURITY", pairs=True)
+    yield several("POD_SECURITY_EXEMPT_NAMESPACES")
 
 
 def _provider_and_proxy(
