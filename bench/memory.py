@@ -35,7 +35,7 @@ from django.core.management import call_command  # noqa: E402 - models can be im
 
 from claims.devices.cache import read_devices  # noqa: E402 - models can be imported from here on
 from manciple.asgi import application  # noqa: E402 - models can be imported from here on
-from manciple.pages.people import Person  # noqa: E402 - models can be imported from here on
+from manciple.pages.people import ALL_NAMESPACES, Person  # noqa: E402 - models can be imported from here on
 from manciple.store import objects  # noqa: E402 - models can be imported from here on
 from manciple.urls import urlpatterns  # noqa: E402 - models can be imported from here on
 from manciple.wire.identity import MASTERS, Identity  # noqa: E402 - models can be imported from here on
@@ -126,7 +126,7 @@ def _views() -> Iterator[tuple[str, Callable[[], object]]]:
 
     yield "the device pages", lambda: lines_of(read_devices())
     yield "the counts of every class", read_census
-    yield "the users of classes", lambda: counts(Person(Identity("ada", (MASTERS,))))
+    yield "the users of classes", lambda: counts(Person(Identity("ada", (MASTERS,)), ALL_NAMESPACES))
     yield "explanations", lambda: explain_claim("default", "claim-0000")
 
 

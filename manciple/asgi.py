@@ -15,8 +15,10 @@ from __future__ import annotations
 import asyncio
 import os
 from functools import partial
+from importlib import import_module
 from typing import Any
 
+from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
@@ -44,6 +46,8 @@ from manciple.store.tail import Tail  # noqa: E402
 
 #: The close code of RFC 6455's registry for a server that cannot serve a socket now; pages reconnect.
 TRY_AGAIN_LATER = 1013
+
+import_module(settings.ROOT_URLCONF)  # a view without declared rights ends the process here, not at its first request
 
 _pages_and_rest = Intake.of_settings(_django)
 _pages_sockets: Any = AllowedHostsOriginValidator(live)

@@ -143,7 +143,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "manciple.pages.outages.Outages",
-    "scheduling.pages.rights.PageRights",
+    "manciple.pages.rights.DeclaredRightsOnly",
 ]
 
 ROOT_URLCONF = "manciple.urls"

@@ -7,20 +7,25 @@ from django.templatetags.static import static
 from django.urls import URLPattern, URLResolver, include, path
 from django.views.generic import RedirectView
 
+from manciple.access.view_rights import demand_declarations
 from manciple.api.urls import urlpatterns as api_urls
 from manciple.pages import outside
+from manciple.pages.rights import public
 from manciple.pages.signing_in import SetPasswordPage, SignInPage
 
 urlpatterns: list[URLPattern | URLResolver] = [
     *api_urls,
-    path("", RedirectView.as_view(pattern_name="overview"), name="home"),
-    path("favicon.ico", RedirectView.as_view(url=static("manciple/logo.svg"))),
-    path("login", SignInPage.as_view(), name="login"),
-    path("welcome/<uidb64>/<token>", SetPasswordPage.as_view(), name="welcome"),
+    path("", public(RedirectView.as_view(pattern_name="overview")), name="home"),
+    path("favicon.ico", public(RedirectView.as_view(url=static("manciple/logo.svg")))),
+    path("login", public(SignInPage.as_view()), name="login"),
+    path("welcome/<uidb64>/<token>", public(SetPasswordPage.as_view()), name="welcome"),
     path("login/oidc", outside.begin, name="oidc"),
     path("login/oidc/return", outside.finish, name="oidc-return"),
-    path("logout", LogoutView.as_view(next_page="login"), name="logout"),
+    path("logout", public(LogoutView.as_view(next_page="login")), name="logout"),
     path("", include("scheduling.urls")),
 ]
+
+# A view without declared rights ends the start of every process that serves pages.
+demand_declarations(urlpatterns)
 
 handler500 = "manciple.pages.outages.handle_uncaught"

@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpResponse
 from rest_framework.request import Request
 
+from manciple.access.view_rights import PUBLIC
 from manciple.api import discovery, health, openapi
 from manciple.api.answers import document_answer, unknown_path
 from manciple.api.faults import RETRY_AFTER
@@ -37,6 +38,7 @@ class HealthCheckView(ApiView):
 class HealthView(HealthCheckView):
     """/healthz, /livez and /readyz: they answer anybody, whatever the roles say (see `manciple.api.door`)."""
 
+    rights = PUBLIC
     authentication_classes = []
     permission_classes = []
 

@@ -23,6 +23,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from manciple.access.kinds import roles
+from manciple.access.view_rights import AUTHORIZES
 from manciple.api import answers, patches, projections, requests, reviews, subresources, verbs
 from manciple.api.answers import (
     BODY_LIMIT,
@@ -107,7 +108,12 @@ class _OurNegotiation(BaseContentNegotiation):
 
 
 class ApiView(APIView):
-    """The ground of all views here: our negotiation, every answer a finished HttpResponse."""
+    """The ground of all views here: our negotiation, every answer a finished HttpResponse.
+
+    rights: see `manciple.access.view_rights`; the permission class asks the authorizer before anything else.
+    """
+
+    rights = AUTHORIZES
 
     content_negotiation_class = _OurNegotiation
     renderer_classes = [JSONRenderer]

@@ -27,6 +27,7 @@ from manciple.access.authentication.chain import CERTIFICATE, PEER, Credentials
 from manciple.access.authentication.oidc import OidcProvider, ProviderAway, TokenRefused
 from manciple.access.authentication.proxy import ProxyHeaders
 from manciple.access.outside import PersonRefused, person_of_provider, person_of_proxy
+from manciple.pages.rights import public
 from manciple.pages.signing_in import remember
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import Identity
@@ -73,6 +74,7 @@ def told_to_the_person(view: Callable[[HttpRequest], HttpResponse]) -> Callable[
     return answer
 
 
+@public
 @never_cache
 @require_safe
 @told_to_the_person
@@ -103,6 +105,7 @@ def begin(request: HttpRequest) -> HttpResponse:
     return HttpResponseRedirect(target)
 
 
+@public
 @never_cache
 @require_safe
 @told_to_the_person

@@ -2,9 +2,9 @@
 
 A person sees the namespaces in which they may list what its pages are made of (pods, claims, templates, events): all of
 them, or those in which a binding says so.
-What belongs to no namespace (nodes, devices, classes) they see where they may list it (a middleware asks, before any
-view). They change what they may change through the API: pages ask beforehand, so that nobody is offered a button that
-would be refused, and the writer asks again (`manciple.access.in_process`).
+What belongs to no namespace (nodes, devices, classes) they see where they may list it (`manciple.pages.rights` asks,
+before any view). They change what they may change through the API: pages ask beforehand, so that nobody is offered a
+button that would be refused, and the writer asks again (`manciple.access.in_process`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ from manciple.wire.identity import MASTERS, Identity
 WORK = ("pods", "resourceclaims.resource.k8s.io")
 AROUND = ("resourceclaimtemplates.resource.k8s.io", "events")
 
+#: In place of the names of namespaces.
+ALL_NAMESPACES = None
+
 Row = TypeVar("Row", bound=Model)
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who is signed in. `namespaces`: those whose objects they see, None for all."""
+    """Who is signed in. `namespaces`: those whose objects they see; ALL_NAMESPACES for all."""
 
     identity: Identity
-    namespaces: frozenset[str] | None = None
+    namespaces: frozenset[str] | None = frozenset()
 
     @property
     def name(self) -> str:
@@ -51,6 +54,10 @@ class Person:
     def may(self, verb: str, resource: str, namespace: str = "", name: str = "") -> bool:
         """resource: `pods`, `pods/log`, `deviceclasses.resource.k8s.io`. Without a namespace: everywhere."""
         return authorization.decide(self.identity, _wanted(verb, resource, namespace, name)).allowed
+
+    def may_somewhere(self, verb: str, resource: str) -> bool:
+        """Whether they may do that everywhere, or in a namespace that they see."""
+        return self.may(verb, resource) or any(self.may(verb, resource, one) for one in self.namespaces or ())
 
     def sees(self, namespace: str) -> bool:
         """Whether they may know what is in `namespace` ("" for what belongs to none)."""
@@ -77,11 +84,11 @@ def person_of_user(user: Any) -> Person:
 
 
 def person_of_identity(identity: Identity) -> Person:
-    everywhere = Person(identity)
-    if _sees_work(everywhere, ""):
-        return everywhere
+    person = Person(identity)
+    if _sees_work(person, ""):
+        return Person(identity, ALL_NAMESPACES)
     some = rbac.policy().namespaces_of(identity)
-    return Person(identity, frozenset(namespace for namespace in some if _sees_work(everywhere, namespace)))
+    return Person(identity, frozenset(namespace for namespace in some if _sees_work(person, namespace)))
 
 
 def _sees_work(person: Person, namespace: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -11,10 +10,11 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from manciple.pages import undo
 from manciple.pages.people import person_of
 from manciple.pages.posting import posted_from
+from manciple.pages.rights import authorizes
 from manciple.wire.errors import ApiError
 
 
-@login_required
+@authorizes
 @posted_from("overview")
 def undo_act(request: HttpRequest) -> HttpResponse:
     """What it did is itself no offer: the audit trail and the History of the objects have both."""

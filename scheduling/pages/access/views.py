@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
@@ -18,6 +17,7 @@ from manciple.access import authorization
 from manciple.access.attributes import Attributes
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import PageContext, render_page
+from manciple.pages.rights import authorizes
 from manciple.store.tail import latest_revision
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import registry
@@ -31,7 +31,7 @@ def may_ask(person: Person) -> bool:
     return person.may("create", REVIEWS)
 
 
-@login_required
+@authorizes
 @require_safe
 def show_access(request: HttpRequest) -> HttpResponse:
     revision = latest_revision()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from manciple.pages.posting import posted_from
 from manciple.pages.preferences import choose, zone_names
+from manciple.pages.rights import signed_in
 
 
-@login_required
+@signed_in
 @posted_from("account")
 def keep_zone(request: HttpRequest) -> HttpResponse:
     """`zone`: a name, or "" for that of the browser."""
@@ -24,7 +24,7 @@ def keep_zone(request: HttpRequest) -> HttpResponse:
     return redirect("account")
 
 
-@login_required
+@signed_in
 @require_POST
 def keep_toured(request: HttpRequest) -> HttpResponse:
     """`again` shows the tour once more; otherwise it is over for good."""

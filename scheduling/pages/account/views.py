@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import authenticate, update_session_auth_hash
-from django.contrib.auth.decorators import login_required
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.request import split_domain_port
@@ -37,6 +36,7 @@ from manciple.pages.people import person_of
 from manciple.pages.posting import posted_from
 from manciple.pages.preferences import preferences_of, zone_names
 from manciple.pages.rendering import PageContext, render_page
+from manciple.pages.rights import signed_in
 from manciple.store.tail import latest_revision
 from manciple.wire.quantity import whole
 from scheduling.pages.account.forms import ChangePasswordForm, NewTokenForm
@@ -77,7 +77,7 @@ class AccountContext(PageContext):
     zones: Sequence[str]
 
 
-@login_required
+@signed_in
 @never_cache
 @require_safe
 def show_account(request: HttpRequest) -> HttpResponse:
@@ -116,7 +116,7 @@ def _is_here(request: HttpRequest, found: SignIn) -> bool:
 # Tokens ---------------------------------------------------------------------------------------------------------------
 
 
-@login_required
+@signed_in
 @never_cache
 @posted_from("account")
 def make_token(request: HttpRequest) -> HttpResponse:
@@ -147,7 +147,7 @@ def _server_for(request: HttpRequest) -> Server:
     return Server(url=url, ca_pem=settings.CA_FILE.read_text() if settings.CA_FILE.is_file() else "")
 
 
-@login_required
+@signed_in
 @posted_from("account")
 def revoke_token(request: HttpRequest) -> HttpResponse:
     """Of the person's own; with `all` every one."""
@@ -165,7 +165,7 @@ def revoke_token(request: HttpRequest) -> HttpResponse:
 # Password and sessions ------------------------------------------------------------------------------------------------
 
 
-@login_required
+@signed_in
 @never_cache
 @sensitive_post_parameters()
 @posted_from("account")
@@ -195,7 +195,7 @@ def _knows(request: HttpRequest, old: str, form: ChangePasswordForm) -> bool:
     return False
 
 
-@login_required
+@signed_in
 @posted_from("account")
 def end_sessions(request: HttpRequest) -> HttpResponse:
     """All but the one that asks."""

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
@@ -29,6 +28,7 @@ from manciple.pages.auditors import demand_audit
 from manciple.pages.lists import Filter, ListColumn, Table
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import ListContext, show_list
+from manciple.pages.rights import authorizes
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.tail import latest_revision
@@ -77,7 +77,7 @@ class AuditContext(ListContext):
     shortfalls: Sequence[Shortfall]
 
 
-@login_required
+@authorizes
 @require_safe
 @opens_as_usual
 def list_audit(request: HttpRequest) -> HttpResponse:
@@ -162,13 +162,13 @@ HEAD = (
 )
 
 
-@login_required
+@authorizes
 @require_safe
 def export_csv(request: HttpRequest) -> HttpResponse:
     return _exported(request, _csv, "text/csv; charset=utf-8; header=present", "csv")
 
 
-@login_required
+@authorizes
 @require_safe
 def export_json(request: HttpRequest) -> HttpResponse:
     return _exported(request, lambda found: map(events.line, found), "application/jsonl", "jsonl")

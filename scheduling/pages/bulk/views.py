@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -21,6 +20,7 @@ from manciple.api import verbs
 from manciple.pages import undo
 from manciple.pages.people import Person, demand, person_of
 from manciple.pages.rendering import PageContext, render_page
+from manciple.pages.rights import authorizes
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from scheduling.pages.bulk.effects import BulkEffect, changed_node, effect_of_bulk
@@ -105,7 +105,7 @@ def counted(subject: BulkSubject, number: int) -> str:
     return f"{number:,} {subject.one if number == 1 else subject.many}"
 
 
-@login_required
+@authorizes
 @require_http_methods(["GET", "HEAD", "POST"])
 def act_on_picked(request: HttpRequest, resource: str, act: str) -> HttpResponse:
     """See the module's docstring."""

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
@@ -24,6 +23,7 @@ from manciple.pages import links
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, demand_edit, demand_sight, person_of
 from manciple.pages.rendering import ListContext, ValueContext, render_page, show_list
+from manciple.pages.rights import namespaced
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.objects import decoded
@@ -37,7 +37,6 @@ from scheduling.pages.claims.reading import ClaimRow, read_claims
 from scheduling.pages.claims.sheet import AskedDevices, document_yaml
 from scheduling.pages.history import views as history
 from scheduling.pages.previews import ActionEffect, ActionPreview, consequences, not_changed, only_with, show_preview
-from scheduling.pages.rights import may_somewhere
 from scheduling.pod_claims import is_done
 from scheduling.resources import PODS, TEMPLATES, Key, kind
 
@@ -143,7 +142,7 @@ class TemplatesContext(ListContext):
     query: TemplateQuery
 
 
-@login_required
+@namespaced()
 @require_safe
 @opens_as_usual
 def list_templates(request: HttpRequest) -> HttpResponse:
@@ -174,7 +173,7 @@ def list_templates(request: HttpRequest) -> HttpResponse:
             Filter("q", "Name", query.text, hint="Name"),
             Filter.of_namespaces(query.namespace, (one.namespace for one in stored)),
         ),
-        acts=delete_act(TEMPLATES) if may_somewhere(person, "delete", TEMPLATES) else (),
+        acts=delete_act(TEMPLATES) if person.may_somewhere("delete", TEMPLATES) else (),
     )
     context = TemplatesContext(place="claims", revision=revision, query=query, table=table)
     return show_list(request, "claim_templates/list.html", context)
@@ -213,7 +212,7 @@ class TemplatePage:
         return max(0, len(self.use.claims) - SHOWN)
 
 
-@login_required
+@namespaced()
 @require_safe
 def show_template(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """One template."""
@@ -238,7 +237,7 @@ def _show_history(request: HttpRequest, namespace: str, name: str) -> HttpRespon
     return history.show_history(request, page, [_stored(namespace, name).uid], namespace=namespace)
 
 
-@login_required
+@namespaced()
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """What deleting it would do; a POST does it."""

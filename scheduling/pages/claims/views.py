@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
@@ -32,6 +31,7 @@ from manciple.pages.lists import (
 )
 from manciple.pages.people import Person, demand, demand_edit, demand_sight, person_of
 from manciple.pages.rendering import ListContext, PageContext, render_page, show_list
+from manciple.pages.rights import namespaced
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.tail import latest_revision
@@ -44,7 +44,6 @@ from scheduling.pages.claims.sheet import ClaimSheet, find_claim, read_sheet
 from scheduling.pages.claims.states import STATES, URGENCY
 from scheduling.pages.history.views import TAB, ShownHistory, history_of
 from scheduling.pages.previews import ActionEffect, ActionPreview, not_changed, show_preview
-from scheduling.pages.rights import may_somewhere
 from scheduling.resources import CLAIMS, CLASSES, kind
 
 #: States whose tabs are there even where nothing is in them.
@@ -140,7 +139,7 @@ class ClaimsContext(ListContext):
     sheet: ClaimSheet | None
 
 
-@login_required
+@namespaced()
 @require_safe
 @opens_as_usual
 def list_claims(request: HttpRequest) -> HttpResponse:
@@ -150,7 +149,7 @@ def list_claims(request: HttpRequest) -> HttpResponse:
     query = ClaimQuery.read(request)
     claims = read_claims(person, with_classes=bool(query.device_class))
     matching = [line for line in claims if query.matches(line)]
-    acts = delete_act(CLAIMS) if may_somewhere(person, "delete", CLAIMS) else ()
+    acts = delete_act(CLAIMS) if person.may_somewhere("delete", CLAIMS) else ()
     context = ClaimsContext(
         place="claims",
         revision=revision,
@@ -217,7 +216,7 @@ class ClaimContext(PageContext):
     history: ShownHistory | None = None
 
 
-@login_required
+@namespaced()
 @require_safe
 def show_claim(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """One claim."""
@@ -237,7 +236,7 @@ def show_claim(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     return render_page(request, "claims/page.html", context)
 
 
-@login_required
+@namespaced()
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_claim(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """What deleting it would do; a POST does it."""
@@ -259,7 +258,7 @@ def delete_claim(request: HttpRequest, namespace: str, name: str) -> HttpRespons
     return redirect("claims") if gone else redirect(links.claim_url(namespace, name))
 
 
-@login_required
+@namespaced()
 @require_http_methods(["GET", "HEAD", "POST"])
 def release_claim(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """What a forced release would do; a POST does it. Administrators alone may."""

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from functools import cache
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST, require_safe
@@ -20,6 +19,7 @@ from manciple.api import verbs
 from manciple.pages.links import class_url
 from manciple.pages.people import demand
 from manciple.pages.posting import posted_from
+from manciple.pages.rights import listing
 from manciple.wire.errors import ApiError
 from scheduling.cel.clauses import shown
 from scheduling.cel.environment import stored_environment
@@ -30,17 +30,17 @@ from scheduling.pages.classes.diagnostics import Finding
 from scheduling.pages.classes.manifest import Unreadable, parse, refusals
 from scheduling.pages.classes.views import explained, show_yaml, stored_class
 from scheduling.pages.classes.workbench import class_kind, features, published_devices
-from scheduling.resources import CLASSES
+from scheduling.resources import CLASSES, SLICES
 
 
-@login_required
+@listing(CLASSES, SLICES)
 @require_safe
 def show_completions(_request: HttpRequest) -> JsonResponse:
     """Devices are nobody's secret: the same for everybody."""
     return JsonResponse({"after": cel_table(published_devices())})
 
 
-@login_required
+@listing(CLASSES, SLICES)
 @require_POST
 def show_diagnostics(request: HttpRequest, what: str) -> JsonResponse:
     """`text`: what is judged."""
@@ -65,7 +65,7 @@ def of_class(text: str, name: str) -> list[Finding]:
     return diagnostics.at_paths(text, causes, lambda cause: f"{cause['field']}: {cause['message']}")
 
 
-@login_required
+@listing(CLASSES, SLICES)
 @posted_from("class-edit")
 def save_yaml(request: HttpRequest, name: str) -> HttpResponse:
     """Replace the class by what the text describes."""

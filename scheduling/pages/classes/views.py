@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -26,6 +25,7 @@ from manciple.pages.links import claim_url, class_url, template_url
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, demand, person_of
 from manciple.pages.rendering import ListContext, PageContext, TemplateContext, render_page, show_list
+from manciple.pages.rights import listing
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.tail import latest_revision
@@ -55,7 +55,7 @@ from scheduling.pages.classes.workbench import (
 from scheduling.pages.devices.words import bar_of, how_many, in_words
 from scheduling.pages.history.views import ShownHistory, history_of
 from scheduling.pages.previews import ActionEffect, ActionPreview, Consequence, not_changed, only_with, show_preview
-from scheduling.resources import CLASSES
+from scheduling.resources import CLASSES, SLICES
 
 #: Claims that are named where only a few of them matter.
 NAMED = 8
@@ -146,7 +146,7 @@ class ClassesContext(ListContext):
     may_edit: bool
 
 
-@login_required
+@listing(CLASSES, SLICES)
 @require_safe
 @opens_as_usual
 def list_classes(request: HttpRequest) -> HttpResponse:
@@ -207,7 +207,7 @@ def _row(device_class: DeviceClass, snapshot: DeviceSnapshot, uses: tuple[int, i
 # The workbench -------------------------------------------------------------------------------------------------------
 
 
-@login_required
+@listing(CLASSES, SLICES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_class(request: HttpRequest) -> HttpResponse:
     """The workbench for a class that does not exist yet."""
@@ -217,7 +217,7 @@ def new_class(request: HttpRequest) -> HttpResponse:
     return show_bench(request, ClassForm().with_query(request.GET), existing=None)
 
 
-@login_required
+@listing(CLASSES, SLICES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit_class(request: HttpRequest, name: str) -> HttpResponse:
     """The workbench for an existing class, and its other tabs."""
@@ -232,7 +232,7 @@ def edit_class(request: HttpRequest, name: str) -> HttpResponse:
     return show_bench(request, from_class(existing).with_query(request.GET), existing=existing)
 
 
-@login_required
+@listing(CLASSES, SLICES)
 @require_POST
 def check_class(request: HttpRequest) -> HttpResponse:
     """The workbench for the form as it stands; nothing is saved. Where those with read-only access send it."""
@@ -246,7 +246,7 @@ class VerdictsContext(TemplateContext):
     may_edit: bool
 
 
-@login_required
+@listing(CLASSES, SLICES)
 @require_POST
 def show_verdicts(request: HttpRequest) -> HttpResponse:
     """What the page shows around its editors for the form as it stands."""
@@ -406,7 +406,7 @@ def explained(refusal: ApiError) -> str:
 # The end of a class --------------------------------------------------------------------------------------------------
 
 
-@login_required
+@listing(CLASSES, SLICES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_class(request: HttpRequest, name: str) -> HttpResponse:
     """GET says what would happen; POST does it."""

@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 
 from django import forms
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.core.exceptions import NON_FIELD_ERRORS
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
@@ -37,6 +36,7 @@ from manciple.pages.forms import PageForm, code_input
 from manciple.pages.links import taint_rule_url
 from manciple.pages.people import Person, demand, person_of
 from manciple.pages.rendering import PageContext, render_page
+from manciple.pages.rights import listing
 from manciple.pages.spreadsheets import csv_answer
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
@@ -50,7 +50,7 @@ from scheduling.pages.devices.words import STATES
 from scheduling.pages.previews import ActionEffect, Consequence, Link, only_with
 from scheduling.pages.taint_rules.effects import MEANINGS, RuleChange, effect_of
 from scheduling.pages.taint_rules.rules import Untaint, rules_for, taint_in_words, untainting
-from scheduling.resources import TAINT_RULES, kind
+from scheduling.resources import NODES, SLICES, TAINT_RULES, kind
 
 #: Devices that the list shows with a box each.
 LISTED = 500
@@ -137,7 +137,7 @@ class DevicesPreview:
         return "get" if len(self.chosen.text) <= IN_ADDRESS else "post"
 
 
-@login_required
+@listing(NODES, SLICES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def act_on_devices(request: HttpRequest, act: str) -> HttpResponse:
     """See the module's docstring."""
@@ -414,7 +414,7 @@ def _rows(person: Person, chosen: Chosen, keys: Sequence[DeviceKey]) -> Iterator
         )
 
 
-@login_required
+@listing(NODES, SLICES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def export_devices(request: HttpRequest) -> HttpResponse:
     """The chosen devices, or all of them, with who holds them and a column for each attribute."""

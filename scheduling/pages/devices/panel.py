@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
@@ -28,6 +27,7 @@ from manciple.pages.durations import clock
 from manciple.pages.links import device_url
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import PageContext, TemplateContext, render_page
+from manciple.pages.rights import listing
 from manciple.store import objects
 from manciple.wire.quantity import Format, Quantity
 from manciple.wire.registry import registry
@@ -39,6 +39,7 @@ from scheduling.pages.devices.selector_text import selector_of
 from scheduling.pages.devices.sight import DeviceRights, holders_for, line_for
 from scheduling.pages.devices.tiles import label
 from scheduling.pages.devices.words import MEANINGS, STATES
+from scheduling.resources import NODES, SLICES
 
 PODS = "pods"
 #: Holders that are described; the rest of a widely shared device is counted.
@@ -52,7 +53,7 @@ class PanelContext(TemplateContext):
     panel: DevicePanel | None
 
 
-@login_required
+@listing(NODES, SLICES)
 @require_safe
 def show_panel(request: HttpRequest) -> HttpResponse:
     """The panel of `?at=`; empty when no such device is known."""
@@ -66,7 +67,7 @@ class DeviceContext(PageContext):
     may: DeviceRights
 
 
-@login_required
+@listing(NODES, SLICES)
 @require_safe
 def show_device(request: HttpRequest, driver: str, pool: str, device: str) -> HttpResponse:
     """The page. Raises: Http404."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_safe
@@ -26,6 +25,7 @@ from claims.devices.published import CandidateDevice
 from inventory.models import DeviceClass
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import PageContext, render_page
+from manciple.pages.rights import listing
 from manciple.pages.saved_views import opens_as_usual
 from scheduling.cel import CompileError
 from scheduling.fitting import NOTHING, count
@@ -37,6 +37,7 @@ from scheduling.pages.devices.panel import DevicePanel, read_panel
 from scheduling.pages.devices.sight import DeviceRights, lines_for
 from scheduling.pages.devices.tiles import draw_lines
 from scheduling.pages.devices.words import MEANINGS, STATES, how_many
+from scheduling.resources import NODES, SLICES
 
 #: The fewer tiles, the larger they are: up to this many, a tile of that size keeps the whole cluster in view.
 SIZES = ((96, "x"), (500, "l"), (2000, "m"))
@@ -46,7 +47,7 @@ SIZE_NAMES = {"s": "Small", "m": "Medium", "l": "Large", "x": "Huge"}
 _ALWAYS = {"free", "reserved"}
 
 
-@login_required
+@listing(NODES, SLICES)
 @require_safe
 @opens_as_usual
 def show_devices(request: HttpRequest) -> HttpResponse:
@@ -60,7 +61,7 @@ def show_devices(request: HttpRequest) -> HttpResponse:
     return render_page(request, "devices/devices.html", context)
 
 
-@login_required
+@listing(NODES, SLICES)
 @require_safe
 def show_lines(request: HttpRequest) -> HttpResponse:
     """Only the lines that show one of the `topic`s given."""
@@ -73,7 +74,7 @@ def show_lines(request: HttpRequest) -> HttpResponse:
     return render_page(request, "devices/lines.html", replace(shown.context(), touched=touched))
 
 
-@login_required
+@listing(NODES, SLICES)
 @require_safe
 def show_matches(request: HttpRequest) -> HttpResponse:
     """For each line which of its tiles are dim, as a text of 0 and 1."""

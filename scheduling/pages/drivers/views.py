@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
@@ -21,6 +20,7 @@ from manciple.pages import links
 from manciple.pages.lists import ListColumn, ListQuery, Table, sorted_by
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import ListContext, PageContext, render_page, show_list
+from manciple.pages.rights import listing
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.tail import latest_revision
@@ -86,7 +86,7 @@ class DriversContext(ListContext):
     states: Mapping[str, str]
 
 
-@login_required
+@listing(SLICES)
 @require_safe
 @opens_as_usual
 def list_drivers(request: HttpRequest) -> HttpResponse:
@@ -106,7 +106,7 @@ def list_drivers(request: HttpRequest) -> HttpResponse:
     return show_list(request, "drivers/list.html", context)
 
 
-@login_required
+@listing(SLICES)
 @require_safe
 def show_driver(request: HttpRequest, name: str) -> HttpResponse:
     """One driver."""

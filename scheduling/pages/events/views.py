@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
-from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
@@ -18,6 +17,7 @@ from manciple.pages import links
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import ListContext, show_list
+from manciple.pages.rights import namespaced
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store.history import Recent, namespaces_with, newest
 from manciple.store.tail import latest_revision
@@ -165,7 +165,7 @@ class EventsContext(ListContext):
     newest_url: str
 
 
-@login_required
+@namespaced()
 @require_safe
 @opens_as_usual
 def list_events(request: HttpRequest) -> HttpResponse:

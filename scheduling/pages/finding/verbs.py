@@ -14,7 +14,6 @@ from manciple.pages import links
 from manciple.pages.people import Person
 from scheduling.pages.finding.names import BY_RESOURCE, DEVICE
 from scheduling.pages.finding.sought import EXACT, PREFIX, Hit, HitSection, Sought
-from scheduling.pages.rights import may_somewhere
 from scheduling.resources import CLAIMS, CLASSES, NAMESPACES, NODES, PODS, QUOTAS, TAINT_RULES, TEMPLATES
 
 #: Things of one kind that a verb is offered for.
@@ -42,7 +41,7 @@ class ObjectVerb:
         if not self.verb:
             return True
         wanted = TAINT_RULES if resource == DEVICE else resource
-        return person.may(self.verb, wanted, namespace) if namespace else may_somewhere(person, self.verb, wanted)
+        return person.may(self.verb, wanted, namespace) if namespace else person.may_somewhere(self.verb, wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +121,7 @@ VERBS: Sequence[ObjectVerb] = (
 )
 
 COMMANDS: Sequence[Command] = (
-    Command(title="New pod", url="/pods/new", may=lambda person: may_somewhere(person, "create", PODS)),
+    Command(title="New pod", url="/pods/new", may=lambda person: person.may_somewhere("create", PODS)),
     Command(title="New class", url="/classes/new", may=lambda person: person.may("create", CLASSES)),
     Command(title="New taint rule", url="/taint-rules/new", may=lambda person: person.may("create", TAINT_RULES)),
     Command(title="New namespace", url="/namespaces", may=lambda person: person.may("create", NAMESPACES)),

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import PageContext, TemplateContext, render_page
+from manciple.pages.rights import authorizes, signed_in
 from manciple.store.tail import latest_revision
 from scheduling.pages.finding.keys import KEYS, KeyGroup
 from scheduling.pages.finding.names import KINDS, Findable
@@ -52,7 +52,7 @@ class FindContext(PageContext):
     pages: Sequence[PlaceToGo]
 
 
-@login_required
+@authorizes
 @require_safe
 def find(request: HttpRequest) -> HttpResponse:
     """The page."""
@@ -83,7 +83,7 @@ class SuggestionsContext(TemplateContext):
     pages: Sequence[PlaceToGo]
 
 
-@login_required
+@authorizes
 @require_safe
 def suggest(request: HttpRequest) -> HttpResponse:
     """The part of a page that is shown while somebody types."""
@@ -123,7 +123,7 @@ class KeysContext(PageContext):
     groups: Sequence[KeyGroup]
 
 
-@login_required
+@signed_in
 @require_safe
 def show_keys(request: HttpRequest) -> HttpResponse:
     """What every key does."""

@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
@@ -43,6 +42,7 @@ from manciple.pages.lists import (
 from manciple.pages.people import Person, demand, person_of
 from manciple.pages.posting import posted_from
 from manciple.pages.rendering import ListContext, PageContext, render_page, show_list
+from manciple.pages.rights import listing
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store.tail import latest_revision
 from manciple.wire.validation import natural
@@ -59,7 +59,7 @@ from scheduling.pages.incidents.reading import (
     standing_of,
     taint_text,
 )
-from scheduling.resources import NODES
+from scheduling.resources import NODES, SLICES
 
 INCIDENTS = "incidents.manciple.dev"
 #: Incidents on one page, and characters of a note.
@@ -122,7 +122,7 @@ class IncidentsContext(ListContext):
     here: str
 
 
-@login_required
+@listing(SLICES)
 @require_safe
 @opens_as_usual
 def list_incidents(request: HttpRequest) -> HttpResponse:
@@ -208,7 +208,7 @@ class IncidentContext(PageContext):
     longest_note: int = LONGEST_NOTE
 
 
-@login_required
+@listing(SLICES)
 @require_safe
 def show_incident(request: HttpRequest, name: str) -> HttpResponse:
     """The page. Raises: Http404."""
@@ -224,7 +224,7 @@ def show_incident(request: HttpRequest, name: str) -> HttpResponse:
     return render_page(request, "incidents/page.html", context)
 
 
-@login_required
+@listing(SLICES)
 @posted_from("incident")
 def acknowledge(request: HttpRequest, name: str) -> HttpResponse:
     """Raises: Http404; PermissionDenied."""
@@ -239,7 +239,7 @@ def acknowledge(request: HttpRequest, name: str) -> HttpResponse:
     return redirect(_back(request) or links.incident_url(name))
 
 
-@login_required
+@listing(SLICES)
 @posted_from("incidents")
 def acknowledge_picked(request: HttpRequest) -> HttpResponse:
     """Those that were picked in the list and nobody has acknowledged. Raises: PermissionDenied."""

@@ -15,7 +15,6 @@ from http import HTTPStatus
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -27,6 +26,7 @@ from manciple.api.requests import decode_document
 from manciple.pages import links, undo
 from manciple.pages.people import Person, demand_sight
 from manciple.pages.rendering import PageContext, render_page
+from manciple.pages.rights import authorizes
 from manciple.store import objects
 from manciple.store.records import Stored
 from manciple.store.tail import latest_revision
@@ -109,7 +109,7 @@ class ManifestAnswer:
         return lines_changed(self.lines)
 
 
-@login_required
+@authorizes
 @require_http_methods(["GET", "HEAD", "POST"])
 def edit_object(request: HttpRequest, resource: str, name: str) -> HttpResponse:
     """See the module's docstring."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
 from manciple.pages.manual import NAMES, ManualPage, read
 from manciple.pages.rendering import PageContext, render_page
+from manciple.pages.rights import signed_in
 from manciple.store.tail import latest_revision
 
 
@@ -23,13 +23,13 @@ class ManualContext(PageContext):
     others: Sequence[ManualPage]
 
 
-@login_required
+@signed_in
 @require_safe
 def show_manual(request: HttpRequest) -> HttpResponse:  # noqa: ARG001 - the signature is Django's
     return redirect("manual-page", name=NAMES[0])
 
 
-@login_required
+@signed_in
 @require_safe
 def show_manual_page(request: HttpRequest, name: str) -> HttpResponse:
     page = read(name)

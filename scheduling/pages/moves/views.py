@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -20,6 +19,7 @@ from django.views.decorators.http import require_http_methods
 from claims.kinds.pods import Pod
 from manciple.pages import links
 from manciple.pages.people import Person, demand_sight
+from manciple.pages.rights import namespaced
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.store.tail import latest_revision
@@ -31,8 +31,7 @@ from scheduling.pages.bulk.picked import PickedObject, read_picked
 from scheduling.pages.moves.told import EVICTION, ShownPlan, told, why_not
 from scheduling.pages.nodes.changes import evict
 from scheduling.pages.previews import ActionEffect, ActionPreview, Consequence, show_preview
-from scheduling.pages.rights import may_somewhere
-from scheduling.resources import PODS, kind
+from scheduling.resources import NODES, PODS, SLICES, kind
 from scheduling.simulation_departures import StartedPod
 
 _AS_IT_IS = "This is what would do it now."
@@ -54,7 +53,7 @@ class MovePreview(ActionPreview):
         return f"{self.button} so that {self.whom} can start?" if self.picks else f"Move pods for {self.whom}?"
 
 
-@login_required
+@namespaced(NODES, SLICES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def move_pods(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """See the module's docstring."""
@@ -65,7 +64,7 @@ def move_pods(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
         raise Http404(f"Pod {name} does not exist in namespace {namespace}.")
     pod, error = decoded(stored, Pod), ""
     if request.method == "POST":
-        if not may_somewhere(person, "create", EVICTION):
+        if not person.may_somewhere("create", EVICTION):
             raise PermissionDenied("You may not evict pods. Ask an administrator for a role that allows it.")
         error = _move(request, pod, request.POST.getlist("move"), person)
         if not error:

@@ -12,7 +12,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -28,6 +27,7 @@ from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter
 from manciple.pages.people import Person, demand, demand_sight, person_of
 from manciple.pages.posting import posted_from
 from manciple.pages.rendering import ListContext, PageContext, render_page, show_list
+from manciple.pages.rights import namespaced
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.tail import latest_revision
@@ -86,7 +86,7 @@ COLUMNS = (
 )
 
 
-@login_required
+@namespaced()
 @require_http_methods(["GET", "HEAD", "POST"])
 @opens_as_usual
 def list_namespaces(request: HttpRequest) -> HttpResponse:
@@ -153,7 +153,7 @@ def _draw_list(request: HttpRequest, form: NewNamespaceForm | None = None) -> Ht
     return show_list(request, "namespaces/list.html", context, status=422 if form else 200)
 
 
-@login_required
+@namespaced()
 @require_safe
 def show_namespace(request: HttpRequest, name: str) -> HttpResponse:
     """One namespace; with `?delete=1` what a deletion would take along, with `?admin=1` what opening it means."""
@@ -244,7 +244,7 @@ def _token_form(person: Person, namespace: str, data: Any = None) -> TokenForm |
     return TokenForm(accounts, data) if accounts else None
 
 
-@login_required
+@namespaced()
 @never_cache
 @posted_from("namespace")
 def make_token(request: HttpRequest, name: str) -> HttpResponse:
@@ -265,7 +265,7 @@ def make_token(request: HttpRequest, name: str) -> HttpResponse:
     return _draw(request, name, token=token)
 
 
-@login_required
+@namespaced()
 @posted_from("namespace")
 def change_namespace(request: HttpRequest, name: str) -> HttpResponse:
     """Open it to admin access, or close it."""
@@ -286,7 +286,7 @@ def change_namespace(request: HttpRequest, name: str) -> HttpResponse:
     return redirect(links.namespace_url(name))
 
 
-@login_required
+@namespaced()
 @posted_from("namespace")
 def delete_namespace(request: HttpRequest, name: str) -> HttpResponse:
     """Delete it and what is in it, as `kubectl delete namespace` does."""

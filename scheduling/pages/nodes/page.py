@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 
 import yaml
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
@@ -29,6 +28,7 @@ from manciple.pages import links, undo
 from manciple.pages.people import Person, demand, person_of
 from manciple.pages.posting import posted_from
 from manciple.pages.rendering import PageContext, render_page
+from manciple.pages.rights import listing
 from manciple.store import history, objects
 from manciple.store.objects import decoded
 from manciple.store.tail import latest_revision
@@ -109,7 +109,7 @@ class NodePool:
         return sum(1 for _ in self.pool.candidates)
 
 
-@login_required
+@listing(NODES, SLICES)
 @require_safe
 def show_node(request: HttpRequest, name: str) -> HttpResponse:
     """The page; with `?change=` what that would do, with `?tab=history` its history."""
@@ -139,7 +139,7 @@ def _show_history(request: HttpRequest, name: str) -> HttpResponse:
     return show_history(request, page, [stored.uid])
 
 
-@login_required
+@listing(NODES, SLICES)
 @posted_from("node")
 def change_node(request: HttpRequest, name: str) -> HttpResponse:
     """Do what was rehearsed."""

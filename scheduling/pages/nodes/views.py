@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
@@ -29,6 +28,7 @@ from manciple.pages.lists import (
 )
 from manciple.pages.people import person_of
 from manciple.pages.rendering import ListContext, show_list
+from manciple.pages.rights import listing
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store.tail import latest_revision
 from manciple.wire.selectors import ParsedLabelSelector, parse_label_selector
@@ -37,7 +37,7 @@ from scheduling.pages.bulk.acts import NODE_ACTS
 from scheduling.pages.devices.words import MEANINGS, STATES, in_words
 from scheduling.pages.nodes.reading import STATES as NODE_STATES
 from scheduling.pages.nodes.reading import TABS, Known, Marked, NodeRow, has_tab, is_meant, lines_of, marked, read_nodes
-from scheduling.resources import NODES
+from scheduling.resources import NODES, SLICES
 
 #: Nodes on a page.
 SHOWN = 50
@@ -123,7 +123,7 @@ class NodesContext(ListContext):
     meanings: Mapping[str, str]
 
 
-@login_required
+@listing(NODES, SLICES)
 @require_safe
 @opens_as_usual
 def list_nodes(request: HttpRequest) -> HttpResponse:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -37,6 +36,7 @@ from manciple.pages.durations import duration
 from manciple.pages.people import person_of
 from manciple.pages.posting import posted_from
 from manciple.pages.rendering import PageContext, TemplateContext, render_page
+from manciple.pages.rights import public, signed_in
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.quantity import whole
@@ -108,7 +108,7 @@ class UnsubscribeContext(TemplateContext):
     done: bool
 
 
-@login_required
+@signed_in
 @never_cache
 @require_safe
 def show_notifications(request: HttpRequest) -> HttpResponse:
@@ -203,7 +203,7 @@ def _rule_form(request: HttpRequest, data: Any, changed: NotificationRule | None
 # Rules ---------------------------------------------------------------------------------------------------------------
 
 
-@login_required
+@signed_in
 @posted_from("notifications")
 def keep_rule(request: HttpRequest) -> HttpResponse:
     """A new one, or with `rule` another state of one that there is."""
@@ -225,7 +225,7 @@ def keep_rule(request: HttpRequest) -> HttpResponse:
     return redirect("notifications")
 
 
-@login_required
+@signed_in
 @posted_from("notifications")
 def delete_rule(request: HttpRequest) -> HttpResponse:
     found = _own_rule(request, request.POST.get("rule", ""))
@@ -239,7 +239,7 @@ def delete_rule(request: HttpRequest) -> HttpResponse:
 # Where one is told ---------------------------------------------------------------------------------------------------
 
 
-@login_required
+@signed_in
 @never_cache
 @posted_from("notifications")
 def keep_webhook(request: HttpRequest) -> HttpResponse:
@@ -264,7 +264,7 @@ def keep_webhook(request: HttpRequest) -> HttpResponse:
     return redirect("notifications")
 
 
-@login_required
+@signed_in
 @posted_from("notifications")
 def keep_email(request: HttpRequest) -> HttpResponse:
     """Another address or none; a new one is sent a link."""
@@ -287,7 +287,7 @@ def keep_email(request: HttpRequest) -> HttpResponse:
     return redirect("notifications")
 
 
-@login_required
+@signed_in
 @posted_from("notifications")
 def send_test(request: HttpRequest) -> HttpResponse:
     """By `channel`: at once, and a single time."""
@@ -307,6 +307,7 @@ def send_test(request: HttpRequest) -> HttpResponse:
 # Links of mails ------------------------------------------------------------------------------------------------------
 
 
+@public
 @never_cache
 @require_safe
 def confirm(request: HttpRequest, token: str) -> HttpResponse:
@@ -314,6 +315,7 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
     return render_page(request, "notifications/confirmed.html", ConfirmedContext(address=known))
 
 
+@public
 @csrf_exempt  # whoever has the link may; mail programs post to it without a page
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
@@ -18,6 +17,7 @@ from claims.devices.states import DeviceState
 from claims.models import Pod
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import PageContext, render_page
+from manciple.pages.rights import listing
 from manciple.store.tail import latest_revision
 from scheduling.capacity import Census, ClassCount, read_census
 from scheduling.causes import decode
@@ -33,6 +33,7 @@ from scheduling.pages.moves.told import ShownPlan, told
 from scheduling.pages.overview.health import HealthLine, lines, needing_attention
 from scheduling.pages.overview.signs import read_signs
 from scheduling.pages.overview.waiting import WaitingGroup, WaitingPod, by_topic
+from scheduling.resources import CLASSES, NODES, SLICES
 from scheduling.usage import ALL, UsageOfMoment, minute_of, nonzero, samples_since, stranded_now
 
 #: Events that are shown.
@@ -73,7 +74,7 @@ class CapacityRow:
     stranded: str = ""  # the part of what is free that is expected to stay unused; "" where that is not known
 
 
-@login_required
+@listing(NODES, SLICES, CLASSES)
 @require_safe
 def show_overview(request: HttpRequest) -> HttpResponse:
     """The page."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -28,6 +27,7 @@ from manciple.pages.lists import Filter, ListColumn, Table
 from manciple.pages.people import Person, person_of
 from manciple.pages.posting import posted_from
 from manciple.pages.rendering import ListContext, show_list
+from manciple.pages.rights import administrators_only
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store.tail import latest_revision
 from scheduling.pages.people.forms import InvitationForm, StandingForm
@@ -51,7 +51,7 @@ COLUMNS = (
 )
 
 
-@login_required
+@administrators_only
 @never_cache
 @require_safe
 @opens_as_usual
@@ -134,7 +134,7 @@ def _standing(row: PersonRow) -> StandingForm:
     return form
 
 
-@login_required
+@administrators_only
 @never_cache
 @posted_from("people")
 def invite_person(request: HttpRequest) -> HttpResponse:
@@ -164,7 +164,7 @@ def _invited(form: InvitationForm) -> Any:
         return None
 
 
-@login_required
+@administrators_only
 @never_cache
 @posted_from("people")
 def change_person(request: HttpRequest) -> HttpResponse:
@@ -182,7 +182,7 @@ def change_person(request: HttpRequest) -> HttpResponse:
     return redirect(row.url)
 
 
-@login_required
+@administrators_only
 @never_cache
 @posted_from("people")
 def revoke_tokens(request: HttpRequest) -> HttpResponse:

@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from textwrap import indent
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
@@ -28,6 +27,7 @@ from inventory.models import DeviceClass
 from manciple.pages.links import claim_url, pod_url, template_url
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import TemplateContext, ValueContext, render_page
+from manciple.pages.rights import namespaced
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.store.tail import latest_revision
@@ -51,7 +51,7 @@ from scheduling.simulation_workload import NotRehearsable, of_documents
 from scheduling.stock import ClassStock, read_stock
 
 
-@login_required
+@namespaced()
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_pod(request: HttpRequest) -> HttpResponse:
     """See the module's docstring."""
@@ -82,14 +82,14 @@ def new_pod(request: HttpRequest) -> HttpResponse:
     )
 
 
-@login_required
+@namespaced()
 @require_safe
 def show_completions(request: HttpRequest) -> JsonResponse:
     """What may stand where in the editor."""
     return JsonResponse(pod_documents.table(person_of(request)))
 
 
-@login_required
+@namespaced()
 @require_POST
 def show_diagnostics(request: HttpRequest) -> JsonResponse:
     """What is wrong with `text`: all that creating it would say, or (`?for=what-if`) that its kinds' rules say."""
@@ -112,7 +112,7 @@ class MadeContext(TemplateContext):
     reused: bool
 
 
-@login_required
+@namespaced()
 @require_POST
 def show_made(request: HttpRequest) -> HttpResponse:
     """The YAML that the form makes as it stands, and where its pod would start."""

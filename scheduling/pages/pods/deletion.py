@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
@@ -20,6 +19,7 @@ from claims.kinds.pods import Pod
 from manciple.api import verbs
 from manciple.pages import links
 from manciple.pages.people import Person, demand_edit, demand_sight
+from manciple.pages.rights import namespaced
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.store.tail import latest_revision
@@ -31,7 +31,7 @@ from scheduling.resources import PODS, kind
 from scheduling.simulation_departures import ClaimFate, PodDeletion, StartedPod, what_if_gone
 
 
-@login_required
+@namespaced()
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """What would follow; a POST does it."""

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
@@ -22,6 +21,7 @@ from claims.pod_logs import LogPlace, find
 from inventory import agents
 from manciple.api.subresources import StreamRequest
 from manciple.pages.people import Person, demand_sight
+from manciple.pages.rights import namespaced
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.errors import ApiError
@@ -50,7 +50,7 @@ class Log:
     waiting: bool = False
 
 
-@login_required
+@namespaced()
 @require_safe
 def show_log(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """The plain text; 502 with the reason where the agent does not give it."""

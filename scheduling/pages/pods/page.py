@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import yaml
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
@@ -20,6 +19,7 @@ from claims.kinds import gangs
 from claims.kinds.pods import Pod
 from manciple.pages.people import demand_sight
 from manciple.pages.rendering import PageContext, render_page
+from manciple.pages.rights import namespaced
 from manciple.wire import codec
 from manciple.wire.errors import NotFound
 from scheduling.explanations.current import explain_pod
@@ -95,7 +95,7 @@ class PodContext(PageContext):
     history: ShownHistory | None
 
 
-@login_required
+@namespaced()
 @require_safe
 def show_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """See the module's docstring."""

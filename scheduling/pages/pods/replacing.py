@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
@@ -25,6 +24,7 @@ from claims.kinds.resource_claims import ResourceClaim, ResourceClaimSpec, Resou
 from manciple.api.replacing import replace_all
 from manciple.pages import links
 from manciple.pages.people import Person, demand_edit, demand_sight
+from manciple.pages.rights import namespaced
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.store.tail import latest_revision
@@ -166,7 +166,7 @@ def why_not(pod: Pod) -> str:
 # The page ------------------------------------------------------------------------------------------------------------
 
 
-@login_required
+@namespaced()
 @require_http_methods(["GET", "HEAD", "POST"])
 def replace_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """See the module's docstring."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.contrib.auth.decorators import login_required
 from django.db.models import Case, Count, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models.functions import Coalesce, NullIf
 from django.http import HttpRequest, HttpResponse
@@ -32,6 +31,7 @@ from manciple.pages.lists import (
 )
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import ListContext, show_list
+from manciple.pages.rights import namespaced
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import sql
 from manciple.store.tail import latest_revision
@@ -41,7 +41,6 @@ from scheduling.messages import brief
 from scheduling.models import QueuedPod
 from scheduling.pages.bulk.acts import delete_act
 from scheduling.pages.overview.waiting import REASONS, asking_for, begun, title_of, waiting_for
-from scheduling.pages.rights import may_somewhere
 from scheduling.resources import PODS
 
 #: Pods on one page.
@@ -171,7 +170,7 @@ class PodsContext(ListContext):
     may_create: bool
 
 
-@login_required
+@namespaced()
 @require_safe
 @opens_as_usual
 def list_pods(request: HttpRequest) -> HttpResponse:
@@ -183,7 +182,7 @@ def list_pods(request: HttpRequest) -> HttpResponse:
     mended = read_mendings() if query.reason else UNKNOWN
     chosen = query.chosen(seen, mended)
     counts = _counts(chosen)
-    acts = delete_act(PODS) if may_somewhere(person, "delete", PODS) else ()
+    acts = delete_act(PODS) if person.may_somewhere("delete", PODS) else ()
     context = PodsContext(
         place="pods",
         revision=revision,

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
@@ -26,6 +25,7 @@ from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter
 from manciple.pages.people import Person, demand, demand_sight, person_of
 from manciple.pages.posting import posted_from
 from manciple.pages.rendering import ListContext, PageContext, render_page, show_list
+from manciple.pages.rights import namespaced
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.objects import listed
@@ -44,7 +44,6 @@ from scheduling.pages.quotas.reading import (
     read_waiting,
 )
 from scheduling.pages.quotas.rehearsal import CountedQuota, LimitsRehearsal, rehearse
-from scheduling.pages.rights import may_somewhere
 from scheduling.resources import CLASSES, NAMESPACES, QUOTAS, kind
 
 #: Pods that are named.
@@ -107,7 +106,7 @@ class QuotasContext(ListContext):
     classes: Sequence[str]
 
 
-@login_required
+@namespaced()
 @require_http_methods(["GET", "HEAD", "POST"])
 @opens_as_usual
 def list_quotas(request: HttpRequest) -> HttpResponse:
@@ -146,7 +145,7 @@ def _draw_list(request: HttpRequest, form: NewQuotaForm | None = None) -> HttpRe
         rows=sorted_by(COLUMNS, query.sort, chosen),
         filters=(Filter.of_namespaces(query.namespace, (one.namespace for one in found)),),
     )
-    may_create = may_somewhere(person, "create", QUOTAS)
+    may_create = person.may_somewhere("create", QUOTAS)
     context = QuotasContext(
         place="quotas",
         revision=revision,
@@ -160,7 +159,7 @@ def _draw_list(request: HttpRequest, form: NewQuotaForm | None = None) -> HttpRe
     return show_list(request, "quotas/list.html", context, status=422 if form else 200)
 
 
-@login_required
+@namespaced()
 @require_safe
 def show_quota(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """One quota; with `?try=1` what other limits would refuse."""
@@ -254,7 +253,7 @@ def _may_count(person: Person, namespace: str, key: str) -> bool:
     return not resource or person.may("list", resource, namespace)
 
 
-@login_required
+@namespaced()
 @posted_from("quota")
 def change_quota(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """Set the limits that were tried."""

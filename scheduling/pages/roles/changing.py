@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from msgspec import structs
@@ -13,6 +12,7 @@ from manciple.api import edits, verbs
 from manciple.pages import undo
 from manciple.pages.people import Person, demand
 from manciple.pages.posting import posted_from
+from manciple.pages.rights import authorizes
 from manciple.wire.errors import ApiError, NotFound
 from manciple.wire.registry import Kind
 from scheduling.pages.roles.forms import GiveForm, NewRoleForm
@@ -20,7 +20,7 @@ from scheduling.pages.roles.reading import HeldRole
 from scheduling.pages.roles.views import draw_list, draw_role, find_role, give_form, new_form
 
 
-@login_required
+@authorizes
 @posted_from("roles")
 def make_role(request: HttpRequest) -> HttpResponse:
     namespace = request.POST.get("namespace", "")
@@ -43,7 +43,7 @@ def _make(form: NewRoleForm, kind: Kind, person: Person) -> HeldRole | None:
     return HeldRole(role=made)
 
 
-@login_required
+@authorizes
 @posted_from("role")
 def give_role(request: HttpRequest, name: str) -> HttpResponse:
     """To one more; `?ns=` as of the role's page."""
@@ -71,7 +71,7 @@ def _give(form: GiveForm, held: HeldRole, kind: Kind, person: Person) -> AnyBind
     return made
 
 
-@login_required
+@authorizes
 @posted_from("role")
 def take_role(request: HttpRequest, name: str) -> HttpResponse:
     """From one whom `binding` names; a binding that names nobody else is deleted."""

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
@@ -19,6 +18,7 @@ from manciple.pages import links
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import ListContext, PageContext, render_page, show_list
+from manciple.pages.rights import authorizes
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.tail import latest_revision
@@ -90,7 +90,7 @@ class RoleContext(PageContext):
     complaint: str
 
 
-@login_required
+@authorizes
 @require_safe
 @opens_as_usual
 def list_roles(request: HttpRequest) -> HttpResponse:
@@ -128,7 +128,7 @@ def draw_list(request: HttpRequest, form: NewRoleForm | None = None) -> HttpResp
     return show_list(request, "roles/list.html", context, status=422 if form else 200)
 
 
-@login_required
+@authorizes
 @require_safe
 def show_role(request: HttpRequest, name: str) -> HttpResponse:
     """One."""

@@ -12,7 +12,6 @@ from itertools import groupby
 from urllib.parse import parse_qsl
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -23,6 +22,7 @@ from django.views.decorators.http import require_safe
 from manciple.pages.models import SavedView
 from manciple.pages.posting import posted_from
 from manciple.pages.rendering import PageContext, render_page
+from manciple.pages.rights import signed_in
 from manciple.pages.saved_views import ViewRefused, change_view, save_view, url_of, visible_view
 from manciple.store.tail import latest_revision
 
@@ -67,7 +67,7 @@ class SavedViewsContext(PageContext):
     groups: Sequence[tuple[str, Sequence[ListedView]]]
 
 
-@login_required
+@signed_in
 @require_safe
 def list_views(request: HttpRequest) -> HttpResponse:
     """The page."""
@@ -85,7 +85,7 @@ def list_views(request: HttpRequest) -> HttpResponse:
     return render_page(request, "saved_views/list.html", context)
 
 
-@login_required
+@signed_in
 @require_safe
 def open_view(request: HttpRequest, name: str) -> HttpResponse:
     view = visible_view(request, name)
@@ -94,7 +94,7 @@ def open_view(request: HttpRequest, name: str) -> HttpResponse:
     return redirect(url_of(view))
 
 
-@login_required
+@signed_in
 @posted_from("views")
 def keep_view(request: HttpRequest) -> HttpResponse:
     """What a page shows now, under a name; then the page again."""
@@ -111,7 +111,7 @@ def keep_view(request: HttpRequest) -> HttpResponse:
     return redirect(url_of(view))
 
 
-@login_required
+@signed_in
 @posted_from("view")
 def alter_view(request: HttpRequest, name: str) -> HttpResponse:
     """Of the person's own alone."""

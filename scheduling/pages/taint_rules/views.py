@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from django import forms
-from django.contrib.auth.decorators import login_required
 from django.core.exceptions import NON_FIELD_ERRORS
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -30,6 +29,7 @@ from manciple.pages.forms import PageForm, code_input
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter, sorted_by
 from manciple.pages.people import Person, demand
 from manciple.pages.rendering import ListContext, PageContext, render_page, show_list
+from manciple.pages.rights import listing
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.objects import decoded
@@ -121,7 +121,7 @@ class RulesContext(ListContext):
     may_create: bool
 
 
-@login_required
+@listing(TAINT_RULES)
 @require_safe
 @opens_as_usual
 def list_rules(request: HttpRequest) -> HttpResponse:
@@ -188,7 +188,7 @@ class RuleContext(PageContext):
     word: str = "Taint rule"
 
 
-@login_required
+@listing(TAINT_RULES)
 @require_safe
 def show_rule(request: HttpRequest, name: str) -> HttpResponse:
     """One rule; with `?tab=history` its history."""
@@ -297,7 +297,7 @@ class RuleForm(PageForm):
             return None
 
 
-@login_required
+@listing(TAINT_RULES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_rule(request: HttpRequest) -> HttpResponse:
     """A form; with something typed, what the rule would do; a POST makes it."""
@@ -305,7 +305,7 @@ def new_rule(request: HttpRequest) -> HttpResponse:
     return _edit(request, person, None)
 
 
-@login_required
+@listing(TAINT_RULES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def change_rule(request: HttpRequest, name: str) -> HttpResponse:
     """The same for a rule that exists."""
@@ -361,7 +361,7 @@ def _form_context(form: RuleForm, before: DeviceTaintRule | None, effect: Action
     )
 
 
-@login_required
+@listing(TAINT_RULES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def delete_rule(request: HttpRequest, name: str) -> HttpResponse:
     """What would follow; a POST does it."""

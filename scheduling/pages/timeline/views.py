@@ -14,7 +14,6 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from asgiref.sync import sync_to_async
-from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
@@ -24,6 +23,7 @@ from inventory.models import Device, Node, Pool
 from manciple.pages.lists import PageOfRows
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import PageContext, render_page
+from manciple.pages.rights import listing
 from manciple.pages.spreadsheets import CONTENT_TYPE, lines, safe
 from manciple.store import objects
 from manciple.store.tail import latest_revision
@@ -33,7 +33,7 @@ from scheduling.pages.timeline import drawing
 from scheduling.pages.timeline.query import GROUPINGS, TimelineQuery
 from scheduling.pages.timeline.reading import BARS, DeviceKey, HeldSpan, Timeline
 from scheduling.pages.windows import RANGES, AxisMark, Window, axis
-from scheduling.resources import CLASSES, NAMESPACES, kind
+from scheduling.resources import CLASSES, NAMESPACES, SLICES, kind
 
 #: Lanes on one page.
 DEVICES, GROUPS = 48, 12
@@ -75,7 +75,7 @@ class TimelineContext(PageContext):
     bars: int = BARS
 
 
-@login_required
+@listing(SLICES)
 @require_safe
 def show_timeline(request: HttpRequest) -> HttpResponse:
     """The page."""
@@ -122,7 +122,7 @@ def usage_url(query: TimelineQuery) -> str:
     return query.url("/usage", by=by, driver="", node="", view="", page="")
 
 
-@login_required
+@listing(SLICES)
 @require_safe
 def export_timeline(request: HttpRequest) -> HttpResponseBase:
     """The file."""

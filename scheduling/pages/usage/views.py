@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import PageContext, render_page
+from manciple.pages.rights import listing
 from manciple.pages.spreadsheets import csv_answer
 from manciple.store import objects
 from manciple.store.tail import latest_revision
@@ -26,7 +26,7 @@ from scheduling.pages.timeline.reading import STEPS, Timeline
 from scheduling.pages.usage.drawing import HeldUsage, IdleUse, WaitChart, held_usage, wait_chart
 from scheduling.pages.usage.query import STACKS, UsageQuery
 from scheduling.pages.windows import RANGES, AxisMark, Window, axis
-from scheduling.resources import CLASSES, NAMESPACES, kind
+from scheduling.resources import CLASSES, NAMESPACES, SLICES, kind
 from scheduling.usage import ALL, EVERY, UsageOfMoment
 
 
@@ -64,7 +64,7 @@ class UsageContext(PageContext):
     wider_url: str
 
 
-@login_required
+@listing(SLICES)
 @require_safe
 def show_usage(request: HttpRequest) -> HttpResponse:
     """The page."""
@@ -137,7 +137,7 @@ HEADER = (
 )  # fmt: skip
 
 
-@login_required
+@listing(SLICES)
 @require_safe
 def export_usage(request: HttpRequest) -> HttpResponse:
     """The file."""

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
 from manciple.pages.people import person_of
 from manciple.pages.rendering import PageContext, render_page
+from manciple.pages.rights import listing
 from manciple.store.tail import latest_revision
 from scheduling.capacity import read_census
 from scheduling.mendings import UNKNOWN, read_mendings
@@ -23,10 +23,11 @@ from scheduling.pages.overview.health import OK, HealthLine, lines
 from scheduling.pages.overview.signs import read_signs
 from scheduling.pages.overview.views import CapacityRow, UseOfDay, capacity_row, use_of_day, waiting_groups
 from scheduling.pages.overview.waiting import WaitingGroup
+from scheduling.resources import CLASSES, NODES, SLICES
 from scheduling.usage import ALL
 
 #: Rows that are read from across a room: of classes the largest, of the others the first.
-CLASSES, CAUSES, INCIDENTS, TROUBLES = 8, 4, 3, 2
+SHOWN_CLASSES, CAUSES, INCIDENTS, TROUBLES = 8, 4, 3, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class WallboardContext(PageContext):
     more_troubles: int
 
 
-@login_required
+@listing(NODES, SLICES, CLASSES)
 @require_safe
 def show_wallboard(request: HttpRequest) -> HttpResponse:
     revision, now, person = latest_revision(), datetime.now(UTC), person_of(request)
@@ -69,8 +70,8 @@ def show_wallboard(request: HttpRequest) -> HttpResponse:
         revision=revision,
         use=use,
         held_percent=round(100 * use.held / use.total) if use.total else 0,
-        classes=rows[:CLASSES],
-        more_classes=max(len(rows) - CLASSES, 0),
+        classes=rows[:SHOWN_CLASSES],
+        more_classes=max(len(rows) - SHOWN_CLASSES, 0),
         waiting=census.waiting,
         oldest=signs.queue.oldest,
         reasons=groups[:CAUSES],

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_http_methods
 
@@ -18,6 +17,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.models import DeviceClass, Node
 from manciple.pages.people import Person, demand_sight, person_of
 from manciple.pages.rendering import ValueContext, render_page
+from manciple.pages.rights import listing
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from manciple.wire.quantity import whole
@@ -25,6 +25,7 @@ from scheduling.pages.pods import documents as pod_documents
 from scheduling.pages.whatif.answer import Result, read_answer
 from scheduling.pages.whatif.progress import Run, Stopped, progress
 from scheduling.pages.whatif.query import SUBJECTS, Asked, QueryValues, changes_of, in_words, meant, unpacked
+from scheduling.resources import CLASSES, NODES, SLICES
 from scheduling.simulation import MOST_NODES, MOST_REPLICAS, SimulationAnswer, simulate
 from scheduling.simulation_workload import Changes, NotRehearsable, of_documents
 
@@ -32,7 +33,7 @@ from scheduling.simulation_workload import Changes, NotRehearsable, of_documents
 LISTED = 1_000
 
 
-@login_required
+@listing(NODES, SLICES, CLASSES)
 @require_http_methods(["GET", "HEAD", "POST"])
 def what_if(request: HttpRequest) -> HttpResponse:
     """See the module's docstring."""
@@ -61,7 +62,7 @@ def what_if(request: HttpRequest) -> HttpResponse:
     return render_page(request, "whatif/page.html", context, status=status)
 
 
-@login_required
+@listing(NODES, SLICES, CLASSES)
 @require_http_methods(["GET", "POST"])
 def show_progress(request: HttpRequest) -> JsonResponse:
     """How many replicas of one's own rehearsal are placed by now; null where nothing is known of it."""

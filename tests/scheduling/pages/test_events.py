@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from manciple.pages.people import Person
+from manciple.pages.people import ALL_NAMESPACES, Person
 from manciple.store import objects
 from manciple.wire.identity import MASTERS, Identity
 from scheduling import event_recorder
@@ -18,7 +18,7 @@ from tests.builders import make_claim, make_namespace, make_node, make_pod, make
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.test_overview import html, member_of, signed_in, text
 
-EVERYTHING = Person(Identity("ada", (MASTERS,)))
+EVERYTHING = Person(Identity("ada", (MASTERS,)), ALL_NAMESPACES)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from claims.devices.cache import read_devices
 from claims.models import AllocatedDevice, PastAllocation
-from manciple.pages.people import Person, person_of_user
+from manciple.pages.people import ALL_NAMESPACES, Person, person_of_user
 from manciple.processes.demolab.pages import every_page
 from manciple.processes.demolab.views import save_views
 from manciple.store import history, objects
@@ -35,7 +35,7 @@ from tests.laboratory import NOW, furnish
 
 #: person -> the namespace that they work in, "" for who looks at everything; the administrator besides
 PEOPLE = {"ada": None, "vic": "", "nora": "nlp-lab"}
-EVERYONE = Person(Identity("ada", (MASTERS,)))
+EVERYONE = Person(Identity("ada", (MASTERS,)), ALL_NAMESPACES)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from manciple.access.kinds.service_accounts import ServiceAccount
 from manciple.api import namespaces
 from manciple.audit import trail
 from manciple.audit.models import Entry
-from manciple.pages.people import Person
+from manciple.pages.people import ALL_NAMESPACES, Person
 from manciple.wire.base import LocalObjectReference, ObjectMeta
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.machinery import Namespace
@@ -34,7 +34,7 @@ from tests.scheduling.pages.test_roles import bind
 __all__ = ["admin", "viewer"]
 
 
-EVERYTHING = Person(Identity("ada", (MASTERS,)))
+EVERYTHING = Person(Identity("ada", (MASTERS,)), ALL_NAMESPACES)
 
 
 @pytest.mark.parametrize("path", ["/namespaces", "/namespaces/lab"])

@@ -15,7 +15,7 @@ import pytest
 from django.test import Client
 
 from claims.models import PastAllocation
-from manciple.pages.people import Person
+from manciple.pages.people import ALL_NAMESPACES, Person
 from manciple.pages.spreadsheets import safe
 from manciple.store import sql
 from manciple.wire.identity import MASTERS, Identity
@@ -117,7 +117,7 @@ def test_the_level_is_right_at_every_step(pages: Client, cluster: Cluster) -> No
     keep(past("gpu-0", hours=(30, 12)), past("gpu-1", hours=(18, 6)))
     query = TimelineQuery(by="namespace")
     window, _ = query.window(datetime.now(UTC) + timedelta(seconds=1))
-    person = Person(Identity("ada", (MASTERS,)))
+    person = Person(Identity("ada", (MASTERS,)), ALL_NAMESPACES)
     (level,) = Timeline(person, query, window).levels(["default"]).values()
     hour = STEPS // 24
     assert (level[0], level[7 * hour], level[13 * hour], level[19 * hour], level[-1]) == (1, 2, 1, 0, 1)
