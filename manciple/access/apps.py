@@ -17,6 +17,7 @@ class AccessConfig(AppConfig):
         from manciple.access import (  # noqa: PLC0415
             escalation,
             in_process,
+            membership,
             namespace_defaults,
             people,
             rbac,
@@ -45,6 +46,7 @@ class AccessConfig(AppConfig):
         escalation.register()
         chain.register_token_authenticator("oidc", oidc.OidcTokens())
         people.watch_changes()
+        membership.watch_closings()
         sign_ins.watch()
         namespace_defaults.register()
         signing_keys.register()

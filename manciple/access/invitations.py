@@ -1,8 +1,8 @@
 """Links by which a person sets a password: at the first sign-in, and when it is forgotten.
 
-A link is good once and for a day (`MANCIPLE_INVITATION_HOURS`): it is signed over the password as it is and the last
-sign-in, so using it, signing in, or setting a password in any other way ends it. Nothing is stored. A newer link does
-not end an older one; whichever is used first ends both.
+A link is good once and for a day (`MANCIPLE_INVITATION_HOURS`): it is signed over the password as it is, the last
+sign-in and the last closing of the account, so using it, signing in, setting a password in any other way, or closing
+the account ends it. No link is stored. A newer link does not end an older one; whichever is used first ends both.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from django.urls import reverse
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 
+from manciple.access.models import AccountClosing
 from manciple.access.people import RESERVED
 
 #: The URL's name of the page that a link leads to.
@@ -40,9 +41,13 @@ class Invitation:
 
 
 class _LinkTokens(PasswordResetTokenGenerator):
-    """Django's, for people who may sign in."""
+    """Django's, for people who may sign in. Closing the account ends every link, for good."""
 
     key_salt = "manciple.access.invitations"
+
+    def _make_hash_value(self, user: Any, timestamp: int) -> str:
+        closed = AccountClosing.objects.filter(person=user).values_list("at", flat=True).first()
+        return f"{super()._make_hash_value(user, timestamp)}{closed.isoformat() if closed else ''}"
 
     def check_token(self, user: Any, token: str | None) -> bool:
         return bool(user is not None and user.is_active and super().check_token(user, token))

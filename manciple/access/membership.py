@@ -2,6 +2,9 @@
 
 Each counts at once: for the pages, for the person's tokens, and for what is open (see `people.watch_changes`). Somebody
 who can administer is always left.
+
+Closing an account ends its credentials for good, however it is closed: opening it again brings back none of them, and
+nor does an account that is created under the name of a deleted one.
 """
 
 from __future__ import annotations
@@ -13,10 +16,12 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.db import transaction
+from django.db.models.signals import post_save, pre_delete
+from django.utils import timezone
 
 from manciple.access import sign_ins
 from manciple.access.authentication import epoch
-from manciple.access.models import SignIn
+from manciple.access.models import AccountClosing, CertificateRevocation, SignIn, Token
 from manciple.access.people import RESERVED
 
 #: Administrators that are named to who needs one, at most.
@@ -42,8 +47,35 @@ class Standing:
     active: bool
 
 
+def watch_closings() -> None:
+    """From now on, closing or deleting an account ends its credentials, whatever code does it."""
+    user: Any = get_user_model()
+    post_save.connect(_note_save, sender=user)
+    pre_delete.connect(_note_deletion, sender=user)
+
+
+def _note_save(instance: Any, created: bool, **_: Any) -> None:
+    if not instance.is_active and not created:
+        end_credentials(instance)
+
+
+def _note_deletion(instance: Any, **_: Any) -> None:
+    end_credentials(instance)
+
+
+@transaction.atomic
+def end_credentials(person: Any) -> None:
+    """End everything with which somebody is `person`: tokens, sessions, invitations, client certificates."""
+    now = timezone.now()
+    Token.objects.filter(person=person).delete()
+    sign_ins.end(SignIn.objects.filter(person=person))
+    AccountClosing.objects.update_or_create(person=person, defaults={"at": now})
+    CertificateRevocation.objects.update_or_create(name=person.get_username(), defaults={"before": now})
+    epoch.advance()
+
+
 def change(person: Any, standing: Standing, *, by: str) -> None:
-    """by: the name of who changes it. Who may no longer sign in is signed out everywhere. Raises: ChangeRefused."""
+    """by: the name of who changes it. Raises: ChangeRefused."""
     if person.get_username() == by and not (standing.active and standing.administers) and person.is_staff:
         raise ChangeRefused(
             "You cannot close your own account or give up being an administrator. Ask another administrator."
@@ -57,15 +89,16 @@ def change(person: Any, standing: Standing, *, by: str) -> None:
             raise ChangeRefused("This is the last administrator. Appoint another one first.")
         epoch.advance()
     epoch.settle()
-    if not standing.active:
-        sign_ins.end(SignIn.objects.filter(person=person))
 
 
 def _write(person: Any, standing: Standing) -> None:
     """The administrators are locked first, so that two of them cannot put each other out."""
+    reopened = standing.active and not person.is_active
     administrators = get_user_model()._default_manager.select_for_update().filter(is_staff=True).order_by("pk")
     list(administrators.values_list("pk", flat=True))
     person.is_staff = person.is_superuser = standing.administers
     person.is_active = standing.active
     person.save(update_fields=["is_staff", "is_superuser", "is_active"])
+    if reopened:  # whatever an account kept that an older version closed, or that began while it was being closed
+        end_credentials(person)
     person.groups.set([Group.objects.get_or_create(name=name)[0] for name in sorted(standing.groups)])

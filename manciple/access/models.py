@@ -72,6 +72,16 @@ class SignIn(models.Model):
         return f"{self.person_id} from {self.address}"
 
 
+class AccountClosing(models.Model):
+    """When an account was closed last: links that were made before stay dead after it is opened again."""
+
+    person = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="closing")
+    at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.person_id} at {self.at}"
+
+
 class CertificateRevocation(models.Model):
     """Client certificates that were issued to `name` up to `before` let nobody in."""
 

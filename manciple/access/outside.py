@@ -3,7 +3,7 @@
 Whoever a provider means by the same issuer and subject is the same person here, under whatever name. A name alone is no
 proof: who has an account of that name already is not taken for the one whom a provider calls so, so nobody comes into
 `admin` by calling themselves that elsewhere. Groups follow what is told at each sign-in; those that an administrator
-gave beside the provider's prefix stay.
+gave beside the provider's prefix stay, and so do `manciple:` groups, which are nobody else's to give.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 
 from manciple.access.models import OutsideAccount
+from manciple.access.people import LOCAL
 from manciple.wire.identity import AUTHENTICATED, MASTERS, Identity
 
 #: As many characters as the name of a person or of a group may have.
@@ -77,7 +78,7 @@ def _admitted(person: Any, identity: Identity, *, prefix: str, told: bool) -> An
 
 def _follow(person: Any, groups: Collection[str], *, prefix: str) -> None:
     wanted = {one for one in groups if len(one) <= LONGEST}
-    current = {group.name: group for group in person.groups.all()}
+    current = {group.name: group for group in person.groups.all() if not group.name.startswith(LOCAL)}
     person.groups.remove(*(group for name, group in current.items() if name.startswith(prefix) and name not in wanted))
     person.groups.add(*(Group.objects.get_or_create(name=name)[0] for name in sorted(wanted - set(current))))
     administers = settings.ADMINISTRATORS_GROUP

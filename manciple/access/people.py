@@ -3,9 +3,9 @@
 A person is a user of Django's, under the same name at the API. Their groups are Django's, but those that the system
 gives meaning to (`system:...`) are nobody's to hand out: an administrator (`is_staff`) is a member of
 `system:masters`, and everybody of `system:authenticated`. Everybody is also in `manciple:people`, who may see the
-inventory; who is in no group of their own is in `manciple:viewers`, who may see everything that `view` shows. Default
-bindings say so, and an administrator may change those. A group `namespace:NAME` opens that namespace to its members
-(`manciple.access.rbac`).
+inventory. Members of `manciple:viewers` may see everything that `view` shows; an administrator puts people there, and
+losing a group never does. Default bindings say so, and an administrator may change those. A group `namespace:NAME`
+opens that namespace to its members (`manciple.access.rbac`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from django.contrib.auth.models import Group
 from django.db.models.signals import m2m_changed, post_delete, post_save
 
 from manciple.access.authentication import epoch
-from manciple.wire.identity import AUTHENTICATED, MASTERS, PEOPLE, VIEWERS, Identity
+from manciple.wire.identity import AUTHENTICATED, MASTERS, PEOPLE, Identity
 
 #: How names begin that belong to the system.
 RESERVED = "system:"
+#: How groups begin that only an administrator of this installation puts people into.
+LOCAL = "manciple:"
 
 
 def identity_of_user(user: Any) -> Identity:
@@ -35,14 +37,46 @@ def groups_of_user(user: Any) -> tuple[str, ...]:
     named = user.groups.order_by("name").values_list("name", flat=True)
     own = tuple(name for name in named if not name.startswith(RESERVED))
     given = (MASTERS,) if user.is_staff else ()
-    return (*given, *(own or (VIEWERS,)), PEOPLE, AUTHENTICATED)
+    return tuple(dict.fromkeys((*given, *own, PEOPLE, AUTHENTICATED)))
 
 
 def groups_as_told(names: Iterable[str]) -> tuple[str, ...]:
-    """The groups of somebody whom a provider or a proxy vouches for; none is one of the system's that it names."""
-    told = dict.fromkeys(one for one in names if one and not one.startswith(RESERVED))
+    """The groups of somebody whom a provider or a proxy vouches for; none is one of the system's, or of this
+    installation's own, that it names."""
+    told = dict.fromkeys(one for one in names if one and not one.startswith((RESERVED, LOCAL)))
     given = (MASTERS,) if settings.ADMINISTRATORS_GROUP in told else ()
     return (*given, *told, AUTHENTICATED)
+
+
+class _Closed:
+    """The names of closed accounts as of one epoch."""
+
+    def __init__(self) -> None:
+        self.epoch, self.names = -1, frozenset[str]()
+
+
+_closed = _Closed()
+
+
+def closed_names_if_known() -> frozenset[str] | None:
+    """The names of closed accounts, where that is known without the database."""
+    known = _closed
+    return known.names if known.epoch == epoch.known() else None
+
+
+def is_closed(name: str) -> bool:
+    """Whether the account of that name is closed, whoever vouches for the person."""
+    global _closed  # noqa: PLW0603 - replaced as a whole
+    current = epoch.current()
+    known = _closed
+    if known.epoch != current:
+        known = _Closed()
+        known.epoch = current
+        known.names = frozenset(
+            get_user_model()._default_manager.filter(is_active=False).values_list("username", flat=True)
+        )
+        _closed = known
+    return name in known.names
 
 
 def watch_changes() -> None:
@@ -58,8 +92,14 @@ def watch_changes() -> None:
         signal.connect(_note_change, sender=sender)
 
 
-def _note_change(created: bool = False, update_fields: Any = None, action: str = "post_", **_: Any) -> None:
-    """Of what is new nobody remembers anything; signing in writes `last_login` alone."""
-    if created or set(update_fields or ()) == {"last_login"} or not action.startswith("post_"):
+def _note_change(
+    instance: Any, created: bool = False, update_fields: Any = None, action: str = "post_", **_: Any
+) -> None:
+    """Of what is new nobody remembers anything, unless it is closed; signing in writes `last_login` alone."""
+    if (
+        (created and getattr(instance, "is_active", True))
+        or set(update_fields or ()) == {"last_login"}
+        or not action.startswith("post_")
+    ):
         return
     epoch.advance()

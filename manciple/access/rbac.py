@@ -161,6 +161,10 @@ class Policy:
         bound = (where for where, kind, name in self.grants if where and (kind, name) in subjects)
         return frozenset((*opened, *bound))
 
+    def names(self, user: str) -> bool:
+        """Whether any binding names this user."""
+        return any(kind == roles.USER and name == user for _, kind, name in self.grants)
+
     def merge(self, scope: Scope) -> Merged:
         merged = self.merged  # before what is read: a change replaces it after what it changes
         found = merged.get(scope)

@@ -17,4 +17,5 @@ def ask(may_tell: MayTell) -> None:
 
 
 def may_tell(notification: Notification) -> bool:
-    return notification.person.is_active and all(answer(notification) for answer in _asked)
+    """Nobody may be told anything before somebody answers for it."""
+    return bool(notification.person.is_active and _asked and all(answer(notification) for answer in _asked))

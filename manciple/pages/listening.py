@@ -18,7 +18,7 @@ from manciple.pages.people import Person, person_of_user
 from manciple.wire.errors import Unauthorized
 
 #: Topics of a namespace, by their beginning: `pod:NAMESPACE/NAME`, `claims:NAMESPACE`.
-NAMESPACED = frozenset({"pod", "pods", "claim", "claims", "template", "events", "accounts", "quotas"})
+NAMESPACED = frozenset({"pod", "pods", "claim", "claims", "template", "events", "accounts", "quotas", "budgets"})
 #: Topics of what belongs to no namespace -> what one must be allowed to list
 SHARED = {
     "node": "nodes",
@@ -54,9 +54,11 @@ class Hearing:
     def _hears(self, topic: str) -> bool:
         kind, _, rest = topic.partition(":")
         if kind in NAMESPACED:
-            return self.person.sees(rest.partition("/")[0])
+            namespace = rest.partition("/")[0]
+            return bool(namespace) and self.person.sees(namespace)
         if kind == "node-pods":  # node-pods:NODE:NAMESPACE
-            return SHARED[kind] in self.shared and self.person.sees(rest.partition(":")[2])
+            namespace = rest.partition(":")[2]
+            return bool(namespace) and SHARED[kind] in self.shared and self.person.sees(namespace)
         return kind == NAMESPACES or SHARED.get(kind) in self.shared
 
 

@@ -25,7 +25,7 @@ from django.views.decorators.http import require_safe
 from manciple.access.authentication import oidc
 from manciple.access.authentication.chain import CERTIFICATE, PEER, Credentials
 from manciple.access.authentication.oidc import OidcProvider, ProviderAway, TokenRefused
-from manciple.access.authentication.proxy import ProxyHeaders
+from manciple.access.authentication.proxy import vouched_for
 from manciple.access.outside import PersonRefused, person_of_provider, person_of_proxy
 from manciple.pages.rights import public
 from manciple.pages.signing_in import remember
@@ -203,7 +203,6 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 
 def sign_in_by_proxy(get_response: GetResponse) -> GetResponse:
     """A middleware: whom the proxy names is signed in. It does nothing unless the settings name the proxy's header."""
-    headers = ProxyHeaders()
 
     def answer(request: HttpRequest) -> HttpResponse:
         if not settings.PROXY_USER_HEADER:
@@ -215,7 +214,7 @@ def sign_in_by_proxy(get_response: GetResponse) -> GetResponse:
             peer=request.META.get(PEER, ""),
         )
         try:
-            identity = headers.authenticate(shown)
+            identity = vouched_for(shown)
             if identity is not None and not _is_signed_in(request, identity):
                 login(request, person_of_proxy(identity), backend=BACKEND)
                 request.session[BY_PROXY] = list(identity.groups)

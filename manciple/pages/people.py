@@ -19,7 +19,7 @@ from django.http import Http404, HttpRequest
 from manciple.access import authorization, rbac
 from manciple.access.attributes import Attributes
 from manciple.access.people import identity_of_user
-from manciple.wire.identity import MASTERS, Identity
+from manciple.wire.identity import AUTHENTICATED, MASTERS, PEOPLE, Identity
 
 #: What whoever works in a namespace makes, and what its pages are made of besides: plural.group
 WORK = ("pods", "resourceclaims.resource.k8s.io")
@@ -46,6 +46,11 @@ class Person:
     def administers(self) -> bool:
         """Whether they may do everything."""
         return MASTERS in self.identity.groups or self.may("*", "*.*")
+
+    @property
+    def has_no_role(self) -> bool:
+        """Whether nobody has given them anything yet: no group of their own, and no binding names them."""
+        return set(self.identity.groups) <= {PEOPLE, AUTHENTICATED} and not rbac.policy().names(self.name)
 
     @property
     def initials(self) -> str:

@@ -96,12 +96,13 @@ def _moment(value: datetime | str) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """A live object and the revision of its latest write."""
+    """A live object and the revision of its latest write. note: who wrote that (`manciple.store.origins`)."""
 
     revision: int
     namespace: str
     name: str
     text: str
+    note: str
 
 
 def newest(
@@ -124,13 +125,22 @@ def newest(
         f"WHERE o.resource = %s{conditions} ORDER BY o.event_id DESC LIMIT %s"
     )
     statement = (
-        f"SELECT c.event_id, c.namespace, c.name, e.document FROM ({chosen}) c "  # noqa: S608 - as above
+        f"SELECT c.event_id, c.namespace, c.name, e.document, e.actor FROM ({chosen}) c "  # noqa: S608 - as above
         "JOIN store_event e ON e.revision = c.event_id ORDER BY c.event_id DESC"
     )
     found = fetch(statement, [*parameters, str(limit)])
     return tuple(
-        Recent(revision, namespace, name, records.plain(text, revision)) for revision, namespace, name, text in found
+        Recent(revision, namespace, name, records.plain(text, revision), note)
+        for revision, namespace, name, text, note in found
     )
+
+
+def notes(revisions: Collection[int]) -> dict[int, str]:
+    """revision -> who made it (`manciple.store.origins`), of those that the log still has."""
+    found: dict[int, str] = {}
+    for part in chunks(revisions, PARAMETERS):
+        found.update(Event.objects.filter(revision__in=part).values_list("revision", "actor"))
+    return found
 
 
 #: Objects that `each` has in memory at once.

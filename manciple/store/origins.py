@@ -163,6 +163,17 @@ def clean(text: str, length: int = LONGEST_TEXT) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
+_decoder = msgspec.json.Decoder(Note)
+
+
+def author_of(note: str) -> Actor:
+    """In whose name an entry with this note was written; nobody for "" (entries from before there were notes)."""
+    if not note:
+        return Actor()
+    found = _decoder.decode(note)
+    return found.impersonated_user or found.user
+
+
 # Reading --------------------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ SERVICE_ACCOUNTS = "system:serviceaccounts"
 MASTERS = "system:masters"
 #: Machines that are to become nodes, and have nothing but a bootstrap token.
 BOOTSTRAPPERS = "system:bootstrappers"
-#: Everybody who may sign in to the pages, and those of them who are in no group of their own.
+#: Everybody who may sign in to the pages, and those of them whom an administrator lets see every namespace.
 PEOPLE, VIEWERS = "manciple:people", "manciple:viewers"
 #: Begins the name of a group whose members work in the namespace that the rest of it names.
 NAMESPACE_GROUP = "namespace:"

@@ -27,12 +27,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.contrib.auth import get_user_model
 from joserfc import jwk, jws
 from joserfc.errors import JoseError
 
 from manciple.access.authentication.chain import API_AUDIENCE, Authenticated
-from manciple.access.people import RESERVED, groups_as_told
+from manciple.access.people import RESERVED, closed_names_if_known, groups_as_told, is_closed
 from manciple.wire.errors import ServiceUnavailable, Unauthorized
 from manciple.wire.identity import Identity
 
@@ -348,7 +347,8 @@ class OidcTokens:
         known = provider()
         if known is None or API_AUDIENCE not in audiences or not _claims_issuer(token, known.options.issuer):
             return None
-        if (identity := self.remembered(token)) is not None:
+        identity = _recalled(token)
+        if identity is not None and not is_closed(identity.name):
             return Authenticated(identity)
         try:
             found = check(known, token)
@@ -356,16 +356,22 @@ class OidcTokens:
             raise Unauthorized(f"oidc: {error}") from error
         except ProviderAway as error:
             raise ServiceUnavailable(f"oidc: the identity provider is not available: {error}") from error
-        if get_user_model().objects.filter(username=found.identity.name, is_active=False).exists():
+        if is_closed(found.identity.name):
             raise Unauthorized(f"oidc: {found.identity.name} may no longer sign in")
         _remember(token, found)
         return Authenticated(found.identity)
 
     def remembered(self, token: str) -> Identity | None:
-        found = _memory.get(_digest(token))
-        if found is None or time.monotonic() >= found[1] or time.time() >= found[2]:
-            return None
-        return found[0]
+        found, closed = _recalled(token), closed_names_if_known()
+        return found if found is not None and closed is not None and found.name not in closed else None
+
+
+def _recalled(token: str) -> Identity | None:
+    """Whose token it was when it was checked, a moment ago."""
+    found = _memory.get(_digest(token))
+    if found is None or time.monotonic() >= found[1] or time.time() >= found[2]:
+        return None
+    return found[0]
 
 
 def _claims_issuer(token: str, issuer: str) -> bool:

@@ -18,7 +18,7 @@ from django.conf import settings
 
 from manciple.access.authentication.certificates import ClientCertificates
 from manciple.access.authentication.chain import Credentials
-from manciple.access.people import RESERVED, groups_as_told
+from manciple.access.people import RESERVED, closed_names_if_known, groups_as_told, is_closed
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import Identity
 
@@ -34,22 +34,30 @@ class ProxyHeaders:
         return bool(said_name(credentials))
 
     def authenticate(self, credentials: Credentials) -> Identity | None:
-        """Raises: Unauthorized for the headers of anybody but the proxy."""
-        name = said_name(credentials)
-        if not name:
-            return None
-        if not _is_proxy(credentials, _certificates.authenticate):
+        """Raises: Unauthorized for the headers of anybody but the proxy, and for a closed account."""
+        identity = vouched_for(credentials)
+        if identity is not None and is_closed(identity.name):
             raise Unauthorized("Unauthorized")
-        return _identity(name, credentials)
+        return identity
 
     def remembered(self, credentials: Credentials) -> Identity | None:
-        name = said_name(credentials)
-        if not name or not _is_proxy(credentials, _certificates.remembered):
+        name, closed = said_name(credentials), closed_names_if_known()
+        if not name or closed is None or name in closed or not _is_proxy(credentials, _certificates.remembered):
             return None
         try:
             return _identity(name, credentials)
         except Unauthorized:
             return None
+
+
+def vouched_for(credentials: Credentials) -> Identity | None:
+    """Whom the proxy names, closed account or not. Raises: Unauthorized for the headers of anybody else."""
+    name = said_name(credentials)
+    if not name:
+        return None
+    if not _is_proxy(credentials, _certificates.authenticate):
+        raise Unauthorized("Unauthorized")
+    return _identity(name, credentials)
 
 
 def said_name(credentials: Credentials) -> str:

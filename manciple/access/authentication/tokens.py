@@ -221,7 +221,8 @@ def _look_up(digest: str, current: int) -> _Recognised | None:
     if row is None or groups is None:
         return None
     expires = row.expires.timestamp() if row.expires else float("inf")
-    found = _Recognised(Identity(row.name, groups), current, expires, row.pk)
+    name = row.person.get_username() if row.person else row.name  # an account may have been renamed
+    found = _Recognised(Identity(name, groups), current, expires, row.pk)
     with _memory_lock:
         if len(_memory) >= MEMORY_LIMIT:
             _memory.clear()

@@ -15,29 +15,59 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from django.contrib.sessions.models import Session
 from django.db import DatabaseError, InterfaceError
+from django.urls import get_resolver
 
 from manciple import configuration
 from manciple.access.authentication import tokens
 from manciple.access.kinds.secrets import Secret
+from manciple.access.view_rights import routes
 from manciple.api import kubeconfig
 from manciple.configuration import SETTINGS
+from manciple.notifications.addresses import SECRET_MARK, secret_of
+from manciple.notifications.models import NotificationAddress
 from manciple.processes.home import Home
 from manciple.store import history
+from manciple.store.sealing import Undecipherable
 
 REMOVED: Final = "[removed]"
 #: Shorter values are words: to take them out would tell nothing and spoil everything.
 SHORTEST: Final = 6
-#: What secrets look like, whoever's they are.
+#: Names whose value is a secret, in whatever notation: `X_TOKEN=...`, `"password": "..."`, `?code=...`.
+_NAMES: Final = (
+    r"[\w-]*(?:password|passwd|passphrase|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key|key-data"
+    r"|session[_-]?(?:id|key)|csrf\w*|signature)[\w-]*"
+)
+#: What secrets look like, whoever's they are. The first group of a pattern, where it has one, is kept.
 _PATTERNS: Final = (
-    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
+    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
     re.compile(r"(?i)(?<=bearer )[A-Za-z0-9._~+/=-]{8,}"),
+    re.compile(r"(?i)(?<=basic )[A-Za-z0-9+/=_-]{8,}"),
     re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
     re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b"),
     re.compile(rf"\b{re.escape(tokens.PREFIX)}[A-Za-z0-9]{{16,}}"),
+    re.compile(rf"\b{re.escape(SECRET_MARK)}[A-Za-z0-9_+/=-]{{8,}}"),
+    # Django's tokens of links, and what it signs.
+    re.compile(r"\b[a-z0-9]{6,7}-[0-9a-f]{32,64}\b"),
+    re.compile(r"(?<![\w-])[\w.-]+:[A-Za-z0-9]{6}:[A-Za-z0-9_-]{43}(?![\w-])"),
     re.compile(r"(?<=://)[^\s/@:\"']*:[^\s/@\"']+(?=@)"),
-    re.compile(r"(?i)(?<=password=)[^\s&\"']+"),
+    re.compile(r"(?<=://)[^\s/@:\"']{8,}(?=@)"),
+    re.compile(r"(?i)(\b(?:set-)?cookie[\"']?\s*[:=]\s*[\"']?)[^\s\"'][^\n\"']*"),
+    re.compile(rf"(?i)(\b{_NAMES}[\"']?\s*[:=]\s*[\"']?)(?!\[removed\])[^\s&\"',;}}\]]{{6,}}"),
+    re.compile(r"(?i)([?&](?:code|state|sig|key|auth)=)[^\s&\"']+"),
+    # Webhooks are known by their address alone.
+    re.compile(r"(?i)(https?://[^\s/\"']*hook[^\s/\"']*/)[^\s\"']+"),
+    re.compile(r"(?i)(https?://[^\s\"'?]*/(?:web)?hooks?/)[^\s\"']+"),
 )
+
+
+def _link_patterns() -> Iterator[re.Pattern[str]]:
+    """Every address of a page that carries a token: all after the part that never changes is a secret."""
+    for route, _ in routes(get_resolver().url_patterns):
+        fixed, parameter, rest = route.partition("<")
+        if parameter and re.search(r"\b(?:\w+:)?\w*token>", parameter + rest):
+            yield re.compile(rf"(/{re.escape(fixed)})[^\s\"'<>]+")
 
 
 class Scrubber:
@@ -48,12 +78,13 @@ class Scrubber:
         # The longest first: one may be a part of another.
         listed = sorted(known, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, listed))) if listed else None
+        self._links = tuple(_link_patterns())
 
     def scrub(self, text: str) -> str:
         if self._known is not None:
             text = self._known.sub(REMOVED, text)
-        for pattern in _PATTERNS:
-            text = pattern.sub(REMOVED, text)
+        for pattern in (*self._links, *_PATTERNS):
+            text = pattern.sub(rf"\1{REMOVED}" if pattern.groups else REMOVED, text)
         return text
 
 
@@ -62,6 +93,7 @@ def secrets_of_installation(home: Home) -> Iterator[str]:
     yield from _of_settings()
     yield from _of_home(home)
     yield from _of_objects()
+    yield from _of_people()
 
 
 def _of_settings() -> Iterator[str]:
@@ -81,6 +113,9 @@ def _of_home(home: Home) -> Iterator[str]:
     for path in (home.secret_key, home.encryption_keys):
         if path.is_file():
             yield from path.read_text(errors="replace").split()
+    passwords = home.path / "demo-people"
+    if passwords.is_file():
+        yield from (line.partition(" ")[2] for line in passwords.read_text(errors="replace").splitlines())
     configs = [home.kubeconfig, home.kubeconfig_user, *home.path.glob("nodes/*/kubeconfig")]
     for path in configs:
         if path.is_file() and (token := kubeconfig.read_token(path.read_text(errors="replace"))):
@@ -102,3 +137,16 @@ def _of_objects() -> Iterator[str]:
                 yield value
                 with suppress(binascii.Error, UnicodeDecodeError):
                     yield base64.b64decode(value).decode()
+
+
+def _of_people() -> Iterator[str]:
+    """Sessions, and what people's notifications are sent to: an address may be all that a webhook asks for."""
+    with suppress(DatabaseError, InterfaceError):
+        yield from Session.objects.values_list("session_key", flat=True)
+    with suppress(DatabaseError, InterfaceError):
+        for address in NotificationAddress.objects.exclude(webhook=""):
+            yield address.webhook
+            parts = urlsplit(address.webhook)
+            yield f"{parts.path}?{parts.query}" if parts.query else parts.path
+            with suppress(Undecipherable):
+                yield secret_of(address)

@@ -1,32 +1,48 @@
 """What happened: the Events (core/v1) that the person may see, the newest first.
 
+Whoever may write in a namespace may write Events there, and name any object in them. So what an Event says about an
+object of the cluster counts as the system's word only where its author may report about that object (`may_report`);
+elsewhere pages leave it out or name the author. Such Events may also name objects of any namespace: their text is for
+people who see all of them.
+
 `/events`: filtered by `?ns=`, `?type=Warning`, `?kind=` and `?name=` of what they are about, and `?q=` (words in the
 message or the reason); `?before=REVISION` goes on where a page ended. Events are kept for an hour, as in Kubernetes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
+from manciple.access.attributes import on_object
+from manciple.access.authorization import decide
+from manciple.audit.recording import is_system
 from manciple.pages import links
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter
-from manciple.pages.people import Person, person_of
+from manciple.pages.people import ALL_NAMESPACES, Person, person_of
 from manciple.pages.rendering import ListContext, show_list
 from manciple.pages.rights import namespaced
 from manciple.pages.saved_views import opens_as_usual
+from manciple.store import origins
 from manciple.store.history import Recent, namespaces_with, newest
 from manciple.store.tail import latest_revision
+from manciple.wire.identity import Identity
 from manciple.wire.quantity import whole
+from manciple.wire.registry import Kind, registry
 from scheduling.causes import AnyCause
 from scheduling.event_recorder import cause_in
 from scheduling.messages import brief
 from scheduling.resources import EVENTS
 
+NODE_PREFIX = "system:node:"
+#: In place of the text of an Event about an object of the cluster, for people who do not see every namespace.
+HIDDEN = "The text is for people who see every namespace: it may name objects in any of them."
+#: An author of whom the log says nothing.
+UNKNOWN = "an unknown author"
 #: Events on one page.
 SHOWN = 100
 #: Events that are looked through for one page, at most.
@@ -88,11 +104,12 @@ class ShownEvent:
     count: int
     at: str | None
     first: str | None
+    author: str = ""  # who wrote it, where they may not report about the object of the cluster that it names
 
     @property
     def url(self) -> str:
-        """The page of what it is about; empty where that has none."""
-        return url_of(self.about, self.namespace, self.name)
+        """The page of what it is about; empty where that has none, or where the event has no say about it."""
+        return "" if self.author else url_of(self.about, self.namespace, self.name)
 
     @property
     def clause(self) -> str:
@@ -152,7 +169,7 @@ COLUMNS = (
     ListColumn[ShownEvent](title="Type", text=lambda event: WARNING if event.warning else NORMAL),
     ListColumn[ShownEvent](title="What", text=lambda event: f"{event.reason}: {event.clause}"),
     ListColumn[ShownEvent](title="About", text=lambda event: f"{event.about} {event.title}"),
-    ListColumn[ShownEvent](title="Said by", text=lambda event: event.component),
+    ListColumn[ShownEvent](title="Said by", text=lambda event: event.author or event.component),
     ListColumn[ShownEvent](title="As recorded", text=lambda event: event.message, extra=True),
 )
 
@@ -206,15 +223,15 @@ def _table(query: EventQuery, found: EventPage, person: Person) -> Table[ShownEv
     )
 
 
-def find(query: EventQuery, person: Person, *, shown: int = SHOWN) -> EventPage:
-    """The newest events that the question admits and the person sees."""
+def find(query: EventQuery, person: Person, *, shown: int = SHOWN, reported: bool = False) -> EventPage:
+    """The newest events that the question admits and the person sees. reported: by authors who may report them."""
     events: list[ShownEvent] = []
     before, looked_at = query.revision, 0
-    batch = BATCH if query.narrows else shown + 1
+    batch = BATCH if query.narrows or reported else shown + 1
     for read in _batches(query, person, before, batch):
         for stored in read:
-            event = shown_event(stored)
-            if query.admits(event):
+            event = shown_event(stored, person)
+            if query.admits(event) and not (reported and event.author):
                 if len(events) == shown:
                     return EventPage(events=tuple(events), on=before, looked_at=looked_at)
                 events.append(event)
@@ -237,14 +254,17 @@ def _batches(query: EventQuery, person: Person, before: int, batch: int) -> Iter
 
 
 def latest(person: Person, *, shown: int) -> tuple[ShownEvent, ...]:
-    """The newest few that the person sees."""
-    return find(EventQuery(), person, shown=shown).events
+    """The newest few that the person sees, without what somebody says about objects that are not theirs."""
+    return find(EventQuery(), person, shown=shown, reported=True).events
 
 
-def shown_event(stored: Recent) -> ShownEvent:
+def shown_event(stored: Recent, person: Person) -> ShownEvent:
     event = _decoder.decode(stored.text)
     about, created = event.involved_object, event.metadata.creation_timestamp
     first = event.first_timestamp or event.event_time or created
+    of_cluster = not about.namespace or about.kind in _cluster_kinds()
+    author = origins.author_of(stored.note) if of_cluster else origins.Actor()
+    legible = not of_cluster or person.namespaces is ALL_NAMESPACES
     return ShownEvent(
         revision=stored.revision,
         namespace=about.namespace,
@@ -252,12 +272,34 @@ def shown_event(stored: Recent) -> ShownEvent:
         name=about.name,
         warning=event.type == WARNING,
         reason=event.reason,
-        message=event.message.strip(),
-        cause=cause_in(event.metadata.annotations),
+        message=event.message.strip() if legible else HIDDEN,
+        cause=cause_in(event.metadata.annotations) if legible else None,
         component=event.reporting_component or event.source.component,
         count=event.count,
         at=event.last_timestamp or event.event_time or created,
         first=first,
+        author=(author.username or UNKNOWN) if of_cluster and not may_report(author, about.kind, about.name) else "",
+    )
+
+
+def _cluster_kinds() -> Mapping[str, Kind]:
+    return {one.kind: one for one in registry if not one.namespaced}
+
+
+def may_report(author: origins.Actor, about: str, name: str) -> bool:
+    """Whether `author` may say what happens to an object of the cluster: the parts of the system, agents of their own
+    node, and whoever may write the object's status or the object. about: its kind."""
+    if author.username.startswith(NODE_PREFIX):
+        return about == "Node" and author.username == NODE_PREFIX + name
+    if is_system(author.username):
+        return True
+    known = _cluster_kinds().get(about)
+    if known is None:
+        return False
+    identity = Identity(author.username, author.groups)
+    return any(
+        decide(identity, on_object("update", known, namespace="", name=name, subresource=part)).allowed
+        for part in ("status", "")
     )
 
 

@@ -30,9 +30,9 @@ from manciple.pages.posting import posted_from
 from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import listing
 from manciple.store import history, objects
+from manciple.store.history import Recent
 from manciple.store.objects import decoded
 from manciple.store.tail import latest_revision
-from manciple.wire.machinery import Event
 from manciple.wire.selectors import parse_field_selector
 from manciple.wire.validation import natural
 from scheduling.controllers.node_lifecycle import OURS, PRESSURES
@@ -42,6 +42,7 @@ from scheduling.pages.devices.sight import line_for
 from scheduling.pages.devices.tiles import TilePlace, label, places
 from scheduling.pages.devices.words import STATES as DEVICE_STATES
 from scheduling.pages.devices.words import in_words
+from scheduling.pages.events.views import ShownEvent, shown_event
 from scheduling.pages.evictions import kept_back, told_of
 from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.pages.nodes.changes import (
@@ -263,7 +264,7 @@ class NodeSheet:
     pods: list[Pod]
     other_pods: int
     amounts: tuple[AskedAmount, ...]
-    events: list[Event]
+    events: list[ShownEvent]
     yaml: str
 
     @property
@@ -326,7 +327,7 @@ def _sheet(known: Known, there: PodsThere, person: Person) -> NodeSheet:
         pods=seen_pods,
         other_pods=len(there.pods) - len(seen_pods),
         amounts=allocated(known.node.status.allocatable, there.used),
-        events=_events(known.name),
+        events=_events(known.name, person),
         yaml=yaml.safe_dump(json.loads(stored.text), sort_keys=False, allow_unicode=True) if stored else "",
     )
 
@@ -419,9 +420,14 @@ def _phase(pod: Pod) -> str:
     return "Deleting" if pod.metadata.deletion_timestamp else pod.status.phase or "Pending"
 
 
-def _events(name: str) -> list[Event]:
-    """What was told about the node, the newest first."""
+def _events(name: str, person: Person) -> list[ShownEvent]:
+    """What those who may report about the node said of it, the newest first."""
     about = parse_field_selector(f"involvedObject.kind=Node,involvedObject.name={name}")
     page = objects.list(kind(EVENTS), namespace=DEFAULT_NAMESPACE, fields=about)
-    found = [decoded(stored, Event) for stored in page.items]
-    return sorted(found, key=lambda event: event.last_timestamp or "", reverse=True)[:SHOWN_EVENTS]
+    notes = history.notes([one.revision for one in page.items])
+    found = [
+        shown_event(Recent(one.revision, one.namespace, one.name, one.text, notes.get(one.revision, "")), person)
+        for one in page.items
+    ]
+    told = [event for event in found if not event.author]
+    return sorted(told, key=lambda event: event.at or "", reverse=True)[:SHOWN_EVENTS]

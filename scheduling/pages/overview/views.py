@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
@@ -80,6 +81,8 @@ def show_overview(request: HttpRequest) -> HttpResponse:
     """The page."""
     revision = latest_revision()
     now, person = datetime.now(UTC), person_of(request)
+    if person.has_no_role:
+        raise PermissionDenied  # the page says whom to ask
     census = read_census(person)
     whole = person.namespaces is None
     signs = read_signs(census.snapshot, person, now=now)

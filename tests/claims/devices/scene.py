@@ -13,6 +13,7 @@ from claims.kinds.pods import Pod, PodStatus
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store import objects
 from manciple.wire.base import ApiObject
+from manciple.wire.identity import VIEWERS
 from manciple.wire.registry import registry
 from tests.builders import make_allocation, make_claim, make_consumer, make_device, make_pod, make_result, make_slice
 
@@ -74,7 +75,8 @@ def remove(obj: ApiObject) -> None:
 def signed_in(name: str, *namespaces: str, staff: bool = False) -> Client:
     """A browser. namespaces: those that the person sees, all where none is given."""
     user = User.objects.create_user(name, is_staff=staff)
-    user.groups.set([Group.objects.get_or_create(name=f"namespace:{one}")[0] for one in namespaces])
+    names = [f"namespace:{one}" for one in namespaces] or [VIEWERS]
+    user.groups.set([Group.objects.get_or_create(name=name)[0] for name in names])
     client = Client()
     client.force_login(user)
     return client

@@ -25,6 +25,7 @@ from manciple.access.models import SignIn, SignInAttempts
 from manciple.access.passwords import BROWSER_COOKIE
 from manciple.access.sessions import stored_key
 from manciple.access.throttle import MOST_BY_ADDRESS, MOST_BY_NAME, PERIOD, SignInLocked
+from manciple.wire.identity import VIEWERS
 
 pytestmark = pytest.mark.django_db
 
@@ -34,7 +35,9 @@ STRANGER = "203.0.113.7"
 
 @pytest.fixture
 def alice() -> User:
-    return User.objects.create_user("alice", password=PASSWORD)
+    person = User.objects.create_user("alice", password=PASSWORD)
+    person.groups.add(Group.objects.create(name=VIEWERS))
+    return person
 
 
 def try_to_sign_in(

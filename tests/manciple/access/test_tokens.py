@@ -78,7 +78,7 @@ def test_a_token_stands_neither_in_the_database_nor_in_the_log(caplog: pytest.Lo
 def test_a_persons_token_has_the_groups_that_the_person_has_now(alice: User) -> None:
     text, _ = tokens.issue_for_person(alice, lifetime=DAY)
     team = Group.objects.create(name="team")
-    assert _groups(text) == ("manciple:viewers", "manciple:people", "system:authenticated")
+    assert _groups(text) == ("manciple:people", "system:authenticated")
 
     alice.groups.add(team)
     assert _groups(text) == ("team", "manciple:people", "system:authenticated")
@@ -88,7 +88,7 @@ def test_a_persons_token_has_the_groups_that_the_person_has_now(alice: User) -> 
     alice.is_staff = False
     alice.save()
     team.delete()
-    assert _groups(text) == ("manciple:viewers", "manciple:people", "system:authenticated")
+    assert _groups(text) == ("manciple:people", "system:authenticated")
 
 
 def _groups(text: str) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ def _groups(text: str) -> tuple[str, ...]:
 def test_no_group_of_a_person_is_one_of_the_systems(alice: User, name: str) -> None:
     alice.groups.add(Group.objects.create(name=name))
     text, _ = tokens.issue_for_person(alice, lifetime=DAY)
-    assert _groups(text) == ("manciple:viewers", "manciple:people", "system:authenticated")
+    assert _groups(text) == ("manciple:people", "system:authenticated")
 
 
 def test_who_may_not_sign_in_any_more_has_no_use_of_their_tokens(alice: User) -> None:
@@ -248,7 +248,7 @@ def test_the_command_issues_for_90_days_unless_told_otherwise() -> None:
 
 def test_the_command_gives_a_person_the_groups_of_their_account(alice: User) -> None:
     text = run("issue", "alice", "--days", "1")
-    assert _groups(text) == ("manciple:viewers", "manciple:people", "system:authenticated")
+    assert _groups(text) == ("manciple:people", "system:authenticated")
     with pytest.raises(CommandError, match="no --group"):
         run("issue", "alice", "--group", "system:masters")
 

@@ -34,6 +34,7 @@ def ann(db: None) -> User:
 
 def due(user: User, *ways: Channel, **fields: Any) -> list[Delivery]:
     """A notification on its way."""
+    fields.setdefault("namespace", "team-a")
     rule = NotificationRule.objects.create(
         person=user, happening=Happening.POD_STARTED, channels=[one.value for one in ways], created_at=NOW
     )

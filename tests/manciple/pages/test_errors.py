@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.template.loader import render_to_string
 from django.test import Client
+
+from manciple.wire.identity import VIEWERS
 
 
 @pytest.fixture
 def visitor(db: None) -> Client:
     """Signed in, and no administrator."""
     client = Client()
-    client.force_login(User.objects.create_user("vic"))
+    person = User.objects.create_user("vic")
+    person.groups.add(Group.objects.create(name=VIEWERS))
+    client.force_login(person)
     return client
 
 

@@ -32,6 +32,7 @@ from manciple.pages.listening import Hearing
 from manciple.pages.people import person_of_user
 from manciple.store import objects
 from manciple.wire.base import ObjectMeta
+from manciple.wire.identity import VIEWERS
 
 NOW = datetime(2026, 11, 20, 10, 20, 4, tzinfo=UTC)
 
@@ -87,7 +88,7 @@ def test_staff_see_and_change_everything() -> None:
 
 @pytest.mark.django_db
 def test_a_viewer_sees_everything_and_changes_nothing() -> None:
-    person = person_of_user(user("vic"))
+    person = person_of_user(user("vic", VIEWERS))
     assert person.sees("nlp-lab")
     assert not person.may("update", "nodes")
     assert not person.may_edit("nlp-lab")
@@ -165,7 +166,7 @@ def test_live_topics_of_other_namespaces_are_not_told() -> None:
 
 @pytest.mark.django_db
 def test_a_person_finds_what_they_may_see(client: Client) -> None:
-    client.force_login(user("vic"))
+    client.force_login(user("vic", VIEWERS))
     page = client.get("/find", {"q": "nothing-of-that-name"})
     assert "Nothing is called" in page.content.decode()
 

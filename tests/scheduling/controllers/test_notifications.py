@@ -15,6 +15,7 @@ from manciple.notifications.models import Channel, Delivery, Happening, Notifica
 from manciple.pages.people import person_of_user
 from manciple.store import objects, tail
 from manciple.wire.errors import Expired
+from manciple.wire.identity import VIEWERS
 from scheduling.controllers import notifications
 from scheduling.models import Cursor, QueuedPod
 from scheduling.resources import PODS, kind
@@ -26,7 +27,8 @@ from tests.scheduling.pages.test_incidents import publish
 
 def person(name: str, *namespaces: str, staff: bool = False) -> User:
     user = User.objects.create_user(name, is_staff=staff)
-    user.groups.set([Group.objects.get_or_create(name=f"namespace:{one}")[0] for one in namespaces])
+    names = [f"namespace:{one}" for one in namespaces] or [VIEWERS]
+    user.groups.set([Group.objects.get_or_create(name=name)[0] for name in names])
     return user
 
 

@@ -9,6 +9,8 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
+from manciple.wire.identity import VIEWERS
+
 
 @pytest.fixture
 def admin(db: None) -> Client:
@@ -22,7 +24,7 @@ def viewer(db: None) -> Client:
 
 def signed_in(name: str, *groups: str, staff: bool = False) -> Client:
     user = User.objects.create_user(name, is_staff=staff)
-    user.groups.set([Group.objects.get_or_create(name=group)[0] for group in groups])
+    user.groups.set([Group.objects.get_or_create(name=group)[0] for group in groups or (() if staff else (VIEWERS,))])
     client = Client()
     client.force_login(user)
     return client

@@ -10,6 +10,7 @@ from django.test import Client
 from msgspec import structs
 
 from claims.kinds.resource_claims import ResourceClaim
+from manciple.wire.identity import VIEWERS
 from tests.builders import make_claim, make_meta, make_pod, make_request
 from tests.scheduling.cluster import Cluster
 
@@ -17,7 +18,7 @@ from tests.scheduling.cluster import Cluster
 def browser(name: str, *, staff: bool = False, groups: tuple[str, ...] = ()) -> Client:
     """A browser in which that person is signed in."""
     user = User.objects.create_user(name, is_staff=staff)
-    user.groups.set([Group.objects.get_or_create(name=group)[0] for group in groups])
+    user.groups.set([Group.objects.get_or_create(name=group)[0] for group in groups or (() if staff else (VIEWERS,))])
     client = Client()
     client.force_login(user)
     return client

@@ -59,7 +59,7 @@ def test_a_token_is_shown_once_and_opens_what_the_person_may_do(client: Client) 
     identity = tokens.identify(text, address="198.51.100.9")
     assert identity is not None
     assert identity.name == "alice"
-    assert identity.groups == ("manciple:viewers", "manciple:people", "system:authenticated")
+    assert identity.groups == ("manciple:people", "system:authenticated")
 
     page = client.get("/account").content.decode()
     assert text not in page

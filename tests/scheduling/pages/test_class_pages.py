@@ -16,6 +16,7 @@ from msgspec import structs
 
 from inventory.kinds.devices import DeviceClass
 from manciple.store import objects
+from manciple.wire.identity import VIEWERS
 from scheduling.pages.classes.workbench import class_kind
 from scheduling.pages.history.differences import MINUS
 from tests.builders import (
@@ -47,7 +48,7 @@ def viewer(db: None) -> Client:
 
 def _signed_in(name: str, *groups: str, staff: bool = False) -> Client:
     user = User.objects.create_user(name, is_staff=staff)
-    user.groups.set([Group.objects.get_or_create(name=group)[0] for group in groups])
+    user.groups.set([Group.objects.get_or_create(name=group)[0] for group in groups or (() if staff else (VIEWERS,))])
     client = Client()
     client.force_login(user)
     return client

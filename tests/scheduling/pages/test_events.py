@@ -97,7 +97,7 @@ def test_long_lists_are_paged_and_every_event_is_on_one_page(
     pages: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "SHOWN", 3)
-    monkeypatch.setattr(events.find, "__kwdefaults__", {"shown": 3})
+    monkeypatch.setattr(events.find, "__kwdefaults__", {"shown": 3, "reported": False})
     for number in range(8):
         say(cluster, f"pod-{number}", f"Reason{number}", "It happened", warning=number % 2 == 0)
     url, seen = "/events", []

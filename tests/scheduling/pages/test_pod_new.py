@@ -13,6 +13,7 @@ from django.test import Client
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from manciple.store.tail import latest_revision
+from manciple.wire.identity import VIEWERS
 from scheduling.pages.pods import creation as pod_examples
 from scheduling.pages.pods.documents import read
 from scheduling.pages.pods.form import PodForm, as_yaml
@@ -65,7 +66,8 @@ def namespaces(cluster: Cluster) -> Cluster:
 
 def _client(name: str, *groups: str, staff: bool = False) -> Client:
     user = User.objects.create_user(name, is_staff=staff)
-    user.groups.set([Group.objects.get_or_create(name=f"namespace:{one}")[0] for one in groups])
+    names = [f"namespace:{one}" for one in groups] or [VIEWERS]
+    user.groups.set([Group.objects.get_or_create(name=name)[0] for name in names])
     client = Client()
     client.force_login(user)
     return client

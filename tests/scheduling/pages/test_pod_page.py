@@ -14,7 +14,7 @@ from claims.kinds.pods import Pod, PodStatus
 from manciple.pages.people import Person
 from manciple.store import objects
 from manciple.wire.errors import ApiError
-from manciple.wire.identity import SCHEDULER
+from manciple.wire.identity import SCHEDULER, VIEWERS
 from scheduling import event_recorder
 from scheduling.event_recorder import EventNote
 from scheduling.pages.pods import logs as pod_logs
@@ -35,7 +35,8 @@ from tests.scheduling.cluster import Cluster, with_spec
 
 def _client(name: str, *groups: str, staff: bool = False) -> Client:
     user = User.objects.create_user(name, is_staff=staff)
-    user.groups.set([Group.objects.get_or_create(name=f"namespace:{one}")[0] for one in groups])
+    names = [f"namespace:{one}" for one in groups] or [VIEWERS]
+    user.groups.set([Group.objects.get_or_create(name=name)[0] for name in names])
     client = Client()
     client.force_login(user)
     return client

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.template import Context, Template
 from django.test import Client
 
+from manciple.wire.identity import VIEWERS
 from scheduling.pages.funnels import short_form
 from tests.builders import DRIVER, make_claim, make_class, make_device, make_node, make_pod, make_request, make_slice
 from tests.scheduling.cluster import Cluster, with_spec
@@ -18,7 +19,9 @@ from tests.scheduling.cluster import Cluster, with_spec
 def pages(db: None) -> Client:
     """A signed-in browser."""
     client = Client()
-    client.force_login(User.objects.create_user("alice"))
+    person = User.objects.create_user("alice")
+    person.groups.add(Group.objects.create(name=VIEWERS))
+    client.force_login(person)
     return client
 
 

@@ -13,6 +13,7 @@ from django.http import QueryDict
 from django.test import Client
 
 from manciple.store.tail import latest_revision
+from manciple.wire.identity import VIEWERS
 from scheduling.pages.pods.documents import read
 from scheduling.pages.whatif.progress import Progress, Stopped, progress
 from scheduling.pages.whatif.query import LONGEST_TEXT, as_query, changes_of, in_words, meant, packed, unpacked
@@ -54,7 +55,8 @@ def pages(db: None) -> Client:
 
 def _client(name: str, *groups: str) -> Client:
     user = User.objects.create_user(name)
-    user.groups.set([Group.objects.get_or_create(name=f"namespace:{one}")[0] for one in groups])
+    names = [f"namespace:{one}" for one in groups] or [VIEWERS]
+    user.groups.set([Group.objects.get_or_create(name=name)[0] for name in names])
     client = Client()
     client.force_login(user)
     return client

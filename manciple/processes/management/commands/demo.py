@@ -21,10 +21,10 @@ from manciple.processes.demolab.views import save_views
 from manciple.processes.home import write_private
 from manciple.processes.listeners import Address, AddressInUse
 from manciple.processes.system import Options, StartedSystem, System
-from manciple.wire.identity import NAMESPACE_GROUP
+from manciple.wire.identity import NAMESPACE_GROUP, VIEWERS
 
-#: Who may sign in beside the administrator: name -> the namespace they work in, "" for who may look at everything.
-PEOPLE = {"visitor": "", "nora": "nlp-lab"}
+#: Who may sign in beside the administrator: name -> their group.
+PEOPLE = {"visitor": VIEWERS, "nora": f"{NAMESPACE_GROUP}nlp-lab"}
 
 
 class Command(BaseCommand):
@@ -92,8 +92,8 @@ def _make_people(file: Path) -> None:
         password = secrets.token_urlsafe(9)
         administers = name == ADMIN
         user = users.create_user(name, password=password, is_staff=administers, is_superuser=administers)
-        if PEOPLE.get(name):
-            group, _ = Group.objects.get_or_create(name=f"{NAMESPACE_GROUP}{PEOPLE[name]}")
+        if name in PEOPLE:
+            group, _ = Group.objects.get_or_create(name=PEOPLE[name])
             user.groups.add(group)
         if administers:
             save_views(user)

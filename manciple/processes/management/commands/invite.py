@@ -12,6 +12,7 @@ from manciple.access.invitations import NameRefused, invite
 from manciple.audit.commands import note_command
 from manciple.audit.sign_ins import PEOPLE
 from manciple.processes.accounts import link_hours
+from manciple.wire.identity import NAMESPACE_GROUP, VIEWERS
 
 
 class Command(BaseCommand):
@@ -34,3 +35,8 @@ class Command(BaseCommand):
         self.stdout.write(f"{options['url'].rstrip('/')}{made.path}")
         who = f"{options['name']} is new" if made.new else f"For {options['name']}"
         self.stderr.write(f"{who}: the link works once, within {link_hours():g} hours.")
+        if not made.person.is_staff and not made.person.groups.exists():
+            self.stderr.write(
+                f"{options['name']} is in no group and sees no namespace. Add one (--group {VIEWERS} to see all, "
+                f"--group {NAMESPACE_GROUP}NAME to work in one), or bind a role to them."
+            )
