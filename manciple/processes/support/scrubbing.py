@@ -54,6 +54,8 @@ _PATTERNS: Final = (
     re.compile(r"(?<=://)[^\s/@:\"']*:[^\s/@\"']+(?=@)"),
     re.compile(r"(?<=://)[^\s/@:\"']{8,}(?=@)"),
     re.compile(r"(?i)(\b(?:set-)?cookie[\"']?\s*[:=]\s*[\"']?)[^\s\"'][^\n\"']*"),
+    re.compile(rf"(?i)(\b{_NAMES}[\"']?\s*[:=]\s*\")(?!\[removed\])[^\n\"]{{6,}}"),
+    re.compile(rf"(?i)(\b{_NAMES}[\"']?\s*[:=]\s*')(?!\[removed\])[^\n']{{6,}}"),
     re.compile(rf"(?i)(\b{_NAMES}[\"']?\s*[:=]\s*[\"']?)(?!\[removed\])[^\s&\"',;}}\]]{{6,}}"),
     re.compile(r"(?i)([?&](?:code|state|sig|key|auth)=)[^\s&\"']+"),
     # Webhooks are known by their address alone.

@@ -7,13 +7,17 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import call_command
+from django.test import Client
 from pytest_django import Settings
 
 from claims.kinds.containers import EnvVar
+from manciple.access import invitations
 from manciple.access.kinds.secrets import Secret
 from manciple.api import certificates
 from manciple.api.kubeconfig import Server
+from manciple.notifications import addresses
 from manciple.processes import accounts, home
 from manciple.processes.support import bundle
 from manciple.processes.support.contents import MEMBERS
@@ -120,3 +124,74 @@ def test_the_secrets_of_an_installation_are_known(planted: Path) -> None:
     known = set(secrets_of_installation(home.Home(planted)))
     told_nowhere = {PLANTED[name] for name in ("environment", "annotation", "parameters", "argument", "proxy")}
     assert set(PLANTED.values()) - told_nowhere <= known
+
+
+SIGNED = "WzEsImFAYiJd:1wXyZa:abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQ"
+DIGEST = "0123456789abcdef0123456789abcdef"
+#: A line of a log -> the part of it that is secret.
+LINES = {
+    f"sign in at http://h:8000/welcome/MQ/cxyz12-{DIGEST} once": DIGEST,
+    f"the token is cxyz12-{DIGEST}": DIGEST,
+    "GET /welcome/MQ/set 200": "MQ/set",
+    f"link http://h/notifications/confirm/{SIGNED} sent": "WzEsImFAYiJd",
+    f"GET /notifications/unsubscribe/{SIGNED}": "WzEsImFAYiJd",
+    f"the address is confirmed by {SIGNED}": "WzEsImFAYiJd",
+    "Cookie: sessionid=k3q9x0v1m2n3b4c5; csrftoken=Zx81Zx81": "k3q9x0v1m2n3b4c5",
+    "Set-Cookie: manciple_session_8000=k3q9x0v1m2n3b4c5; HttpOnly": "k3q9x0v1m2n3b4c5",
+    '"cookie": "sessionid=k3q9x0v1m2n3b4c5", "path": "/"': "k3q9x0v1m2n3b4c5",
+    "Authorization: Basic YWRtaW46c3dvcmRmaXNo": "YWRtaW46c3dvcmRmaXNo",
+    "X-CSRFToken: Zx81Zx81Zx81": "Zx81Zx81Zx81",
+    "x-manciple-proxy-secret: Zx81Zx81": "Zx81Zx81",
+    "GET /login/oidc/return?state=Zx81Zx81&code=Yy92Yy92 302": "Yy92Yy92",
+    "GET /login/oidc/return?code=Zx81Zx81&state=Yy92Yy92 302": "Yy92Yy92",
+    "POST https://hooks.slack.com/services/T00/B00/XyZ123 failed": "XyZ123",
+    "POST https://chat.example.com/webhook/XyZ123 failed": "XyZ123",
+    "signed with whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw": "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+    "token: abcdefghijkl": "abcdefghijkl",
+    "client-key-data: LS0tLS1CRUdJTg": "LS0tLS1CRUdJTg",
+    '"password": "sword fish"': "fish",
+    "SMTP_PASSWORD='swordfish99'": "swordfish99",
+    "session_key=k3q9x0v1m2n3b4c5": "k3q9x0v1m2n3b4c5",
+    "git clone https://ghp0123456789@github.com/a/b": "ghp0123456789",
+    "s3?X-Amz-Signature=0123456789abcdef": "0123456789abcdef",
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_whatever_lets_somebody_in_is_taken_out_of_a_log(line: str) -> None:
+    scrubbed = Scrubber([]).scrub(line)
+    assert LINES[line] not in scrubbed
+    assert "[removed]" in scrubbed
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "GET /api/v1/pods?limit=500&continue=eyJ2 200 0.004",
+        "2026-11-28 18:10:19,217 ERROR django.request: Internal Server Error: /events",
+        "pod team-a/web-0123456789 bound to node-1: 2 of 3 devices",
+        '"secrets": 12,',
+        "0 tokens revoked",
+        "6f2a1c9e-7b2d-4a53-9a57-0c6b3f1f2a11",
+        "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "manciple.access.0010_rights_are_given 2026-11-28 18:10",
+    ],
+)
+def test_what_helps_stays_in_a_log(line: str) -> None:
+    assert Scrubber([]).scrub(line) == line
+
+
+def test_links_sessions_and_webhooks_of_people_are_known(planted: Path, tmp_path: Path) -> None:
+    """The link as this version makes it, and the session as its browser has it."""
+    link = invitations.invite("eve").path
+    eve = User.objects.get(username="eve")
+    browser = Client()
+    browser.force_login(eve)
+    key = browser.cookies["sessionid"].value
+    signing = addresses.set_webhook(eve, "https://chat.example.com/in/Zq77Zq77Zq77")
+    log = tmp_path / "api.log"
+    log.write_text(f"sent http://h{link}\nsession {key}\ncalling https://chat.example.com/in/Zq77Zq77Zq77\n{signing}\n")
+    call_command("support_bundle", "--output", str(tmp_path / "b.tar.gz"), "--log", str(log))
+    everything = "\n".join(members(tmp_path / "b.tar.gz").values())
+    for secret in (link, link.rpartition("/")[2], key, "Zq77Zq77Zq77", signing):
+        assert secret not in everything

@@ -1,0 +1,123 @@
+"""Events about objects of the cluster: whose word counts, and whose text is shown to whom."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+from msgspec import structs
+
+from manciple.access.bootstrap import ensure_roles
+from manciple.store import objects
+from manciple.store.origins import Actor
+from manciple.wire.base import ObjectReference
+from manciple.wire.identity import AUTHENTICATED, MASTERS, VIEWERS, Identity, controller
+from manciple.wire.machinery import Event
+from scheduling.pages.events.views import HIDDEN, may_report
+from scheduling.resources import EVENTS, kind
+from tests.builders import make_meta, make_namespace, make_node
+from tests.scheduling.cluster import Cluster
+
+TENANT = Identity("mallory", ("namespace:default", "namespace:team-a", AUTHENTICATED))
+AGENT, OTHER_AGENT = (Identity(f"system:node:{name}", ("system:nodes", AUTHENTICATED)) for name in ("node-1", "node-2"))
+
+CONTROLLER = controller("node-controller")
+
+
+@pytest.fixture
+def scene(cluster: Cluster) -> Cluster:
+    ensure_roles()
+    cluster.create(make_namespace("default"))
+    cluster.create(make_namespace("team-a"))
+    cluster.create(make_namespace("team-b"))
+    cluster.create(make_node("node-1"))
+    return cluster
+
+
+def say(
+    who: Identity, reason: str, *, namespace: str = "default", about: str = "Node", name: str = "node-1", text: str = ""
+) -> None:
+    event = Event(
+        api_version="v1",
+        kind="Event",
+        metadata=make_meta(f"e-{reason.lower()}", namespace),
+        involved_object=ObjectReference(kind=about, name=name, namespace="" if namespace == "default" else namespace),
+        reason=reason,
+        message=text or f"text of {reason}",
+        type="Warning",
+        reporting_component="node-controller",
+    )
+    with objects.writing(identity=who) as writer:
+        writer.create(kind(EVENTS), event)
+
+
+def browser(name: str, *groups: str, staff: bool = False) -> Client:
+    user = User.objects.create_user(name, is_staff=staff)
+    user.groups.set([Group.objects.get_or_create(name=group)[0] for group in groups])
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+FORGED = {
+    "in the default namespace": {},
+    "in their own": {"namespace": "team-a"},
+    "about a class": {"about": "DeviceClass", "name": "gpu"},
+    "about another namespace": {"about": "Namespace", "name": "team-b"},
+    "about an unknown kind": {"about": "Cluster", "name": "all"},
+}
+
+
+@pytest.mark.parametrize("given", FORGED.values(), ids=FORGED.keys())
+def test_a_tenants_event_about_an_object_of_the_cluster_counts_nowhere(scene: Cluster, given: dict[str, str]) -> None:
+    say(TENANT, "Burning", **given)
+    for client in (browser("ada", staff=True), browser("vic", VIEWERS)):
+        for path in ("/overview", "/nodes/node-1"):
+            assert "Burning" not in client.get(path).content.decode(), path
+        page = client.get("/events").content.decode()
+        assert "mallory, as node-controller" in page, "the author is named"
+        assert 'href="/nodes/node-1">' not in page.partition("<main")[2]
+        assert "mallory" in client.get("/events.csv").content.decode()
+
+
+@pytest.mark.parametrize(("who", "counts"), [(AGENT, True), (OTHER_AGENT, False), (CONTROLLER, True), (TENANT, False)])
+def test_whose_word_about_a_node_counts(scene: Cluster, who: Identity, counts: bool) -> None:
+    say(AGENT, "Started")
+    with objects.writing(identity=who) as writer:  # whoever wrote it last is its author
+        stored = writer.get(kind(EVENTS), "default", "e-started")
+        assert isinstance(stored, Event)
+        writer.update(kind(EVENTS), structs.replace(stored, count=2))
+    page = browser("ada", staff=True).get("/nodes/node-1").content.decode()
+    assert ("text of Started" in page) == counts
+
+
+@pytest.mark.django_db
+def test_who_may_write_the_status_of_an_object_may_report_about_it() -> None:
+    assert may_report(Actor(username="detector", groups=(MASTERS,)), "Node", "node-1")
+    assert not may_report(Actor(username="detector", groups=TENANT.groups), "Node", "node-1")
+    assert not may_report(Actor(), "Node", "node-1"), "whoever wrote it is not known"
+
+
+def test_many_forged_events_do_not_push_the_real_ones_off_the_overview(scene: Cluster) -> None:
+    say(AGENT, "Started")
+    for number in range(60):
+        say(TENANT, f"Burning{number}", namespace="team-a")
+    assert "Started" in browser("ada", staff=True).get("/overview").content.decode()
+
+
+def test_the_text_of_a_nodes_event_is_for_people_who_see_every_namespace(scene: Cluster) -> None:
+    """It names what runs there, whoever's that is."""
+    say(AGENT, "Evicting", text="ended pod team-b/secret-pod")
+    vic = browser("vic", VIEWERS)
+    for path in ("/nodes/node-1", "/events", "/overview", "/events.csv"):
+        assert "secret-pod" in vic.get(path).content.decode(), path
+    for number, groups in enumerate([("namespace:team-a",), ("namespace:default",), ()]):
+        client = browser(f"mia-{number}", *groups)
+        for path in ("/nodes/node-1", "/events", "/events?q=secret-pod", "/overview", "/events.csv"):
+            page = client.get(path).content.decode()
+            assert "secret-pod" not in page.replace("q=secret-pod", "").replace('value="secret-pod"', ""), (
+                path,
+                groups,
+            )
+        assert "Evicting" in client.get("/nodes/node-1").content.decode()
+        assert HIDDEN.partition(":")[0] in client.get("/nodes/node-1").content.decode()
