@@ -227,10 +227,11 @@ def find(query: EventQuery, person: Person, *, shown: int = SHOWN, reported: boo
     """The newest events that the question admits and the person sees. reported: by authors who may report them."""
     events: list[ShownEvent] = []
     before, looked_at = query.revision, 0
-    batch = BATCH if query.narrows or reported else shown + 1
+    batch = BATCH if query.narrows else shown + 1
+    kinds = cluster_kinds()
     for read in _batches(query, person, before, batch):
         for stored in read:
-            event = shown_event(stored, person)
+            event = shown_event(stored, person, kinds)
             if query.admits(event) and not (reported and event.author):
                 if len(events) == shown:
                     return EventPage(events=tuple(events), on=before, looked_at=looked_at)
@@ -258,12 +259,16 @@ def latest(person: Person, *, shown: int) -> tuple[ShownEvent, ...]:
     return find(EventQuery(), person, shown=shown, reported=True).events
 
 
-def shown_event(stored: Recent, person: Person) -> ShownEvent:
+def shown_event(stored: Recent, person: Person, kinds: Mapping[str, Kind]) -> ShownEvent:
+    """kinds: `cluster_kinds()`."""
     event = _decoder.decode(stored.text)
     about, created = event.involved_object, event.metadata.creation_timestamp
     first = event.first_timestamp or event.event_time or created
-    of_cluster = not about.namespace or about.kind in _cluster_kinds()
+    of_cluster = not about.namespace or about.kind in kinds
     author = origins.author_of(stored.note) if of_cluster else origins.Actor()
+    stranger = ""
+    if of_cluster and not may_report(author, kinds.get(about.kind), about.name):
+        stranger = author.username or UNKNOWN
     legible = not of_cluster or person.namespaces is ALL_NAMESPACES
     return ShownEvent(
         revision=stored.revision,
@@ -278,27 +283,27 @@ def shown_event(stored: Recent, person: Person) -> ShownEvent:
         count=event.count,
         at=event.last_timestamp or event.event_time or created,
         first=first,
-        author=(author.username or UNKNOWN) if of_cluster and not may_report(author, about.kind, about.name) else "",
+        author=stranger,
     )
 
 
-def _cluster_kinds() -> Mapping[str, Kind]:
+def cluster_kinds() -> Mapping[str, Kind]:
+    """The kinds of objects that are in no namespace, by their names."""
     return {one.kind: one for one in registry if not one.namespaced}
 
 
-def may_report(author: origins.Actor, about: str, name: str) -> bool:
+def may_report(author: origins.Actor, about: Kind | None, name: str) -> bool:
     """Whether `author` may say what happens to an object of the cluster: the parts of the system, agents of their own
-    node, and whoever may write the object's status or the object. about: its kind."""
+    node, and whoever may write the object's status or the object. about: its kind; None if nobody defines it."""
     if author.username.startswith(NODE_PREFIX):
-        return about == "Node" and author.username == NODE_PREFIX + name
+        return about is not None and about.kind == "Node" and author.username == NODE_PREFIX + name
     if is_system(author.username):
         return True
-    known = _cluster_kinds().get(about)
-    if known is None:
+    if about is None:
         return False
     identity = Identity(author.username, author.groups)
     return any(
-        decide(identity, on_object("update", known, namespace="", name=name, subresource=part)).allowed
+        decide(identity, on_object("update", about, namespace="", name=name, subresource=part)).allowed
         for part in ("status", "")
     )
 

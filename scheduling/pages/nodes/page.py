@@ -42,7 +42,7 @@ from scheduling.pages.devices.sight import line_for
 from scheduling.pages.devices.tiles import TilePlace, label, places
 from scheduling.pages.devices.words import STATES as DEVICE_STATES
 from scheduling.pages.devices.words import in_words
-from scheduling.pages.events.views import ShownEvent, shown_event
+from scheduling.pages.events.views import ShownEvent, cluster_kinds, shown_event
 from scheduling.pages.evictions import kept_back, told_of
 from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.pages.nodes.changes import (
@@ -425,8 +425,9 @@ def _events(name: str, person: Person) -> list[ShownEvent]:
     about = parse_field_selector(f"involvedObject.kind=Node,involvedObject.name={name}")
     page = objects.list(kind(EVENTS), namespace=DEFAULT_NAMESPACE, fields=about)
     notes = history.notes([one.revision for one in page.items])
+    kinds = cluster_kinds()
     found = [
-        shown_event(Recent(one.revision, one.namespace, one.name, one.text, notes.get(one.revision, "")), person)
+        shown_event(Recent(one.revision, one.namespace, one.name, one.text, notes.get(one.revision, "")), person, kinds)
         for one in page.items
     ]
     told = [event for event in found if not event.author]

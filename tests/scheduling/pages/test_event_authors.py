@@ -93,9 +93,9 @@ def test_whose_word_about_a_node_counts(scene: Cluster, who: Identity, counts: b
 
 @pytest.mark.django_db
 def test_who_may_write_the_status_of_an_object_may_report_about_it() -> None:
-    assert may_report(Actor(username="detector", groups=(MASTERS,)), "Node", "node-1")
-    assert not may_report(Actor(username="detector", groups=TENANT.groups), "Node", "node-1")
-    assert not may_report(Actor(), "Node", "node-1"), "whoever wrote it is not known"
+    assert may_report(Actor(username="detector", groups=(MASTERS,)), kind("nodes"), "node-1")
+    assert not may_report(Actor(username="detector", groups=TENANT.groups), kind("nodes"), "node-1")
+    assert not may_report(Actor(), kind("nodes"), "node-1"), "whoever wrote it is not known"
 
 
 def test_many_forged_events_do_not_push_the_real_ones_off_the_overview(scene: Cluster) -> None:
