@@ -142,7 +142,9 @@ def _settings() -> Iterator[DeclaredSetting]:
     yield one("BACKUP_DIR")
     yield one("BACKUP_HOURS", number)
     yield from _provider_and_proxy(one, several)
-    for name in ("API_THREADS", "NODE_THREADS", "PAGE_THREADS", "REQUEST_QUEUE", "IDENTITY_QUEUE", "IDENTITY_WATCHES"):
+    for name in ("API_THREADS", "NODE_THREADS", "PAGE_THREADS", "REQUEST_QUEUE", "CONNECTIONS"):
+        yield one(name, whole_number)
+    for name in ("IDENTITY_QUEUE", "IDENTITY_WATCHES"):
         yield one(name, whole_number)
     for name in ("IDENTITY_RATE", "HEAD_SECONDS", "BODY_SECONDS", "LOCK_TIMEOUT"):
         yield one(name, number)

@@ -18,7 +18,7 @@ from csp.constants import NONCE
 from django.core.exceptions import ImproperlyConfigured
 
 from inventory.kinds import gates
-from manciple import configuration, databases, layout, mailing
+from manciple import configuration, databases, descriptors, layout, mailing
 from manciple.telemetry import logs
 
 try:
@@ -208,10 +208,13 @@ API_THREADS = int(os.environ.get("MANCIPLE_API_THREADS", "16"))
 NODE_THREADS = int(os.environ.get("MANCIPLE_NODE_THREADS", "4"))
 PAGE_THREADS = int(os.environ.get("MANCIPLE_PAGE_THREADS", "4"))
 REQUEST_QUEUE = int(os.environ.get("MANCIPLE_REQUEST_QUEUE", "1000"))
-#: Of one identity in one process: requests that may wait, requests a second (0: any number), watches that may be open.
+#: Connections that one process keeps open, at most; a quarter of its files is left for the database and the rest.
+CONNECTIONS = min(int(os.environ.get("MANCIPLE_CONNECTIONS", "20000")), descriptors.raise_limit() * 3 // 4)
+#: Of one identity in one process: requests that may wait, requests a second (0: any number), watches that may be open
+#: (half of what the connections of all users may always have, at most).
 IDENTITY_QUEUE = int(os.environ.get("MANCIPLE_IDENTITY_QUEUE", "500"))
 IDENTITY_RATE = float(os.environ.get("MANCIPLE_IDENTITY_RATE", "500"))
-IDENTITY_WATCHES = int(os.environ.get("MANCIPLE_IDENTITY_WATCHES", "1000"))
+IDENTITY_WATCHES = min(int(os.environ.get("MANCIPLE_IDENTITY_WATCHES", "1000")), CONNECTIONS // 4)
 #: Seconds that a client may take to send the head of a request, and its body.
 HEAD_SECONDS = float(os.environ.get("MANCIPLE_HEAD_SECONDS", "10"))
 BODY_SECONDS = float(os.environ.get("MANCIPLE_BODY_SECONDS", "30"))

@@ -28,7 +28,7 @@ from manciple.audit import trail
 from manciple.audit.happenings import REFUSED, Happened
 from manciple.store import hooks
 from manciple.store.origins import Origin
-from manciple.wire.identity import Identity
+from manciple.wire.identity import MASTERS, Identity
 
 HEADER = "Audit-Id"
 
@@ -127,7 +127,7 @@ def audited(get_response: GetResponse) -> GetResponse:
             response = get_response(request)
         hide(request, origin)  # of one that was told of meanwhile, too: who signed in
         if not origin.closed:
-            if origin.identity is None and response.status_code in _DENIALS:
+            if origin.identity is None:
                 origin.identity = _signed_in(request)
             body = b"" if response.streaming else response.content
             conclude(origin, request.path, code=response.status_code, body=body)
@@ -207,8 +207,11 @@ def _begun(request: HttpRequest) -> Origin:
 
 
 def _signed_in(request: HttpRequest) -> Identity | None:
-    user: Any = getattr(request, "user", None)
-    return Identity(user.get_username()) if user is not None and user.is_authenticated else None
+    """Whose session it is, if the page has asked: `request.user` would ask the database."""
+    user: Any = getattr(request, "_cached_user", None)
+    if user is None or not user.is_authenticated:
+        return None
+    return Identity(user.get_username(), (MASTERS,) if user.is_staff else ())
 
 
 def hide(request: HttpRequest, origin: Origin) -> None:

@@ -20,7 +20,9 @@ from contextlib import suppress
 from django.conf import settings
 
 from manciple.access.authentication import chain
+from manciple.access.authentication.chain import CONNECTION
 from manciple.api.answers import BODY_LIMIT, body_too_large, status_of
+from manciple.api.connection_table import claim
 from manciple.api.door import IDENTITY, SHOWN, admit, attributes_of
 from manciple.api.flow import FlowLimits
 from manciple.api.lanes import RequestLane, ThreadedWsgi, WsgiApplication
@@ -136,6 +138,7 @@ async def _recognise(scope: Scope) -> None:
     shown = scope[SHOWN] = shown_in(scope)
     if not _is_long(scope):
         scope[IDENTITY] = chain.remembered(shown)
+        claim(scope.get(CONNECTION), scope[IDENTITY])
         return
     wanted = attributes_of(scope["method"], scope["path"], query_of(scope))
 
@@ -145,6 +148,7 @@ async def _recognise(scope: Scope) -> None:
         return known
 
     scope[IDENTITY] = await in_reader(recognise)
+    claim(scope.get(CONNECTION), scope[IDENTITY])
 
 
 def _announced(scope: Scope) -> int:

@@ -20,6 +20,8 @@ from urllib.parse import quote
 
 from a2wsgi.wsgi import build_environ
 
+from manciple.access.authentication.chain import CONNECTION
+from manciple.api.connection_table import claim
 from manciple.api.door import CERTIFICATE, IDENTITY, ORIGIN, PEER, SHOWN
 from manciple.api.flow import FairQueues, FlowLimits, Level, Overflow, Senders, level_of
 from manciple.api.request_metrics import in_line, watch_queues
@@ -142,6 +144,7 @@ def _learn(scope: Scope, senders: Senders) -> None:
         return
     origin, credential = scope.get(ORIGIN), _credential(scope)
     sender = (origin.impersonator or origin.identity) if origin else None
+    claim(scope.get(CONNECTION), sender)
     if credential and sender is not None and sender.name:
         senders.note(credential, sender)
 

@@ -30,9 +30,10 @@ from django.conf import settings
 from django.db import close_old_connections
 
 from manciple.access import rbac
-from manciple.access.authentication.chain import Credentials
+from manciple.access.authentication.chain import CONNECTION, Credentials
 from manciple.access.authentication.rounds import Rounds
 from manciple.api.answers import error_answer
+from manciple.api.connection_table import claim
 from manciple.api.door import CERTIFICATE, ORIGIN, PEER, Admission, attributes_of
 from manciple.api.faults import unavailable_for
 from manciple.store import tail
@@ -322,7 +323,9 @@ async def admitted(scope: Scope) -> Admission:
     """
     refuse_when_stopping()
     shown, wanted = shown_in(scope), attributes_of(scope["method"], scope["path"], query_of(scope))
-    return await in_reader(lambda: Admission.of(shown, wanted))
+    admission = await in_reader(lambda: Admission.of(shown, wanted))
+    claim(scope.get(CONNECTION), admission.identity)
+    return admission
 
 
 async def refused(admission: Admission) -> ApiError:

@@ -28,7 +28,7 @@ from channels.sessions import CookieMiddleware
 from django.conf import settings
 from django.db import Error
 
-from manciple.access.authentication.chain import CERTIFICATE, PEER, Credentials
+from manciple.access.authentication.chain import CERTIFICATE, CONNECTION, PEER, Credentials
 from manciple.access.authentication.rounds import Rounds
 from manciple.live import notices
 from manciple.live.topics import HeardTopics, Relay, TopicChange, heard_in, relay
@@ -181,6 +181,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
             return False
         _open[name] += 1
         self._counted = name
+        if connection := self.scope.get(CONNECTION):
+            connection.claim("workload", name)
         return True
 
     def _hear(self, change: TopicChange) -> None:

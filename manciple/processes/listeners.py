@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import signal
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 import uvloop
+from django.conf import settings
 from django.db import Error, connections
 
 from claims.devices.cache import read_devices
-from manciple import collector
-from manciple.api.connections import PatientConnection
+from manciple import collector, descriptors
+from manciple.api.connection_table import LOG_INTERVAL, ConnectionTable, OpenConnection
+from manciple.api.connections import PageSocket, PatientConnection
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +119,7 @@ class Listeners:
         self._application = application
         self._on_stop = on_stop
         self._servers: list[tuple[uvicorn.Server, socket.socket]] = []
+        self._table = ConnectionTable(settings.CONNECTIONS, descriptors=descriptors.limit())
 
     def add(self, listener: socket.socket, *, tls: Tls | None = None) -> None:
         config = uvicorn.Config(
@@ -122,12 +128,12 @@ class Listeners:
             log_level="warning",
             access_log=False,
             http=PatientConnection,
-            ws="websockets-sansio",
+            ws=PageSocket,
             timeout_graceful_shutdown=GRACE_SECONDS,
             timeout_keep_alive=IDLE_SECONDS,
             **(tls.options if tls else {}),
         )
-        self._servers.append((_QuietServer(config), listener))
+        self._servers.append((Server(config, self._table), listener))
 
     def run(self) -> None:
         """`serve()` on an event loop of its own."""
@@ -151,12 +157,119 @@ class Listeners:
         return all(server.started for server, _ in self._servers)
 
 
-class _QuietServer(uvicorn.Server):
-    """Leaves signals to `manage.py up`, which has more than a server to stop."""
+class Server(uvicorn.Server):
+    """uvicorn's, with connections from `table`. It leaves signals to `manage.py up`, which has more to stop."""
+
+    def __init__(self, config: uvicorn.Config, table: ConnectionTable) -> None:
+        super().__init__(config)
+        self._table = table
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=[])
+        config = self.config
+        connect = partial(PatientConnection, config=config, server_state=self.server_state, app_state={})
+        acceptors: Any = [Acceptor(one, self._table, connect, tls=config.ssl) for one in sockets or ()]
+        for acceptor in acceptors:
+            acceptor.start()
+        self.servers = acceptors
+
+
+#: Connections that are accepted before those that are open already are served again.
+BATCH = 16
+#: Seconds in which a client must end the TLS connection that the server has closed.
+TLS_CLOSE_SECONDS = 5.0
+#: What accept(2) reports when descriptors or memory have run out, and the seconds until it is tried again.
+EXHAUSTED, PAUSE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}), 0.2
+
+
+class Acceptor:
+    """Accepts the connections of one listening socket, as many as the table has room for.
+
+    asyncio's own servers accept whatever comes, and a connection is unknown to its protocol until the TLS handshake is
+    done, which a client may leave undone.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        table: ConnectionTable,
+        connect: Callable[..., Any],
+        *,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self.sockets = (listener,)
+        self._listener = listener
+        self._table = table
+        self._connect = connect
+        self._tls: dict[str, Any] = {}
+        if tls is not None:
+            seconds = {"ssl_handshake_timeout": settings.HEAD_SECONDS, "ssl_shutdown_timeout": TLS_CLOSE_SECONDS}
+            self._tls = {"ssl": tls, **seconds}
+        self._loop = asyncio.get_running_loop()
+        self._paused: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._next_report = 0.0
+
+    def start(self) -> None:
+        self._listener.setblocking(False)
+        self._resume()
+
+    def close(self) -> None:
+        self._closed = True
+        self._loop.remove_reader(self._listener)
+        if self._paused is not None:
+            self._paused.cancel()
+
+    async def wait_closed(self) -> None:
+        """At once: uvicorn waits for the connections itself."""
+
+    def _accept(self) -> None:
+        for _ in range(BATCH):
+            try:
+                accepted, address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # otherwise it concerns that connection alone, which is gone
+                if error.errno in EXHAUSTED:
+                    self._pause(error)
+                    return
+                continue
+            entry = self._table.add(str(address[0]), descriptor=accepted.fileno())
+            if entry is None:
+                accepted.close()
+                continue
+            self._serve(accepted, entry)
+
+    def _serve(self, accepted: socket.socket, entry: OpenConnection) -> None:
+        accepted.setblocking(False)
+
+        def ended(handshake: asyncio.Task[Any]) -> None:
+            if handshake.cancelled() or handshake.exception() is not None:  # no TLS, or not in time
+                entry.close()
+                accepted.close()
+
+        connect = partial(self._connect, entry=entry)
+        handshake = self._loop.create_task(self._loop.connect_accepted_socket(connect, accepted, **self._tls))
+        if self._tls:  # uvloop forgets a plain connection that is cancelled
+            entry.cancel_handshake = handshake.cancel
+        handshake.add_done_callback(ended)
+
+    def _pause(self, error: OSError) -> None:
+        """Drop a connection and try again a little later: until then the kernel keeps those that wait."""
+        self._table.drop_one()
+        self._loop.remove_reader(self._listener)
+        self._paused = self._loop.call_later(PAUSE, self._resume)
+        if (now := time.monotonic()) >= self._next_report:
+            self._next_report = now + LOG_INTERVAL
+            log.error("no connection can be accepted: %s; raise the limit of open files (LimitNOFILE)", error.strerror)
+
+    def _resume(self) -> None:
+        if not self._closed:
+            self._loop.add_reader(self._listener, self._accept)
 
 
 # Fills what pages are drawn from when a web process starts, so that the first person does not wait for it. In the

@@ -20,15 +20,19 @@ from pathlib import Path
 import httpx
 import pytest
 import uvicorn
+from django.conf import settings
 
+from manciple import descriptors
 from manciple.access.authentication import tokens
 from manciple.api import certificates, kubeconfig
-from manciple.api.connections import PatientConnection
+from manciple.api.connection_table import ConnectionTable
+from manciple.api.connections import PageSocket, PatientConnection
 from manciple.api.kubeconfig import Server
 from manciple.api.namespaces import ensure_namespaces
 from manciple.api.streams import close_streams
 from manciple.asgi import application
-from manciple.processes.listeners import Tls
+from manciple.processes import listeners
+from manciple.processes.listeners import Address, Tls, bind
 from manciple.store.tail import Tail
 
 
@@ -36,7 +40,7 @@ from manciple.store.tail import Tail
 class ApiServer:
     """Where the server is reached, and with what. `token` belongs to a member of system:masters.
 
-    end_streams: what a server does first when it is told to stop.
+    end_streams: what a server does first when it is told to stop. table: of its connections.
     """
 
     url: str
@@ -45,6 +49,7 @@ class ApiServer:
     kubeconfig: Path
     folder: Path
     end_streams: Callable[[], None]
+    table: ConnectionTable
 
     def client(self, *, token: str | None = None) -> httpx.Client:
         """An HTTP client that trusts the server and shows a token; "" shows none."""
@@ -68,17 +73,18 @@ class _ServerThread(threading.Thread):
 
     def __init__(self, files: certificates.Certificates) -> None:
         super().__init__(name="api-server", daemon=True)
+        self.table = ConnectionTable(settings.CONNECTIONS, descriptors=descriptors.limit())
+        self._listener = bind(Address("127.0.0.1", 0))
         config = uvicorn.Config(
             application,
-            host="127.0.0.1",
-            port=0,
             log_level="warning",
             lifespan="off",
             http=PatientConnection,
+            ws=PageSocket,
             timeout_graceful_shutdown=2,
             **Tls(certificate=files.certificate, key=files.key, clients=files.authority).options,
         )
-        self.server = uvicorn.Server(config)
+        self.server = listeners.Server(config, self.table)
         self.started_serving = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -87,7 +93,7 @@ class _ServerThread(threading.Thread):
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        serving = asyncio.create_task(self.server.serve())
+        serving = asyncio.create_task(self.server.serve(sockets=[self._listener]))
         while not self.server.started and not serving.done():
             await asyncio.sleep(0.005)
         self.started_serving.set()
@@ -95,7 +101,7 @@ class _ServerThread(threading.Thread):
 
     @property
     def port(self) -> int:
-        port: int = self.server.servers[0].sockets[0].getsockname()[1]
+        port: int = self._listener.getsockname()[1]
         return port
 
     def end_streams(self) -> None:
@@ -135,6 +141,7 @@ def api_server(
             kubeconfig=path,
             folder=tmp_path,
             end_streams=thread.end_streams,
+            table=thread.table,
         )
     finally:
         thread.stop()

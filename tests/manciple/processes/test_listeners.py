@@ -62,14 +62,14 @@ def test_a_client_in_go_lets_go_of_an_idle_connection_before_the_server_does(mon
     made: list[uvicorn.Config] = []
 
     class Recorded(uvicorn.Server):
-        def __init__(self, config: uvicorn.Config) -> None:
+        def __init__(self, config: uvicorn.Config, _table: object) -> None:
             super().__init__(config)
             made.append(config)
 
     async def nothing(*_: Any) -> None:
         return
 
-    monkeypatch.setattr("manciple.processes.listeners._QuietServer", Recorded)
+    monkeypatch.setattr("manciple.processes.listeners.Server", Recorded)
     with bind(Address("127.0.0.1", 0)) as listener:
         Listeners(nothing, on_stop=nothing).add(listener)
     assert made[0].timeout_keep_alive > IDLE_IN_GO

@@ -1,0 +1,49 @@
+"""`python -m tests.security.limited_server FILES`: the listeners of an API process that may have so many files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import sys
+from typing import Any
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[1])))
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
+
+import django
+
+django.setup()
+
+from manciple.processes.listeners import Address, Listeners, bind  # noqa: E402
+
+#: It writes no more lines to standard error, however many connections come.
+LINES = 4
+#: Seconds for which /exhaust holds every file.
+SECONDS = 1.2
+
+
+async def application(scope: Any, _receive: Any, send: Any) -> None:
+    if scope["path"] == "/exhaust":
+        held: list[int] = []
+        try:
+            while True:
+                held.append(os.dup(0))
+        except OSError:
+            asyncio.get_running_loop().call_later(SECONDS, lambda: [os.close(one) for one in held])
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok", "more_body": False})
+
+
+async def nothing() -> None:
+    """There are no streams."""
+
+
+if __name__ == "__main__":
+    listener = bind(Address("127.0.0.1", 0))
+    listeners = Listeners(application, on_stop=nothing)
+    listeners.add(listener)
+    print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
+    listeners.run()
