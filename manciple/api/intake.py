@@ -98,7 +98,7 @@ class Intake:
             await _refuse_unread(status_of(error), scope, receive, send)
             return
         try:
-            await lane(scope, body, send)
+            await lane(scope, body, receive, send)
         except TooManyRequests as error:
             await refuse(error, send)
 

@@ -25,7 +25,7 @@ from manciple.api.connection_table import claim
 from manciple.api.door import CERTIFICATE, IDENTITY, ORIGIN, PEER, SHOWN
 from manciple.api.flow import FairQueues, FlowLimits, Level, Overflow, Senders, level_of
 from manciple.api.request_metrics import in_line, watch_queues
-from manciple.api.streams import Scope, Send, headers_of
+from manciple.api.streams import Receive, Scope, Send, headers_of
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import Identity
 
@@ -65,18 +65,24 @@ class RequestLane(ABC):
         except Overflow as refused:
             raise _too_many(refused) from refused
 
-    async def __call__(self, scope: Scope, body: bytes, send: Send) -> None:
-        """Answer one HTTP request whose body was read. Raises: TooManyRequests before anything was sent."""
+    async def __call__(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request whose body was read. It is not begun once its client has disconnected.
+
+        Raises: TooManyRequests before anything was sent.
+        """
         try:
             ticket = self.queues.enter(*flow_of(scope, self._senders))
         except Overflow as refused:
             raise _too_many(refused) from refused
         try:
             with in_line(scope):
-                await ticket.turn
+                disconnected = not ticket.turn.done() and await _disconnects_before(ticket.turn, receive)
         except BaseException:
             self.queues.leave(ticket)
             raise
+        if disconnected:
+            self.queues.leave(ticket)
+            return
         running = self.begin(scope, body)
         running.add_done_callback(lambda _: self.queues.leave(ticket))
         answer = await running
@@ -85,6 +91,19 @@ class RequestLane(ABC):
         headers = [(name.lower().encode("latin-1"), value.strip().encode("latin-1")) for name, value in answer.headers]
         await send({"type": "http.response.start", "status": answer.code, "headers": headers})
         await send({"type": "http.response.body", "body": answer.body, "more_body": False})
+
+
+async def _disconnects_before(turn: asyncio.Future[None], receive: Receive) -> bool:
+    """Returns when the turn comes, or the client disconnects: whether it did. The body must have been received."""
+    message = asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait((turn, message), return_when=asyncio.FIRST_COMPLETED)
+        if not turn.done() and message.result()["type"] == "http.disconnect":
+            return True
+        await turn
+        return False
+    finally:
+        message.cancel()
 
 
 class ThreadedWsgi(RequestLane):

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import signal
 import socket
 import ssl
@@ -36,6 +37,9 @@ log = logging.getLogger(__name__)
 HIGHEST_PORT = 65535
 #: Seconds that open requests have to end when the process stops.
 GRACE_SECONDS = 3
+#: Seconds after the signal in which the process ends, whatever its threads still do: less than the 10 that podman and
+#: docker wait before they kill it.
+END_SECONDS = 9.0
 #: Seconds that a connection may be idle. Clients in Go let go of one after 90: where the server does before, it may
 #: close just what a request is being sent over, and one that changes something is not sent again.
 IDLE_SECONDS = 95
@@ -113,11 +117,15 @@ class Listeners:
     """uvicorn servers over one application. `serve()` returns after SIGINT or SIGTERM, once they have ended.
 
     on_stop: ends what would keep connections open (watches last as long as their clients like).
+    end_seconds: after the signal, the process ends within this time, even if a request never does.
     """
 
-    def __init__(self, application: Any, *, on_stop: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, application: Any, *, on_stop: Callable[[], Awaitable[None]], end_seconds: float = END_SECONDS
+    ) -> None:
         self._application = application
         self._on_stop = on_stop
+        self._end_seconds = end_seconds
         self._servers: list[tuple[uvicorn.Server, socket.socket]] = []
         self._table = ConnectionTable(settings.CONNECTIONS, descriptors=descriptors.limit())
 
@@ -147,6 +155,8 @@ class Listeners:
         served = [asyncio.ensure_future(server.serve(sockets=[listener])) for server, listener in self._servers]
         stopped = asyncio.ensure_future(stopping.wait())
         await asyncio.wait([*served, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if stopping.is_set():
+            _end_process_after(self._end_seconds)
         await self._on_stop()
         for server, _ in self._servers:
             server.should_exit = True
@@ -155,6 +165,20 @@ class Listeners:
 
     def started(self) -> bool:
         return all(server.started for server, _ in self._servers)
+
+
+def _end_process_after(seconds: float) -> None:
+    """End this process then, if it still runs. Python waits for threads of executors, and threads cannot be stopped."""
+
+    def end() -> None:
+        names = sorted(one.name for one in threading.enumerate() if not one.daemon)
+        log.error("stopping takes longer than %g s: ended while threads still work (%s)", seconds, ", ".join(names))
+        logging.shutdown()
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 class Server(uvicorn.Server):

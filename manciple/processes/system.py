@@ -59,8 +59,8 @@ MIXED_DRIVERS = (
     DriverEntry(driver="sim-partitionable", settings={"gpus": 1}),
     DriverEntry(driver="sim-nic", settings={"nics": 2}),
 )
-#: Seconds that stopping waits for the agents.
-STOP_SECONDS = 10.0
+#: Seconds that stopping waits for the agents; and for everything together, before the process ends whatever still runs.
+STOP_SECONDS, END_SECONDS = 10.0, 25.0
 
 
 def plan(*, nodes: int, mixed_nodes: int, more: Sequence[DriverEntry] = ()) -> dict[str, Sequence[DriverEntry]]:
@@ -237,7 +237,7 @@ class System:
         self._stopping = threading.Event()
         self._nodes: SimulatedNodes | None = None
         self._controller: demo_controller.DemoController | None = None
-        self._listeners = Listeners(application, on_stop=self._end_streams)
+        self._listeners = Listeners(application, on_stop=self._end_streams, end_seconds=END_SECONDS)
 
     def run(self, ready: Callable[[StartedSystem], None]) -> None:
         """Start everything, call `ready` (in another thread) once an applied pod could run, serve until stopped.

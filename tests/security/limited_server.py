@@ -7,6 +7,8 @@ import json
 import os
 import resource
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 if __name__ == "__main__":
@@ -23,6 +25,9 @@ from manciple.processes.listeners import Address, Listeners, bind  # noqa: E402
 LINES = 4
 #: Seconds for which /exhaust holds every file.
 SECONDS = 1.2
+#: Seconds in which it ends.
+END_SECONDS = 4.0
+_THREADS = ThreadPoolExecutor(1)
 
 
 async def application(scope: Any, _receive: Any, send: Any) -> None:
@@ -33,6 +38,9 @@ async def application(scope: Any, _receive: Any, send: Any) -> None:
                 held.append(os.dup(0))
         except OSError:
             asyncio.get_running_loop().call_later(SECONDS, lambda: [os.close(one) for one in held])
+    if scope["path"] == "/stuck":
+        print("stuck", flush=True)
+        await asyncio.get_running_loop().run_in_executor(_THREADS, time.sleep, 60)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok", "more_body": False})
 
@@ -43,7 +51,7 @@ async def nothing() -> None:
 
 if __name__ == "__main__":
     listener = bind(Address("127.0.0.1", 0))
-    listeners = Listeners(application, on_stop=nothing)
+    listeners = Listeners(application, on_stop=nothing, end_seconds=END_SECONDS)
     listeners.add(listener)
     print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
     listeners.run()

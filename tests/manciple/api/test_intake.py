@@ -216,6 +216,28 @@ def test_what_does_not_fit_into_the_queue_is_refused_at_once_and_unread(applicat
     assert later.code == 200, "there is room again"
 
 
+class Abandoned(Conversation):
+    """Its client disconnects once the request is whole."""
+
+    async def receive(self) -> dict[str, Any]:
+        return {"type": "http.disconnect"} if self.taken == len(self.pieces) else await super().receive()
+
+
+def test_what_waits_for_a_client_that_has_gone_is_not_begun(application: Application) -> None:
+    async def play() -> list[Conversation]:
+        door = door_to(application, queue=1)
+        async with waiting(door, Conversation("/slow/1", token="")) as tasks:
+            abandoned = await asyncio.wait_for(Abandoned("/slow/2", token="").held(door), 20)
+            async with waiting(door, Conversation("/slow/3", token="")) as more:  # there is room for it
+                application.may_go_on.set()
+            await asyncio.gather(*tasks)
+        return [abandoned, *(task.result() for task in (*tasks, *more))]
+
+    abandoned, first, third = asyncio.run(play())
+    assert (abandoned.sent, first.code, third.code) == ([], 200, 200)
+    assert application.served == ["/slow/1", "/slow/3"]
+
+
 def test_a_flood_of_one_identity_lets_others_in_between(
     application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
