@@ -24,8 +24,6 @@ from django.core.wsgi import get_wsgi_application
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
 _django: Any = get_wsgi_application()  # sets Django up: what is imported below needs the apps
 
-from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
-
 from manciple.api import subresources  # noqa: E402
 from manciple.api.auditing import Noting, NotingSocket  # noqa: E402
 from manciple.api.faults import note, unavailable  # noqa: E402
@@ -42,6 +40,7 @@ from manciple.api.streams import (  # noqa: E402
 from manciple.api.watch import is_watch, watch  # noqa: E402
 from manciple.audit import trail  # noqa: E402
 from manciple.live.consumers import NOT_SIGNED_IN, PATH, live  # noqa: E402
+from manciple.live.origins import same_origin  # noqa: E402
 from manciple.store.tail import Tail  # noqa: E402
 
 #: The close code of RFC 6455's registry for a server that cannot serve a socket now; pages reconnect.
@@ -50,7 +49,7 @@ TRY_AGAIN_LATER = 1013
 import_module(settings.ROOT_URLCONF)  # a view without declared rights ends the process here, not at its first request
 
 _pages_and_rest = Intake.of_settings(_django)
-_pages_sockets: Any = AllowedHostsOriginValidator(live)
+_pages_sockets: Any = same_origin(live)
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:

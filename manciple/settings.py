@@ -7,6 +7,7 @@ MANCIPLE_DATABASE_URL (postgresql://...) and MANCIPLE_REDIS_URL (redis://...).
 
 from __future__ import annotations
 
+import hmac
 import os
 import sys
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -132,6 +133,7 @@ MIDDLEWARE = [
     "manciple.api.views.answer_api_first",
     "manciple.pages.compression.Compression",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "manciple.pages.caching.no_store",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -398,9 +400,12 @@ CSRF_COOKIE_SAMESITE = "Lax"
 #: over TLS is known from the listener, or from the proxy on this machine (uvicorn trusts X-Forwarded-Proto from the
 #: addresses in FORWARDED_ALLOW_IPS alone; SECURE_PROXY_SSL_HEADER would trust it from anybody).
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = switch("MANCIPLE_SECURE_COOKIES", default=PRODUCTION)
-if SESSION_COOKIE_SECURE:
-    # Browsers take a cookie of such a name from this very host alone: another one below the same domain cannot set it.
-    SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "__Host-sessionid", "__Host-csrftoken"
+#: Browsers send cookies to every port of a host. Each installation has names of its own, the same in all its processes,
+#: so that two on one host do not end each other's sessions.
+_INSTALLATION = hmac.digest(SECRET_KEY.encode(), b"manciple.cookies", "sha256").hex()[:8]
+#: Browsers take a cookie of such a name from this very host alone: another one below the same domain cannot set it.
+_HOST = "__Host-" if SESSION_COOKIE_SECURE else ""
+SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = f"{_HOST}sessionid-{_INSTALLATION}", f"{_HOST}csrftoken-{_INSTALLATION}"
 #: Seconds for which a browser that came over TLS comes in no other way; 0 does not tell it so.
 SECURE_HSTS_SECONDS = int(os.environ.get("MANCIPLE_HSTS_SECONDS", "31536000" if SESSION_COOKIE_SECURE else "0"))
 SECURE_CONTENT_TYPE_NOSNIFF = True

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from statistics import median
 
 import httpx
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.test import Client
 from msgspec import structs
@@ -77,7 +78,8 @@ def measure_live(*, nodes: int, devices: int, changes: int) -> list[Figure]:
     _half_taken(nodes=nodes, devices=devices)
     held = [stored.name for stored in objects.list(kind(CLAIMS)).items[:changes]]
     client = _signed_in()
-    cookie = f"sessionid={client.cookies['sessionid'].value}"
+    name = settings.SESSION_COOKIE_NAME
+    cookie = f"{name}={client.cookies[name].value}"
     with installed(workers=0) as installation:
         heard, shown = asyncio.run(_listen(installation, cookie, held))
     return [

@@ -99,7 +99,9 @@ def test_the_dashboard_is_signed_in_to_behind_a_proxy_that_ends_tls(installation
     page = httpx.get(f"{installation.web}/login", headers=proxied)
     field_value = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
     assert field_value is not None
-    proxied["Cookie"] = f"__Host-csrftoken={page.cookies['__Host-csrftoken']}"
+    (name,) = page.cookies
+    assert name.startswith("__Host-csrftoken-")
+    proxied["Cookie"] = f"{name}={page.cookies[name]}"
     form = {"csrfmiddlewaretoken": field_value.group(1), "username": "admin", "password": PASSWORD}
 
     answer = httpx.post(f"{installation.web}/login", headers=proxied, data=form)
@@ -126,7 +128,13 @@ class Load:
     installation: Installation
     stopping: threading.Event = field(default_factory=threading.Event)
     told: dict[str, list[httpx.Response]] = field(default_factory=dict)
+    #: the name of a session's cookie
+    session: str = ""
     broken: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        (token,) = httpx.get(f"{self.installation.web}/login").cookies
+        self.session = token.replace("csrftoken", "sessionid")
 
     def run(self, number: int) -> None:
         written = 0
@@ -137,7 +145,7 @@ class Load:
                     self.note("read", client.get(f"{LEASES}/l-{number}-{written}"))
                     self.note("readiness", client.get("/readyz"))
                     self.note("watch", client.get(f"{WATCH}&timeoutSeconds=1&resourceVersion=0&limit=1"))
-                    self.note("page", client.get("/login", headers={"Cookie": "__Host-sessionid=of-nobody-1234567890"}))
+                    self.note("page", client.get("/login", headers={"Cookie": f"{self.session}=of-nobody-1234567890"}))
                 except httpx.HTTPError as error:
                     self.broken.append(repr(error))
             written += 1

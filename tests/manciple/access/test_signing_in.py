@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -9,6 +12,7 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth import authenticate
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import Group, User
@@ -375,7 +379,7 @@ def test_a_session_that_was_put_into_a_browser_is_worth_nothing_after_signing_in
     session["planted"] = "by somebody else"
     session.save()
     planted = session.session_key or ""
-    client.cookies["sessionid"] = planted
+    client.cookies[settings.SESSION_COOKIE_NAME] = planted
     try_to_sign_in(client)
     assert client.session.session_key != planted
     assert not Session.objects.filter(session_key=stored_key(planted)).exists()
@@ -396,7 +400,7 @@ def test_a_session_ends_after_a_week(alice: User, settings: Any) -> None:
     assert settings.SESSION_COOKIE_AGE == 7 * 24 * 3600
     client = Client()
     try_to_sign_in(client)
-    assert int(client.cookies["sessionid"]["max-age"]) == settings.SESSION_COOKIE_AGE
+    assert int(client.cookies[settings.SESSION_COOKIE_NAME]["max-age"]) == settings.SESSION_COOKIE_AGE
     Session.objects.update(expire_date=timezone.now())
     assert client.get("/overview").status_code == 302
 
@@ -474,6 +478,41 @@ def test_pages_of_signing_in_are_kept_by_no_cache(path: str) -> None:
     assert "no-store" in Client().get(path).headers["Cache-Control"]
 
 
+PRIVATE = {
+    "a page": "/devices",
+    "the account": "/account",
+    "a spreadsheet": "/devices?format=csv",
+    "a page that does not exist": "/no-such-page",
+    "signing in": "/login",
+}
+
+
+@pytest.mark.parametrize("path", PRIVATE.values(), ids=PRIVATE.keys())
+def test_pages_are_stored_nowhere(alice: User, path: str) -> None:
+    client = Client()
+    client.force_login(alice)
+    assert "no-store" in client.get(path).headers["Cache-Control"]
+    assert "no-store" in Client().get(path).headers["Cache-Control"]
+
+
+def test_static_files_may_be_kept() -> None:
+    assert "no-store" not in Client().get("/static/manciple/theme.js").headers.get("Cache-Control", "")
+
+
+def names_of_cookies(key: str, **more: str) -> list[str]:
+    """As a process with this signing key has them."""
+    code = "from django.conf import settings as s; print(s.SESSION_COOKIE_NAME, s.CSRF_COOKIE_NAME)"
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "manciple.settings", "MANCIPLE_SECRET_KEY": key, **more}
+    told = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    return told.stdout.split()
+
+
+def test_two_installations_on_one_host_do_not_share_cookies() -> None:
+    ours, theirs = names_of_cookies("a"), names_of_cookies("b")
+    assert not set(ours) & set(theirs)
+    assert names_of_cookies("a", MANCIPLE_SECURE_COOKIES="1") == [f"__Host-{name}" for name in ours]
+
+
 def test_behind_tls_browsers_are_told_to_come_in_no_other_way(settings: Any) -> None:
     settings.SECURE_HSTS_SECONDS = 3600
     assert Client().get("/login", secure=True).headers["Strict-Transport-Security"] == "max-age=3600"
@@ -484,7 +523,7 @@ def test_cookies_go_over_tls_alone_and_scripts_do_not_see_them(alice: User, sett
     settings.SESSION_COOKIE_SECURE = settings.CSRF_COOKIE_SECURE = True
     client = Client()
     answer = client.post("/login", {"username": "alice", "password": PASSWORD}, secure=True)
-    for name in ("sessionid", BROWSER_COOKIE):
+    for name in (settings.SESSION_COOKIE_NAME, BROWSER_COOKIE):
         cookie = answer.cookies[name]
         assert (cookie["secure"], cookie["httponly"], cookie["samesite"]) == (True, True, "Lax")
-    assert answer.cookies["csrftoken"]["secure"]
+    assert answer.cookies[settings.CSRF_COOKIE_NAME]["secure"]

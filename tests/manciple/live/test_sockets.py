@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.contrib.sessions.models import Session
 from django.test import Client
@@ -28,7 +29,8 @@ from manciple.audit import events
 from manciple.audit.models import Entry
 from manciple.audit.searching import Search
 from manciple.live import consumers, topics
-from manciple.live.consumers import NOT_SIGNED_IN, PATH, TOO_MANY, Beats
+from manciple.live.consumers import NOT_SIGNED_IN, PATH, TOO_MANY, Beats, live
+from manciple.live.origins import same_origin
 from manciple.store.tail import Tail, latest_revision
 from tests.manciple.access.test_table import (
     NODES,
@@ -195,6 +197,72 @@ def test_nobody_opens_a_page_s_line_but_who_is_signed_in_and_no_other_line_is_se
     assert told == {name for name, *_ in TABLE["who"].values()}
 
 
+#: (origin, the rest of what the socket shows) -> whether it is opened
+ORIGINS: dict[str, tuple[str, dict[str, Any], bool]] = {
+    "the page": ("http://localhost:8000", {}, True),
+    "with the port that goes without saying": ("http://localhost", {"host": "localhost:80"}, True),
+    "in capitals": ("HTTP://LocalHost:8000", {}, True),
+    "over TLS": ("https://localhost:8000", {"scheme": "wss"}, True),
+    "IPv6": ("http://[::1]:8000", {"host": "[::1]:8000"}, True),
+    "a trusted one": ("https://front.example.org", {}, True),
+    "a subdomain of a trusted one": ("https://a.sub.example.org:8443", {}, True),
+    "another port": ("http://localhost:3000", {}, False),
+    "no port": ("http://localhost", {}, False),
+    "another scheme": ("https://localhost:8000", {}, False),
+    "another host": ("http://127.0.0.1:8000", {}, False),
+    "a host that is not ours, twice": ("http://evil.example:8000", {"host": "evil.example:8000"}, False),
+    "a trusted one with another port": ("https://front.example.org:8443", {}, False),
+    "a trusted one without TLS": ("http://front.example.org", {}, False),
+    "a domain that ends like a trusted one": ("https://evilsub.example.org:8443", {}, False),
+    "an address": ("http://localhost:8000/page", {}, False),
+    "somebody at a host": ("http://x@localhost:8000", {}, False),
+    "a port that is none": ("http://localhost:99999", {}, False),
+    "nowhere": ("null", {}, False),
+    "nothing": ("", {}, False),
+}
+
+
+@pytest.mark.parametrize(("origin", "more", "allowed"), ORIGINS.values(), ids=ORIGINS.keys())
+def test_only_pages_of_the_same_origin_open_a_line(
+    origin: str, more: dict[str, Any], allowed: bool, settings: Any
+) -> None:
+    settings.CSRF_TRUSTED_ORIGINS = ["https://front.example.org", "https://*.sub.example.org:8443"]
+    opened = asyncio.Event()
+
+    async def application(*_: Any) -> None:
+        opened.set()
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    host = more.get("host", "localhost:8000")
+    scope = {"scheme": more.get("scheme", "ws"), "headers": [(b"host", host.encode()), (b"origin", origin.encode())]}
+    asyncio.run(same_origin(application)(scope, None, send))
+    assert (opened.is_set(), sent) == (allowed, [] if allowed else [{"type": "websocket.close"}])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"host", b"localhost")],
+        [(b"origin", b"http://localhost")],
+        [(b"host", b"localhost"), (b"origin", b"http://localhost"), (b"origin", b"http://evil.example")],
+        [(b"host", b"localhost"), (b"host", b"evil.example"), (b"origin", b"http://localhost")],
+    ],
+    ids=["no origin", "no host", "two origins", "two hosts"],
+)
+def test_a_line_whose_origin_is_unclear_is_refused(headers: list[tuple[bytes, bytes]]) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(same_origin(live)({"scheme": "ws", "headers": headers}, None, send))
+    assert sent == [{"type": "websocket.close"}]
+
+
 def test_another_site_opens_no_line_and_the_trail_says_so(root: Api) -> None:
     _, session = signed_in("alice")
 
@@ -234,7 +302,7 @@ def test_one_person_has_so_many_pages_open_and_no_more(root: Api, settings: Any)
 
 def sign_out(person: User, session: str) -> None:
     client = Client()
-    client.cookies["sessionid"] = session
+    client.cookies[settings.SESSION_COOKIE_NAME] = session
     assert client.post("/logout").status_code == 302
 
 
