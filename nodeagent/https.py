@@ -20,17 +20,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from manciple.telemetry.bounded_server import CONNECTIONS, IDLE_SECONDS, BoundedThreads
 from nodeagent.config import ListenAddress
 from nodeagent.failures import ListenFailed
 
 # An HTTPS server small enough for a node: the standard library's, a thread for each connection, GET only. A connection
 # that says nothing for `IDLE_SECONDS` is closed, TLS handshakes happen in the connection's own thread, and no more than
-# `CONNECTIONS` are served at once: whoever can reach the port can take no more of the machine than that.
+# `CONNECTIONS` are served at once: whoever can reach the port can take no more of the machine than that, and idle
+# connections make room for others (`BoundedThreads`).
 
 log = logging.getLogger(__name__)
 
-IDLE_SECONDS = 30.0
-CONNECTIONS = 64
 TEXT = "text/plain; charset=utf-8"
 
 
@@ -101,9 +101,7 @@ class Endpoint:
         self._server.server_close()
 
 
-class _Server(socketserver.ThreadingTCPServer):
-    daemon_threads = True
-    block_on_close = False
+class _Server(BoundedThreads, socketserver.TCPServer):
     allow_reuse_address = True
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext, respond: Respond) -> None:
@@ -111,32 +109,13 @@ class _Server(socketserver.ThreadingTCPServer):
         self.context = context
         self.respond = respond
         self.stopping = threading.Event()
-        self._places = threading.BoundedSemaphore(CONNECTIONS)
+        self.connections = CONNECTIONS
         super().__init__((host, port), _Handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
         connection, address = super().get_request()
         wrapped = self.context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         return wrapped, address
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._places.acquire(blocking=False):
-            log.warning("%d connections are open already; one from %s was closed", CONNECTIONS, client_address[0])
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._places.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's signature
-        """Clients that go away or speak no TLS are none of our business."""
-        error = sys.exception()
-        level = logging.DEBUG if isinstance(error, OSError) else logging.ERROR
-        log.log(level, "a connection from %s: %s", client_address[0], error, exc_info=level == logging.ERROR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -164,11 +143,12 @@ class _Handler(BaseHTTPRequestHandler):
             token=self._token(),
             hung_up=HungUp(self.connection, server.stopping),
         )
-        answer = server.respond(request)
-        if isinstance(answer.body, str | bytes):
-            self._send_whole(answer, answer.body)
-        else:
-            self._send_pieces(answer, answer.body)
+        with server.answering(self.connection):
+            answer = server.respond(request)
+            if isinstance(answer.body, str | bytes):
+                self._send_whole(answer, answer.body)
+            else:
+                self._send_pieces(answer, answer.body)
 
     def _token(self) -> str:
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")

@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from prometheus_client import start_http_server
-
 from manciple.controller_kit.controller import DriverController
 from manciple.controller_kit.driver import ControllerDriver
 from manciple.controller_kit.forms import FORMS
 from manciple.controller_kit.leader import LeaderElector
 from manciple.controller_kit.metrics import ControllerMetrics
 from manciple.telemetry import logs
+from manciple.telemetry.bounded_server import serve_metrics
 from nodeagent.client import Client
 from nodeagent.config import ListenAddress
 from nodeagent.options import access, add_server, stop_on_signals
@@ -76,7 +75,7 @@ def run(options: argparse.Namespace, stop: threading.Event) -> None:
     counting.append(metrics)
     if options.listen:
         address = ListenAddress.parse(options.listen)
-        start_http_server(address.port, address.host, registry=metrics.registry)
+        serve_metrics(address.host, address.port, metrics.registry)
     versions = tuple(options.version or FORMS)
     controller = DriverController(driver, client, versions=versions, workers=options.workers, metrics=metrics)
     try:

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Literal
 from wsgiref.simple_server import WSGIServer
 
 import msgspec
-from prometheus_client import start_http_server
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from manciple.telemetry import metrics, traces
+from manciple.telemetry.bounded_server import serve_metrics
 
 if TYPE_CHECKING:
     import redis
@@ -204,7 +204,7 @@ def begin(
         _this.publisher = MetricsPublisher(redis_url, role, name_of_process())
         _this.publisher.start()
     if listen:
-        server, thread = start_http_server(int(port), host.strip("[]"), registry=metrics.REGISTRY)
+        server, thread = serve_metrics(host.strip("[]"), int(port), metrics.REGISTRY)
         _this.close_listener = partial(_close, server, thread)
         log.info("metrics are served at http://%s/metrics", listen)
 

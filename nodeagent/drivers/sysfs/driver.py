@@ -93,8 +93,11 @@ class Poller:
 
     def _wait(self) -> None:
         sources = [end for end in (self._woken, self._events) if end is not None]
-        ready, _, _ = select.select(sources, [], [], self._seconds)
-        if self._events is not None and self._events in ready and not self._closed.wait(_BURST_SECONDS):
+        poll = select.poll()  # select() knows no descriptor above 1,023
+        for end in sources:
+            poll.register(end, select.POLLIN)
+        ready = {descriptor for descriptor, _ in poll.poll(self._seconds * 1000)}
+        if self._events is not None and self._events.fileno() in ready and not self._closed.wait(_BURST_SECONDS):
             _drain(self._events)
 
 

@@ -147,6 +147,20 @@ def test_no_more_connections_are_served_than_there_are_places(
         served.stop()
 
 
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"], ids=["nothing", "half a handshake"])
+def test_idle_connections_make_room_for_others(served: Endpoint, sent: bytes) -> None:
+    with contextlib.ExitStack() as stack, client(served.port) as kept, kept.stream("GET", "/stream") as response:
+        lines = response.iter_lines()
+        assert next(lines) == "first"
+        for _ in range(2 * https.CONNECTIONS):
+            line = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=TIMEOUT))
+            with contextlib.suppress(ConnectionError):
+                line.sendall(sent)
+        for _ in range(3):
+            with client(served.port) as http:
+                assert http.get("/").text == "hello"
+
+
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated")
 def test_old_versions_of_tls_are_not_spoken(served: Endpoint) -> None:
     context = unverified()
