@@ -11,8 +11,8 @@ from contextlib import suppress
 
 #: Assumed where there is no limit.
 UNLIMITED = 1 << 20
-#: A process that serves an installation needs as many; `doctor` warns below.
-RECOMMENDED = 65_536
+#: What deploy/ sets; and below what `doctor` warns: a process then has no room for the watches of a thousand nodes.
+RECOMMENDED, LEAST = 65_536, 8_192
 
 
 def raise_limit() -> int:

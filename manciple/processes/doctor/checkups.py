@@ -12,6 +12,7 @@ _DATABASE, _TABLES = ("database",), ("tables",)
 CHECKUPS: Final = (
     Checkup(name="configuration", examine=machine.examine_configuration),
     Checkup(name="disks", examine=machine.examine_disks),
+    Checkup(name="open files", examine=machine.examine_files),
     Checkup(name="permissions", examine=machine.examine_permissions),
     Checkup(name="certificates", examine=machine.examine_certificates),
     Checkup(name="database", examine=database.examine_connection),

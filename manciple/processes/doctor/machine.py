@@ -13,6 +13,7 @@ from typing import Final
 from cryptography import x509
 from django.conf import settings
 
+from manciple import descriptors
 from manciple.processes import backup
 from manciple.processes.config_check import checked_configuration
 from manciple.processes.doctor.diagnoses import Diagnosis, problem, warning
@@ -21,6 +22,8 @@ from manciple.processes.home import open_to_others
 #: Bytes that must be free, and the part of the disk.
 LEAST_FREE: Final = 1 << 30
 LEAST_PART: Final = 0.05
+#: What the command line of a process of ours begins with, after Python.
+_PROGRAMS: Final = ("manciple", "manage.py")
 #: How long before its end a certificate is told of.
 ENDS_SOON: Final = timedelta(days=21)
 
@@ -53,6 +56,36 @@ def examine_disks(_now: datetime) -> Iterator[Diagnosis]:
                 f"{_size(used.free)} of {_size(used.total)} are free",
                 "make room before it is full: a database on a full disk refuses every write",
             )
+
+
+def examine_files(_now: datetime) -> Iterator[Diagnosis]:
+    """The limit of this command, which a service shares if it is started alike, and of processes that run here."""
+    limits = {"this command": descriptors.limit()} | dict(_limits_of_processes())
+    for about, limit in limits.items():
+        if limit < descriptors.LEAST:
+            yield warning(
+                about,
+                f"may have {limit} files open, so an API process keeps {limit * 3 // 4} connections at most, and "
+                f"{limit * 3 // 16} watches of one user",
+                f"set LimitNOFILE={descriptors.RECOMMENDED} in the systemd unit, ulimits (nofile) in the compose file, "
+                f"or `ulimit -n {descriptors.RECOMMENDED}` in the shell that starts it",
+            )
+
+
+def _limits_of_processes() -> Iterator[tuple[str, int]]:
+    """Of our processes on this machine that this user may look into."""
+    for folder in sorted(Path("/proc").glob("[0-9]*")):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            served = {b"serve", b"up", b"worker"} & set(words[1:4])
+            if not served or not any(Path(os.fsdecode(word)).name in _PROGRAMS for word in words[:3]):
+                continue
+            lines = (folder / "limits").read_text().splitlines()
+        except OSError:  # it has ended, or is somebody else's
+            continue
+        (limit,) = (line.split()[3] for line in lines if line.startswith("Max open files"))
+        if limit.isdigit():
+            yield f"process {folder.name} ({served.pop().decode()})", int(limit)
 
 
 def _size(number: float) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +23,7 @@ from pytest_django import Settings
 from redis import Redis
 
 from claims.kinds.pods import PodStatus
-from manciple import layout
+from manciple import descriptors, layout
 from manciple.access.invitations import invite
 from manciple.api import certificates
 from manciple.processes import backup
@@ -116,6 +118,32 @@ def test_every_checkup_needs_one_that_comes_before_it() -> None:
 def test_a_disk_that_fills_up_and_a_folder_that_is_missing(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1 << 20, "total": 1 << 40}))
     assert told(machine.examine_disks) == [f"problem disk of {home}: 0.0 GiB of 1024.0 GiB are free"]
+
+
+def test_few_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors, "limit", lambda: 1024)
+    (found,) = (one for one in machine.examine_files(datetime.now(UTC)) if one.about == "this command")
+    assert "768 connections" in found.what
+    assert "LimitNOFILE=65536" in found.advice
+
+
+def test_a_running_process_with_few_open_files(tmp_path: Path) -> None:
+    """As it was started: the limit of this command says nothing about it."""
+    program = tmp_path / "manage.py"
+    program.write_text(
+        "import resource, time; resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512)); print(flush=True); "
+        "time.sleep(60)"
+    )
+    command = [sys.executable, str(program), "serve"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            about = f"process {process.pid} (serve)"
+            (found,) = (one for one in machine.examine_files(datetime.now(UTC)) if one.about == about)
+            assert "384 connections" in found.what
+        finally:
+            process.kill()
 
 
 def test_a_home_that_does_not_exist(settings: Settings) -> None:
