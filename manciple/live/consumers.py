@@ -181,7 +181,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
             return False
         _open[name] += 1
         self._counted = name
-        if connection := self.scope.get(CONNECTION):
+        connection: Any = self.scope.get(CONNECTION)
+        if connection is not None:
             connection.claim("workload", name)
         return True
 

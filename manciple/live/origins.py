@@ -9,7 +9,7 @@ lead here, too.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +17,7 @@ from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 from django.utils.http import is_same_domain
 
-Application = Callable[[Any, Any, Any], Awaitable[None]]
+Application = Callable[[Any, Any, Any], Coroutine[Any, Any, None]]
 
 _PORTS = {"http": 80, "https": 443}
 _SCHEMES = {"ws": "http", "wss": "https"}

@@ -141,7 +141,7 @@ class Listeners:
             timeout_keep_alive=IDLE_SECONDS,
             **(tls.options if tls else {}),
         )
-        self._servers.append((Server(config, self._table), listener))
+        self._servers.append((LimitedServer(config, self._table), listener))
 
     def run(self) -> None:
         """`serve()` on an event loop of its own."""
@@ -181,7 +181,7 @@ def _end_process_after(seconds: float) -> None:
     timer.start()
 
 
-class Server(uvicorn.Server):
+class LimitedServer(uvicorn.Server):
     """uvicorn's, with connections from `table`. It leaves signals to `manage.py up`, which has more to stop."""
 
     def __init__(self, config: uvicorn.Config, table: ConnectionTable) -> None:

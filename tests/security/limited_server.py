@@ -30,6 +30,11 @@ END_SECONDS = 4.0
 _THREADS = ThreadPoolExecutor(1)
 
 
+def close(descriptors: list[int]) -> None:
+    for one in descriptors:
+        os.close(one)
+
+
 async def application(scope: Any, _receive: Any, send: Any) -> None:
     if scope["path"] == "/exhaust":
         held: list[int] = []
@@ -37,7 +42,7 @@ async def application(scope: Any, _receive: Any, send: Any) -> None:
             while True:
                 held.append(os.dup(0))
         except OSError:
-            asyncio.get_running_loop().call_later(SECONDS, lambda: [os.close(one) for one in held])
+            asyncio.get_running_loop().call_later(SECONDS, close, held)
     if scope["path"] == "/stuck":
         print("stuck", flush=True)
         await asyncio.get_running_loop().run_in_executor(_THREADS, time.sleep, 60)

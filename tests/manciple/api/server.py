@@ -84,7 +84,7 @@ class _ServerThread(threading.Thread):
             timeout_graceful_shutdown=2,
             **Tls(certificate=files.certificate, key=files.key, clients=files.authority).options,
         )
-        self.server = listeners.Server(config, self.table)
+        self.server = listeners.LimitedServer(config, self.table)
         self.started_serving = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 

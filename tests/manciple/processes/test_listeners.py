@@ -69,7 +69,7 @@ def test_a_client_in_go_lets_go_of_an_idle_connection_before_the_server_does(mon
     async def nothing(*_: Any) -> None:
         return
 
-    monkeypatch.setattr("manciple.processes.listeners.Server", Recorded)
+    monkeypatch.setattr("manciple.processes.listeners.LimitedServer", Recorded)
     with bind(Address("127.0.0.1", 0)) as listener:
         Listeners(nothing, on_stop=nothing).add(listener)
     assert made[0].timeout_keep_alive > IDLE_IN_GO

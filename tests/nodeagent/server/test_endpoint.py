@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from manciple.telemetry.bounded_server import CONNECTIONS
 from nodeagent import https
 from nodeagent.https import Endpoint, HttpsAnswer, Request
 from tests.nodeagent.server.served import TIMEOUT, client, unverified
@@ -152,7 +153,7 @@ def test_idle_connections_make_room_for_others(served: Endpoint, sent: bytes) ->
     with contextlib.ExitStack() as stack, client(served.port) as kept, kept.stream("GET", "/stream") as response:
         lines = response.iter_lines()
         assert next(lines) == "first"
-        for _ in range(2 * https.CONNECTIONS):
+        for _ in range(2 * CONNECTIONS):
             line = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=TIMEOUT))
             with contextlib.suppress(ConnectionError):
                 line.sendall(sent)
