@@ -9,6 +9,7 @@ import resource
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 if __name__ == "__main__":
@@ -23,11 +24,19 @@ from manciple.processes.listeners import Address, Listeners, bind  # noqa: E402
 
 #: It writes no more lines to standard error, however many connections come.
 LINES = 4
-#: Seconds for which /exhaust holds every file.
-SECONDS = 1.2
+#: Seconds after which /exhaust takes every file, when its own connection has ended, and for which it holds them.
+DELAY, SECONDS = 0.3, 1.5
 #: Seconds in which it ends.
 END_SECONDS = 4.0
 _THREADS = ThreadPoolExecutor(1)
+
+
+def exhaust() -> None:
+    held: list[int] = []
+    with suppress(OSError):
+        while True:
+            held.append(os.dup(0))
+    asyncio.get_running_loop().call_later(SECONDS, close, held)
 
 
 def close(descriptors: list[int]) -> None:
@@ -37,12 +46,7 @@ def close(descriptors: list[int]) -> None:
 
 async def application(scope: Any, _receive: Any, send: Any) -> None:
     if scope["path"] == "/exhaust":
-        held: list[int] = []
-        try:
-            while True:
-                held.append(os.dup(0))
-        except OSError:
-            asyncio.get_running_loop().call_later(SECONDS, close, held)
+        asyncio.get_running_loop().call_later(DELAY, exhaust)
     if scope["path"] == "/stuck":
         print("stuck", flush=True)
         await asyncio.get_running_loop().run_in_executor(_THREADS, time.sleep, 60)

@@ -27,7 +27,7 @@ import pytest
 from manciple.access.authentication import tokens
 from tests.manciple.api.requests import CLAIMS, NAMESPACES
 from tests.manciple.api.server import ApiServer, api_server, server_certificates
-from tests.security.limited_server import LINES
+from tests.security.limited_server import DELAY, LINES
 
 __all__ = ["api_server", "server_certificates"]
 
@@ -184,16 +184,17 @@ def test_a_process_with_few_files_goes_on_serving() -> None:
                         line.sendall(HEAD)
                 for _ in range(5):
                     assert httpx.get(f"http://127.0.0.1:{port}/livez", timeout=5).text == "ok"
-                # Something else takes every file that is left: the process waits, and says so once.
-                httpx.get(f"http://127.0.0.1:{port}/exhaust", timeout=5)
-                waiting = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(5)]
+            # Something else takes every file, and there is no connection to drop: the process waits.
+            httpx.get(f"http://127.0.0.1:{port}/exhaust", timeout=5)
+            time.sleep(2 * DELAY)
+            with ExitStack() as stack:
+                for _ in range(5):
+                    stack.enter_context(socket.create_connection(("127.0.0.1", port)))
                 cpu = cpu_seconds(server.pid)
-                time.sleep(1)
+                time.sleep(0.8)
                 assert cpu_seconds(server.pid) - cpu < 0.3
-                for line in waiting:
-                    line.close()
-                time.sleep(0.5)
-                assert httpx.get(f"http://127.0.0.1:{port}/livez", timeout=5).text == "ok"
+            time.sleep(1)
+            assert httpx.get(f"http://127.0.0.1:{port}/livez", timeout=5).text == "ok"
         finally:
             server.terminate()
             _, errors = server.communicate(timeout=20)
