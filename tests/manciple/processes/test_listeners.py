@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import socket
 from typing import Any
 
 import pytest
 import uvicorn
+import uvloop
 
-from manciple.processes.listeners import Address, AddressInUse, Listeners, bind
+from manciple.api.connection_table import ConnectionTable
+from manciple.processes.listeners import PAUSE, Acceptor, Address, AddressInUse, Listeners, bind
 
 #: Seconds after which net/http in Go lets go of an idle connection (http.DefaultTransport).
 IDLE_IN_GO = 90
@@ -73,3 +77,28 @@ def test_a_client_in_go_lets_go_of_an_idle_connection_before_the_server_does(mon
     with bind(Address("127.0.0.1", 0)) as listener:
         Listeners(nothing, on_stop=nothing).add(listener)
     assert made[0].timeout_keep_alive > IDLE_IN_GO
+
+
+class Exhausted(socket.socket):
+    """A listening socket for whose connections there is no descriptor left."""
+
+    tried = 0
+
+    def accept(self) -> Any:
+        self.tried += 1
+        raise OSError(errno.EMFILE, "Too many open files")
+
+
+def test_a_process_without_descriptors_does_not_try_for_ever() -> None:
+    async def play(listener: Exhausted) -> None:
+        acceptor = Acceptor(listener, ConnectionTable(10, descriptors=100), lambda **_: None, tls=None)
+        acceptor.start()
+        await asyncio.sleep(2.5 * PAUSE)
+        acceptor.close()
+
+    with Exhausted() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        with socket.create_connection(listener.getsockname()):
+            uvloop.run(play(listener))
+        assert 1 < listener.tried <= 3
