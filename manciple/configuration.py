@@ -146,6 +146,8 @@ def _settings() -> Iterator[DeclaredSetting]:
         yield one(name, whole_number)
     for name in ("IDENTITY_QUEUE", "IDENTITY_WATCHES"):
         yield one(name, whole_number)
+    for name in ("WRITE_RATE", "WRITE_BURST", "LOG_BYTES", "DATABASE_BYTES", "DATABASE_RESERVE"):
+        yield one(name, whole_number)
     for name in ("IDENTITY_RATE", "HEAD_SECONDS", "BODY_SECONDS", "LOCK_TIMEOUT"):
         yield one(name, number)
     yield several("FEATURE_GATES", pairs=True)

@@ -217,6 +217,16 @@ CONNECTIONS = min(int(os.environ.get("MANCIPLE_CONNECTIONS", "20000")), descript
 IDENTITY_QUEUE = int(os.environ.get("MANCIPLE_IDENTITY_QUEUE", "500"))
 IDENTITY_RATE = float(os.environ.get("MANCIPLE_IDENTITY_RATE", "500"))
 IDENTITY_WATCHES = min(int(os.environ.get("MANCIPLE_IDENTITY_WATCHES", "1000")), CONNECTIONS // 4)
+#: Bytes a second that may be written into one namespace (0: any number), and at once after a pause. Every update counts
+#: with the whole object (`manciple.store.write_budgets`).
+WRITE_RATE = int(os.environ.get("MANCIPLE_WRITE_RATE", str(512 << 10)))
+WRITE_BURST = max(1, int(os.environ.get("MANCIPLE_WRITE_BURST", str(64 << 20))))
+#: Bytes of the event log that are kept, at most: an hour of one namespace that uses its whole budget.
+LOG_BYTES = int(os.environ.get("MANCIPLE_LOG_BYTES", str(2 << 30)))
+#: Bytes that the database may take (0: as many as its disk has), and how many of them are kept for deletions, pruning
+#: and the control plane (`manciple.store.space`).
+DATABASE_BYTES = int(os.environ.get("MANCIPLE_DATABASE_BYTES", "0"))
+DATABASE_RESERVE = int(os.environ.get("MANCIPLE_DATABASE_RESERVE", str(256 << 20)))
 #: Seconds that a client may take to send the head of a request, and its body.
 HEAD_SECONDS = float(os.environ.get("MANCIPLE_HEAD_SECONDS", "10"))
 BODY_SECONDS = float(os.environ.get("MANCIPLE_BODY_SECONDS", "30"))

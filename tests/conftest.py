@@ -145,7 +145,9 @@ MEMORIES = {
     "manciple.audit.trail": "forget",
     "manciple.store.follower": "forget",
     "manciple.store.hooks": "forget",
+    "manciple.store.space": "forget",
     "manciple.store.transactions": "forget",
+    "manciple.store.write_budgets": "forget",
     "scheduling.pages.overview.signs": "forget",
     "scheduling.tasks": "forget_process",
 }

@@ -28,6 +28,8 @@ EVENTS = metrics.one_histogram(
 SHARED = metrics.one_histogram(
     "manciple_commit_requests", "Requests that shared one commit.", buckets=metrics.exponential(1, 2.0, 8)
 )
+#: reason: "budget" (of bytes per second) or "space" (the database is full)
+REFUSED = metrics.counter("manciple_writes_refused_total", "Creations and updates refused, by why.", "reason")
 _LISTINGS = metrics.counter(
     "apiserver_watch_cache_initializations_total", "Listings by which a view of the log began.", "group", "resource"
 )

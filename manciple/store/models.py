@@ -30,6 +30,9 @@ class Revision(models.Model):
     floor = models.BigIntegerField()
     #: the newest revision that changed what rules go by (`Kind.policy_of`)
     policy = models.BigIntegerField(default=0)
+    #: bytes ever written to the log, and how many of them lie at or below the floor
+    end_offset = models.BigIntegerField(db_default=0)
+    floor_offset = models.BigIntegerField(db_default=0)
 
 
 class Event(models.Model):
@@ -53,6 +56,18 @@ class Event(models.Model):
     #: who wrote it, as `manciple.store.origins` notes it; "" in entries from before there were notes
     actor = models.TextField(db_default="")
     document = models.TextField()
+    #: bytes ever written to the log, this entry included; 0 in entries from before there were offsets
+    end_offset = models.BigIntegerField(db_default=0)
+
+
+class WriteBudget(models.Model):
+    """The token bucket of one namespace, node or user (`write_budgets`); without a row it is full."""
+
+    key = models.TextField(primary_key=True)
+    #: bytes that may be written at `refilled_at`; below 0 after a write that is larger than a full bucket
+    tokens = models.BigIntegerField()
+    #: seconds since the epoch
+    refilled_at = models.FloatField()
 
 
 class StoredObject(models.Model):

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from django.db import connection, transaction
@@ -187,7 +188,10 @@ class Current:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvent:
-    """An event that the transaction will append; `previous` is what it supersedes. actor: see `origins`."""
+    """An event that the transaction will append; `previous` is what it supersedes. actor: see `origins`.
+
+    size: bytes of its row.
+    """
 
     revision: int
     type: EventType
@@ -196,6 +200,22 @@ class NewEvent:
     text: str
     previous: Current | None
     actor: str
+    size: int
+
+
+#: Bytes of a row beside its texts: numbers, key columns and the index.
+ROW_BYTES = 256
+
+
+def row_size(kind: Kind, current: Current, text: str, previous: Current | None) -> int:
+    """How many bytes an event takes in the log, but for the note on its author."""
+    document = len(text) if text.isascii() else len(text.encode())
+    if kind.confidential:
+        document = document * 4 // 3  # base64
+    beside = len(current.labels) + len(current.fields)
+    if previous is not None:
+        beside += len(previous.labels) + len(previous.fields)
+    return ROW_BYTES + document + beside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,15 +265,16 @@ def _lock(references: Sequence[sql.Reference]) -> Locked:
     return Locked(sql.RevisionCounter(*counter[0]), sql.references_found(answers))
 
 
-def move_counter(revision: int, *, policy: int | None = None) -> None:
+def move_counter(revision: int, *, end_offset: int, policy: int | None = None) -> None:
     """policy: the revision that changed a policy last; None where none did."""
-    changes = "current = %s" if policy is None else "current = %s, policy = %s"
-    moved = [revision] if policy is None else [revision, policy]
+    changes = "current = %s, end_offset = %s" + ("" if policy is None else ", policy = %s")
+    moved = [revision, end_offset] if policy is None else [revision, end_offset, policy]
     sql.execute(f"UPDATE store_revision SET {changes} WHERE id = 1", moved)  # noqa: S608 - constants only
 
 
-def move_floor(revision: int) -> None:
-    sql.execute("UPDATE store_revision SET floor = %s WHERE id = 1", [revision])
+def move_floor(revision: int, *, offset: int) -> None:
+    """offset: the end of the entry at the floor."""
+    sql.execute("UPDATE store_revision SET floor = %s, floor_offset = %s WHERE id = 1", [revision, offset])
 
 
 _EVENT_COLUMNS = (
@@ -272,15 +293,20 @@ _EVENT_COLUMNS = (
     "previous_fields",
     "actor",
     "document",
+    "end_offset",
 )
 _OBJECT_COLUMNS = ("uid", "resource", "namespace", "name", "event_id", "propagation")
 
 
-def append_events(events: Sequence[NewEvent], now: datetime) -> None:
-    sql.insert(Event, _EVENT_COLUMNS, [_event_row(event, now) for event in events])
+def append_events(events: Sequence[NewEvent], now: datetime, *, after: int) -> int:
+    """Append behind the offset `after`; returns the log's new end."""
+    ends = list(accumulate((event.size for event in events), initial=after))[1:]
+    rows = [_event_row(event, now, end) for event, end in zip(events, ends, strict=True)]
+    sql.insert(Event, _EVENT_COLUMNS, rows)
+    return ends[-1]
 
 
-def _event_row(event: NewEvent, created_at: datetime) -> tuple[Any, ...]:
+def _event_row(event: NewEvent, created_at: datetime, end_offset: int) -> tuple[Any, ...]:
     meta, previous = event.current.object.metadata, event.previous
     return (
         event.revision,
@@ -298,6 +324,7 @@ def _event_row(event: NewEvent, created_at: datetime) -> tuple[Any, ...]:
         previous.fields if previous else None,
         event.actor,
         sealing.sealed(event.text, event.revision) if event.kind.confidential else event.text,
+        end_offset,
     )
 
 

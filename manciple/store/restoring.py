@@ -21,6 +21,7 @@ def skip_lost_revisions(skipped: int = SKIPPED) -> int:
     pruning.prune(older_than=timedelta(0), keep=0)
     with persistence.locked_counter() as locked:
         following = locked.counter.current + skipped
-        persistence.move_counter(following)
-        persistence.move_floor(following)
+        end = locked.counter.end_offset
+        persistence.move_counter(following, end_offset=end)
+        persistence.move_floor(following, offset=end)
     return following

@@ -447,10 +447,17 @@ class RevisionCounter(NamedTuple):
     current: int
     floor: int
     policy: int
+    end_offset: int = 0
+    floor_offset: int = 0
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of the log above the floor."""
+        return self.end_offset - self.floor_offset
 
 
 #: Finds the counter's row.
-COUNTER = "SELECT current, floor, policy FROM store_revision WHERE id = 1"
+COUNTER = "SELECT current, floor, policy, end_offset, floor_offset FROM store_revision WHERE id = 1"
 
 
 def counter() -> RevisionCounter:

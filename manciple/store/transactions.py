@@ -35,7 +35,7 @@ from typing import Generic, TypeVar, cast
 
 from django.db import Error, InterfaceError, OperationalError, connection, transaction
 
-from manciple.store import announce, hooks, log_metrics, persistence, records, sql
+from manciple.store import announce, hooks, log_metrics, persistence, pruning, records, space, sql
 from manciple.store.per_process import PerProcess
 from manciple.store.persistence import Current
 from manciple.store.writer import NOTHING, WORLD, Key, Sources, Wanted, Writer, references_to
@@ -88,6 +88,7 @@ def writing(
             writer.preload(reads)
             yield writer
     else:
+        space.refresh()
         with _measured() as told, persistence.locked_counter(references_to(reads)) as locked:
             with _opened(Writer(locked.counter, sources, identity=identity or SYSTEM)) as writer:
                 writer.adopt(reads, locked.found)
@@ -96,6 +97,7 @@ def writing(
             if flushed:
                 told.append(writer.revision - locked.counter.current)
                 transaction.on_commit(partial(_finish, writer, committed), robust=True)
+        pruning.keep_up(locked.counter)
 
 
 @contextmanager

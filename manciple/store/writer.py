@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from random import SystemRandom
 from typing import Any, NamedTuple
 
-from manciple.store import hooks, metadata, origins, persistence, records, sql
+from manciple.store import hooks, metadata, origins, persistence, records, space, sql, write_budgets
 from manciple.store.persistence import Current, NetChange, NewEvent
 from manciple.store.records import Change, Committed, DeletionAnswer, EventType, Propagation, StoreSelector, Written
 from manciple.wire.base import ApiObject
@@ -70,6 +70,7 @@ class Writer:
         #: who writes: what the rules are told
         self.identity = identity
         self._revision = counter.current
+        self._end_offset = counter.end_offset
         self._policy = counter.policy
         #: the revisions of this transaction that changed a policy
         self._policy_changes: list[int] = []
@@ -215,7 +216,7 @@ class Writer:
             raise AlreadyExists.of(kind.resource, name)
         sources = self._sources
         fresh = metadata.initialise(kind, obj, name=name, uid=uid or sources.new_uid(), now=sources.now())
-        return self._append(kind, "ADDED", self._checked("CREATE", kind, new=fresh), None)
+        return self._append(kind, "ADDED", self._checked("CREATE", kind, new=fresh), None, growth=True)
 
     def update(self, kind: Kind, obj: ApiObject, *, subresource: str = "") -> ApiObject:
         """Store the successor of an object; returns it as stored. One that changes nothing is not written.
@@ -235,7 +236,10 @@ class Writer:
         following = self._checked("UPDATE", kind, new=following, old=old, subresource=subresource)
         if ends:
             return self._append(kind, "DELETED", following, current)
-        return self._append(kind, "MODIFIED", following, current)
+        # Removing a finalizer is part of a deletion.
+        deletes = len(following.metadata.finalizers) < len(old.metadata.finalizers)
+        growth = not (deletes and old.metadata.deletion_timestamp is not None)
+        return self._append(kind, "MODIFIED", following, current, growth=growth)
 
     def delete(
         self,
@@ -309,10 +313,10 @@ class Writer:
         # Very many rows go faster by COPY, which a pipeline cannot carry; fewer cost little but the way there and back.
         with sql.pipelined() if len(self._events) < sql.COPY_FROM else nullcontext():
             at = self._sources.now()
-            persistence.append_events(self._events, at)
+            end = persistence.append_events(self._events, at, after=self._end_offset)
             persistence.store_objects(changes)
             _project(changes, at)
-            persistence.move_counter(self._revision, policy=max(self._policy_changes, default=None))
+            persistence.move_counter(self._revision, end_offset=end, policy=max(self._policy_changes, default=None))
         return True
 
     def _checked(
@@ -364,30 +368,43 @@ class Writer:
         why = "the server was not able to generate a unique name for the object"
         raise AlreadyExists(f"{AlreadyExists.of(kind.resource, name).message}, {why}")
 
-    def _append(self, kind: Kind, type_: EventType, obj: ApiObject, previous: Current | None) -> ApiObject:
-        self._revision += 1
+    def _append(
+        self, kind: Kind, type_: EventType, obj: ApiObject, previous: Current | None, *, growth: bool = False
+    ) -> ApiObject:
+        """growth: the write needs room and counts against its namespace's budget; deletions never do.
+
+        Raises: TooManyRequests, InsufficientStorage.
+        """
+        revision = self._revision + 1
         if kind.refitted is not None and previous is not None:
             obj = kind.refitted(obj, previous.revision)
-        if _changes_policy(kind, type_, obj, previous):
-            self._policy_changes.append(self._revision)
-        numbered = metadata.with_meta(obj, resource_version=str(self._revision))
+        numbered = metadata.with_meta(obj, resource_version=str(revision))
         meta = numbered.metadata
         current = Current(
             numbered,
-            self._revision,
+            revision,
             records.dump(meta.labels),
             records.dump(records.selectable_fields(kind, numbered)),
         )
         key = (kind.resource, meta.namespace, meta.name)
         text = records.encode(numbered)
+        size = persistence.row_size(kind, current, text, previous)
+        if growth and not self._dry_run:
+            space.check(self.identity, kind.resource, new=previous is None)
+            write_budgets.charge(self.identity, kind.resource, meta.namespace, size, now=self._sources.now())
+        actor = self._noted()  # the request counts as having written from here on
+        self._revision = revision
+        if _changes_policy(kind, type_, obj, previous):
+            self._policy_changes.append(revision)
         event = NewEvent(
-            revision=self._revision,
+            revision=revision,
             type=type_,
             kind=kind,
             current=current,
             text=text,
             previous=previous,
-            actor=self._noted(),
+            actor=actor,
+            size=size + len(actor),
         )
         self._events.append(event)
         self._journal.append((key, previous))

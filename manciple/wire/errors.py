@@ -269,6 +269,19 @@ class ServiceUnavailable(ApiError):
     code, reason = 503, "ServiceUnavailable"
 
 
+class InsufficientStorage(ApiError):
+    """507: the database has no room for more objects. Nothing was done; deletions are still accepted."""
+
+    code, reason = 507, "InsufficientStorage"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "database space exceeded: creations and updates are refused until there is room again; delete objects "
+            "that are not needed, or ask an administrator to give the database more room",
+            details={},
+        )
+
+
 class GatewayTimeout(ApiError):
     """504: no answer in time; what was asked for may have been done."""
 

@@ -88,6 +88,11 @@ def check_node_name(name: str) -> None:
         raise ValueError(f'invalid node name "{name}": {"; ".join(wrong)}')
 
 
+def is_control_plane(user: str) -> bool:
+    """Whether this user is the scheduler, a controller or the installation itself."""
+    return user.startswith(("system:kube-", "system:manciple", f"{_ACCOUNT_PREFIX}{SYSTEM_NAMESPACE}:"))
+
+
 def account_groups(namespace: str) -> tuple[str, ...]:
     """The groups of the service accounts of a namespace."""
     return (SERVICE_ACCOUNTS, f"{SERVICE_ACCOUNTS}:{namespace}")

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from claims import projectors
 from inventory import impairments
 from manciple.notifications import recording
-from manciple.store import history, objects, pruning
+from manciple.store import history, objects, pruning, write_budgets
 from manciple.wire.errors import NotFound
 from manciple.wire.identity import SYSTEM
 from scheduling.controllers.declaration import Controller, batches
@@ -26,6 +26,7 @@ MOST = 2000
 def sweep(now: datetime) -> int:
     """Returns how many Events, log entries and rows of the history went."""
     history = projectors.prune_history(now) + impairments.prune(now) + recording.prune(now)
+    write_budgets.drop_full(now)
     return _drop_events(now - EVENTS_KEPT_FOR) + pruning.prune(now=now) + history
 
 

@@ -6,14 +6,13 @@ import time
 from collections import Counter
 from datetime import datetime
 
-from django.db import connection
 from django.db.models import Count, Min
 
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.states import DeviceState
 from inventory.models import Node
 from manciple.pages.people import Person
-from manciple.store import history, sql
+from manciple.store import history, space, sql
 from manciple.store.history import last_change
 from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
 from scheduling.coordination import SILENT_AFTER
@@ -33,11 +32,12 @@ _changed: dict[tuple[str, str, int, int], datetime | None] = {}
 
 
 def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> HealthSigns:
-    (revision, floor, _), ping = _timed_counter()
+    counter, ping = _timed_counter()
+    room = space.measure()
     return HealthSigns(
         now=now,
         nodes=_nodes(),
-        drivers=_drivers(snapshot, revision=revision),
+        drivers=_drivers(snapshot, revision=counter.current),
         processes=[
             ProcessSign(name=name, seen=seen, **lately)
             for name, seen, lately in Heartbeat.objects.order_by("name").values_list("name", "seen_at", "lately")
@@ -47,10 +47,13 @@ def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> He
         sampled=UsageSample.objects.filter(device_class=ALL).order_by("-at").values_list("at", flat=True).first(),
         sampled_every=sampled_every(len(snapshot.candidates)),
         silent_after=SILENT_AFTER,
-        revision=revision,
-        floor=floor,
+        revision=counter.current,
+        floor=counter.floor,
+        log_bytes=counter.log_bytes,
         database="PostgreSQL" if sql.on_postgresql() else "SQLite",
-        database_size=_database_size(),
+        database_size=room.used,
+        database_limit=room.limit,
+        database_full=room.full,
         ping=ping,
         whole=person.namespaces is None,
     )
@@ -116,10 +119,3 @@ def forget() -> None:
 def _queue(person: Person) -> QueueSign:
     return QueueSign(**person.seen(QueuedPod.objects.all()).aggregate(length=Count("uid"), oldest=Min("created_at")))
 
-
-def _database_size() -> int:
-    if sql.on_postgresql():
-        return int(sql.fetch("SELECT pg_database_size(current_database())")[0][0])
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
-        return int(cursor.fetchone()[0])

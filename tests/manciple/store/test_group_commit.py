@@ -161,7 +161,7 @@ def test_what_the_database_refuses_costs_only_the_one_whom_it_concerns(
 def test_when_the_database_is_away_everybody_hears_of_it_and_the_next_may_write(
     crowd: Crowd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(*_arguments: Any) -> None:
+    def away(*_arguments: Any, **_options: Any) -> None:
         raise OperationalError("server closed the connection unexpectedly")
 
     with monkeypatch.context() as patch:
