@@ -21,7 +21,7 @@ from claims import models
 from claims.devices.states import DeviceState
 from inventory.models import DeviceClass, Node, Pool
 from manciple.audit import retention
-from manciple.store import tail
+from manciple.store import space, sql
 from manciple.telemetry import metrics
 from scheduling import queue, queue_sweep, usage
 from scheduling.capacity import read_census
@@ -199,9 +199,19 @@ NO_READERS = (queue_sweep.GATES, "dispatch")
 
 @metrics.describe_cluster
 def of_log() -> Iterator[Metric]:
-    latest, lowest = tail.latest_revision(), tail.floor()
+    counter, room = sql.counter(), space.measure()
+    latest = counter.current
     yield metrics.gauges("manciple_log_revision", "The newest entry of the log.", (), [((), latest)])
-    yield metrics.gauges("manciple_log_floor", "The entry below which the log is pruned.", (), [((), lowest)])
+    yield metrics.gauges("manciple_log_floor", "The entry below which the log is pruned.", (), [((), counter.floor)])
+    yield metrics.gauges("manciple_log_bytes", "Bytes of the log that are kept.", (), [((), counter.log_bytes)])
+    yield metrics.gauges("manciple_database_bytes", "Bytes of the database that are in use.", (), [((), room.used)])
+    if room.limit is not None:
+        yield metrics.gauges(
+            "manciple_database_limit_bytes",
+            "Bytes of the database from which creations and updates are refused.",
+            (),
+            [((), room.limit)],
+        )
     cursors = dict(Cursor.objects.exclude(name__in=NO_READERS).values_list("name", "revision"))
     yield metrics.gauges(
         "manciple_cursor_lag",

@@ -3,6 +3,9 @@
 `/livez` asks nothing but the process itself. `/readyz` asks every registered check; so does `/healthz`, its older name.
 Apps register checks from `AppConfig.ready()` or where they start something that must run. `?verbose` and any failure
 list every check, in upstream's layout (apiserver/pkg/server/healthz); `?exclude=NAME` leaves one out.
+
+A full database (`storage`) is a warning, which `/readyz` lists but answers 200: every API process would fail at once,
+and no load balancer would let anyone through to delete something. Asked by itself (`/readyz/storage`) it fails.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from django.apps import apps
@@ -18,6 +21,7 @@ from django.db import connection
 from django.db.backends.utils import CursorWrapper
 
 from manciple.api.faults import unavailable
+from manciple.store import space
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +60,14 @@ def _look_for_migrations(cursor: CursorWrapper) -> None:
     _migrated.set()
 
 
-_checks: dict[str, Check] = {"ping": _ping, "database": _database}
+def _storage() -> None:
+    if said := space.warning(space.measure()):
+        raise NotReady(said)
+
+
+_checks: dict[str, Check] = {"ping": _ping, "database": _database, "storage": _storage}
+#: Checks whose failure is a warning.
+_WARNINGS = frozenset({"storage"})
 
 
 def register(name: str, check: Check) -> None:
@@ -68,6 +79,7 @@ def register(name: str, check: Check) -> None:
 class CheckedHealth:
     """`failures`: check -> reason; `asked`: every check that ran, in order; `excluded`: those left out by request.
 
+    warnings: check -> what somebody should do something about although the process is ready.
     outage: a check failed for want of the database, which is 503 here as everywhere; other failures are upstream's 500.
     """
 
@@ -75,6 +87,7 @@ class CheckedHealth:
     failures: dict[str, str]
     excluded: tuple[str, ...] = ()
     outage: bool = False
+    warnings: dict[str, str] = field(default_factory=dict)
 
     @property
     def code(self) -> int:
@@ -84,14 +97,18 @@ class CheckedHealth:
 
     def text(self, endpoint: str, *, verbose: bool) -> str:
         """ "ok", or one line for every check."""
-        if not verbose and not self.failures:
+        if not verbose and not self.failures and not self.warnings:
             return "ok"
-        lines = [
-            f"[-]{name} failed: {self.failures[name]}" if name in self.failures else f"[+]{name} ok"
-            for name in self.asked
-        ]
+        lines = [self._line(name) for name in self.asked]
         lines += [f"[+]{name} excluded: ok" for name in self.excluded]
         return "\n".join([*lines, f"{endpoint} check {'failed' if self.failures else 'passed'}", ""])
+
+    def _line(self, name: str) -> str:
+        if name in self.failures:
+            return f"[-]{name} failed: {self.failures[name]}"
+        if name in self.warnings:
+            return f"[!]{name} warning: {self.warnings[name]}"
+        return f"[+]{name} ok"
 
 
 def live() -> CheckedHealth:
@@ -99,7 +116,7 @@ def live() -> CheckedHealth:
 
 
 def ready(exclude: Collection[str] = ()) -> CheckedHealth:
-    return _ask(_checks, exclude)
+    return _ask(_checks, exclude, warnings=_WARNINGS)
 
 
 def one(name: str) -> CheckedHealth | None:
@@ -108,18 +125,21 @@ def one(name: str) -> CheckedHealth | None:
     return _ask({name: check}) if check else None
 
 
-def _ask(checks: dict[str, Check], exclude: Collection[str] = ()) -> CheckedHealth:
+def _ask(
+    checks: dict[str, Check], exclude: Collection[str] = (), *, warnings: Collection[str] = ()
+) -> CheckedHealth:
     failures: dict[str, str] = {}
+    warned: dict[str, str] = {}
     outage = False
     asked = [name for name in checks if name not in exclude]
     for name in asked:
         try:
             checks[name]()
         except NotReady as error:
-            failures[name] = str(error)
+            (warned if name in warnings else failures)[name] = str(error)
         except Exception as error:  # any other failure of a check is its answer as well
             logger.warning("health check %s failed: %s", name, error)
             away = unavailable(error) is not None
             outage = outage or away
             failures[name] = "the database is not available" if away else "reason withheld"
-    return CheckedHealth(tuple(asked), failures, tuple(name for name in checks if name in exclude), outage)
+    return CheckedHealth(tuple(asked), failures, tuple(name for name in checks if name in exclude), outage, warned)

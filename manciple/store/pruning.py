@@ -84,7 +84,7 @@ _keeping_up = threading.Lock()
 
 
 def keep_up(counter: sql.RevisionCounter) -> None:
-    """Prune if the log is too long. After each commit, with the counter as it was before.
+    """Prune if the log is too long. After each commit, with the counter as it is then.
 
     Pruning goes an eighth below the limit, so it is rarely due. One thread does it, and the others go on writing.
     """
@@ -120,6 +120,7 @@ def _newest_before(cutoff: datetime, counter: sql.RevisionCounter) -> int:
 def _first_ending_at(offset: int, counter: sql.RevisionCounter) -> int:
     """The first revision above the floor that ends at `offset` or behind. By bisection: offsets have no index."""
     low, high = counter.floor, counter.current
+    first = high
     while low + 1 < high:
         middle = (low + high) // 2
         # Entries without an offset come from a process of an earlier version, during an upgrade.
@@ -128,11 +129,11 @@ def _first_ending_at(offset: int, counter: sql.RevisionCounter) -> int:
             "ORDER BY revision LIMIT 1",
             [middle, high],
         )
-        if not found or found[0][1] >= offset:
-            high = middle
-        else:
+        if found and found[0][1] < offset:
             low = found[0][0]
-    return high
+        else:
+            first, high = found[0][0] if found else first, middle
+    return int(first)
 
 
 def _prune_step(target: int) -> int | None:

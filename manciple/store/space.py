@@ -66,6 +66,10 @@ class Room(NamedTuple):
         return self.left < 0
 
     @property
+    def nearly_full(self) -> bool:
+        return self.fraction >= NEARLY_FULL
+
+    @property
     def fraction(self) -> float:
         """The part of the limit that is used: 1.0 and more when writes are refused."""
         if self.limit is None:
@@ -182,7 +186,7 @@ def reclaim() -> None:
         return
     try:
         if sql.on_postgresql():
-            if measure().fraction >= NEARLY_FULL:
+            if measure().nearly_full:
                 sql.execute("VACUUM store_event")  # else autovacuum is soon enough
         elif measure().wal > LONG_WAL:
             with persistence.in_turn():
@@ -198,6 +202,6 @@ def warning(room: Room) -> str:
     """How full the database is, for anyone to read; "" while there is room."""
     if room.full:
         return "the database is full: only deletions and the control plane's own writes are accepted"
-    if room.fraction >= NEARLY_FULL:
+    if room.nearly_full:
         return f"{room.fraction:.0%} of the room for the database is used"
     return ""

@@ -97,7 +97,7 @@ def writing(
             if flushed:
                 told.append(writer.revision - locked.counter.current)
                 transaction.on_commit(partial(_finish, writer, committed), robust=True)
-        pruning.keep_up(locked.counter)
+        pruning.keep_up(locked.counter._replace(end_offset=writer.end_offset))
 
 
 @contextmanager

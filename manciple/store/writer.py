@@ -70,7 +70,8 @@ class Writer:
         #: who writes: what the rules are told
         self.identity = identity
         self._revision = counter.current
-        self._end_offset = counter.end_offset
+        #: where the log ends: before `flush` without this transaction's own writes
+        self.end_offset = counter.end_offset
         self._policy = counter.policy
         #: the revisions of this transaction that changed a policy
         self._policy_changes: list[int] = []
@@ -313,10 +314,12 @@ class Writer:
         # Very many rows go faster by COPY, which a pipeline cannot carry; fewer cost little but the way there and back.
         with sql.pipelined() if len(self._events) < sql.COPY_FROM else nullcontext():
             at = self._sources.now()
-            end = persistence.append_events(self._events, at, after=self._end_offset)
+            self.end_offset = persistence.append_events(self._events, at, after=self.end_offset)
             persistence.store_objects(changes)
             _project(changes, at)
-            persistence.move_counter(self._revision, end_offset=end, policy=max(self._policy_changes, default=None))
+            persistence.move_counter(
+                self._revision, end_offset=self.end_offset, policy=max(self._policy_changes, default=None)
+            )
         return True
 
     def _checked(

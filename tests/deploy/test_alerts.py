@@ -77,6 +77,14 @@ CASES: dict[str, tuple[Series, Series]] = {
         {_COMMITS % "1.024": rising(90), _COMMITS % "2.048": rising(100), _COMMITS % "+Inf": rising(100)},
         {_COMMITS % "0.512": rising(100), _COMMITS % "1.024": rising(100), _COMMITS % "+Inf": rising(100)},
     ),
+    "MancipleDatabaseNearlyFull": (
+        {"manciple_database_bytes": rising(1), "manciple_database_limit_bytes": always(60)},
+        {"manciple_database_bytes": always(50), "manciple_database_limit_bytes": always(60)},
+    ),
+    "MancipleWritesOverBudget": (
+        {'manciple_writes_refused_total{reason="budget"}': rising(5)},
+        {'manciple_writes_refused_total{reason="space"}': rising(5)},
+    ),
     "ManciplePodsNotTried": (
         {"manciple_oldest_ready_pod_seconds": rising(60)},
         {"manciple_oldest_ready_pod_seconds": always(5)},

@@ -20,6 +20,7 @@ CHECKUPS: Final = (
     Checkup(name="tables", examine=database.examine_schema, needs=_DATABASE),
     Checkup(name="database settings", examine=database.examine_settings, needs=_DATABASE),
     Checkup(name="database upkeep", examine=database.examine_upkeep, needs=_DATABASE),
+    Checkup(name="database room", examine=database.examine_room, needs=_TABLES),
     Checkup(name="replicas", examine=database.examine_replicas, needs=_DATABASE),
     Checkup(name="backups", examine=backups.examine_backups),
     Checkup(name="archived log", examine=backups.examine_archive, needs=_DATABASE),

@@ -13,7 +13,7 @@ from django.db.migrations.executor import MigrationExecutor
 from manciple.processes import database_file
 from manciple.processes.database_file import DatabaseRefused
 from manciple.processes.doctor.diagnoses import Diagnosis, problem, warning
-from manciple.store import sql
+from manciple.store import space, sql
 
 #: Seconds that two clocks may differ before it is told, and before it is a problem.
 SKEW, BAD_SKEW = 1.0, 10.0
@@ -135,6 +135,22 @@ def _connections(most: int) -> Iterator[Diagnosis]:
             "PostgreSQL",
             f"{used} of {most} connections are in use",
             "raise max_connections, or run fewer API processes",
+        )
+
+
+def examine_room(_now: datetime) -> Iterator[Diagnosis]:
+    room = space.measure()
+    if said := space.warning(room):
+        yield (problem if room.full else warning)(
+            "database",
+            f"{said} ({room.used / (1 << 30):.2f} of {(room.limit or 0) / (1 << 30):.2f} GiB)",
+            "delete objects that are not needed, give its disk more room, or raise MANCIPLE_DATABASE_BYTES",
+        )
+    elif room.capacity is None and settings.PRODUCTION:
+        yield warning(
+            "database",
+            "nobody knows how much room it has: its disk is not seen from here, and no limit is configured",
+            "set MANCIPLE_DATABASE_BYTES to what the disk of PostgreSQL may give it",
         )
 
 

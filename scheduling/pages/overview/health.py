@@ -116,7 +116,11 @@ class HealthSigns:
     revision: int = 0
     floor: int = 0
     database: str = ""
+    log_bytes: int = 0
     database_size: int = 0
+    database_limit: int | None = None  # bytes; None where none is known
+    database_nearly_full: bool = False
+    database_full: bool = False
     ping: float = 0.0  # seconds
     whole: bool = True
 
@@ -303,16 +307,28 @@ def _incidents(signs: HealthSigns) -> HealthLine:
 def _log(signs: HealthSigns) -> HealthLine:
     return HealthLine(
         name="Event log",
-        note=f"reaches back to revision {signs.floor:,}" if signs.floor else "complete, nothing is pruned",
+        note=(f"reaches back to revision {signs.floor:,}" if signs.floor else "complete, nothing is pruned")
+        + (f", {size(signs.log_bytes)}" if signs.log_bytes else ""),
         value=f"revision {signs.revision:,}",
     )
 
 
 def _database(signs: HealthSigns) -> HealthLine:
+    used, limit = signs.database_size, signs.database_limit
+    step = "Delete what is not needed, give the disk more room, or raise MANCIPLE_DATABASE_BYTES."
+    trouble = None
+    if signs.database_full:
+        trouble = Warning(what="The database is full: only deletions are accepted.", step=step)
+    elif limit and signs.database_nearly_full:
+        what = f"{used / limit:.0%} of the room for the database is used; when it is full, only deletions are accepted."
+        trouble = Warning(what=what, step=step)
+    of_limit = f" of {size(limit)}" if limit is not None and trouble else ""
     return HealthLine(
         name="Database",
-        note=f"{signs.database}, {size(signs.database_size)}",
+        note=f"{signs.database}, {size(used)}{of_limit}",
         value=f"{max(signs.ping * 1000, 0.1):.1f} ms",
+        severity=ERR if signs.database_full else WARN if trouble else OK,
+        troubles=(trouble,) if trouble else (),
     )
 
 

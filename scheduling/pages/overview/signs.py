@@ -53,6 +53,7 @@ def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> He
         database="PostgreSQL" if sql.on_postgresql() else "SQLite",
         database_size=room.used,
         database_limit=room.limit,
+        database_nearly_full=room.nearly_full,
         database_full=room.full,
         ping=ping,
         whole=person.namespaces is None,

@@ -31,7 +31,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_all_is_well(api: Api) -> None:
     assert api.get("/readyz").text == "ok"
-    assert api.get("/readyz?verbose").text == "[+]ping ok\n[+]database ok\nreadyz check passed\n"
+    assert api.get("/readyz?verbose").text == "[+]ping ok\n[+]database ok\n[+]storage ok\nreadyz check passed\n"
 
 
 def test_nobody_is_ready_before_the_tables_are_those_of_the_version(
