@@ -40,7 +40,11 @@ PAGES = [
 
 
 #: Whatever comes through the front door; `make fuzz` sends much more.
-SECURITY = ["tests/security/fuzz/test_hostile_requests.py", "tests/security/test_strange_requests.py"]
+SECURITY = [
+    "tests/security/fuzz/test_hostile_requests.py",
+    "tests/security/test_disk_filling.py",
+    "tests/security/test_strange_requests.py",
+]
 
 
 @pytest.mark.postgres

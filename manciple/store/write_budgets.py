@@ -27,7 +27,7 @@ from manciple.store import log_metrics, sql
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import MASTERS, NODES, Identity, is_control_plane
 
-#: Bytes that a process takes from a bucket at once.
+#: Bytes that a process takes from a bucket at once, but never more than a sixteenth of it.
 PORTION = 1 << 20
 #: A node's Lease of at most this many bytes is free: heartbeats must never fail.
 HEARTBEAT = 8192
@@ -94,7 +94,7 @@ def _take(bucket: str, needed: int, now: float) -> int:
             f"every update counts with the whole object): retry after {seconds} s",
             details={"retryAfterSeconds": seconds},
         )
-    taken = max(needed, min(PORTION, tokens))
+    taken = max(needed, min(PORTION, burst // 16, tokens))
     sql.execute(
         "INSERT INTO store_writebudget (key, tokens, refilled_at) VALUES (%s, %s, %s) "
         "ON CONFLICT (key) DO UPDATE SET tokens = excluded.tokens, refilled_at = excluded.refilled_at",

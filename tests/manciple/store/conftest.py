@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from manciple.store import hooks
 from manciple.wire import registry
 from tests.manciple.store.kinds import NOTES, SHELVES
 
@@ -15,3 +16,9 @@ def notes_and_shelves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry.registry, "_by_gvr", dict(registry.registry._by_gvr))
     registry.registry.register(NOTES)
     registry.registry.register(SHELVES)
+
+
+@pytest.fixture
+def no_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody needs rights or a namespace: identities matter only to the store itself."""
+    monkeypatch.setattr(hooks, "rules_for", lambda _operation, _resource: ())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
+from django.test import override_settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -49,7 +50,7 @@ def test_the_log_counts_its_bytes() -> None:
     drop("a")
     counter = sql.counter()
     assert counter.log_bytes >= stored_bytes() > 35 * KIB
-    assert counter.log_bytes < stored_bytes() + 4 * 1 * KIB  # the rest of four rows
+    assert counter.log_bytes < stored_bytes() + 4 * KIB  # the rest of four rows
     ends = list(Event.objects.order_by("revision").values_list("end_offset", flat=True))
     assert ends == sorted(set(ends))
     assert ends[-1] == counter.end_offset
@@ -154,9 +155,9 @@ def test_a_reader_gets_every_event_or_is_expired(writes: Sequence[tuple[str, int
 
 
 @pytest.mark.django_db(transaction=True)
-def test_whoever_makes_the_log_too_long_prunes_it(settings: pytest.FixtureRequest) -> None:
+@override_settings(LOG_BYTES=64 * KIB)
+def test_whoever_makes_the_log_too_long_prunes_it() -> None:
     """No controller runs here."""
-    settings.LOG_BYTES = 64 * KIB  # type: ignore[attr-defined]
     longest = 0
     for _ in range(40):
         put("a", 10 * KIB)
@@ -166,11 +167,10 @@ def test_whoever_makes_the_log_too_long_prunes_it(settings: pytest.FixtureReques
 
 
 @pytest.mark.django_db(transaction=True)
+@override_settings(LOG_BYTES=20 * KIB)
 def test_a_pruning_that_fails_does_not_fail_the_write(
-    settings: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings.LOG_BYTES = 20 * KIB  # type: ignore[attr-defined]
-
     def fail(_target: int) -> int | None:
         raise RuntimeError("no")
 
