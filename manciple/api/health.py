@@ -125,9 +125,7 @@ def one(name: str) -> CheckedHealth | None:
     return _ask({name: check}) if check else None
 
 
-def _ask(
-    checks: dict[str, Check], exclude: Collection[str] = (), *, warnings: Collection[str] = ()
-) -> CheckedHealth:
+def _ask(checks: dict[str, Check], exclude: Collection[str] = (), *, warnings: Collection[str] = ()) -> CheckedHealth:
     failures: dict[str, str] = {}
     warned: dict[str, str] = {}
     outage = False

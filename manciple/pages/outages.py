@@ -1,4 +1,4 @@
-"""The page that stands where a page should, while the database is away: 503 with Retry-After.
+"""The page that stands where a page should, while the database is away (503 with Retry-After) or full (507).
 
 Most errors of views come by `process_exception`; those of other middleware (sessions are read and written there) by
 Django's handler of what nobody caught. Neither asks the database for anything.
@@ -14,7 +14,7 @@ from django.template.loader import render_to_string
 from django.views import defaults
 
 from manciple.api import faults
-from manciple.wire.errors import ApiError
+from manciple.wire.errors import ApiError, InsufficientStorage
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 
@@ -47,7 +47,9 @@ def handle_uncaught(request: HttpRequest) -> HttpResponse:
 
 
 def _page(outage: ApiError) -> HttpResponse:
-    answer = HttpResponse(render_to_string("503.html"), status=outage.code)
-    answer.headers["Retry-After"] = str(faults.RETRY_AFTER)
+    full = outage.code == InsufficientStorage.code
+    answer = HttpResponse(render_to_string("507.html" if full else "503.html"), status=outage.code)
+    if not full:
+        answer.headers["Retry-After"] = str(faults.RETRY_AFTER)
     answer.headers["Cache-Control"] = "no-store"
     return answer

@@ -33,7 +33,7 @@ RETENTION = timedelta(hours=1)
 KEEP = 1_000_000
 #: Revisions in one transaction, and bytes of log.
 STEP = 1000
-STEP_BYTES = 32 << 20
+STEP_BYTES = 8 << 20
 #: Bytes of log that stay however little room there is.
 SHORTEST = 16 << 20
 
@@ -76,8 +76,7 @@ def prune(
 
 def byte_limit(counter: sql.RevisionCounter) -> int:
     """How many bytes of log may stay: it gives way before writes have to be refused for want of room."""
-    room = space.last()
-    return int(min(settings.LOG_BYTES, max(SHORTEST, counter.log_bytes + room.left - room.reserve)))
+    return int(min(settings.LOG_BYTES, max(SHORTEST, counter.log_bytes + space.spare())))
 
 
 _keeping_up = threading.Lock()
@@ -86,14 +85,18 @@ _keeping_up = threading.Lock()
 def keep_up(counter: sql.RevisionCounter) -> None:
     """Prune if the log is too long. After each commit, with the counter as it is then.
 
-    Pruning goes an eighth below the limit, so it is rarely due. One thread does it, and the others go on writing.
+    One step below the limit, so that it is not due after every commit, and short when it is: writers of this process
+    wait for it.
     """
+    if counter.log_bytes <= settings.LOG_BYTES and space.spare() >= 0:
+        return
     most = byte_limit(counter)
     if counter.log_bytes <= most or connection.in_atomic_block or not _keeping_up.acquire(blocking=False):
         return
     try:
         counter = sql.counter()
-        _raise_floor(_first_ending_at(counter.end_offset - most * 7 // 8, counter))
+        kept = most - min(most // 8, STEP_BYTES)
+        _raise_floor(_first_ending_at(counter.end_offset - kept, counter))
     except Exception:  # the write that came before is done, and must not seem to have failed
         log.exception("could not prune the log, which has %d bytes", counter.log_bytes)
     finally:

@@ -34,12 +34,14 @@ NEARLY_FULL = 0.9
 #: Bytes of SQLite's write-ahead log above which it is truncated: readers that follow closely on each other keep
 #: SQLite from starting it again by itself.
 LONG_WAL = 128 << 20
+#: Seconds between two vacuums of a log that needs the room.
+VACUUM_EVERY = 10.0
 LEASES = "leases.coordination.k8s.io"
 #: Bytes that one row of a TOAST table takes: four fit on a page.
 _CHUNK = 2048
 
 
-class Room(NamedTuple):
+class DatabaseRoom(NamedTuple):
     """used: bytes of the database that hold something. capacity: how many it may hold; None where nothing limits it."""
 
     used: int
@@ -79,8 +81,10 @@ class Room(NamedTuple):
 
 class _LastMeasured:
     def __init__(self) -> None:
-        self.room = Room(0, None)
+        self.full = False
+        self.spare = float("inf")
         self.until = 0.0
+        self.vacuum_from = 0.0
 
 
 _last = PerProcess(_LastMeasured)
@@ -92,7 +96,7 @@ def forget() -> None:
 
 def check(identity: Identity, resource: str, *, new: bool) -> None:
     """Whether there is room for a write. new: a creation. Raises: InsufficientStorage."""
-    if not _last().room.full or is_control_plane(identity.name):
+    if not _last().full or is_control_plane(identity.name):
         return
     if NODES in identity.groups and (not new or resource == LEASES):
         return
@@ -100,9 +104,12 @@ def check(identity: Identity, resource: str, *, new: bool) -> None:
     raise InsufficientStorage()
 
 
-def last() -> Room:
-    """The last measurement of this process."""
-    return _last().room
+def spare() -> float:
+    """Bytes that the log may grow by, as of the last measurement; below 0, so many it should give back.
+
+    As many as the reserve always stay free beside it, so that the log gives way before writes have to be refused.
+    """
+    return _last().spare
 
 
 def refresh() -> None:
@@ -113,10 +120,11 @@ def refresh() -> None:
         known.until = now + FRESH
         if sql.on_postgresql() and not settings.DATABASE_BYTES and _data_directory() is None:
             return  # nothing limits it
-        known.room = measure()
+        room = measure()
+        known.full, known.spare = room.full, room.left - room.reserve
 
 
-def measure() -> Room:
+def measure() -> DatabaseRoom:
     if sql.on_postgresql():
         return _measure_postgresql()
     statement = (
@@ -131,7 +139,7 @@ def measure() -> Room:
         wal_file = path.with_name(f"{path.name}-wal")
         wal = wal_file.stat().st_size if wal_file.exists() else 0
         capacities.append(pages * page + _free_on_disk(path))
-    return Room((pages - free) * page, min(capacities, default=None), wal)
+    return DatabaseRoom((pages - free) * page, min(capacities, default=None), wal)
 
 
 def _ask(statement: str) -> tuple[Any, ...]:
@@ -142,7 +150,7 @@ def _ask(statement: str) -> tuple[Any, ...]:
     return row
 
 
-def _measure_postgresql() -> Room:
+def _measure_postgresql() -> DatabaseRoom:
     # Rows of the TOAST table that are neither alive nor dead have left space behind. Without a vacuum since the
     # statistics began, nobody knows how many there are.
     statement = (
@@ -156,7 +164,7 @@ def _measure_postgresql() -> Room:
     directory = _data_directory()
     if directory is not None:
         capacities.append(int(size) + _free_on_disk(directory))
-    return Room(int(size) - max(0, int(free)), min(capacities, default=None))
+    return DatabaseRoom(int(size) - max(0, int(free)), min(capacities, default=None))
 
 
 _directory = PerProcess[list[Path | None]](list)
@@ -186,8 +194,9 @@ def reclaim() -> None:
         return
     try:
         if sql.on_postgresql():
-            if measure().nearly_full:
-                sql.execute("VACUUM store_event")  # else autovacuum is soon enough
+            if measure().nearly_full and time.monotonic() >= _last().vacuum_from:  # else autovacuum is soon enough
+                sql.execute("VACUUM store_event")
+                _last().vacuum_from = time.monotonic() + VACUUM_EVERY
         elif measure().wal > LONG_WAL:
             with persistence.in_turn():
                 patience = connection.settings_dict["OPTIONS"].get("timeout", 5)
@@ -198,7 +207,7 @@ def reclaim() -> None:
         _last().until = 0.0
 
 
-def warning(room: Room) -> str:
+def warning(room: DatabaseRoom) -> str:
     """How full the database is, for anyone to read; "" while there is room."""
     if room.full:
         return "the database is full: only deletions and the control plane's own writes are accepted"

@@ -23,6 +23,8 @@ APART = (
     *("manciple/wire/identity", "claims/kinds/references"),
     *("manciple/api/auditing", "manciple/audit/", "manciple/store/origins"),
     *("manciple/api/flow", "manciple/api/lanes", "manciple/api/connections"),
+    #: how much may be stored: a look before each write and after each commit
+    *("manciple/store/pruning", "manciple/store/space", "manciple/store/write_budgets"),
     "manciple/api/renewals",  # nodes renew their Leases, whatever pods do
     #: how nodes are compared: one question of the allocator, which docs/placement.md answers
     "scheduling/allocator/fragmentation/",

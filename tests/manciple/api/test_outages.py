@@ -43,7 +43,6 @@ OUTAGES: dict[str, Exception] = {
     "the server crashed": by_django(psycopg.errors.CrashShutdown("terminating connection")),
     "the server starts": by_django(psycopg.errors.CannotConnectNow("the database system is starting up")),
     "too many connections": by_django(psycopg.errors.TooManyConnections("sorry, too many clients already")),
-    "the disk is full": by_django(psycopg.errors.DiskFull("could not extend file")),
     "a lock was not given": by_django(psycopg.errors.LockNotAvailable("canceling statement due to lock timeout")),
     "a statement took too long": by_django(psycopg.errors.QueryCanceled("due to statement timeout")),
     "a deadlock": by_django(psycopg.errors.DeadlockDetected("deadlock detected")),
@@ -68,6 +67,13 @@ def test_an_outage_is_told_as_one(error: Exception) -> None:
     assert found is not None
     assert (found.code, found.reason, found.details) == (503, "ServiceUnavailable", {"retryAfterSeconds": 1})
     assert str(error) not in found.message, "what the database says is for the log"
+
+
+def test_a_full_disk_is_told_as_such() -> None:
+    found = faults.unavailable(by_django(psycopg.errors.DiskFull("could not extend file")))
+
+    assert found is not None
+    assert (found.code, found.reason) == (507, "InsufficientStorage")
 
 
 @pytest.mark.parametrize("error", MISTAKES.values(), ids=MISTAKES.keys())

@@ -188,10 +188,8 @@ def test_the_log_gives_way_before_writes_are_refused(monkeypatch: pytest.MonkeyP
     for _ in range(8):
         put("a", 10 * KIB)
     counter = sql.counter()
-    plenty, short = space.Room(0, None), space.Room(980 * KIB, 1300 * KIB)  # reserve 325, left -5
-    monkeypatch.setattr(space, "last", lambda: plenty)
-    assert pruning.byte_limit(counter) == 2 << 30
-    monkeypatch.setattr(space, "last", lambda: short)
-    assert pruning.byte_limit(counter) == 5 * KIB
+    for spare, most in ((float("inf"), 2 << 30), (10 * KIB, counter.log_bytes + 10 * KIB), (-1000 * KIB, 5 * KIB)):
+        monkeypatch.setattr(space, "spare", lambda spare=spare: spare)
+        assert pruning.byte_limit(counter) == most
     pruning.prune(older_than=YEAR)
     assert sql.counter().log_bytes <= 5 * KIB

@@ -17,7 +17,10 @@ class Command(BaseCommand):
         seconds = int(RETENTION.total_seconds())
         parser.add_argument("--older-than", type=int, default=seconds, metavar="SECONDS", help=f"default: {seconds}")
         parser.add_argument("--keep", type=int, default=KEEP, metavar="EVENTS", help=f"at most; default: {KEEP}")
+        parser.add_argument("--keep-bytes", type=int, metavar="BYTES", help="at most; default: MANCIPLE_LOG_BYTES")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        removed = prune(older_than=timedelta(seconds=options["older_than"]), keep=options["keep"])
+        removed = prune(
+            older_than=timedelta(seconds=options["older_than"]), keep=options["keep"], keep_bytes=options["keep_bytes"]
+        )
         self.stdout.write(f"removed {removed} events")
