@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from django.db import Error
 
 from manciple.postgresql import OutcomeUnknown
+from manciple.store import sql
 from manciple.wire.errors import ApiError, GatewayTimeout, InsufficientStorage, ServiceUnavailable
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,6 @@ NOTE_EVERY = 1.0
 _LASTING = ("54",)
 #: A standby that has not been promoted yet takes no writes (an InternalError for psycopg).
 _READ_ONLY = "25006"
-_DISK_FULL = "53100"
 #: What SQLite says of a lock or a disk. The rest of its OperationalErrors are mistakes ("no such table").
 _SQLITE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY")
 
@@ -42,7 +42,7 @@ def unavailable(error: BaseException) -> ApiError | None:
             "check before you retry",
             details={},
         )
-    if any(map(_is_full, chain)):
+    if any(map(sql.disk_is_full, chain)):
         return InsufficientStorage()
     if any(map(_is_outage, chain)):
         return unavailable_for("the database is not available or too busy: try again")
@@ -102,11 +102,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
-def _is_full(error: BaseException) -> bool:
-    driver = error.__cause__ if isinstance(error, Error) else error
-    return getattr(driver, "sqlite_errorname", "") == "SQLITE_FULL" or getattr(driver, "sqlstate", "") == _DISK_FULL
 
 
 def _is_outage(error: BaseException) -> bool:

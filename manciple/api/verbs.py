@@ -12,7 +12,7 @@ wants exactly that one replaced, and gets the Conflict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from random import SystemRandom
@@ -28,7 +28,7 @@ from manciple.api import edits, first_stage, namespaces
 from manciple.api.creation_traces import trace_creation
 from manciple.api.edits import Change, Edit, WriteAnswer
 from manciple.api.requests import ListOptions, propagation_of, revision
-from manciple.store import objects, sql, tail
+from manciple.store import objects, tail
 from manciple.store.hooks import Write
 from manciple.store.metadata import initialise
 from manciple.store.records import DeletionAnswer, Page, Stored
@@ -392,9 +392,27 @@ def delete_all(
     Raises: as `delete`, once what was not refused is gone; what would have come later is left.
     """
     page = list_page(kind, namespace=namespace, options=selected)
-    groups = sql.chunks(page.items, objects.LARGEST_GROUP)
-    deleted = [item for group in groups for item in _deleted_together(kind, group, identity, options)]
+    deleted = [item for group in _groups(page.items) for item in _deleted_together(kind, group, identity, options)]
     return replace(page, items=tuple(deleted))
+
+
+#: Bytes of documents in one commit of deletions. The log keeps a copy of each until it is pruned, and on a full disk
+#: that has to fit into what is kept for deletions.
+GROUP_BYTES = 8 << 20
+
+
+def _groups(items: Iterable[Stored]) -> Iterator[Sequence[Stored]]:
+    """Those that are deleted in one commit."""
+    group: list[Stored] = []
+    size = 0
+    for item in items:
+        if group and (len(group) == objects.LARGEST_GROUP or size + len(item.text) > GROUP_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(item)
+        size += len(item.text)
+    if group:
+        yield group
 
 
 def _deleted_together(

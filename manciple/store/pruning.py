@@ -34,8 +34,8 @@ KEEP = 1_000_000
 #: Revisions in one transaction, and bytes of log.
 STEP = 1000
 STEP_BYTES = 8 << 20
-#: Bytes of log that stay however little room there is.
-SHORTEST = 16 << 20
+#: Bytes of log that stay however little room there is: thousands of small entries.
+SHORTEST = 4 << 20
 
 #: What somebody else makes of the log must be made before its entries go: returns the revision up to which it is.
 Reader = Callable[[], int]
@@ -88,6 +88,7 @@ def keep_up(counter: sql.RevisionCounter) -> None:
     One step below the limit, so that it is not due after every commit, and short when it is: writers of this process
     wait for it.
     """
+    space.note_end(counter.end_offset)
     if counter.log_bytes <= settings.LOG_BYTES and space.spare() >= 0:
         return
     most = byte_limit(counter)

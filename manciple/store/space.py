@@ -84,6 +84,7 @@ class _LastMeasured:
         self.full = False
         self.spare = float("inf")
         self.until = 0.0
+        self.until_offset = 0
         self.vacuum_from = 0.0
 
 
@@ -110,6 +111,13 @@ def spare() -> float:
     As many as the reserve always stay free beside it, so that the log gives way before writes have to be refused.
     """
     return _last().spare
+
+
+def note_end(end_offset: int) -> None:
+    """The log ends there: much that was written since the last measurement makes it old."""
+    known = _last()
+    if end_offset > known.until_offset:
+        known.until, known.until_offset = 0.0, end_offset + settings.DATABASE_RESERVE // 16
 
 
 def refresh() -> None:

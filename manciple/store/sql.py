@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from django.db import connection, models
+from django.db import Error, connection, models
 
 from manciple.store import records
 from manciple.store.records import Stored
@@ -107,6 +107,16 @@ def execute_many(statement: str, rows: Sequence[Row]) -> None:
 
 def on_postgresql() -> bool:
     return connection.vendor == "postgresql"
+
+
+#: What PostgreSQL says of a full disk (SQLSTATE).
+_DISK_FULL = "53100"
+
+
+def disk_is_full(error: BaseException) -> bool:
+    """Whether this is what the database raises when its disk is full."""
+    driver = error.__cause__ if isinstance(error, Error) else error
+    return getattr(driver, "sqlite_errorname", "") == "SQLITE_FULL" or getattr(driver, "sqlstate", "") == _DISK_FULL
 
 
 def insert(model: ModelClass, columns: Sequence[str], rows: Sequence[Row]) -> None:

@@ -248,16 +248,16 @@ def _commit(group: Sequence[PendingWrite[object]]) -> None:
         connection.close_if_unusable_or_obsolete()
         log_metrics.SHARED.observe(len(group))
         _commit_together(group)
-    except (OperationalError, InterfaceError) as fault:
-        connection.close()
-        error = fault
     except (Error, ApiError) as fault:
-        if len(group) == 1:
-            error = fault
-        else:
+        away = isinstance(fault, OperationalError | InterfaceError) and not sql.disk_is_full(fault)
+        if away:
+            connection.close()
+        elif len(group) > 1:
+            # On a full disk a few of many deletions go through, and the pruning after each makes room for the next.
             for waiting in group:
                 _commit([waiting])
             return
+        error = fault
     except BaseException as fault:
         error = fault
     _end(group, error)

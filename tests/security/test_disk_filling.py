@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 import pytest
 from django.test import override_settings
 
 from manciple.access.authentication import tokens
-from manciple.store import pruning, space, sql, tail, transactions
+from manciple.api import verbs
+from manciple.store import persistence, pruning, space, sql, tail, transactions
 from manciple.store.models import Event
+from manciple.store.persistence import NewEvent
 from manciple.wire.errors import Expired
 from manciple.wire.identity import MASTERS, NODES
 from tests.examples import some
@@ -135,6 +138,27 @@ def test_on_a_full_database_anybody_may_delete_and_nobody_may_add(
     assert node.post(LEASES, {"metadata": {"name": "n1"}, "spec": {"holderIdentity": "n1"}}).code == 201
     assert node.patch(f"{LEASES}/n1", {"spec": {"leaseDurationSeconds": 41}}).code == 200
     assert pruning.prune(keep=0) >= 3
+
+
+def test_many_large_objects_are_deleted_in_commits_that_fit_into_the_reserve(
+    tenants: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mallory, _ = tenants
+    for number in range(8):
+        mallory.made(configmaps("mallory"), configmap(f"c{number}", SIZE))
+    monkeypatch.setattr(verbs, "GROUP_BYTES", 3 * SIZE)
+    sizes: list[int] = []
+    real = persistence.append_events
+
+    def append(events: Sequence[NewEvent], now: datetime, *, after: int) -> int:
+        sizes.append(sum(event.size for event in events))
+        return real(events, now, after=after)
+
+    monkeypatch.setattr(persistence, "append_events", append)
+    assert mallory.delete(configmaps("mallory")).code == 200
+    assert mallory.get(configmaps("mallory")).json["items"] == []
+    assert len(sizes) >= 4
+    assert max(sizes) < 3 * SIZE
 
 
 def test_readiness_reports_it_and_lets_deletions_through(api: Api, full: None) -> None:

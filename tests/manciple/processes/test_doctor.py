@@ -31,7 +31,8 @@ from manciple.processes.doctor import backups, cluster, database, diagnoses, mac
 from manciple.processes.doctor.checkups import CHECKUPS
 from manciple.processes.doctor.diagnoses import Checkup, Diagnosis, examined, problem
 from manciple.processes.home import DATABASE_FILES, close_to_others
-from manciple.store import sql
+from manciple.store import space, sql
+from manciple.store.space import DatabaseRoom
 from manciple.telemetry.processes import BUILD, KEY, MetricsPublisher
 from manciple.wire.machinery import Lease, LeaseSpec
 from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
@@ -493,3 +494,25 @@ def test_pods_that_are_stuck(running: Cluster) -> None:
     deleted, slow = told(cluster.examine_pods, running.now + cluster.STUCK + timedelta(minutes=1))
     assert "its node node-2, which is not ready, has not let it go" in deleted
     assert "it was bound to node node-1, which is ready, and has not started" in slow
+
+
+@pytest.mark.parametrize(
+    ("room", "level", "what"),
+    [
+        (DatabaseRoom(100 << 20, 10 << 30), "", ""),
+        (DatabaseRoom(9 << 30, 10 << 30), "warning", "92% of the room for the database is used (9.00 of 9.75 GiB)"),
+        (DatabaseRoom(10 << 30, 10 << 30), "problem", "the database is full: only deletions"),
+    ],
+    ids=["room", "little room", "no room"],
+)
+def test_the_room_of_the_database(room: DatabaseRoom, level: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space, "measure", lambda: room)
+    found = list(database.examine_room(datetime.now(UTC)))
+    assert [one.level for one in found] == ([level] if level else [])
+    assert all(one.what.startswith(what) and "MANCIPLE_DATABASE_BYTES" in one.advice for one in found)
+
+
+def test_a_database_whose_room_nobody_knows(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
+    monkeypatch.setattr(space, "measure", lambda: DatabaseRoom(1 << 30, None))
+    settings.PRODUCTION = True
+    assert [one.level for one in database.examine_room(datetime.now(UTC))] == ["warning"]

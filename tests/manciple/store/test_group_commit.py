@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import IntegrityError, OperationalError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
@@ -156,6 +157,23 @@ def test_what_the_database_refuses_costs_only_the_one_whom_it_concerns(
     assert isinstance(bad.exception(), IntegrityError)
     assert good.exception() is other.exception() is None
     assert names() == ["good", "other"]
+
+
+def test_on_a_full_disk_those_that_fit_go_through(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = persistence.append_events
+
+    def full_for_several(events: Any, now: Any, *, after: int) -> int:
+        if len(events) > 1:
+            error = OperationalError("could not extend file")
+            error.__cause__ = psycopg.errors.DiskFull("could not extend file")
+            raise error
+        return real(events, now, after=after)
+
+    monkeypatch.setattr(persistence, "append_events", full_for_several)
+    futures = [crowd.wait_in_line(creating(name)) for name in ("a", "b", "c")]
+    crowd.go()
+    assert [future.exception() for future in futures] == [None, None, None]
+    assert names() == ["a", "b", "c"]
 
 
 def test_when_the_database_is_away_everybody_hears_of_it_and_the_next_may_write(

@@ -127,3 +127,26 @@ def test_who_sees_one_namespace_learns_no_rates_of_others() -> None:
 @pytest.mark.parametrize(("count", "text"), [(12, "12 B"), (4_509_000, "4.3 MiB"), (5 * 1024**5, "5120 TiB")])
 def test_sizes_read_as_people_say_them(count: int, text: str) -> None:
     assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("nearly", "full", "severity", "what"),
+    [
+        (False, False, "ok", []),
+        (
+            True,
+            False,
+            "warn",
+            ["95% of the room for the database is used; when it is full, only deletions are accepted."],
+        ),
+        (True, True, "err", ["The database is full: only deletions are accepted."]),
+    ],
+)
+def test_a_database_that_runs_full_needs_attention(nearly: bool, full: bool, severity: str, what: list[str]) -> None:
+    signs = replace(
+        WELL, database_size=950 << 20, database_limit=1000 << 20, database_nearly_full=nearly, database_full=full
+    )
+    found = line("Database", signs)
+    assert (found.severity, [one.what for one in found.troubles]) == (severity, what)
+    assert found.note == ("PostgreSQL, 950 MiB of 1000 MiB" if what else "PostgreSQL, 950 MiB")
+    assert all("give the disk more room" in one.step for one in found.troubles)
