@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db import IntegrityError
+from django.db.models import Max, Q
 
 from claims.kinds.pods import Pod as PodObject
 from claims.kinds.resource_claims import (
@@ -39,6 +40,10 @@ from manciple.wire.errors import Conflict
 
 #: How long it is kept.
 KEPT_FOR = timedelta(days=90)
+#: Rows that are kept at most: whoever may create pods makes as many as the scheduler can place.
+KEPT_ROWS = 1_000_000
+#: Pods of a shared claim that are named.
+MOST_PODS = 64
 
 _COLUMNS = (
     "driver", "pool", "device", "device_class", "claim_uid", "namespace", "claim", "pods", "admin_access", "share_id",
@@ -54,8 +59,10 @@ def keep_history(changes: Sequence[Change], rows_of: Callable[[Any], Sequence[An
 
 
 def prune_history(now: datetime) -> int:
-    """Forget what ended too long ago. Returns how many rows went."""
-    return PastAllocation.objects.filter(ended_at__lt=now - KEPT_FOR).delete()[0] + prune_uses(now, kept_for=KEPT_FOR)
+    """Forget what ended too long ago, and the oldest rows beyond `KEPT_ROWS`. Returns how many rows went."""
+    newest = PastAllocation.objects.aggregate(newest=Max("id"))["newest"] or 0
+    old = PastAllocation.objects.filter(Q(ended_at__lt=now - KEPT_FOR) | Q(id__lte=newest - KEPT_ROWS))
+    return old.delete()[0] + prune_uses(now, kept_for=KEPT_FOR)
 
 
 def _freed(change: Change, rows_of: Callable[[Any], Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
@@ -71,7 +78,7 @@ def _freed(change: Change, rows_of: Callable[[Any], Sequence[Any]]) -> Iterator[
     asked_at = datetime.fromisoformat(created) if created and _source(before) else None
     began = before.status.allocation.allocation_timestamp or created
     began_at = min(datetime.fromisoformat(began), ended) if began else ended
-    pods = sql.as_json(_pods(before))
+    pods = sql.as_json(_pods(before)[:MOST_PODS])
     meta = before.metadata
     for row in freed:
         yield (

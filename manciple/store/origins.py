@@ -88,6 +88,11 @@ class Origin:
         else:
             self.identity, self.impersonator = acting_as, identity
 
+    @property
+    def chosen_bytes(self) -> int:
+        """How many bytes of the note the client chose."""
+        return min(len(self.agent), LONGEST_TEXT) + min(len(self.uri), LONGEST_TEXT)
+
     def note(self) -> Note:
         acting, asking = self.identity or Identity(""), self.impersonator
         return Note(

@@ -394,7 +394,9 @@ class Writer:
         size = persistence.row_size(kind, current, text, previous)
         if growth and not self._dry_run:
             space.check(self.identity, kind.resource, new=previous is None)
-            write_budgets.charge(self.identity, kind.resource, meta.namespace, size, now=self._sources.now())
+            origin = hooks.origin()
+            charged = size + (origin.chosen_bytes if origin is not None else 0)
+            write_budgets.charge(self.identity, kind.resource, meta.namespace, charged, now=self._sources.now())
         actor = self._noted()  # the request counts as having written from here on
         self._revision = revision
         if _changes_policy(kind, type_, obj, previous):

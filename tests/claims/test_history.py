@@ -91,3 +91,12 @@ def test_what_ended_too_long_ago_is_forgotten() -> None:
     assert projectors.prune_history(now + projectors.KEPT_FOR - timedelta(hours=1)) == 0
     assert projectors.prune_history(now + projectors.KEPT_FOR + timedelta(hours=1)) == 1
     assert past() == []
+
+
+def test_only_so_many_rows_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    for device in ("gpu-0", "gpu-1", "gpu-2"):
+        write(holding(device))
+        write(make_claim("training"))
+    monkeypatch.setattr(projectors, "KEPT_ROWS", 2)
+    assert projectors.prune_history(datetime.now(UTC)) == 1
+    assert list(PastAllocation.objects.order_by("id").values_list("device", flat=True)) == ["gpu-1", "gpu-2"]

@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.test import override_settings
 
-from manciple.store import objects, sql, write_budgets
+from manciple.store import hooks, objects, sql, write_budgets
 from manciple.store.metadata import with_meta
 from manciple.store.models import WriteBudget
 from manciple.store.objects import Sources, Writer
+from manciple.store.origins import Origin
 from manciple.wire.errors import ApiError, TooManyRequests
 from manciple.wire.identity import MASTERS, NODES, SCHEDULER, SYSTEM, Identity, controller, service_account
 from tests.manciple.store.kinds import NOTES, SHELVES, note, shelf
@@ -125,6 +126,21 @@ def test_what_lives_in_no_namespace_is_charged_to_its_author() -> None:
     assert label_until_refused(ALICE) == 9
     assert label_until_refused(Identity("x" * 5000)) == 9
     assert [label_until_refused(one) for one in on_nodes] == [9, 9, 0]
+
+
+def test_what_a_client_says_of_itself_is_charged_too() -> None:
+    """It is stored with each entry of the log, and in the audit trail."""
+
+    def written(origin: Origin | None) -> int:
+        with override_settings(WRITE_BURST=1024 * KIB), hooks.collecting(origin):
+            write_budgets.forget()
+            WriteBudget.objects.all().delete()
+            put(ALICE, 100, name="small")
+            return 64 * KIB - write_budgets._taken["namespace home"]  # of the first portion
+
+    chatty = Origin(audit_id="x", received=NOON, agent="a" * 5000, uri="/" + "u" * 500)
+    assert written(None) < 1500
+    assert written(chatty) - written(None) == 1024 + 501
 
 
 def test_deletions_are_free() -> None:
