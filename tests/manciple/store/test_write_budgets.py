@@ -12,7 +12,7 @@ from manciple.store import hooks, objects, sql, write_budgets
 from manciple.store.metadata import with_meta
 from manciple.store.models import WriteBudget
 from manciple.store.objects import Sources, Writer
-from manciple.store.origins import Origin
+from manciple.store.origins import LONGEST_TEXT, Origin
 from manciple.wire.errors import ApiError, TooManyRequests
 from manciple.wire.identity import MASTERS, NODES, SCHEDULER, SYSTEM, Identity, controller, service_account
 from tests.manciple.store.kinds import NOTES, SHELVES, note, shelf
@@ -140,7 +140,7 @@ def test_what_a_client_says_of_itself_is_charged_too() -> None:
 
     chatty = Origin(audit_id="x", received=NOON, agent="a" * 5000, uri="/" + "u" * 500)
     assert written(None) < 1500
-    assert written(chatty) - written(None) == 1024 + 501
+    assert written(chatty) - written(None) == LONGEST_TEXT + 501
 
 
 def test_deletions_are_free() -> None:
