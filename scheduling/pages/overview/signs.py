@@ -119,4 +119,3 @@ def forget() -> None:
 
 def _queue(person: Person) -> QueueSign:
     return QueueSign(**person.seen(QueuedPod.objects.all()).aggregate(length=Count("uid"), oldest=Min("created_at")))
-
