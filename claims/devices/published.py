@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -26,6 +25,7 @@ from inventory.kinds.devices import (
     ResourceSliceSpec,
     is_unhealthy,
 )
+from manciple.wire.caching import short_text_cache
 from manciple.wire.quantity import Quantity
 
 #: (driver, pool, device)
@@ -333,7 +333,7 @@ def _amounts(one: CounterSet | DeviceCounterConsumption) -> dict[str, int]:
     return {name: nanos(counter.value) for name, counter in one.counters.items()}
 
 
-@lru_cache(maxsize=4096)
+@short_text_cache(4096)
 def nanos(amount: str) -> int:
     """A quantity as a number to reckon with; nothing where it cannot be read."""
     try:

@@ -137,7 +137,7 @@ def _validate_shown_file(item: DownwardAPIVolumeFile, path: Path) -> Errors:
     return found + _validate_mode(item.mode, path, "mode")
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)  # entries are as large as a client makes them
 def _is_faultless(projected: ProjectedVolumeSource, *, has_account: bool) -> bool:
     """Remembered, because nearly every pod has the same one: that of its account's token."""
     return not _validate_projected(projected, Path(), has_account=has_account)

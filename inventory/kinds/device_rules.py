@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -27,6 +26,7 @@ from inventory.kinds.devices import (
     OpaqueDeviceConfiguration,
 )
 from inventory.kinds.node_rules import validate_node_selector
+from manciple.wire.caching import short_text_cache
 from manciple.wire.conditions import validate_conditions
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long, too_many
 from manciple.wire.validation import (
@@ -150,7 +150,7 @@ def validate_qualified_name(name: str, path: Path) -> Errors:
     return [] if _is_qualified_name(name) else _qualified_name_errors(name, path)
 
 
-@lru_cache(maxsize=16384)
+@short_text_cache(16384)
 def _is_qualified_name(name: str) -> bool:
     """Drivers repeat the same few names on every device."""
     return not _qualified_name_errors(name, Path())

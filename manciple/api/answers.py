@@ -17,7 +17,6 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal, cast
 
 import msgspec
@@ -31,6 +30,7 @@ from rest_framework import exceptions as drf
 from manciple.api import faults
 from manciple.store.records import Page
 from manciple.wire import codec, tables
+from manciple.wire.caching import short_text_cache
 from manciple.wire.errors import (
     ApiError,
     BadRequest,
@@ -116,7 +116,7 @@ def _include_object(value: str) -> str:
     return value or "Metadata"
 
 
-@lru_cache(maxsize=256)
+@short_text_cache(256)
 def _negotiate(accept: str, custom: bool) -> tuple[Media, Shape, str]:
     if not accept.strip():
         return "json", "", "v1"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, cast
 
 from msgspec import structs
@@ -21,6 +21,7 @@ from msgspec import structs
 from manciple.store.records import Propagation
 from manciple.wire import codec, documents
 from manciple.wire.base import ApiObject, Value
+from manciple.wire.caching import short_text_cache
 from manciple.wire.codec import Decoded, Strictness
 from manciple.wire.errors import (
     BadRequest,
@@ -67,7 +68,7 @@ class ResourcePath:
         return None if self.namespace else found
 
 
-@lru_cache(maxsize=16384)  # more than the Leases of all nodes
+@short_text_cache(16384)  # more than the Leases of all nodes
 def parse_path(path: str) -> ResourcePath | None:
     """The resource that `path` names; None for any path that is not of that form (discovery, pages)."""
     segments = [segment for segment in path.split("/") if segment]

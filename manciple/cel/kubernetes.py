@@ -16,12 +16,12 @@ import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote, unquote_plus
 
 from manciple.cel.errors import EvaluationError
 from manciple.cel.values import MAX_INT, MIN_INT, CelMap, Strict, is_valid, or_error, three_way
+from manciple.wire.caching import short_text_cache
 from manciple.wire.quantity import NANO, Quantity
 
 _PARTS = re.compile(r"[+-]?0*([0-9]*)(?:\.([0-9]*))?(.*)")
@@ -74,7 +74,7 @@ def of_units(units: int) -> Amount:
     return Amount(units * NANO, 0)
 
 
-@lru_cache(maxsize=65536)
+@short_text_cache(65536, longest=64)
 def parse_amount(text: str) -> Amount:
     """Raises: ValueError with upstream's message when `text` is not a quantity."""
     return Amount(Quantity.parse(text).nanos, _stored_scale(text))
@@ -124,7 +124,7 @@ class Semver(Strict):
         return (self.major, self.minor, self.patch, not self.prerelease, self.prerelease)
 
 
-@lru_cache(maxsize=65536)
+@short_text_cache(65536, longest=64)
 def parse_semver(text: str) -> Semver:
     """Strict: three parts, no v, no leading zero. Raises: ValueError with the library's message."""
     if not text:

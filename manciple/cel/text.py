@@ -11,13 +11,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from functools import lru_cache
 from typing import Any
 
 from manciple.cel.errors import EvaluationError
 from manciple.cel.kubernetes import parse_url
 from manciple.cel.values import NONE, Optional, Strict, guard_size, optional
 from manciple.wire import validation
+from manciple.wire.caching import short_text_cache
 
 _UUID = re.compile(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -195,7 +195,7 @@ def quote(text: str) -> str:
     return f'"{"".join(_QUOTED.get(character, character) for character in text)}"'
 
 
-@lru_cache(maxsize=1024)
+@short_text_cache(1024)
 def compiled(pattern: str) -> Any:
     """An RE2 pattern. Raises: EvaluationError."""
     import re2  # noqa: PLC0415 - 2 MiB where no expression has a pattern

@@ -14,8 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import lru_cache, total_ordering
+from functools import total_ordering
 
+from manciple.wire.caching import short_text_cache
 from manciple.wire.errors import FieldError, invalid
 from manciple.wire.validation import Path, check_label_key, each
 
@@ -134,7 +135,7 @@ class Quantity:
 ZERO = Quantity(0)
 
 
-@lru_cache(maxsize=65536)
+@short_text_cache(65536, longest=64)
 def _parse(text: str) -> Quantity:
     shape = _SHAPE.fullmatch(text)
     if shape is None:

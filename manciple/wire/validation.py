@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from itertools import islice
 from random import Random
 from typing import Any, Protocol, TypeVar
 
 from manciple.wire.base import ObjectMeta, OwnerReference, Value
+from manciple.wire.caching import short_text_cache
 from manciple.wire.errors import FieldError, duplicate, forbidden, immutable, invalid, required, too_long, too_many
 
 # Names ----------------------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def _byte_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-@lru_cache(maxsize=16384)
+@short_text_cache(16384)
 def check_dns_label(text: str) -> Messages:
     """RFC 1123 label: namespaces, devices, requests, containers."""
     found = [] if _byte_length(text) <= DNS_LABEL_MAX else [too_long_message(DNS_LABEL_MAX)]
@@ -105,7 +105,7 @@ def check_dns_label(text: str) -> Messages:
     return tuple(found)
 
 
-@lru_cache(maxsize=16384)
+@short_text_cache(16384)
 def check_dns_subdomain(text: str) -> Messages:
     """RFC 1123 subdomain: most objects' names."""
     found = [] if _byte_length(text) <= DNS_SUBDOMAIN_MAX else [too_long_message(DNS_SUBDOMAIN_MAX)]
@@ -121,7 +121,7 @@ def check_dns_1035_label(text: str) -> Messages:
     return tuple(found)
 
 
-@lru_cache(maxsize=16384)
+@short_text_cache(16384)
 def check_label_key(text: str) -> Messages:
     """A qualified name: label keys, annotation keys, finalizers, taint keys, condition types, resource names."""
     prefix, slash, name = text.rpartition("/")
@@ -142,7 +142,7 @@ def check_label_key(text: str) -> Messages:
     return tuple(found)
 
 
-@lru_cache(maxsize=16384)
+@short_text_cache(16384)
 def check_label_value(text: str) -> Messages:
     found = [] if _byte_length(text) <= LABEL_VALUE_MAX else [too_long_message(LABEL_VALUE_MAX)]
     if not _LABEL_VALUE_RE.fullmatch(text):
@@ -212,7 +212,7 @@ def check_namespace_name(text: str, *, prefix: bool = False) -> Messages:
     return check_dns_label(_as_prefix(text) if prefix else text)
 
 
-@lru_cache(maxsize=20_000)
+@short_text_cache(20_000)
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """A sorting key that puts node-2 before node-10."""
     parts: list[tuple[int, int, str]] = []
