@@ -13,12 +13,12 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import dataclass, field
 
 from claims.kinds.pod_preparation import Amounts, node_requests_of, requests_of
-from claims.kinds.pods import Pod, PreferredSchedulingTerm, Toleration
+from claims.kinds.pods import NodeAffinity, Pod, Toleration
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import HARD_EFFECTS
-from inventory.kinds.nodes import Node, NodeSelector, Taint
+from inventory.kinds.nodes import Node, Taint
 from manciple.wire.quantity import Quantity
-from manciple.wire.selectors import node_selector_matches, node_selector_term_matches
+from manciple.wire.selectors import ParsedNodeTerm, node_selector_matches, parsed_node_terms
 from scheduling.causes import NodeRefusal
 from scheduling.holds import Reason
 
@@ -47,8 +47,10 @@ class PodNeeds:
 
     node_name: str = ""
     node_selector: Mapping[str, str] = field(default_factory=dict)
-    affinity: NodeSelector | None = None
-    preferences: tuple[PreferredSchedulingTerm, ...] = ()
+    #: required node affinity; None where there is none
+    affinity: tuple[ParsedNodeTerm, ...] | None = None
+    #: (term, weight) of preferred node affinity
+    preferences: tuple[tuple[ParsedNodeTerm, int], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     requests: Amounts = field(default_factory=dict)
     #: of the requests, those that devices serve on nodes that advertise nothing of the resource (KEP-5004)
@@ -65,13 +67,15 @@ def needs_of(pod: Pod, classes: Container[str] = (), requests: Amounts | None = 
     requests: of the pod, where they are known.
     """
     spec = pod.spec
-    affinity = spec.affinity.node_affinity if spec.affinity else None
+    affinity = (spec.affinity.node_affinity if spec.affinity else None) or NodeAffinity()
+    required = affinity.required_during_scheduling_ignored_during_execution
+    preferred = affinity.preferred_during_scheduling_ignored_during_execution
     requests = node_requests_of(pod) if requests is None else requests
     return PodNeeds(
         node_name=spec.node_name,
         node_selector=spec.node_selector,
-        affinity=affinity.required_during_scheduling_ignored_during_execution if affinity else None,
-        preferences=affinity.preferred_during_scheduling_ignored_during_execution if affinity else (),
+        affinity=None if required is None else parsed_node_terms(required),
+        preferences=tuple((ParsedNodeTerm.of(one.preference), one.weight) for one in preferred),
         tolerations=spec.tolerations,
         requests=requests,
         by_devices=frozenset(name for name in requests if name in classes),
@@ -108,11 +112,7 @@ def check(
 def preference(needs: PodNeeds, node: Node) -> tuple[int, int]:
     """Higher is better: (untolerated soft taints, negated; weights of the preferred affinity terms that match)."""
     labels = node.metadata.labels
-    weight = sum(
-        wish.weight
-        for wish in needs.preferences
-        if node_selector_term_matches(wish.preference, node.metadata.name, labels)
-    )
+    weight = sum(weight for term, weight in needs.preferences if term.matches(node.metadata.name, labels))
     return -len(_untolerated(node.spec.taints, needs.tolerations, SOFT_EFFECTS)), weight
 
 
@@ -145,7 +145,7 @@ def is_selected(needs: PodNeeds, node: Node) -> bool:
     labels = node.metadata.labels
     if not all(labels.get(key) == value for key, value in needs.node_selector.items()):
         return False
-    return needs.affinity is None or node_selector_matches(needs.affinity, node.metadata.name, labels)
+    return needs.affinity is None or any(term.matches(node.metadata.name, labels) for term in needs.affinity)
 
 
 def _resources(needs: PodNeeds, node: Node, *, used: Amounts, pods: int) -> Iterator[NodeRefusal]:

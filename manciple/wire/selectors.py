@@ -8,13 +8,14 @@ Every parse error is a ValueError in upstream's words.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from manciple.wire.errors import forbidden, invalid, required
+from manciple.wire.caching import short_text_cache
+from manciple.wire.errors import forbidden, invalid, required, too_many
 from manciple.wire.validation import Errors, Path, check_label_key, check_label_value, each, validate_labels
 
 _TOKEN = re.compile(r"(==|!=|[=!,()<>])|([^\s=!,()<>]+)")
@@ -22,6 +23,10 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _COMPARISONS = {"=": "=", "==": "=", "!=": "!=", ">": "Gt", "<": "Lt"}
 _SET_OPERATORS = {"in": "In", "notin": "NotIn"}
 _NODE_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+
+#: Requirements of one selector, each of which is checked on every object or node that the selector is asked about.
+#: Upstream has no limit. How many values a requirement lists makes no difference to that.
+MOST_REQUIREMENTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +36,16 @@ class Requirement:
     key: str
     operator: str
     values: tuple[str, ...] = ()
+    _value_set: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_value_set", frozenset(self.values))
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """A label that is absent satisfies "!=", NotIn and DoesNotExist, and nothing else."""
         value = labels.get(self.key)
         if self.operator in ("!=", "NotIn"):
-            return value is None or value not in self.values
+            return value is None or value not in self._value_set
         if self.operator == "DoesNotExist":
             return value is None
         if value is None:
@@ -45,7 +54,7 @@ class Requirement:
             return True
         if self.operator in ("Gt", "Lt"):
             return _compares(value, self.operator, self.values)
-        return value in self.values
+        return value in self._value_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +132,7 @@ def _is_word(token: str) -> bool:
     return token not in ("", "==", "!=", "=", "!", ",", "(", ")", "<", ">")
 
 
-@lru_cache(maxsize=4096)
+@short_text_cache(1024)
 def parse_label_selector(text: str) -> ParsedLabelSelector:
     """Raises: ValueError "unable to parse requirement: ..." or "found '...', expected: ..."."""
     tokens = _Tokens(text)
@@ -133,7 +142,10 @@ def parse_label_selector(text: str) -> ParsedLabelSelector:
 
 
 def _requirements(tokens: _Tokens) -> Iterator[Requirement]:
-    while True:
+    """Raises: ValueError."""
+    for count in itertools.count(1):
+        if count > MOST_REQUIREMENTS:
+            raise ValueError(f"a selector may have at most {MOST_REQUIREMENTS} requirements")
         yield _requirement(tokens)
         separator = tokens.take()
         if not separator:
@@ -201,11 +213,13 @@ _FIELD_SEPARATOR = re.compile(r"((?:[^\\,]|\\.)*)(?:,|$)", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
-@lru_cache(maxsize=4096)
+@short_text_cache(1024)
 def parse_field_selector(text: str) -> FieldSelector:
     """`a=1,b!=2`; backslash escapes `\\`, `,` and `=` in values. Raises: ValueError "invalid selector: ..."."""
-    terms = [match.group(1) for match in _FIELD_SEPARATOR.finditer(text)]
-    return FieldSelector(tuple(_field_requirement(term, text) for term in terms if term))
+    terms = [term for match in _FIELD_SEPARATOR.finditer(text) if (term := match.group(1))]
+    if len(terms) > MOST_REQUIREMENTS:
+        raise ValueError(f"invalid selector: it may have at most {MOST_REQUIREMENTS} requirements")
+    return FieldSelector(tuple(_field_requirement(term, text) for term in terms))
 
 
 def _field_requirement(term: str, whole: str) -> FieldRequirement:
@@ -264,6 +278,8 @@ def validate_label_selector(selector: LabelSelectorLike | None, path: Path) -> E
     """metav1.LabelSelector (upstream: ValidateLabelSelector)."""
     if selector is None:
         return []
+    if (count := len(selector.match_labels) + len(selector.match_expressions)) > MOST_REQUIREMENTS:
+        return [too_many(path, count, MOST_REQUIREMENTS)]
     found = validate_labels(selector.match_labels, path.child("matchLabels"))
     for position, requirement in enumerate(selector.match_expressions):
         at = path.child("matchExpressions").at(position)
@@ -301,23 +317,41 @@ class NodeSelectorLike(Protocol):
     def node_selector_terms(self) -> Sequence[NodeSelectorTermLike]: ...
 
 
-def node_selector_matches(selector: NodeSelectorLike, name: str, labels: Mapping[str, str]) -> bool:
-    """Whether any term matches the node; a term without any requirement matches no node."""
-    return any(node_selector_term_matches(term, name, labels) for term in selector.node_selector_terms)
+@dataclass(frozen=True, slots=True)
+class ParsedNodeTerm:
+    """One term, ready to be matched with many nodes. Without any requirement it matches none."""
+
+    expressions: tuple[Requirement, ...]
+    fields: tuple[Requirement, ...]
+
+    @classmethod
+    def of(cls, term: NodeSelectorTermLike) -> ParsedNodeTerm:
+        return cls(_requirements_of(term.match_expressions), _requirements_of(term.match_fields))
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        """All expressions on labels and all on fields (metadata.name is the only field there is)."""
+        if not self.expressions and not self.fields:
+            return False
+        if not all(_matches_node(one, labels) for one in self.expressions):
+            return False
+        fields = {"metadata.name": name}
+        return all(one.key in fields and _matches_node(one, fields) for one in self.fields)
 
 
-def node_selector_term_matches(term: NodeSelectorTermLike, name: str, labels: Mapping[str, str]) -> bool:
-    """All expressions on labels and all on fields (metadata.name is the only field there is)."""
-    if not term.match_expressions and not term.match_fields:
-        return False
-    fields = {"metadata.name": name}
-    return all(_expression_matches(one, labels) for one in term.match_expressions) and all(
-        one.key in fields and _expression_matches(one, fields) for one in term.match_fields
-    )
+def _requirements_of(expressions: Sequence[LabelSelectorRequirementLike]) -> tuple[Requirement, ...]:
+    return tuple(Requirement(one.key, one.operator, tuple(one.values)) for one in expressions)
 
 
-def _expression_matches(expression: LabelSelectorRequirementLike, values: Mapping[str, str]) -> bool:
+def _matches_node(requirement: Requirement, values: Mapping[str, str]) -> bool:
     """An operator that nobody knows matches nothing."""
-    if expression.operator not in _NODE_OPERATORS:
-        return False
-    return Requirement(expression.key, expression.operator, tuple(expression.values)).matches(values)
+    return requirement.operator in _NODE_OPERATORS and requirement.matches(values)
+
+
+def parsed_node_terms(selector: NodeSelectorLike) -> tuple[ParsedNodeTerm, ...]:
+    """A node matches the selector where it matches any of these."""
+    return tuple(map(ParsedNodeTerm.of, selector.node_selector_terms))
+
+
+def node_selector_matches(selector: NodeSelectorLike, name: str, labels: Mapping[str, str]) -> bool:
+    """For one node; parse the selector first to ask about many."""
+    return any(ParsedNodeTerm.of(term).matches(name, labels) for term in selector.node_selector_terms)
