@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -47,10 +48,13 @@ class CompiledRules:
         self.resources: dict[Place, dict[str, Names]] = {}
         #: verbs on paths
         self.paths = [(frozenset(rule.verbs), rule.non_resource_urls) for rule in rules if rule.non_resource_urls]
+        tables: dict[Place, dict[str, set[str] | None]] = {}
         for rule in rules:
             for group in rule.api_groups:
                 for resource in rule.resources:
-                    _add(self.resources.setdefault((group, resource), {}), rule)
+                    _add(tables.setdefault((group, resource), {}), rule)
+        for place, table in tables.items():
+            self.resources[place] = {verb: None if names is None else frozenset(names) for verb, names in table.items()}
         #: what is allowed on single objects only
         self.named = frozenset(
             (place, verb) for place, verbs in self.resources.items() for verb, names in verbs.items() if names
@@ -84,11 +88,12 @@ def names_matter(named: Collection[tuple[Place, str]], wanted: Attributes, place
     return any((place, verb) in named for place in places for verb in (wanted.verb, ALL))
 
 
-def _add(verbs: dict[str, Names], rule: PolicyRule) -> None:
-    names = frozenset(rule.resource_names) if rule.resource_names else None
+def _add(verbs: dict[str, set[str] | None], rule: PolicyRule) -> None:
     for verb in rule.verbs:
-        known = verbs.get(verb, _NOBODY)
-        verbs[verb] = None if known is None or names is None else known | names
+        if not rule.resource_names:
+            verbs[verb] = None
+        elif (names := verbs.setdefault(verb, set())) is not None:
+            names.update(rule.resource_names)
 
 
 def url_covers(pattern: str, path: str) -> bool:
@@ -101,9 +106,15 @@ def url_covers(pattern: str, path: str) -> bool:
 # Whether some cover others --------------------------------------------------------------------------------------------
 
 
+#: Parts that a refusal names.
+MOST_UNCOVERED = 500
+
+
 def uncovered(owned: Sequence[PolicyRule], wanted: Iterable[PolicyRule]) -> list[PolicyRule]:
-    """What of `wanted` the rules in `owned` do not allow, a verb on a resource at a time."""
-    return [part for rule in wanted for part in _parts(rule) if not any(_covers(one, part) for one in owned)]
+    """What of `wanted` the rules in `owned` do not allow, a verb on a resource at a time; `MOST_UNCOVERED` at most."""
+    held = CompiledRules(owned)
+    missing = (part for rule in wanted for part in _parts(rule) if not _covers(held, part))
+    return [*islice(missing, MOST_UNCOVERED)]
 
 
 def _parts(rule: PolicyRule) -> Iterator[PolicyRule]:
@@ -120,26 +131,19 @@ def _parts(rule: PolicyRule) -> Iterator[PolicyRule]:
             yield PolicyRule(verbs=(verb,), non_resource_urls=(url,))
 
 
-def _covers(rule: PolicyRule, part: PolicyRule) -> bool:
-    if not _has(rule.verbs, part.verbs[0]):
-        return False
+def _covers(held: CompiledRules, part: PolicyRule) -> bool:
+    """part: as `_parts` makes them."""
     if part.non_resource_urls:
-        return any(url_covers(pattern, part.non_resource_urls[0]) for pattern in rule.non_resource_urls)
-    names = rule.resource_names
-    return (
-        _has(rule.api_groups, part.api_groups[0])
-        and _has_resource(rule.resources, part.resources[0])
-        and (not names or (bool(part.resource_names) and part.resource_names[0] in names))
-    )
-
-
-def _has(owned: Sequence[str], wanted: str) -> bool:
-    return ALL in owned or wanted in owned
-
-
-def _has_resource(owned: Sequence[str], wanted: str) -> bool:
-    _, is_below, subresource = wanted.partition("/")
-    return _has(owned, wanted) or (bool(is_below) and f"*/{subresource}" in owned)
+        return held.allow(Attributes(verb=part.verbs[0], path=part.non_resource_urls[0]), ())
+    group, resource = part.api_groups[0], part.resources[0]
+    _, is_below, subresource = resource.partition("/")
+    resources = (resource, ALL, f"*/{subresource}") if is_below else (resource, ALL)
+    for place in ((group, one) for group in (group, ALL) for one in resources):
+        for verb in (part.verbs[0], ALL):
+            names = held.resources.get(place, {}).get(verb, _NOBODY)
+            if names is None or (part.resource_names and part.resource_names[0] in names):
+                return True
+    return False
 
 
 def described(rules: Iterable[PolicyRule]) -> list[str]:

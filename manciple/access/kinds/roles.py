@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from manciple.wire.base import ApiObject, LabelSelector, Value, always, pb
-from manciple.wire.errors import invalid, not_supported, required
+from manciple.wire.errors import OMITTED, invalid, not_supported, required
 from manciple.wire.registry import Column, Kind
 from manciple.wire.selectors import validate_label_selector
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
@@ -33,6 +33,11 @@ PACKAGE = "io.k8s.api.rbac.v1"
 #: Whom a binding may name.
 USER, GROUP_KIND, SERVICE_ACCOUNT = "User", "Group", "ServiceAccount"
 ROLE_KIND, CLUSTER_ROLE_KIND = "Role", "ClusterRole"
+
+#: Combinations of verb, API group, resource and resource name, or of verb and path, that one role may list. Each is
+#: compared with what the role's author holds, while no other write is made, and each process keeps a table of them.
+#: Upstream has no limit; the largest default role lists 229.
+MOST_PARTS = 10_000
 
 # Types ----------------------------------------------------------------------------------------------------------------
 
@@ -143,8 +148,21 @@ def validate_role_update(new: AnyRole, old: AnyRole) -> Errors:
 
 def _validate_rules(role: AnyRole) -> Errors:
     namespaced = isinstance(role, Role)
+    gathers = isinstance(role, ClusterRole) and role.aggregation_rule is not None
+    if not gathers and (parts := parts_of(role.rules)) > MOST_PARTS:
+        message = f"must list at most {MOST_PARTS} combinations of verb, group, resource and name, not {parts}"
+        return [invalid("rules", OMITTED, message)]
     found = validate_list(role.rules, Path("rules"), lambda rule, at: _validate_rule(rule, at, namespaced=namespaced))
     return found if isinstance(role, Role) else found + _validate_aggregation(role.aggregation_rule)
+
+
+def parts_of(rules: Sequence[PolicyRule]) -> int:
+    """How many combinations the rules list."""
+    return sum(
+        len(rule.verbs)
+        * (len(rule.api_groups) * len(rule.resources) * max(1, len(rule.resource_names)) + len(rule.non_resource_urls))
+        for rule in rules
+    )
 
 
 def _validate_rule(rule: PolicyRule, path: Path, *, namespaced: bool) -> Errors:
