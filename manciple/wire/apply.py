@@ -273,6 +273,10 @@ def _same_content(left: Document, right: Document) -> bool:
 # Refusals ------------------------------------------------------------------------------------------------------------
 
 
+#: Conflicts that one answer names.
+MOST_CONFLICTS = 500
+
+
 def _refusal(conflicts: Sequence[FieldConflict]) -> Conflict:
     causes = [
         {
@@ -280,7 +284,7 @@ def _refusal(conflicts: Sequence[FieldConflict]) -> Conflict:
             "message": f"conflict with {_shown(one.owner)}",
             "field": field_sets.shown(one.path),
         }
-        for one in conflicts
+        for one in conflicts[:MOST_CONFLICTS]
     ]
     return Conflict(_message(conflicts), details={"causes": causes})
 
@@ -289,10 +293,12 @@ def _message(conflicts: Sequence[FieldConflict]) -> str:
     if len(conflicts) == 1:
         only = conflicts[0]
         return f"Apply failed with 1 conflict: conflict with {_shown(only.owner)}: {field_sets.shown(only.path)}"
-    lines: list[str] = []
-    for owner in dict.fromkeys(_shown(one.owner) for one in conflicts):
-        lines.append(f"conflicts with {owner}:")
-        lines += [f"- {field_sets.shown(one.path)}" for one in conflicts if _shown(one.owner) == owner]
+    by_owner: dict[str, list[str]] = {}
+    for one in conflicts[:MOST_CONFLICTS]:
+        by_owner.setdefault(_shown(one.owner), []).append(f"- {field_sets.shown(one.path)}")
+    lines = [line for owner, fields in by_owner.items() for line in (f"conflicts with {owner}:", *fields)]
+    if len(conflicts) > MOST_CONFLICTS:
+        lines.append(f"and {len(conflicts) - MOST_CONFLICTS} more")
     return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
 
 

@@ -176,6 +176,8 @@ class Conflict(ApiError):
 
 #: Causes that one answer tells of; a document can break a rule a hundred thousand times.
 MOST_CAUSES = 200
+#: Characters of causes after which an answer tells of no more: a cause may show a value as large as the document.
+MOST_CAUSE_TEXT = 64 * 1024
 
 
 class Invalid(ApiError):
@@ -186,13 +188,19 @@ class Invalid(ApiError):
     @classmethod
     def of(cls, *, kind: str, group: str, name: str, errors: Sequence[FieldError]) -> Invalid:
         """`ResourceClaim.resource.k8s.io "x" is invalid: spec...: Invalid value: ...`; several errors in brackets."""
-        told, left = errors[:MOST_CAUSES], len(errors) - MOST_CAUSES
-        texts = list(dict.fromkeys(str(error) for error in told))
-        if left > 0:
+        causes: list[dict[str, str]] = []
+        length = 0
+        for error in errors[:MOST_CAUSES]:
+            cause = {"reason": error.type, "message": error.body, "field": error.field}
+            causes.append(cause)
+            length += len(cause["message"]) + len(error.field)
+            if length > MOST_CAUSE_TEXT:
+                break
+        texts = list(dict.fromkeys(f"{cause['field']}: {cause['message']}" for cause in causes))
+        if left := len(errors) - len(causes):
             texts.append(f"and {left} more")
         joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
         qualified = f"{kind}.{group}" if group else kind
-        causes = [{"reason": error.type, "message": error.body, "field": error.field} for error in told]
         details = {"name": name, "group": group, "kind": kind, "causes": causes}
         return cls(f'{qualified} "{name}" is invalid: {joined}', details={k: v for k, v in details.items() if v})
 

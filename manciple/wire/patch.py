@@ -27,6 +27,8 @@ MAX_OPERATIONS = 10_000
 MAX_COPIED = 3 * 1024 * 1024
 
 _INDEX = re.compile(r"0|[1-9][0-9]*")
+#: Digits of an index; Python refuses to read numbers of several thousand.
+_LONGEST_INDEX = 18
 
 
 # JSON patch ----------------------------------------------------------------------------------------------------------
@@ -93,7 +95,7 @@ def _missing(operation: str, parts: Sequence[str]) -> Invalid:
 
 def _position(part: str, *, end: int) -> int | None:
     """The index that `part` means in a list, at most `end`; None where it means none."""
-    if not _INDEX.fullmatch(part) or int(part) > end or end < 0:
+    if len(part) > _LONGEST_INDEX or not _INDEX.fullmatch(part) or int(part) > end or end < 0:
         return None
     return int(part)
 
@@ -350,10 +352,11 @@ def _retained(original: Document, patch: Document) -> Document:
         return dict(original)
     if not isinstance(retain, list):
         raise BadRequest("error decoding patch: $retainKeys is a list of field names")
-    stray = [key for key in patch if not key.startswith("$") and key not in retain and patch[key] is not None]
+    kept = set(map(_hashable, retain))
+    stray = [key for key in patch if not key.startswith("$") and key not in kept and patch[key] is not None]
     if stray:
         raise BadRequest(f"patch has fields that are not in its $retainKeys: {', '.join(stray)}")
-    return {key: value for key, value in original.items() if key in retain}
+    return {key: value for key, value in original.items() if key in kept}
 
 
 def _ordered(
