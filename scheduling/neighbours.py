@@ -100,6 +100,12 @@ class AlikePods:
     near: tuple[Term, ...] = ()
     away: tuple[Term, ...] = ()
     wishes: tuple[tuple[Term, int], ...] = ()
+    #: whether any of these is about other namespaces
+    outward: bool = True
+
+    def may_mean(self, other: AlikePods) -> bool:
+        """Whether any term may be about `other`. Most terms are about pods of their own namespace alone."""
+        return other.namespace == self.namespace or self.outward
 
     @classmethod
     def of(cls, pod: Pod) -> AlikePods:
@@ -112,6 +118,7 @@ class AlikePods:
         weighted += [(one.pod_affinity_term, -one.weight) for one in unwanted]
         required = near.required_during_scheduling_ignored_during_execution if near else ()
         forbidden = away.required_during_scheduling_ignored_during_execution if away else ()
+        terms = (*required, *forbidden, *(term for term, _ in weighted))
         return cls(
             namespace=namespace,
             labels=labels,
@@ -119,6 +126,7 @@ class AlikePods:
             near=tuple(_read(term, namespace, labels) for term in required),
             away=tuple(_read(term, namespace, labels) for term in forbidden),
             wishes=tuple((_read(term, namespace, labels), weight) for term, weight in weighted),
+            outward=any(term.namespace_selector is not None or term.namespaces for term in terms),
         )
 
 
@@ -369,11 +377,14 @@ def _is_near(labels: Labels, key: str, values: frozenset[str] | None) -> bool:
 
 def _conflicts(wanted: Sequence[HostPort], taken: Mapping[HostPort, int]) -> bool:
     """A port on every address conflicts with the same port on any."""
-    return any(
-        protocol == other_protocol and port == other_port and (address == other or EVERY_ADDRESS in (address, other))
-        for address, protocol, port in wanted
-        for other, other_protocol, other_port in taken
-    )
+    addresses: dict[tuple[str, int], set[str]] = {}
+    for address, protocol, port in wanted:
+        addresses.setdefault((protocol, port), set()).add(address)
+    for other, protocol, port in taken:
+        mine = addresses.get((protocol, port))
+        if mine and (other in mine or other == EVERY_ADDRESS or EVERY_ADDRESS in mine):
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,7 +443,7 @@ class _Question:
         """Where pods run that keep this one away."""
         labels_of = self.neighbours.labels_of
         for counted in self.neighbours.keeping():
-            for term in counted.group.away:
+            for term in counted.group.away if counted.group.may_mean(own) else ():
                 if term.means(own, labels_of):
                     yield from self._of(counted, term.key)
 
@@ -444,6 +455,8 @@ class _Question:
             _add(found, self._topologies(term), weight)
         for counted in self.neighbours.wishing():
             group = counted.group
+            if not group.may_mean(own):
+                continue
             for term, weight in (*group.wishes, *((term, REQUIRED_WEIGHT) for term in group.near)):
                 if term.means(own, labels_of):
                     _add(found, self._of(counted, term.key), weight)

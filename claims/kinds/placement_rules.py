@@ -9,6 +9,7 @@ pkg/registry/core/pod/strategy.go (applyMatchLabelKeysAndMismatchLabelKeys) of K
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
@@ -96,10 +97,11 @@ def _validate_pod_affinity_term(term: PodAffinityTerm, path: Path) -> Errors:
     found += _validate_label_keys(term.match_label_keys, term.label_selector, same)
     found += _validate_label_keys(term.mismatch_label_keys, term.label_selector, other)
     found += _validate_chosen_once(term.match_label_keys, term.label_selector, same)
+    others = set(term.mismatch_label_keys)
     found += [
         invalid(same.at(position), key, "exists in both matchLabelKeys and mismatchLabelKeys")
         for position, key in enumerate(term.match_label_keys)
-        if key in term.mismatch_label_keys
+        if key in others
     ]
     if not term.topology_key:
         found.append(required(path.child("topologyKey"), "can not be empty"))
@@ -116,19 +118,21 @@ def _validate_chosen_once(keys: Sequence[str], selector: LabelSelector | None, p
     """The selector has each of `keys` once, from `with_label_keys`: who chooses by it as well contradicts himself."""
     if selector is None:
         return []
-    chosen = [*selector.match_labels, *(one.key for one in selector.match_expressions)]
+    chosen = Counter((*selector.match_labels, *(one.key for one in selector.match_expressions)))
     return [
         invalid(path.at(position), key, "exists in both matchLabelKeys and labelSelector")
         for position, key in enumerate(keys)
-        if chosen.count(key) > 1
+        if chosen[key] > 1
     ]
 
 
 def validate_spreading(constraints: Sequence[TopologySpreadConstraint], path: Path) -> Errors:
     found = validate_list(constraints, path, _validate_spread)
     kinds = [(one.topology_key, one.when_unsatisfiable) for one in constraints]
+    left = Counter(kinds)
     for position, one in enumerate(kinds):
-        if one in kinds[position + 1 :]:
+        left[one] -= 1
+        if left[one]:
             at = path.at(position).child("{topologyKey, whenUnsatisfiable}")
             found.append(duplicate(at, f"{{{one[0]}, {one[1]}}}"))
     return found
@@ -257,5 +261,6 @@ def _chosen_by(
         for key, operator in operators
         if key in labels
     )
-    known = selector.match_expressions
-    return replace(selector, match_expressions=(*known, *(one for one in wanted if one not in known)))
+    known = set(selector.match_expressions)
+    more = (one for one in wanted if one not in known)
+    return replace(selector, match_expressions=(*selector.match_expressions, *more))

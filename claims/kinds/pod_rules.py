@@ -21,6 +21,7 @@ from claims.kinds.placement_rules import (
     validate_spreading,
     with_node_affinity_of,
 )
+from claims.kinds.pod_limits import validate_size
 from claims.kinds.pod_preparation import uses_draft
 from claims.kinds.pods import ContainerStatus, Pod, PodResourceClaim, PodSpec, PodStatus, Toleration
 from claims.kinds.source_rules import validate_source
@@ -68,6 +69,8 @@ _UPDATE_RULE = (
 
 
 def validate_pod(pod: Pod) -> Errors:
+    if too_large := validate_size(pod.spec):
+        return too_large
     found = validate_object_meta(pod.metadata, namespaced=True) + _validate_spec(pod.spec, pod.metadata)
     if not ANNOTATIONS.isdisjoint(pod.metadata.annotations):
         found += validate_gang(pod.metadata)
@@ -255,6 +258,8 @@ def _validate_seconds(spec: PodSpec) -> Errors:
 
 def validate_pod_update(new: Pod, old: Pod) -> Errors:
     """Little of a pod may change: images, more tolerations, a shorter deadline, fewer scheduling gates."""
+    if new.spec != old.spec and (too_large := validate_size(new.spec)):
+        return too_large
     found = validate_object_meta_update(new.metadata, old.metadata)
     if not ANNOTATIONS.isdisjoint({*new.metadata.annotations, *old.metadata.annotations}):
         found += validate_gang_update(new.metadata, old.metadata)
@@ -318,11 +323,10 @@ def _validate_same_containers(new: PodSpec, old: PodSpec) -> Errors:
 def _validate_tolerations_update(new: PodSpec, old: PodSpec) -> Errors:
     """More may come, and those that are there may last for another time."""
 
-    def untimed(spec: PodSpec) -> list[Toleration]:
-        return [replace(toleration, toleration_seconds=None) for toleration in spec.tolerations]
+    def untimed(spec: PodSpec) -> set[Toleration]:
+        return {replace(toleration, toleration_seconds=None) for toleration in spec.tolerations}
 
-    kept = untimed(new)
-    if all(toleration in kept for toleration in untimed(old)):
+    if untimed(old) <= untimed(new):
         return []
     message = "existing toleration can not be modified except its tolerationSeconds"
     return [forbidden(SPEC.child("tolerations"), message)]
@@ -390,12 +394,13 @@ def _validate_claim_statuses(pod: Pod) -> Errors:
 
 
 def _validate_unique_claim_statuses(status: PodStatus, path: Path) -> Errors:
-    listed = [one.name for one in status.resource_claim_statuses]
-    return [
-        duplicate(path.at(position).child("name"), name)
-        for position, name in enumerate(listed)
-        if name in listed[:position]
-    ]
+    seen: set[str] = set()
+    found: Errors = []
+    for position, one in enumerate(status.resource_claim_statuses):
+        if one.name in seen:
+            found.append(duplicate(path.at(position).child("name"), one.name))
+        seen.add(one.name)
+    return found
 
 
 def _validate_endings(

@@ -1,0 +1,79 @@
+"""How much a new pod's spec may list: what the scheduler has to look at again for every node, or every other pod.
+
+Upstream limits only the size of the object (etcd's 1.5 MiB), and a spec of that size keeps our scheduler busy for
+minutes on a few thousand nodes, during which no other tenant's pod is placed. The limits are far above what
+real pods list. They hold for new pods, and for updates that change the spec; pods that are stored stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from claims.kinds.pods import Affinity, NodeAffinity, PodAffinity, PodAntiAffinity, PodSpec
+from inventory.kinds.nodes import NodeSelectorTerm
+from manciple.wire.errors import FieldError, too_many
+from manciple.wire.selectors import MOST_REQUIREMENTS
+from manciple.wire.validation import SPEC, Path
+
+#: Of each kind of container.
+MOST_CONTAINERS = 256
+#: Resources that the containers name, each of which is compared with what each node has left.
+MOST_RESOURCES = 100
+#: ResourceClaims, each of which may be made from a template.
+MOST_CLAIMS = 128
+MOST_TOLERATIONS = 256
+MOST_SPREAD_CONSTRAINTS = 32
+#: Required terms, and preferred ones, of pod affinity and of anti-affinity: each is matched with other tenants' pods.
+MOST_POD_TERMS = 100
+#: Requirements in all required terms of node affinity, and in all preferred ones; an empty term counts as one.
+MOST_NODE_REQUIREMENTS = 500
+
+Errors = list[FieldError]
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def validate_size(spec: PodSpec) -> Errors:
+    """One error for each list that is too long."""
+    return [too_many(path, count, most) for path, count, most in _counts(spec) if count > most]
+
+
+def _counts(spec: PodSpec) -> Iterator[tuple[Path, int, int]]:
+    """(where, how many are there, how many may be there)"""
+    yield SPEC.child("containers"), len(spec.containers), MOST_CONTAINERS
+    yield SPEC.child("initContainers"), len(spec.init_containers), MOST_CONTAINERS
+    containers = (*spec.containers, *spec.init_containers)
+    resources = {name for one in containers for name in (*one.resources.requests, *one.resources.limits)}
+    yield SPEC.child("containers", "resources"), len(resources), MOST_RESOURCES
+    yield SPEC.child("resourceClaims"), len(spec.resource_claims), MOST_CLAIMS
+    yield SPEC.child("tolerations"), len(spec.tolerations), MOST_TOLERATIONS
+    yield SPEC.child("nodeSelector"), len(spec.node_selector), MOST_REQUIREMENTS
+    constraints = spec.topology_spread_constraints
+    yield SPEC.child("topologySpreadConstraints"), len(constraints), MOST_SPREAD_CONSTRAINTS
+    affinity, path = spec.affinity or Affinity(), SPEC.child("affinity")
+    if affinity.node_affinity is not None:
+        yield from _node_counts(affinity.node_affinity, path.child("nodeAffinity"))
+    if affinity.pod_affinity is not None:
+        yield from _pod_counts(affinity.pod_affinity, path.child("podAffinity"))
+    if affinity.pod_anti_affinity is not None:
+        yield from _pod_counts(affinity.pod_anti_affinity, path.child("podAntiAffinity"))
+
+
+def _node_counts(affinity: NodeAffinity, path: Path) -> Iterator[tuple[Path, int, int]]:
+    required = affinity.required_during_scheduling_ignored_during_execution
+    terms = required.node_selector_terms if required is not None else ()
+    preferred = [one.preference for one in affinity.preferred_during_scheduling_ignored_during_execution]
+    yield path.child(_REQUIRED), sum(map(_requirements, terms)), MOST_NODE_REQUIREMENTS
+    yield path.child(_PREFERRED), sum(map(_requirements, preferred)), MOST_NODE_REQUIREMENTS
+
+
+def _requirements(term: NodeSelectorTerm) -> int:
+    return max(1, len(term.match_expressions) + len(term.match_fields))
+
+
+def _pod_counts(affinity: PodAffinity | PodAntiAffinity, path: Path) -> Iterator[tuple[Path, int, int]]:
+    required = affinity.required_during_scheduling_ignored_during_execution
+    preferred = affinity.preferred_during_scheduling_ignored_during_execution
+    yield path.child(_REQUIRED), len(required), MOST_POD_TERMS
+    yield path.child(_PREFERRED), len(preferred), MOST_POD_TERMS
