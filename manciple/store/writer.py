@@ -19,7 +19,7 @@ from manciple.store import hooks, metadata, origins, persistence, records, space
 from manciple.store.persistence import Current, NetChange, NewEvent
 from manciple.store.records import Change, Committed, DeletionAnswer, EventType, Propagation, StoreSelector, Written
 from manciple.wire.base import ApiObject
-from manciple.wire.errors import AlreadyExists, NotFound
+from manciple.wire.errors import AlreadyExists, NotFound, TooLarge
 from manciple.wire.identity import SYSTEM, Identity
 from manciple.wire.registry import Kind
 from manciple.wire.validation import generate_name
@@ -31,6 +31,9 @@ NOTHING: Wanted = {}
 
 #: How often a generated name is drawn before giving up (upstream: 7 attempts more than one).
 NAME_ATTEMPTS = 8
+
+#: Characters of a stored document, metadata and managedFields included (etcd's limit on a request, in bytes).
+LARGEST = 1536 * 1024
 
 _random = SystemRandom()
 
@@ -391,6 +394,8 @@ class Writer:
         )
         key = (kind.resource, meta.namespace, meta.name)
         text = records.encode(numbered)
+        if type_ != "DELETED" and len(text) > LARGEST:
+            _check_growth(kind, meta.name, text, previous)
         size = persistence.row_size(kind, current, text, previous)
         if growth and not self._dry_run:
             space.check(self.identity, kind.resource, new=previous is None)
@@ -461,6 +466,13 @@ def references_to(wanted: Wanted) -> list[sql.Reference]:
 def _version(current: Current | None) -> str:
     """What tells one state of an object from every other; "" where none is known."""
     return f"{current.uid}/{current.revision}" if current else ""
+
+
+def _check_growth(kind: Kind, name: str, text: str, previous: Current | None) -> None:
+    """Raises: TooLarge, unless the object was as large before: what is there can still be made smaller and released."""
+    if previous is None or len(text) > len(records.encode(previous.object)):
+        size = f"it would have {len(text)} characters, at most {LARGEST} are stored"
+        raise TooLarge(f'{kind.resource} "{name}" is too large: {size}', details={"name": name, "kind": kind.plural})
 
 
 def _matches(labels: str, fields: str, by_labels: StoreSelector | None, by_fields: StoreSelector | None) -> bool:
