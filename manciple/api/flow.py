@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from manciple.wire.identity import MASTERS, NODES, SYSTEM_NAMESPACE, Identity
+from manciple.wire.identity import MASTERS, NODES, SYSTEM_NAMESPACE, Identity, account_groups, account_of
 
 Level = Literal["exempt", "system", "workload", "strangers"]
 
@@ -46,6 +46,15 @@ def level_of(identity: Identity | None) -> Level:
     return "workload"
 
 
+def flow_of(identity: Identity) -> str:
+    """The name that an identity's requests and watches are counted under.
+
+    Service accounts of a namespace count as one: whoever may write the namespace can make any number of them.
+    """
+    account = account_of(identity.name)
+    return account_groups(account[0])[-1] if account and account[0] != SYSTEM_NAMESPACE else identity.name
+
+
 class Senders:
     """Whose credential is whose, as far as their last requests told: to queue them rightly, and for nothing else.
 
@@ -62,7 +71,7 @@ class Senders:
     def note(self, credential: str, identity: Identity) -> None:
         """`credential` was this identity's a moment ago."""
         key = _digest(credential)
-        self._known[key] = (level_of(identity), identity.name, self._clock() + self.LASTS)
+        self._known[key] = (level_of(identity), flow_of(identity), self._clock() + self.LASTS)
         self._known.move_to_end(key)
         while len(self._known) > self.MOST:
             self._known.popitem(last=False)

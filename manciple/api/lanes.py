@@ -23,7 +23,7 @@ from a2wsgi.wsgi import build_environ
 from manciple.access.authentication.chain import CONNECTION
 from manciple.api.connection_table import claim
 from manciple.api.door import CERTIFICATE, IDENTITY, ORIGIN, PEER, SHOWN
-from manciple.api.flow import FairQueues, FlowLimits, Level, Overflow, Senders, level_of
+from manciple.api.flow import FairQueues, FlowLimits, Level, Overflow, Senders, flow_of, level_of
 from manciple.api.request_metrics import in_line, watch_queues
 from manciple.api.streams import Receive, Scope, Send, headers_of
 from manciple.wire.errors import TooManyRequests
@@ -71,7 +71,7 @@ class RequestLane(ABC):
         Raises: TooManyRequests before anything was sent.
         """
         try:
-            ticket = self.queues.enter(*flow_of(scope, self._senders))
+            ticket = self.queues.enter(*sender_of(scope, self._senders))
         except Overflow as refused:
             raise _too_many(refused) from refused
         try:
@@ -148,11 +148,11 @@ def _encoded(scope: Any) -> Any:
     return scope if query.isascii() else {**scope, "query_string": quote(query, safe=string.punctuation).encode()}
 
 
-def flow_of(scope: Scope, senders: Senders) -> tuple[Level, str]:
+def sender_of(scope: Scope, senders: Senders) -> tuple[Level, str]:
     """Whose requests this one waits behind. Who is not known yet waits with others of the same address."""
     identity: Identity | None = scope.get(IDENTITY)
     if identity is not None:
-        return level_of(identity), identity.name
+        return level_of(identity), flow_of(identity)
     client = scope.get("client")
     return senders.find(_credential(scope)) or ("strangers", str(client[0] if client else ""))
 

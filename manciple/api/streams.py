@@ -36,6 +36,7 @@ from manciple.api.answers import error_answer
 from manciple.api.connection_table import claim
 from manciple.api.door import CERTIFICATE, ORIGIN, PEER, Admission, attributes_of
 from manciple.api.faults import unavailable_for
+from manciple.api.flow import flow_of
 from manciple.store import tail
 from manciple.store.records import EventRecord
 from manciple.store.tail import Tail
@@ -177,7 +178,7 @@ class Hub:
 
     def check_watches(self, identity: Identity) -> None:
         """Raises: TooManyRequests for who has as many open as one may have; administrators may have any number."""
-        if MASTERS not in identity.groups and self.open_watches[identity.name] >= settings.IDENTITY_WATCHES:
+        if MASTERS not in identity.groups and self.open_watches[flow_of(identity)] >= settings.IDENTITY_WATCHES:
             raise TooManyRequests(
                 f"you have reached the limit of open watches ({settings.IDENTITY_WATCHES}): close some first",
                 details={"retryAfterSeconds": RETRY_WATCH},

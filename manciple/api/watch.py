@@ -28,6 +28,7 @@ import orjson
 from manciple.api import answers, requests
 from manciple.api.answers import Form, status_of, unknown_path, wanted_form
 from manciple.api.door import Admission
+from manciple.api.flow import flow_of
 from manciple.api.request_metrics import WatchTold
 from manciple.api.requests import ListOptions, ResourcePath, list_options, truth
 from manciple.api.streams import (
@@ -148,7 +149,7 @@ async def watch(scope: Scope, receive: Receive, send: Send) -> None:
         request = await in_reader(partial(read_request, scope))
         hub = Hub.of_running_loop()
         hub.check_watches(admission.identity)
-        served, owner = request.served, admission.identity.name
+        served, owner = request.served, flow_of(admission.identity)
         watcher, position = await hub.join(
             served.kind.resource, version=served.version, owner=owner, topic=request.selection.topic
         )
