@@ -78,7 +78,10 @@ class Merged:
         #: place -> (verb, name or None) -> the first grant of it
         self._resources: dict[Place, dict[tuple[str, str | None], Grant]] = {}
         self._paths: list[tuple[CompiledRules, Grant]] = []
+        by_role: dict[RoleKey, Grant] = {}
         for grant in grants:
+            by_role.setdefault(grant.role, grant)
+        for grant in by_role.values():
             rules = known.get(grant.role)
             if rules is None:
                 self.missing.append(_missing(grant.role))
@@ -449,13 +452,13 @@ def known_rules(identity: Identity, namespace: str, *, newest: bool = False) -> 
     held = policy(newest=newest)
     found: list[PolicyRule] = []
     missing: list[str] = []
-    for scope in held.scopes_of(identity, namespace):
-        for _, grant in held.granted(scope):
-            compiled = held.roles.get(grant.role)
-            if compiled is None:
-                missing.append(_missing(grant.role))
-            else:
-                found.extend(compiled.rules)
+    granted = (grant.role for scope in held.scopes_of(identity, namespace) for _, grant in held.granted(scope))
+    for role in dict.fromkeys(granted):  # a thousand bindings may give the same one
+        compiled = held.roles.get(role)
+        if compiled is None:
+            missing.append(_missing(role))
+        else:
+            found.extend(compiled.rules)
     return HeldRules(tuple(found), incomplete=bool(missing), error=_together(missing) if missing else "")
 
 

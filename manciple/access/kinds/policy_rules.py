@@ -48,13 +48,15 @@ class CompiledRules:
         self.resources: dict[Place, dict[str, Names]] = {}
         #: verbs on paths
         self.paths = [(frozenset(rule.verbs), rule.non_resource_urls) for rule in rules if rule.non_resource_urls]
-        tables: dict[Place, dict[str, set[str] | None]] = {}
+        tables: dict[Place, dict[str, list[Names]]] = {}
         for rule in rules:
-            for group in rule.api_groups:
-                for resource in rule.resources:
-                    _add(tables.setdefault((group, resource), {}), rule)
+            names = frozenset(rule.resource_names) if rule.resource_names else None
+            for place in ((group, resource) for group in rule.api_groups for resource in rule.resources):
+                table = tables.setdefault(place, {})
+                for verb in rule.verbs:
+                    table.setdefault(verb, []).append(names)
         for place, table in tables.items():
-            self.resources[place] = {verb: None if names is None else frozenset(names) for verb, names in table.items()}
+            self.resources[place] = {verb: _together(found) for verb, found in table.items()}
         #: what is allowed on single objects only
         self.named = frozenset(
             (place, verb) for place, verbs in self.resources.items() for verb, names in verbs.items() if names
@@ -88,12 +90,12 @@ def names_matter(named: Collection[tuple[Place, str]], wanted: Attributes, place
     return any((place, verb) in named for place in places for verb in (wanted.verb, ALL))
 
 
-def _add(verbs: dict[str, set[str] | None], rule: PolicyRule) -> None:
-    for verb in rule.verbs:
-        if not rule.resource_names:
-            verbs[verb] = None
-        elif (names := verbs.setdefault(verb, set())) is not None:
-            names.update(rule.resource_names)
+def _together(found: Sequence[Names]) -> Names:
+    """The names that any of several rules allows."""
+    if len(found) == 1:
+        return found[0]  # one set for all verbs and places of its rule
+    named = [names for names in found if names is not None]
+    return None if len(named) < len(found) else frozenset().union(*named)
 
 
 def url_covers(pattern: str, path: str) -> bool:
