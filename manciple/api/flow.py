@@ -19,8 +19,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
@@ -31,6 +32,12 @@ Level = Literal["exempt", "system", "workload", "strangers"]
 
 #: What part of the seats each level has a right to while others want them too. strangers: who was not recognised yet.
 SHARES: Mapping[Level, int] = MappingProxyType({"exempt": 4, "system": 4, "workload": 4, "strangers": 1})
+
+#: Bytes of an answer after which its flow has one seat, for so many seconds: putting such a list together takes several
+#: times its size in memory.
+LARGE_ANSWER, LARGE_LASTS = 16 * 1024 * 1024, 60.0
+#: Bytes of a flow's answers that its clients have not taken yet, beyond which it is refused.
+MOST_UNSENT = 128 * 1024 * 1024
 
 _COMPONENTS = ("system:kube-", f"system:serviceaccount:{SYSTEM_NAMESPACE}:")
 
@@ -87,7 +94,10 @@ def _digest(credential: str) -> bytes:
 
 
 class Overflow(Exception):
-    """The request is refused. why: for counters ("queue-full", "identity-queue-full", "rate"); after: seconds."""
+    """The request is refused. after: seconds.
+
+    why: for counters ("queue-full", "identity-queue-full", "rate", "answers-not-read").
+    """
 
     def __init__(self, why: str, *, after: float = 1.0) -> None:
         super().__init__(why)
@@ -174,6 +184,10 @@ class FairQueues:
         #: turns that were given
         self._turns = 0
         self._buckets: OrderedDict[tuple[Level, str], _Bucket] = OrderedDict()
+        #: flows that had a large answer, and until when they have one seat
+        self._large: OrderedDict[tuple[Level, str], float] = OrderedDict()
+        #: bytes of answers that were not taken yet
+        self._unsent: Counter[tuple[Level, str]] = Counter()
         self._seats = 0
         self._waiting = 0
         self.counts: dict[Level, FlowCounts] = {level: FlowCounts() for level in SHARES}
@@ -197,7 +211,8 @@ class FairQueues:
         ticket = Ticket(level, flow, asyncio.get_running_loop().create_future(), self._clock())
         known = self._flows[level].setdefault(flow, _Flow(self._turns - 1))
         self.counts[level].waiting += 1
-        if not self._waiting and self._seats < self._limits.seats and known.seats < self._limits.flow_seats:
+        most = self._most_seats(level, flow)
+        if not self._waiting and self._seats < self._limits.seats and known.seats < most:
             self._tell_seated(ticket, known)  # nobody else wants one
             return ticket
         known.line.append(ticket)
@@ -223,10 +238,34 @@ class FairQueues:
         self._forget_idle(ticket.level, ticket.flow)
         self._seat()
 
+    @contextmanager
+    def sending(self, ticket: Ticket, size: int) -> Iterator[None]:
+        """While an answer of so many bytes is sent."""
+        key = ticket.level, ticket.flow
+        if size > LARGE_ANSWER:
+            self._large[key] = self._clock() + LARGE_LASTS
+            self._large.move_to_end(key)
+            while next(iter(self._large.values())) < self._clock():
+                self._large.popitem(last=False)
+        self._unsent[key] += size
+        try:
+            yield
+        finally:
+            self._unsent[key] -= size
+            if not self._unsent[key]:
+                del self._unsent[key]
+
+    def _most_seats(self, level: Level, flow: str) -> int:
+        if level != "exempt" and self._large and self._large.get((level, flow), 0.0) > self._clock():
+            return 1
+        return self._limits.flow_seats
+
     def _check_queue(self, level: Level, flow: str) -> None:
         known = self._flows[level].get(flow)
         if known and len(known.line) >= self._limits.flow_queue:
             raise Overflow("identity-queue-full")
+        if self._unsent[level, flow] > MOST_UNSENT:
+            raise Overflow("answers-not-read")
 
     def _check_rate(self, level: Level, flow: str) -> None:
         rate, burst = self._limits.rate, max(self._limits.burst, 1.0)
@@ -271,8 +310,8 @@ class FairQueues:
         return min(ready, key=lambda one: self.counts[one[0]].executing / SHARES[one[0]], default=None)
 
     def _next_of(self, level: Level) -> str:
-        flows, most = self._flows[level], self._limits.flow_seats
-        ready = (name for name, flow in flows.items() if flow.line and flow.seats < most)
+        flows = self._flows[level]
+        ready = (name for name, flow in flows.items() if flow.line and flow.seats < self._most_seats(level, name))
         return min(ready, key=lambda name: flows[name].turn, default="")
 
     def _forget_idle(self, level: Level, name: str) -> None:

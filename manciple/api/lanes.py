@@ -29,6 +29,9 @@ from manciple.api.streams import Receive, Scope, Send, headers_of
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import Identity
 
+#: Bytes of an answer that are handed to the server at once.
+PIECE = 1024 * 1024
+
 Environ = dict[str, Any]
 WsgiApplication = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 
@@ -89,8 +92,19 @@ class RequestLane(ABC):
         _learn(scope, self._senders)
         # Django writes cookies with a leading space, which a server of HTTP/1.1 refuses to send.
         headers = [(name.lower().encode("latin-1"), value.strip().encode("latin-1")) for name, value in answer.headers]
-        await send({"type": "http.response.start", "status": answer.code, "headers": headers})
-        await send({"type": "http.response.body", "body": answer.body, "more_body": False})
+        with self.queues.sending(ticket, len(answer.body)):
+            await send({"type": "http.response.start", "status": answer.code, "headers": headers})
+            await _send_body(answer.body, send)
+
+
+async def _send_body(body: bytes, send: Send) -> None:
+    """In pieces, as the client takes them: the server would encrypt and keep a large body all at once."""
+    view = memoryview(body)
+    for start in range(0, len(body) - PIECE, PIECE):
+        await send({"type": "http.response.body", "body": bytes(view[start : start + PIECE]), "more_body": True})
+        await asyncio.sleep(0)
+    rest = body if len(body) <= PIECE else bytes(view[(len(body) - 1) // PIECE * PIECE :])
+    await send({"type": "http.response.body", "body": rest, "more_body": False})
 
 
 async def _disconnects_before(turn: asyncio.Future[None], receive: Receive) -> bool:
@@ -177,5 +191,6 @@ def _too_many(refused: Overflow) -> TooManyRequests:
         "queue-full": "too many requests wait already, please try again later",
         "identity-queue-full": "too many of your requests wait already, please try again later",
         "rate": "you exceed your request rate, please try again later",
+        "answers-not-read": "too much of your earlier answers waits to be read, please read them first",
     }
     return TooManyRequests(said[refused.why], details={"retryAfterSeconds": math.ceil(refused.after)})

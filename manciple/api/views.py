@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from threading import Lock
 from typing import Any
 
 import orjson
@@ -39,17 +41,24 @@ from manciple.api.answers import (
 )
 from manciple.api.door import identity_of
 from manciple.api.first_stage import asking
+from manciple.api.flow import LARGE_ANSWER
 from manciple.api.requests import ResourcePath
 from manciple.api.subresources import Computed, Connected
 from manciple.store import hooks
 from manciple.store.records import DeletionAnswer
 from manciple.wire import codec
+from manciple.wire.errors import NotAcceptable
 from manciple.wire.machinery import DeleteOptions
 from manciple.wire.registry import Kind, Projection, Served, registry
 
 #: Where the API lives; everything else is pages.
 URLCONF = "manciple.api.urls"
 _RESOURCES = ("/api/v1/", "/apis/")
+
+#: Bytes of documents that are listed as YAML, which takes a hundred times as long to write as JSON.
+LARGEST_YAML = 4 * 1024 * 1024
+#: One large list is put together at a time: it takes several times its size of memory.
+_large_lists = Lock()
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 
@@ -187,7 +196,11 @@ class ResourceView(ApiView):
     def _list(self, form: Form) -> HttpResponse:
         wanted = requests.list_options(self.served, self.http.GET)
         page = verbs.list_page(self.kind, namespace=self.where.namespace, options=wanted)
-        return _finished(answers.list_text(self.served, page, form, now=time.time()), form)
+        size = sum(len(item.text) for item in page.items)
+        if form.media == "yaml" and size > LARGEST_YAML:
+            raise NotAcceptable("the list is too large for YAML: ask for JSON, or for pages of it with limit=")
+        with _large_lists if size > LARGE_ANSWER else nullcontext():
+            return _finished(answers.list_text(self.served, page, form, now=time.time()), form)
 
     def post(self, request: Request, **_: Any) -> HttpResponse:
         below = subresources.find(self.kind, self.where.subresource)
