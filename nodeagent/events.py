@@ -24,6 +24,8 @@ from nodeagent.work import NamedLocks
 log = logging.getLogger(__name__)
 
 COMPONENT = "manciple-nodeagent"
+#: core/v1 NoteLengthLimit
+LONGEST_MESSAGE = 1024
 #: How many messages are remembered for counting.
 REMEMBERED = 512
 
@@ -80,6 +82,7 @@ class EventRecorder:
 
     def warn_about(self, about: ObjectReference, reason: str, message: str) -> None:
         """Say that something is wrong with any object."""
+        message = message[:LONGEST_MESSAGE]
         key = _Message(about.uid, reason, message)
         try:
             with self._writing.hold([f"{key}"]):

@@ -8,14 +8,14 @@ pkg/printers/internalversion of Kubernetes 1.36.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec.structs import replace
 
 from manciple.wire.base import ApiObject, Int32, Int64, ObjectReference, TimeText, Value, always, pb, status_metadata
-from manciple.wire.errors import FieldError, immutable, invalid, required
+from manciple.wire.errors import FieldError, immutable, invalid, required, too_long
 from manciple.wire.registry import VERBS, Column, Kind, Subresource
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN, age
 from manciple.wire.validation import (
@@ -211,8 +211,11 @@ KUBERNETES_FINALIZER = "kubernetes"
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 #: Events about objects of the cluster stand in this namespace.
 DEFAULT_NAMESPACE = "default"
-#: An event's note, in bytes.
-EVENT_MESSAGE_MAX = 1024
+#: An event's note, in bytes; and that of an event without an eventTime, for which upstream has no limit. Pages show
+#: many events at once, and tenants may write events about nodes, which everybody sees.
+EVENT_MESSAGE_MAX, OLD_EVENT_MESSAGE_MAX = 1024, 8192
+#: Every other text of an event, in bytes.
+EVENT_TEXT_MAX = 1024
 
 Errors = list[FieldError]
 
@@ -324,9 +327,29 @@ def validate_event(event: Event) -> Errors:
         found.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
     if not about and event.metadata.namespace != DEFAULT_NAMESPACE:
         found.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
+    found += [too_long(field, most) for field, text, most in _texts(event) if len(text.encode()) > most]
     if event.event_time is not None:
         found += _validate_reported(event)
     return found
+
+
+def _texts(event: Event) -> Iterator[tuple[str, str, int]]:
+    """(field, text, its longest) of all that a client wrote in words of its own."""
+    yield "message", event.message, OLD_EVENT_MESSAGE_MAX
+    texts = {
+        "reason": event.reason,
+        "action": event.action,
+        "type": event.type,
+        "reportingComponent": event.reporting_component,
+        "reportingInstance": event.reporting_instance,
+        "source.component": event.source.component,
+        "source.host": event.source.host,
+    }
+    for field, about in (("involvedObject", event.involved_object), ("related", event.related)):
+        for name in about.__struct_fields__ if about is not None else ():
+            texts[f"{field}.{name}"] = getattr(about, name)
+    for field, text in texts.items():
+        yield field, text, EVENT_TEXT_MAX
 
 
 def _validate_reported(event: Event) -> Errors:

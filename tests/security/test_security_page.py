@@ -31,6 +31,7 @@ CLASSES = (
     "in logs",
     "timing",
     "privilege escalation",
+    "what one tenant costs the others",
 )
 
 
@@ -46,6 +47,17 @@ def test_every_test_of_this_folder_is_named() -> None:
 def test_every_class_of_attack_has_a_row_with_tests() -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith("|") and "`tests/" in line]
     assert [one for one in CLASSES if not any(one in row for row in rows)] == []
+
+
+def test_every_limit_on_tenants_has_a_test_that_is_there() -> None:
+    page = (ROOT / "docs/reliability.md").read_text()
+    _, _, section = page.partition("## What one tenant can send\n")
+    rows = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("| ")][2:]
+    assert len(rows) > 20
+    for row in rows:
+        tests = re.findall(r"`(tests/[\w/]+\.py)`", row.rpartition(" | ")[2])
+        assert tests or "TODO-lead" in row, row
+        assert [path for path in tests if not (ROOT / path).is_file()] == []
 
 
 def test_the_documents_that_it_links_to_are_there() -> None:

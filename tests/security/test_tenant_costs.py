@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from django.contrib.auth import get_user_model
 from msgspec import convert
 
 from claims.kinds.pod_limits import MOST_NODE_REQUIREMENTS, MOST_POD_TERMS, validate_size
@@ -24,6 +25,9 @@ from manciple.access.kinds.roles import MOST_PARTS
 from manciple.api import requests
 from manciple.api.answers import wanted_form
 from manciple.api.flow import LARGE_ANSWER, MOST_UNSENT, FairQueues, FlowLimits, Overflow, flow_of
+from manciple.pages import saved_views
+from manciple.pages.models import SavedView
+from manciple.pages.saved_views import ViewRefused, save_view
 from manciple.store.writer import LARGEST
 from manciple.wire import patch, selectors, validation
 from manciple.wire.apply import Manager, apply_patch
@@ -161,6 +165,25 @@ def test_objects_do_not_grow_beyond_the_limit_and_can_be_made_smaller(api: Api) 
     assert codes[0] == 200
     assert codes[-1] == 413
     assert api.patch(f"{CONFIG_MAPS}/m", {"data": {"k": None}}).code == 200
+
+
+def test_the_texts_of_events_are_short(api: Api) -> None:
+    about = {"kind": "Node", "name": "n1", "namespace": "default"}
+    event = {"metadata": {"name": "e"}, "involvedObject": about, "message": "m" * 8192, "reason": "r" * 1024}
+    assert api.post("/api/v1/namespaces/default/events", event).code == 201
+    for longer in ({"message": "m" * 8193}, {"reason": "r" * 1025}, {"involvedObject": {**about, "name": "n" * 1025}}):
+        answer = api.post("/api/v1/namespaces/default/events", {**event, "metadata": {"name": "f"}, **longer})
+        assert answer.code == 422, longer
+        assert "Too long" in answer.message
+
+
+def test_a_person_has_a_limited_number_of_saved_views(db: None) -> None:
+    owner = get_user_model().objects.create(username="mallory")
+    SavedView.objects.bulk_create(
+        SavedView(id=f"v{i}", owner=owner, path="/pods", name=f"v{i}", query="a=b") for i in range(saved_views.MOST)
+    )
+    with pytest.raises(ViewRefused):
+        save_view(owner, "/pods", "one more", "a=b", shared=False, usual=False)
 
 
 def test_an_index_of_thousands_of_digits_is_no_index(api: Api) -> None:
