@@ -148,8 +148,9 @@ def _settings() -> Iterator[DeclaredSetting]:
         yield one(name, whole_number)
     for name in ("WRITE_RATE", "WRITE_BURST", "LOG_BYTES", "DATABASE_BYTES", "DATABASE_RESERVE"):
         yield one(name, whole_number)
-    for name in ("IDENTITY_RATE", "HEAD_SECONDS", "BODY_SECONDS", "LOCK_TIMEOUT"):
+    for name in ("API_WORK_SECONDS", "PAGE_WORK_SECONDS", "IDENTITY_RATE", "HEAD_SECONDS", "BODY_SECONDS"):
         yield one(name, number)
+    yield one("LOCK_TIMEOUT", number)
     yield several("FEATURE_GATES", pairs=True)
     yield one("FILTER_TIMEOUT", number, "SCHEDULER_FILTER_TIMEOUT")
     yield one("BINDING_TIMEOUT", number, "SCHEDULER_BINDING_TIMEOUT")

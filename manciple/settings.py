@@ -146,6 +146,7 @@ MIDDLEWARE = [
     "django_htmx.middleware.HtmxMiddleware",
     "manciple.pages.outages.Outages",
     "manciple.pages.rights.DeclaredRightsOnly",
+    "manciple.pages.costly.CostlyPages",
 ]
 
 ROOT_URLCONF = "manciple.urls"
@@ -209,6 +210,9 @@ CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 API_THREADS = int(os.environ.get("MANCIPLE_API_THREADS", "16"))
 NODE_THREADS = int(os.environ.get("MANCIPLE_NODE_THREADS", "4"))
 PAGE_THREADS = int(os.environ.get("MANCIPLE_PAGE_THREADS", "4"))
+#: Seconds of processor time that a request, or a page, may take for expressions and ranges that its sender chose.
+API_WORK_SECONDS = float(os.environ.get("MANCIPLE_API_WORK_SECONDS", "5"))
+PAGE_WORK_SECONDS = float(os.environ.get("MANCIPLE_PAGE_WORK_SECONDS", "2"))
 REQUEST_QUEUE = int(os.environ.get("MANCIPLE_REQUEST_QUEUE", "1000"))
 #: Connections that one process keeps open, at most; a quarter of its files is left for the database and the rest.
 CONNECTIONS = min(int(os.environ.get("MANCIPLE_CONNECTIONS", "20000")), descriptors.raise_limit() * 3 // 4)

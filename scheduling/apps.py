@@ -33,8 +33,9 @@ class SchedulingConfig(AppConfig):
         placement_policies.register()
 
 
-def checker(gates: Mapping[str, bool]) -> Callable[[str], str]:
-    """How validation learns whether a CEL expression compiles: what is wrong with a new or changed one, "" for nothing.
+def checker(gates: Mapping[str, bool]) -> Callable[[str], tuple[str, int]]:
+    """How validation learns whether a CEL expression compiles: what is wrong with a new or changed one, "" for nothing,
+    and its estimated cost.
 
     gates: feature gates by their Kubernetes names; what is not named is on, as in the allocator.
     """
@@ -43,11 +44,11 @@ def checker(gates: Mapping[str, bool]) -> Callable[[str], str]:
         list_type_attributes=gates.get("DRAListTypeAttributes", True),
     )
 
-    def problem_of(expression: str) -> str:
+    def problem_of(expression: str) -> tuple[str, int]:
         try:
             selector = compile_new_selector(expression, features)
         except CompileError as error:
-            return error.message
-        return device_rules.TOO_COMPLEX if selector.exceeds_cost_limit else ""
+            return error.message, 0
+        return device_rules.TOO_COMPLEX if selector.exceeds_cost_limit else "", selector.estimated_max_cost
 
     return problem_of

@@ -20,6 +20,6 @@ def unchecked() -> Iterator[None]:
 @pytest.fixture
 def picky() -> Iterator[None]:
     """A checker that refuses every expression with "broken" in it."""
-    before = device_rules.set_checker(lambda text: "compilation failed: broken" if "broken" in text else "")
+    before = device_rules.set_checker(lambda text: ("compilation failed: broken" if "broken" in text else "", 1))
     yield
     device_rules.set_checker(before)

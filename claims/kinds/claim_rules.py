@@ -6,7 +6,7 @@ Source: pkg/apis/resource/validation/go of Kubernetes 1.36.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from claims.kinds.resource_claims import (
@@ -32,6 +32,8 @@ from inventory.kinds.capacity_rules import validate_quantity
 from inventory.kinds.device_rules import (
     CONFIGURATIONS_MAX,
     PARAMETERS_MAX,
+    ExpressionBudget,
+    expressions_of,
     validate_binding_conditions,
     validate_configuration,
     validate_device_class_name,
@@ -99,11 +101,17 @@ def validate_device_claim(claim: DeviceClaim, path: Path) -> Errors:
         found = validate_request_references(config.requests, at.child("requests"), request_names)
         return found + validate_configuration(config, at)
 
+    budget = ExpressionBudget(_expressions_of(claim), path.child("requests"))
+
+    def validate_request(request: DeviceRequest, at: Path) -> Errors:
+        return _validate_request(request, at, budget)
+
     return [
+        *budget.errors,
         *validate_set(
             claim.requests,
             path.child("requests"),
-            _validate_request,
+            validate_request,
             key=lambda request: request.name,
             maximum=REQUESTS_MAX,
         ),
@@ -112,21 +120,31 @@ def validate_device_claim(claim: DeviceClaim, path: Path) -> Errors:
     ]
 
 
+def _expressions_of(claim: DeviceClaim) -> Iterator[str]:
+    for request in claim.requests:
+        for one in (request.exactly, *request.first_available):
+            if one is not None:
+                yield from expressions_of(one.selectors)
+
+
 def validate_request_name(name: str, path: Path) -> Errors:
     return each(check_dns_label(name), path, name)
 
 
-def _validate_request(request: DeviceRequest, path: Path) -> Errors:
+def _validate_request(request: DeviceRequest, path: Path, budget: ExpressionBudget) -> Errors:
+    def validate_alternative(alternative: DeviceSubRequest, at: Path) -> Errors:
+        return validate_request_name(alternative.name, at.child("name")) + _validate_wanted(alternative, at, budget)
+
     found = validate_request_name(request.name, path.child("name"))
     if request.exactly is not None and request.first_available:
         found.append(invalid(path, None, f"{_ALTERNATIVES_RULE}, but multiple fields are set"))
     elif request.exactly is not None:
-        found += _validate_wanted(request.exactly, path.child("exactly"))
+        found += _validate_wanted(request.exactly, path.child("exactly"), budget)
     elif request.first_available:
         found += validate_set(
             request.first_available,
             path.child("firstAvailable"),
-            _validate_alternative,
+            validate_alternative,
             key=lambda alternative: alternative.name,
             maximum=ALTERNATIVES_MAX,
         )
@@ -135,14 +153,10 @@ def _validate_request(request: DeviceRequest, path: Path) -> Errors:
     return found
 
 
-def _validate_alternative(alternative: DeviceSubRequest, path: Path) -> Errors:
-    return validate_request_name(alternative.name, path.child("name")) + _validate_wanted(alternative, path)
-
-
-def _validate_wanted(request: ExactDeviceRequest | DeviceSubRequest, path: Path) -> Errors:
+def _validate_wanted(request: ExactDeviceRequest | DeviceSubRequest, path: Path, budget: ExpressionBudget) -> Errors:
     return [
         *validate_device_class_name(request.device_class_name, path.child("deviceClassName")),
-        *validate_selectors(request.selectors, path.child("selectors")),
+        *validate_selectors(request.selectors, path.child("selectors"), budget=budget),
         *_validate_count(request, path),
         *validate_tolerations(request.tolerations, path.child("tolerations")),
         *_validate_capacity(request.capacity, path.child("capacity")),

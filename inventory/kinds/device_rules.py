@@ -8,7 +8,7 @@ Source: pkg/apis/resource/validation/go of Kubernetes 1.36.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -60,13 +60,14 @@ EXPRESSION_MAX = 10 * 1024
 #: What a checker says of an expression that compiles, and might cost more than an expression may.
 TOO_COMPLEX = "too complex, exceeds cost limit"
 
-#: expression -> what is wrong with it ("compilation failed: ERROR: ...", TOO_COMPLEX), "" when nothing is.
-Checker = Callable[[str], str]
+#: expression -> (what is wrong with it: "compilation failed: ERROR: ...", TOO_COMPLEX, or "" when nothing is; its
+#: estimated cost).
+Checker = Callable[[str], tuple[str, int]]
 
 
-def accept_all(_expression: str) -> str:
+def accept_all(_expression: str) -> tuple[str, int]:
     """The checker of a process without a CEL environment."""
-    return ""
+    return "", 0
 
 
 _checkers: list[Checker] = [accept_all]
@@ -81,18 +82,72 @@ def set_checker(checker: Checker) -> Checker:
 
 def validate_expression(expression: str, path: Path) -> list[FieldError]:
     """One error at most: too long (then nothing else is looked at), or what the checker says."""
+    return _validate_expression(expression, path)[0]
+
+
+def _validate_expression(expression: str, path: Path) -> tuple[list[FieldError], int]:
+    """(errors, estimated cost)"""
     if len(expression.encode()) > EXPRESSION_MAX:
-        return [too_long(path, EXPRESSION_MAX)]
-    problem = _checkers[0](expression)
+        return [too_long(path, EXPRESSION_MAX)], 0
+    problem, cost = _checkers[0](expression)
     if problem == TOO_COMPLEX:
-        return [forbidden(path, problem)]
-    return [invalid(path, expression, problem)] if problem else []
+        return [forbidden(path, problem)], 0
+    return ([invalid(path, expression, problem)] if problem else []), cost
+
+
+SELECTORS_MAX = 32
+#: What all expressions of one object may add up to; equal ones count once, since they are compiled once. Kubernetes
+#: limits only the single expression, and its schema allows 8,192 in a claim: half a minute of compiling. A claim may
+#: have as many different ones as 32 requests without alternatives, and as many bytes and as much estimated cost as the
+#: one full list of selectors that a class may have.
+DISTINCT_EXPRESSIONS_MAX = 32 * SELECTORS_MAX
+EXPRESSION_BYTES_MAX = SELECTORS_MAX * EXPRESSION_MAX
+#: SELECTORS_MAX times the limit of one expression.
+TOTAL_COST_MAX = SELECTORS_MAX * 1_000_000
+
+
+class ExpressionBudget:
+    """Checks the expressions of one object, in their order, against limits on all of them together."""
+
+    def __init__(self, expressions: Iterable[str], path: Path) -> None:
+        """path: where an error about all of them belongs."""
+        self._counted: set[str] = set()
+        self._cost = 0
+        distinct = set(expressions)
+        self.errors: list[FieldError] = []
+        if len(distinct) > DISTINCT_EXPRESSIONS_MAX:
+            detail = f"must have at most {DISTINCT_EXPRESSIONS_MAX} different selector expressions"
+            self.errors = [
+                FieldError(type="FieldValueTooMany", field=str(path), detail=detail, bad_value=len(distinct))
+            ]
+        elif sum(len(text.encode()) for text in distinct) > EXPRESSION_BYTES_MAX:
+            detail = f"all different selector expressions together may not be more than {EXPRESSION_BYTES_MAX} bytes"
+            self.errors = [FieldError(type="FieldValueTooLong", field=str(path), detail=detail, bad_value="")]
+        #: nothing is compiled any more once a limit is passed
+        self._exceeded = bool(self.errors)
+
+    def validate(self, expression: str, path: Path) -> list[FieldError]:
+        """As validate_expression; nothing where a limit has been passed."""
+        if self._exceeded:
+            return []
+        found, cost = _validate_expression(expression, path)
+        if expression not in self._counted:
+            self._counted.add(expression)
+            self._cost += cost
+        if self._cost <= TOTAL_COST_MAX:
+            return found
+        self._exceeded = True
+        factor = self._cost / TOTAL_COST_MAX
+        detail = (
+            f"{TOO_COMPLEX}: the estimated cost of all selectors up to this one exceeds the limit for one object by a "
+            f"factor of {factor:.1f} (simplify the expressions, or use fewer different ones)"
+        )
+        return [*found, forbidden(path, detail)]
 
 
 # Devices --------------------------------------------------------------------------------------------------------------
 
 
-SELECTORS_MAX = 32
 CONFIGURATIONS_MAX = 32
 TOLERATIONS_MAX = 16
 TAINTS_MAX = 16
@@ -186,15 +241,19 @@ def validate_uid(uid: str, path: Path) -> Errors:
 # Selectors and configurations ----------------------------------------------------------------------------------------
 
 
-def validate_selectors(selectors: Sequence[DeviceSelector], path: Path, *, stored: bool = False) -> Errors:
-    """`stored`: the selectors were valid when they were saved, so their expressions are not compiled again."""
+def validate_selectors(selectors: Sequence[DeviceSelector], path: Path, *, budget: ExpressionBudget | None) -> Errors:
+    """budget: of the object. None: the selectors were valid when they were saved, so they are not compiled again."""
 
     def validate_selector(selector: DeviceSelector, at: Path) -> Errors:
         if selector.cel is None:
             return [required(at.child("cel"))]
-        return [] if stored else validate_expression(selector.cel.expression, at.child("cel", "expression"))
+        return [] if budget is None else budget.validate(selector.cel.expression, at.child("cel", "expression"))
 
     return validate_list(selectors, path, validate_selector, maximum=SELECTORS_MAX)
+
+
+def expressions_of(selectors: Iterable[DeviceSelector]) -> Iterator[str]:
+    return (selector.cel.expression for selector in selectors if selector.cel is not None)
 
 
 def validate_configuration(configuration: DeviceConfiguration, path: Path, *, stored: bool = False) -> Errors:
@@ -341,8 +400,11 @@ def _validate_spec(spec: DeviceClassSpec, old: DeviceClassSpec | None) -> Errors
     def validate_config(configuration: DeviceClassConfiguration, path: Path) -> Errors:
         return validate_configuration(configuration, path, stored=kept_config)
 
+    selectors = SPEC.child("selectors")
     kept_selectors = old is not None and old.selectors == spec.selectors
-    found = validate_selectors(spec.selectors, SPEC.child("selectors"), stored=kept_selectors)
+    budget = None if kept_selectors else ExpressionBudget(expressions_of(spec.selectors), selectors)
+    found = [*budget.errors] if budget is not None else []
+    found += validate_selectors(spec.selectors, selectors, budget=budget)
     found += validate_list(spec.config, SPEC.child("config"), validate_config, maximum=CONFIGURATIONS_MAX)
     if spec.suitable_nodes is not None:
         found += validate_node_selector(spec.suitable_nodes, SPEC.child("suitableNodes"))

@@ -28,6 +28,7 @@ from django.http import Http404, HttpResponse
 from rest_framework import exceptions as drf
 
 from manciple.api import faults
+from manciple.cel.time_limit import TimeLimitExceeded
 from manciple.store.records import Page
 from manciple.wire import codec, tables
 from manciple.wire.caching import short_text_cache
@@ -35,6 +36,7 @@ from manciple.wire.errors import (
     ApiError,
     BadRequest,
     Forbidden,
+    GatewayTimeout,
     Invalid,
     MethodNotAllowed,
     NotAcceptable,
@@ -292,6 +294,15 @@ def body_too_large() -> TooLarge:
     return TooLarge(f"Request entity too large: limit is {BODY_LIMIT}")
 
 
+def took_too_long() -> GatewayTimeout:
+    """What the API says where a request's expressions or ranges took all the processor time that it may have."""
+    return GatewayTimeout(
+        "Timeout: request did not complete within the allotted timeout: what it asks for takes too much processor "
+        "time; nothing was changed",
+        details={},
+    )
+
+
 def json_answer(
     content: str | bytes, *, code: int = 200, pretty: bool = False, warnings: Iterable[str] = ()
 ) -> HttpResponse:
@@ -355,5 +366,6 @@ _TRANSLATIONS: tuple[tuple[tuple[type[Exception], ...], Callable[[Any], ApiError
     ((drf.MethodNotAllowed,), lambda _: unsupported_method()),
     ((drf.NotFound, Http404), lambda _: unknown_path()),
     ((RequestDataTooBig,), lambda _: body_too_large()),
+    ((TimeLimitExceeded,), lambda _: took_too_long()),
     ((DjangoBadRequest, SuspiciousOperation, drf.ParseError), lambda error: BadRequest(str(error))),
 )

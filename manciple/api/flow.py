@@ -96,7 +96,7 @@ def _digest(credential: str) -> bytes:
 class Overflow(Exception):
     """The request is refused. after: seconds.
 
-    why: for counters ("queue-full", "identity-queue-full", "rate", "answers-not-read").
+    why: for counters ("queue-full", "identity-queue-full", "rate", "answers-not-read", "work").
     """
 
     def __init__(self, why: str, *, after: float = 1.0) -> None:
@@ -145,19 +145,28 @@ class Ticket:
     seated: bool = False
 
 
+#: Costly requests: seconds of processor time that one identity may use at once, and in each second after that. Debt
+#: never grows beyond as much again.
+WORK_BURST, WORK_RATE = 10.0, 0.25
+
+
 class _Bucket:
-    """How many requests somebody has left: so many a second come back, up to `burst`."""
+    """How many requests (or seconds of work) somebody has left: so many a second come back, up to `burst`."""
 
     __slots__ = ("at", "left")
 
     def __init__(self, burst: float, now: float) -> None:
         self.left, self.at = burst, now
 
-    def take(self, rate: float, burst: float, now: float) -> float:
-        """Seconds until there is one; 0 where one was taken."""
+    def refill(self, rate: float, burst: float, now: float) -> float:
+        """What is left now."""
         self.left = min(burst, self.left + (now - self.at) * rate)
         self.at = now
-        if self.left < 1:
+        return self.left
+
+    def take(self, rate: float, burst: float, now: float) -> float:
+        """Seconds until there is one; 0 where one was taken."""
+        if self.refill(rate, burst, now) < 1:
             return (1 - self.left) / rate
         self.left -= 1
         return 0.0
@@ -188,6 +197,8 @@ class FairQueues:
         self._large: OrderedDict[tuple[Level, str], float] = OrderedDict()
         #: bytes of answers that were not taken yet
         self._unsent: Counter[tuple[Level, str]] = Counter()
+        #: seconds of costly work that those have left who did some lately
+        self._work: OrderedDict[tuple[Level, str], _Bucket] = OrderedDict()
         self._seats = 0
         self._waiting = 0
         self.counts: dict[Level, FlowCounts] = {level: FlowCounts() for level in SHARES}
@@ -203,6 +214,7 @@ class FairQueues:
             self.check_room()
             if level != "exempt":
                 self._check_queue(level, flow)
+                self._check_work(level, flow)
                 self._check_rate(level, flow)
         except Overflow as refused:
             told = self.counts[level].refused
@@ -259,6 +271,21 @@ class FairQueues:
         if level != "exempt" and self._large and self._large.get((level, flow), 0.0) > self._clock():
             return 1
         return self._limits.flow_seats
+
+    def charge(self, level: Level, flow: str, seconds: float) -> None:
+        """A request of this identity was costly: it took so much processor time."""
+        now, key = self._clock(), (level, flow)
+        bucket = self._work.setdefault(key, _Bucket(WORK_BURST, now))
+        self._work.move_to_end(key)
+        bucket.left = max(bucket.refill(WORK_RATE, WORK_BURST, now) - seconds, -WORK_BURST)
+        # One that was left alone for so long has paid its debt and is full again.
+        while next(iter(self._work.values())).at < now - 2 * WORK_BURST / WORK_RATE:
+            self._work.popitem(last=False)
+
+    def _check_work(self, level: Level, flow: str) -> None:
+        bucket = self._work.get((level, flow))
+        if bucket is not None and (left := bucket.left + (self._clock() - bucket.at) * WORK_RATE) < 0:
+            raise Overflow("work", after=-left / WORK_RATE)
 
     def _check_queue(self, level: Level, flow: str) -> None:
         known = self._flows[level].get(flow)

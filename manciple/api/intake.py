@@ -14,6 +14,7 @@ too long over its body is cut off.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -25,7 +26,7 @@ from manciple.api.answers import BODY_LIMIT, body_too_large, status_of
 from manciple.api.connection_table import claim
 from manciple.api.door import IDENTITY, SHOWN, admit, attributes_of
 from manciple.api.flow import FlowLimits
-from manciple.api.lanes import RequestLane, ThreadedWsgi, WsgiApplication
+from manciple.api.lanes import ClientGone, RequestLane, ThreadedWsgi, WsgiApplication
 from manciple.api.renewals import SEATS as RENEWALS
 from manciple.api.renewals import Renewals, is_renewal
 from manciple.api.streams import (
@@ -60,10 +61,6 @@ _NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _API = ("/api", "/apis", "/openapi")
 
 
-class _Gone(Exception):
-    """The client went away before its request was whole."""
-
-
 class Intake:
     """Serves every HTTP request that is no stream from the lane that it belongs to."""
 
@@ -80,8 +77,10 @@ class Intake:
             "readiness": 1,
             "liveness": 1,
         }
+        allowances = {"api": settings.API_WORK_SECONDS, "pages": settings.PAGE_WORK_SECONDS}
         lanes: dict[str, RequestLane] = {
-            name: ThreadedWsgi(application, _limits(n), name=name) for name, n in threads.items()
+            name: ThreadedWsgi(application, _limits(n), name=name, allowance=allowances.get(name, math.inf))
+            for name, n in threads.items()
         }
         return cls(lanes | {"renewals": Renewals(_limits(RENEWALS))})
 
@@ -92,13 +91,15 @@ class Intake:
             _check_length(scope)
             await _recognise(scope)
             body = await _read_in_time(receive)
-        except _Gone:
+        except ClientGone:
             return
         except Exception as error:  # every error is a Status
             await _refuse_unread(status_of(error), scope, receive, send)
             return
         try:
             await lane(scope, body, receive, send)
+        except ClientGone:
+            return
         except TooManyRequests as error:
             await refuse(error, send)
 
@@ -180,13 +181,13 @@ async def _read_in_time(receive: Receive) -> bytes:
 
 
 async def _read_body(receive: Receive) -> bytes:
-    """Raises: TooLarge; _Gone."""
+    """Raises: TooLarge; ClientGone."""
     chunks: list[bytes] = []
     size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise _Gone
+            raise ClientGone
         chunk = message.get("body", b"")
         size += len(chunk)
         if size > BODY_LIMIT:

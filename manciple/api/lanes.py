@@ -12,20 +12,24 @@ import io
 import math
 import string
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
 from a2wsgi.wsgi import build_environ
+from django.conf import settings
 
 from manciple.access.authentication.chain import CONNECTION
 from manciple.api.connection_table import claim
 from manciple.api.door import CERTIFICATE, IDENTITY, ORIGIN, PEER, SHOWN
-from manciple.api.flow import FairQueues, FlowLimits, Level, Overflow, Senders, flow_of, level_of
+from manciple.api.flow import FairQueues, FlowLimits, Level, Overflow, Senders, Ticket, flow_of, level_of
 from manciple.api.request_metrics import in_line, watch_queues
+from manciple.api.request_work import CHEAP, WORK, RequestWork
 from manciple.api.streams import Receive, Scope, Send, headers_of
+from manciple.cel.time_limit import time_limit
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import Identity
 
@@ -49,16 +53,26 @@ class Answer:
         self.code, self.headers = int(status.partition(" ")[0]), headers
 
 
+#: Seconds after which a lane looks whether the client of a request is still there; most are answered by then.
+NOTICE_AFTER = 0.2
+
+
+class ClientGone(Exception):
+    """The client disconnected before its request was whole, or before its turn came."""
+
+
 class RequestLane(ABC):
     """Requests that take turns for the same seats. Used from one event loop at a time."""
 
-    def __init__(self, limits: FlowLimits, *, name: str) -> None:
+    def __init__(self, limits: FlowLimits, *, name: str, allowance: float = math.inf) -> None:
+        """allowance: seconds of processor time that a request may take for what its sender wrote."""
+        self._allowance = allowance
         self._senders = Senders()
         self.queues = FairQueues(limits)
         watch_queues(name, self.queues)
 
     @abstractmethod
-    def begin(self, scope: Scope, body: bytes) -> asyncio.Future[Answer]:
+    def begin(self, scope: Scope, body: bytes, work: RequestWork) -> asyncio.Future[Answer]:
         """Serve a request that has a seat; it keeps that until there is an answer."""
 
     def check_room(self) -> None:
@@ -69,32 +83,43 @@ class RequestLane(ABC):
             raise _too_many(refused) from refused
 
     async def __call__(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request whose body was read. It is not begun once its client has disconnected.
+        """Answer one HTTP request whose body was read.
 
-        Raises: TooManyRequests before anything was sent.
+        Raises: TooManyRequests before anything was sent; ClientGone where it disconnected before its turn came.
         """
+        level, flow = sender_of(scope, self._senders)
         try:
-            ticket = self.queues.enter(*sender_of(scope, self._senders))
+            ticket = self.queues.enter(level, flow)
         except Overflow as refused:
             raise _too_many(refused) from refused
-        try:
-            with in_line(scope):
-                disconnected = not ticket.turn.done() and await _disconnects_before(ticket.turn, receive)
-        except BaseException:
-            self.queues.leave(ticket)
-            raise
-        if disconnected:
-            self.queues.leave(ticket)
-            return
-        running = self.begin(scope, body)
-        running.add_done_callback(lambda _: self.queues.leave(ticket))
-        answer = await running
-        _learn(scope, self._senders)
+        work = RequestWork(self._allowance, lambda: _sender(scope, work) or (level, flow))
+        with _dropped_with_client(receive, ticket, work):
+            try:
+                with in_line(scope):
+                    await ticket.turn
+            except BaseException:
+                self.queues.leave(ticket)
+                raise
+            running = self.begin(scope, body, work)
+            running.add_done_callback(lambda _: self._settle(scope, ticket, work))
+            answer = await running
         # Django writes cookies with a leading space, which a server of HTTP/1.1 refuses to send.
         headers = [(name.lower().encode("latin-1"), value.strip().encode("latin-1")) for name, value in answer.headers]
         with self.queues.sending(ticket, len(answer.body)):
             await send({"type": "http.response.start", "status": answer.code, "headers": headers})
             await _send_body(answer.body, send)
+
+    def _settle(self, scope: Scope, ticket: Ticket, work: RequestWork) -> None:
+        """Free the seat, and charge the work to whoever sent the request."""
+        self.queues.leave(ticket)
+        sender = _sender(scope, work)
+        if scope.get(IDENTITY) is None:
+            claim(scope.get(CONNECTION), sender)
+            if sender is not None and (credential := _credential(scope)):
+                self._senders.note(credential, sender)
+        if work.spent > CHEAP:
+            level, flow = (level_of(sender), flow_of(sender)) if sender is not None else (ticket.level, ticket.flow)
+            self.queues.charge(level, flow, work.spent)
 
 
 async def _send_body(body: bytes, send: Send) -> None:
@@ -107,31 +132,53 @@ async def _send_body(body: bytes, send: Send) -> None:
     await send({"type": "http.response.body", "body": rest, "more_body": False})
 
 
-async def _disconnects_before(turn: asyncio.Future[None], receive: Receive) -> bool:
-    """Returns when the turn comes, or the client disconnects: whether it did. The body must have been received."""
-    message = asyncio.ensure_future(receive())
+@contextmanager
+def _dropped_with_client(receive: Receive, ticket: Ticket, work: RequestWork) -> Iterator[None]:
+    """Within, the request leaves the queue, and its work ends, when its client disconnects."""
+    watching: list[asyncio.Task[None]] = []
+
+    async def wait_for_disconnect() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        work.abandon()
+        if not ticket.turn.done():
+            ticket.turn.set_exception(ClientGone())
+
+    loop = asyncio.get_running_loop()
+    later = loop.call_later(NOTICE_AFTER, lambda: watching.append(loop.create_task(wait_for_disconnect())))
     try:
-        await asyncio.wait((turn, message), return_when=asyncio.FIRST_COMPLETED)
-        if not turn.done() and message.result()["type"] == "http.disconnect":
-            return True
-        await turn
-        return False
+        yield
+    except BaseException:  # the server stops: nobody waits for the answer either
+        work.abandon()
+        raise
     finally:
-        message.cancel()
+        later.cancel()
+        for task in watching:
+            task.cancel()
 
 
 class ThreadedWsgi(RequestLane):
     """Serves a WSGI application from as many threads as there are seats. Each keeps its database connection."""
 
-    def __init__(self, application: WsgiApplication, limits: FlowLimits, *, name: str = "request") -> None:
-        super().__init__(limits, name=name)
+    def __init__(
+        self, application: WsgiApplication, limits: FlowLimits, *, name: str = "request", allowance: float = math.inf
+    ) -> None:
+        super().__init__(limits, name=name, allowance=allowance)
         self._application = application
         self._threads = ThreadPoolExecutor(max_workers=limits.seats, thread_name_prefix=name)
 
-    def begin(self, scope: Scope, body: bytes) -> asyncio.Future[Answer]:
-        return asyncio.get_running_loop().run_in_executor(self._threads, self._run, scope, body)
+    def begin(self, scope: Scope, body: bytes, work: RequestWork) -> asyncio.Future[Answer]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, self._run, scope, body, work)
 
-    def _run(self, scope: Any, body: bytes) -> Answer:
+    def _run(self, scope: Any, body: bytes, work: RequestWork) -> Answer:
+        work.begin()
+        try:
+            with time_limit(work):
+                return self._answer(scope, body, work)
+        finally:
+            work.end()
+
+    def _answer(self, scope: Any, body: bytes, work: RequestWork) -> Answer:
         readable: Any = io.BytesIO(body)
         environ: Any = build_environ(_encoded(_unambiguous(scope)), readable)
         environ["CONTENT_LENGTH"] = str(len(body))
@@ -140,6 +187,7 @@ class ThreadedWsgi(RequestLane):
         environ[CERTIFICATE] = scope.get(CERTIFICATE)
         environ[PEER] = scope.get(PEER, "")
         environ[ORIGIN] = scope.get(ORIGIN)
+        environ[WORK] = work
         answer = Answer()
         chunks = self._application(environ, answer.start)
         try:
@@ -171,19 +219,20 @@ def sender_of(scope: Scope, senders: Senders) -> tuple[Level, str]:
     return senders.find(_credential(scope)) or ("strangers", str(client[0] if client else ""))
 
 
-def _learn(scope: Scope, senders: Senders) -> None:
-    """Note whose request it was, where that came out in the thread alone."""
-    if scope.get(IDENTITY) is not None:
-        return
-    origin, credential = scope.get(ORIGIN), _credential(scope)
-    sender = (origin.impersonator or origin.identity) if origin else None
-    claim(scope.get(CONNECTION), sender)
-    if credential and sender is not None and sender.name:
-        senders.note(credential, sender)
+def _sender(scope: Scope, work: RequestWork) -> Identity | None:
+    """Whose credential the request showed, as far as its thread has found out."""
+    origin = scope.get(ORIGIN)
+    sender = work.sender or ((origin.impersonator or origin.identity) if origin else None)
+    return sender if sender is not None and sender.name else None
 
 
 def _credential(scope: Scope) -> str:
-    return headers_of(scope).get("authorization", "")
+    """A token, or the cookie of a session."""
+    headers = headers_of(scope)
+    if token := headers.get("authorization", ""):
+        return token
+    cookies = (one.strip().partition("=") for one in headers.get("cookie", "").split(";"))
+    return next((value for name, _, value in cookies if name == settings.SESSION_COOKIE_NAME), "")
 
 
 def _too_many(refused: Overflow) -> TooManyRequests:
@@ -192,5 +241,6 @@ def _too_many(refused: Overflow) -> TooManyRequests:
         "identity-queue-full": "too many of your requests wait already, please try again later",
         "rate": "you exceed your request rate, please try again later",
         "answers-not-read": "too much of your earlier answers waits to be read, please read them first",
+        "work": "your requests took too much processor time, please try again later",
     }
     return TooManyRequests(said[refused.why], details={"retryAfterSeconds": math.ceil(refused.after)})

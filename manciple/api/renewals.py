@@ -26,6 +26,7 @@ from manciple.api.edits import Edit, WriteAnswer, made_together
 from manciple.api.first_stage import asking
 from manciple.api.flow import FlowLimits
 from manciple.api.lanes import Answer, RequestLane
+from manciple.api.request_work import RequestWork
 from manciple.api.streams import Scope, headers_of
 from manciple.store import hooks, objects
 from manciple.wire import codec
@@ -131,7 +132,7 @@ class Renewals(RequestLane):
         self._due: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def begin(self, scope: Scope, body: bytes) -> asyncio.Future[Answer]:
+    def begin(self, scope: Scope, body: bytes, work: RequestWork) -> asyncio.Future[Answer]:  # noqa: ARG002 - a Lease has nothing costly
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # what an ended one left behind has no client any more
             self._loop, self._collected, self._due = loop, [], None

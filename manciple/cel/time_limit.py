@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from manciple.cel.errors import CelError
 
@@ -26,6 +27,13 @@ from manciple.cel.errors import CelError
 Clock = Callable[[], float]
 #: Units of cost between two looks at the clock: about a millisecond.
 UNITS_PER_LOOK = 1_000
+
+
+class Limit(Protocol):
+    """Whatever ends evaluations: a Deadline, or what one request may cost."""
+
+    @property
+    def has_passed(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +65,14 @@ class TimeLimitExceeded(CelError):  # named after the event, as CostLimitExceede
 
 
 class _Active(threading.local):
-    deadlines: tuple[Deadline, ...] = ()
+    deadlines: tuple[Limit, ...] = ()
 
 
 _active = _Active()
 
 
 @contextmanager
-def time_limit(deadline: Deadline) -> Iterator[None]:
+def time_limit(deadline: Limit) -> Iterator[None]:
     """Evaluations of this thread within the block raise TimeLimitExceeded once the deadline has passed."""
     outer = _active.deadlines
     _active.deadlines = (*outer, deadline)

@@ -1,0 +1,112 @@
+"""What the work for one request may cost: processor time, and how many costly requests are worked on at once.
+
+Most requests take milliseconds. What makes one costly is what its sender wrote: expressions that are compiled and
+evaluated, long ranges of the log. Such work asks `check_time` again and again (`manciple.cel.time_limit`), and each
+lane serves a request within the limits of its `RequestWork`. Past `CHEAP` seconds of processor time a request counts as
+costly: each identity has one of these at a time and a process `MOST`; others are refused with 429 and Retry-After.
+Past its allowance it ends (504, or a page that says so). It ends as well once its client has disconnected.
+
+Time is processor time of the request's thread, so that a busy machine makes no request costly.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+
+from manciple.wire.errors import TooManyRequests
+from manciple.wire.identity import Identity
+
+#: Where the environ carries the work of its request.
+WORK = "manciple.work"
+
+#: Seconds of processor time after which a request is costly.
+CHEAP = 0.5
+#: Costly requests that one process works on at once: threads that compute share one interpreter with all others.
+MOST = 2
+#: Seconds between two looks at the clock of the thread, which costs a system call.
+_LOOK_EVERY = 0.001
+
+
+class CostlyRequests:
+    """Those that are being worked on, each by its owner. Threads may share it."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._owners: set[Hashable] = set()
+        self._changing = threading.Lock()
+
+    def enter(self, owner: Hashable) -> None:
+        """Raises: TooManyRequests."""
+        with self._changing:
+            if owner in self._owners:
+                raise _refused("another costly request of yours is still being worked on, please try again later")
+            if len(self._owners) >= self._most:
+                raise _refused("too many costly requests are being worked on, please try again later")
+            self._owners.add(owner)
+
+    def leave(self, owner: Hashable) -> None:
+        with self._changing:
+            self._owners.discard(owner)
+
+
+def _refused(message: str) -> TooManyRequests:
+    return TooManyRequests(message, details={"retryAfterSeconds": 1})
+
+
+#: Of all lanes of this process.
+COSTLY = CostlyRequests()
+
+
+class RequestWork:
+    """The work for one request: a limit for `time_limit`, and the account of what it cost.
+
+    `begin` and `end` are called in the thread that serves the request, `abandon` from anywhere.
+    """
+
+    def __init__(self, allowance: float, owner: Callable[[], Hashable], *, costly: CostlyRequests = COSTLY) -> None:
+        """allowance: seconds of processor time. owner: whose request it is; called where it becomes costly."""
+        #: who is signed in, where a page asked for that
+        self.sender: Identity | None = None
+        self._allowance = allowance
+        self._owner = owner
+        self._costly = costly
+        self._entered: Hashable | None = None
+        self._began = self._next_look = 0.0
+        self._over = False
+        #: seconds of processor time that it took, once it has ended
+        self.spent = 0.0
+        self.abandoned = False
+
+    def begin(self) -> None:
+        self._began = time.thread_time()
+
+    def end(self) -> None:
+        self.spent = time.thread_time() - self._began
+        if self._entered is not None:
+            self._costly.leave(self._entered)
+
+    def abandon(self) -> None:
+        """Nobody waits for the answer any more: the work ends at its next look."""
+        self.abandoned = True
+
+    @property
+    def has_passed(self) -> bool:
+        """Raises: TooManyRequests where it becomes costly while others are."""
+        if self._over or self.abandoned:
+            return True
+        now = time.monotonic()
+        if now < self._next_look:
+            return False
+        self._next_look = now + _LOOK_EVERY
+        spent = time.thread_time() - self._began
+        if spent < CHEAP:
+            return False
+        if self._entered is None:
+            owner = self._owner()
+            self._costly.enter(owner)
+            self._entered = owner
+        self._over = spent >= self._allowance
+        time.sleep(0)  # other threads get the interpreter now, and not when their 5 ms are over
+        return self._over

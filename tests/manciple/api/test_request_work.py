@@ -1,0 +1,173 @@
+"""Costly requests: a bound for each, one at a time for an identity, and none for a client that has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from manciple.access.authentication import chain
+from manciple.api import request_work
+from manciple.api.flow import FairQueues, FlowLimits, Overflow
+from manciple.api.intake import Intake
+from manciple.api.lanes import NOTICE_AFTER, ThreadedWsgi
+from manciple.api.request_work import CHEAP, CostlyRequests, RequestWork
+from manciple.cel.time_limit import TimeLimitExceeded, check_time, time_limit
+from manciple.wire.errors import TooManyRequests
+from manciple.wire.identity import Identity
+from tests.manciple.api.test_intake import Conversation
+
+ALLOWANCE = 1.0
+COSTLY = "/api/v1/costly"
+
+
+class Application:
+    """What is asked for at COSTLY computes without end, and looks at its limit, as expressions do."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["PATH_INFO"] != COSTLY:
+            start("200 OK", [])
+            return [b"cheap"]
+        try:
+            while True:
+                check_time()
+        except TimeLimitExceeded:
+            self.ended.append("time")
+            start("504 Gateway Timeout", [])
+        except TooManyRequests:
+            self.ended.append("busy")
+            start("429 Too Many Requests", [])
+        return [b""]
+
+
+@pytest.fixture(autouse=True)
+def tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever shows a token has its name."""
+    monkeypatch.setattr(chain, "remembered", lambda shown: Identity(shown.bearer) if shown.bearer else None)
+
+
+def door_to(application: Application) -> Intake:
+    return Intake({"api": ThreadedWsgi(application, FlowLimits(seats=8), name="api", allowance=ALLOWANCE)})
+
+
+def asked(path: str, sender: str) -> Conversation:
+    return Conversation(path, token=sender, pieces=[b"{}"])
+
+
+class Leaving(Conversation):
+    """Its client sends a whole request and disconnects."""
+
+    async def receive(self) -> dict[str, Any]:
+        if self.taken == len(self.pieces):
+            return {"type": "http.disconnect"}
+        return await super().receive()
+
+
+def test_of_eight_costly_requests_of_one_identity_one_is_worked_on_and_others_are_answered_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(request_work, "CHEAP", 0.1)
+    application = Application()
+    door = door_to(application)
+
+    async def attack() -> tuple[list[Conversation], list[float]]:
+        costly = [asyncio.create_task(asked(COSTLY, "mallory").held(door)) for _ in range(8)]
+        waits = []
+        for _ in range(10):
+            began = time.monotonic()
+            assert (await asked("/api/v1/pods", "bob").held(door)).body == b"cheap"
+            waits.append(time.monotonic() - began)
+            await asyncio.sleep(0.05)
+        return await asyncio.gather(*costly), waits
+
+    began = time.process_time()
+    answers, waits = asyncio.run(attack())
+    spent = time.process_time() - began
+    assert sorted(one.code for one in answers) == [429] * 7 + [504]
+    # Each of the others was given up as soon as it turned out to be costly.
+    assert spent < ALLOWANCE + 8 * 0.1 + 1.0
+    assert sorted(waits)[len(waits) // 2] < 0.3
+
+
+def test_work_ends_when_its_client_has_gone() -> None:
+    application = Application()
+    door = Intake({"api": ThreadedWsgi(application, FlowLimits(seats=2), name="api", allowance=60.0)})
+
+    async def leave() -> None:
+        await asyncio.wait_for(Leaving(COSTLY, token="mallory").held(door), 5.0)
+
+    began = time.monotonic()
+    asyncio.run(leave())
+    assert application.ended == ["time"]
+    assert time.monotonic() - began < NOTICE_AFTER + 1.0
+
+
+def test_a_request_leaves_the_queue_with_its_client() -> None:
+    served: list[str] = []
+
+    def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        time.sleep(2 * NOTICE_AFTER)
+        served.append(environ["PATH_INFO"])
+        start("200 OK", [])
+        return [b""]
+
+    async def leave() -> None:
+        door = Intake({"api": ThreadedWsgi(application, FlowLimits(seats=1), name="api")})
+        first = asyncio.create_task(asked("/api/v1/first", "alice").held(door))
+        await asyncio.sleep(0.05)
+        gone = Leaving("/api/v1/gone", token="bob")
+        await gone.held(door)
+        await first
+        assert gone.sent == []
+
+    asyncio.run(leave())
+    assert served == ["/api/v1/first"]
+
+
+def test_costly_requests_of_all_identities_together_are_few() -> None:
+    costly = CostlyRequests(2)
+    costly.enter("a")
+    costly.enter("b")
+    with pytest.raises(TooManyRequests, match="too many costly requests"):
+        costly.enter("c")
+    costly.leave("a")
+    costly.enter("c")
+
+
+def test_cheap_work_never_asks_for_room() -> None:
+    costly = CostlyRequests(0)
+    work = RequestWork(ALLOWANCE, lambda: "a", costly=costly)
+    work.begin()
+    with time_limit(work):
+        check_time()
+    work.end()
+    assert work.spent < CHEAP
+
+
+def test_whoever_used_more_processor_time_than_comes_back_is_refused_until_it_has() -> None:
+    now = [0.0]
+    queues = FairQueues(FlowLimits(seats=4), clock=lambda: now[0])
+
+    async def flow() -> None:
+        for _ in range(3):
+            queues.leave(queues.enter("workload", "mallory"))
+            queues.charge("workload", "mallory", 5.0)
+        with pytest.raises(Overflow) as refused:
+            queues.enter("workload", "mallory")
+        assert (refused.value.why, refused.value.after) == ("work", 20.0)
+        queues.leave(queues.enter("workload", "bob"))
+        queues.leave(queues.enter("exempt", "mallory"))
+        now[0] = 20.0
+        queues.leave(queues.enter("workload", "mallory"))
+        for _ in range(20):
+            queues.charge("workload", "mallory", 5.0)
+        now[0] = 60.0  # debt has an end
+        queues.leave(queues.enter("workload", "mallory"))
+
+    asyncio.run(flow())
