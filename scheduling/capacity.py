@@ -19,6 +19,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from claims.models import Pod
 from inventory.kinds import devices as kinds
 from inventory.models import DeviceClass
+from manciple.cel.time_limit import TimeLimitExceeded
 from manciple.pages.people import Person
 from manciple.store import objects
 from manciple.store.objects import decoded
@@ -84,6 +85,8 @@ def _class_counts(snapshot: DeviceSnapshot, asked: Mapping[str, int]) -> Iterato
             found, said = count(snapshot, expressions_of(selectors)), ""
         except CompileError as error:
             found, said = NOTHING, complaint(error)
+        except TimeLimitExceeded:
+            found, said = NOTHING, "its selectors take too long to evaluate"
         yield ClassCount(
             name=name,
             counts=found.by_state,

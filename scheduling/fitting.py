@@ -79,11 +79,13 @@ NOTHING = Count(by_state={}, fits=0)
 
 
 def count(snapshot: DeviceSnapshot, expressions: Sequence[str]) -> Count:
-    """The devices that all expressions choose. Raises: CompileError."""
+    """The devices that all expressions choose. Raises: CompileError, TimeLimitExceeded."""
     known: dict[tuple[str, ...], Count] = snapshot.memo.setdefault(Count, {})
     key = tuple(expressions)
     if key not in known:
         selectors = [compile_selector(one) for one in key]
+        for state in snapshot.pools.values():
+            passing(state.pool, selectors)  # what is slow happens outside the lock, and is kept with the pools
         with _counting:
             tally = _tallies.pop(key, None) or _Tally(selectors)
             known[key] = tally.count(snapshot)

@@ -2,16 +2,20 @@
 
 Verdicts are kept with the devices of each ResourceSlice for as long as it stays as it is, a bit per device, so that
 what is published anew is all that is judged anew. Devices of many slices lie side by side in one wide int.
+
+Where the time that a caller may take is over (`manciple.cel.time_limit`), devices stay unjudged: there is no verdict on
+them, neither match nor error. What was judged by then is kept, so the next caller goes on from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from claims.devices.published import CandidateDevice, DevicePool, DeviceSlice, Published
+from manciple.cel.time_limit import TimeLimitExceeded
 from manciple.wire.base import Alike
 from scheduling.cel import CompileError, DeviceView, EvaluationError, Selector, compile_selector
 
@@ -23,11 +27,12 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What one expression says of devices: a bit per device."""
+    """What one expression says of devices: a bit per device. unjudged: those for which there was no time."""
 
     match: int
     errors: Mapping[int, str]  # the device's place -> why there is no verdict
     error: int = 0
+    unjudged: int = 0
 
 
 class Passing(NamedTuple):
@@ -41,15 +46,33 @@ class Passing(NamedTuple):
 _alike = Alike[Judgement](KEPT)
 
 
+class _Begun(NamedTuple):
+    """The key, in a slice's memo, of the verdicts on its first devices: (number of devices, match, errors)."""
+
+    expression: str
+
+
 def judged(one: DeviceSlice, selector: Selector) -> Judgement:
-    """Of every device of a slice; kept with it, by the expression."""
+    """Of every device of a slice; kept with it, by the expression. Raises: TimeLimitExceeded."""
     known = one.memo
     found: Judgement | None = known.get(selector.expression)
     if found is None:
         if len(known) >= KEPT:
             known.clear()
-        found = known[selector.expression] = _judged(selector, known.get(DeviceView) or _views(one))
+        found = _judged(one, selector)
+        known[selector.expression] = found
+        known.pop(_Begun(selector.expression), None)
     return found
+
+
+def judged_so_far(one: DeviceSlice, selector: Selector) -> Judgement:
+    """What is known without judging anything."""
+    found: Judgement | None = one.memo.get(selector.expression)
+    if found is not None:
+        return found
+    place, match, errors = one.memo.get(_Begun(selector.expression), (0, 0, {}))
+    unjudged = (1 << len(one.candidates)) - (1 << place)
+    return Judgement(match, errors, sum(1 << each for each in errors), unjudged)
 
 
 def views_of(one: DeviceSlice) -> tuple[DeviceView, ...]:
@@ -64,21 +87,30 @@ def _views(one: DeviceSlice) -> tuple[DeviceView, ...]:
     return tuple(DeviceView.of(candidate.driver, candidate.device) for candidate in one.candidates)
 
 
-def _judged(selector: Selector, views: Iterable[DeviceView]) -> Judgement:
-    match, errors = 0, {}
-    for place, view in enumerate(views):
+def _judged(one: DeviceSlice, selector: Selector) -> Judgement:
+    begun = _Begun(selector.expression)
+    start, match, kept = one.memo.get(begun, (0, 0, {}))
+    errors: dict[int, str] = dict(kept)
+    views = one.memo.get(DeviceView) or _views(one)
+    for place in range(start, len(views)):
         try:
-            if selector.matches(view):
+            if selector.matches(views[place]):
                 match |= 1 << place
         except EvaluationError as error:
             errors[place] = str(error)
+        except TimeLimitExceeded:
+            one.memo[begun] = (place, match, errors)
+            raise
     if errors:
         return Judgement(match, errors, sum(1 << place for place in errors))
     return _alike.first(match, Judgement(match, {}))
 
 
 def passing(pool: DevicePool, selectors: Sequence[Selector]) -> Passing:
-    """The devices of a pool that every selector chooses, and those on which one errs; by `DevicePool.candidates`."""
+    """The devices of a pool that every selector chooses, and those on which one errs; by `DevicePool.candidates`.
+
+    Raises: TimeLimitExceeded.
+    """
     match = error = shift = 0
     for one in pool.slices:
         count = len(one.candidates)
@@ -114,25 +146,33 @@ class JudgedDevices:
         return tuple(view for one in self.published.slices for view in views_of(one))
 
     def judge(self, selector: Selector) -> Judgement:
-        """Of every device; from the cache where the expression was asked before."""
+        """Of every device for which there is time; from the cache where the expression was asked before."""
         known = self._judgements.get(selector.expression)
         if known is None:
+            known = self._judge(selector)
+            if known.unjudged:
+                return known
             if len(self._judgements) >= KEPT:
                 self._judgements.clear()
-            known = self._judgements[selector.expression] = self._judge(selector)
+            self._judgements[selector.expression] = known
         return known
 
     def _judge(self, selector: Selector) -> Judgement:
-        match = error = shift = 0
+        match = error = unjudged = shift = 0
         errors: dict[int, str] = {}
+        in_time = True
         for one in self.published.slices:
             count = len(one.candidates)
-            found = judged(one, selector)
+            try:
+                found = judged(one, selector) if in_time else judged_so_far(one, selector)
+            except TimeLimitExceeded:
+                in_time, found = False, judged_so_far(one, selector)
             match |= found.match << shift
             error |= found.error << shift
+            unjudged |= found.unjudged << shift
             errors.update({shift + place: text for place, text in found.errors.items()})
             shift += count
-        return Judgement(match, errors, error)
+        return Judgement(match, errors, error, unjudged)
 
     def derived(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """What `make` makes of these devices, made once."""
@@ -172,8 +212,8 @@ def judged_devices(published: Published) -> JudgedDevices:
 class SelectorVerdict:
     """What a list of expressions says. matching: the devices that all of them accept.
 
-    complaint: why an expression cannot be used, empty where it can; place: "Line 1, column 8"; snippet: its line with a
-    caret. failed: devices on which it has no value, with one reason.
+    unjudged: devices for which there was no time. complaint: why an expression cannot be used, empty where it can;
+    place: "Line 1, column 8"; snippet: its line with a caret. failed: devices on which it has no value; reason: of one.
     """
 
     matching: frozenset[CandidateDevice]
@@ -182,29 +222,51 @@ class SelectorVerdict:
     snippet: str = ""
     failed: int = 0
     reason: str = ""
+    unjudged: int = 0
 
 
 def judge(expressions: Sequence[str], published: Published) -> SelectorVerdict:
     """Which devices match. Expressions that were judged on a device before cost next to nothing."""
     devices, key = judged_devices(published), tuple(expressions)
-    return devices.derived(("verdict", key), lambda: _verdict(devices, key))
+    try:
+        return devices.derived(("verdict", key), lambda: _verdict(devices, key))
+    except _Incomplete as incomplete:
+        return incomplete.verdict
+
+
+class _Incomplete(Exception):
+    """There was no time to judge all devices: such a verdict is not kept."""
+
+    def __init__(self, verdict: SelectorVerdict) -> None:
+        super().__init__()
+        self.verdict = verdict
 
 
 def _verdict(devices: JudgedDevices, expressions: Sequence[str]) -> SelectorVerdict:
-    left, failed, reason = devices.everything, 0, ""
+    """Raises: _Incomplete."""
+    left, failed, reason, unjudged = devices.everything, 0, "", 0
     for expression in expressions:
         try:
             found = devices.judge(compile_selector(expression))
         except CompileError as error:
             return _refused(error)
+        except TimeLimitExceeded:
+            found = Judgement(0, {}, unjudged=devices.everything)
+        unjudged |= left & found.unjudged
         erring = [text for place, text in found.errors.items() if left >> place & 1]
         if erring:
             # What cel-go adds of advice follows the first sentence.
             failed, reason = failed + len(erring), reason or erring[0].partition(". ")[0] or "it has no value"
         left &= found.match
-    return SelectorVerdict(
-        matching=frozenset(device for _, device in devices.chosen(left)), failed=failed, reason=reason
+    verdict = SelectorVerdict(
+        matching=frozenset(device for _, device in devices.chosen(left)),
+        failed=failed,
+        reason=reason,
+        unjudged=unjudged.bit_count(),
     )
+    if unjudged:
+        raise _Incomplete(verdict)
+    return verdict
 
 
 def complaint(error: CompileError) -> str:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from inventory.models import DeviceClass
+from manciple.cel.time_limit import TimeLimitExceeded
 from scheduling.capacity import expressions_of
 from scheduling.cel import CompileError, Selector, compile_selector
 from scheduling.fitting import count
@@ -43,14 +44,14 @@ class ClassStock:
 
 
 def read_stock(now: datetime) -> list[ClassStock]:
-    """Every class whose selectors can be used, by name."""
+    """Every class whose selectors can be used, and take no longer than there is time, by name."""
     snapshot, waits = read_devices(), by_class(now - WAITS_OF, latest=LOOKED_AT)
     found = []
     for name, selectors in DeviceClass.objects.order_by("name").values_list("name", "selectors"):
         expressions = expressions_of(selectors)
         try:
             found.append(_of_class(snapshot, name, expressions, waits.get(name)))
-        except CompileError:
+        except (CompileError, TimeLimitExceeded):
             continue
     return found
 

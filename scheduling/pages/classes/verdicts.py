@@ -7,11 +7,13 @@ ones chose, and so it errs only on those.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
 from claims.devices.published import CandidateDevice
+from manciple.cel.time_limit import TimeLimitExceeded
 from scheduling.cel import CompileError, DeviceView, Selector, compile_selector, projection
 from scheduling.cel.clauses import extremes, first_false, shown
 from scheduling.judging import JudgedDevices, complaint, places
@@ -62,6 +64,7 @@ class ClassVerdicts:
     selectors: tuple[Judged, ...]
     match: int  # a bit per device
     error: int
+    unjudged: int = 0  # those for which there was no time: neither match nor error is known of them
     refusals: tuple[VerdictGroup, ...]  # most devices first
     failures: tuple[VerdictGroup, ...]
 
@@ -82,8 +85,16 @@ class ClassVerdicts:
         return self.error.bit_count()
 
     @property
+    def left_unjudged(self) -> int:
+        return self.unjudged.bit_count()
+
+    @property
+    def judged(self) -> int:
+        return self.total - self.left_unjudged
+
+    @property
     def missed(self) -> int:
-        return self.total - self.matched - self.failed
+        return self.judged - self.matched - self.failed
 
     @property
     def compiles(self) -> bool:
@@ -102,7 +113,7 @@ class ClassVerdicts:
 
 def judge(expressions: Sequence[str], devices: JudgedDevices, *, reasons: bool = True) -> ClassVerdicts:
     """Ask the selectors in their order. reasons: also say why devices were refused."""
-    left, error = devices.everything, 0
+    left, error, unjudged = devices.everything, 0, 0
     judged: list[Judged] = []
     refusals: list[VerdictGroup] = []
     failures: list[VerdictGroup] = []
@@ -112,12 +123,18 @@ def judge(expressions: Sequence[str], devices: JudgedDevices, *, reasons: bool =
         except CompileError as problem:
             judged.append(Judged(error=problem))
             continue
+        except TimeLimitExceeded:
+            judged.append(Judged())
+            left, unjudged = 0, unjudged | left
+            continue
         found = devices.judge(selector)
-        reached, erring, left = left, left & found.error, left & found.match
+        unjudged |= left & found.unjudged
+        reached, erring, left = left & ~found.unjudged, left & found.error, left & found.match
         error |= erring
         judged.append(Judged(reached=reached.bit_count(), kept=left.bit_count(), cost=selector.estimated_max_cost))
         if reasons:
-            refusals += _refusals(index, selector, devices, reached & ~left & ~erring)
+            with suppress(TimeLimitExceeded):  # the counts are told without reasons then
+                refusals += _refusals(index, selector, devices, reached & ~left & ~erring)
             failures += _failures(index, devices, erring, found.errors)
     most = attrgetter("devices")
     return ClassVerdicts(
@@ -125,19 +142,26 @@ def judge(expressions: Sequence[str], devices: JudgedDevices, *, reasons: bool =
         selectors=tuple(judged),
         match=left,
         error=error,
+        unjudged=unjudged,
         refusals=tuple(sorted(refusals, key=lambda group: -len(most(group)))),
         failures=tuple(sorted(failures, key=lambda group: -len(most(group)))),
     )
 
 
 def matches(expressions: Iterable[str], devices: JudgedDevices) -> int:
-    """The devices that every selector chooses, a bit per device; none where one does not compile."""
+    """The devices that every selector chooses, a bit per device; none where one does not compile.
+
+    Raises: TimeLimitExceeded.
+    """
     left = devices.everything
     for expression in expressions:
         try:
-            left &= devices.judge(compile_selector(expression)).match
+            found = devices.judge(compile_selector(expression))
         except CompileError:
             return 0
+        if found.unjudged:
+            raise TimeLimitExceeded
+        left &= found.match
     return left
 
 

@@ -196,7 +196,7 @@ def _row(device_class: DeviceClass, snapshot: DeviceSnapshot, uses: tuple[int, i
         extended=device_class.spec.extended_resource_name or "",
         selectors=expressions,
         verdicts=verdicts,
-        count=count(snapshot, expressions) if verdicts.compiles else NOTHING,
+        count=NOTHING if verdicts.unjudged or not verdicts.compiles else count(snapshot, expressions),
         waiting=waiting,
         pending=pending,
         holding=holding,

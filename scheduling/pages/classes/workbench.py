@@ -9,6 +9,7 @@ import math
 import re
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,7 @@ from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import CandidateDevice
 from claims.devices.states import DeviceState
 from inventory.kinds.devices import DeviceClass
+from manciple.cel.time_limit import TimeLimitExceeded
 from manciple.pages.people import Person
 from manciple.wire.registry import Kind, registry
 from scheduling.cel import COST_LIMIT, CelFeatures, CompileError, compile_selector
@@ -156,8 +158,17 @@ class Bench:
 
     @cached_property
     def count(self) -> Count:
-        """The devices that match, by state, and how many more claims fit; from what compiles."""
-        return count(self.snapshot, self.compiling) if self.compiling or not self.broken else NOTHING
+        """The devices that match, by state, and how many more claims fit; from what compiles, if there is time."""
+        if self.verdicts.unjudged or (self.broken and not self.compiling):
+            return NOTHING
+        try:
+            return count(self.snapshot, self.compiling)
+        except TimeLimitExceeded:
+            return NOTHING
+
+    @property
+    def seconds(self) -> str:
+        return f"{self.milliseconds / 1000:.1f}"
 
     @property
     def fits(self) -> str:
@@ -203,7 +214,9 @@ class Bench:
 
     @cached_property
     def misspelt(self) -> list[tuple[SelectorRow, Misspelling]]:
-        """What selectors name that nobody publishes, though something like it is."""
+        """What selectors name that nobody publishes, though something like it is; if there is time."""
+        if self.verdicts.unjudged:
+            return []
         rows = [row for row in self.form.kept_selectors if row.judged and not row.judged.error]
         return [(row, one) for row in rows for one in misspellings(row.expression, self.verdicts.devices)]
 
@@ -254,7 +267,8 @@ def evaluate(form: ClassForm, *, existing: DeviceClass | None, person: Person, r
         row.judged = judged
     wanted = to_class(form, existing=existing)
     if not refused:
-        check(form, wanted)
+        with suppress(TimeLimitExceeded):  # saving checks again
+            check(form, wanted)
     users = class_claims.users_of(wanted.metadata.name, person)
     compiling = [text for text, judged in zip(expressions, verdicts.selectors, strict=True) if not judged.error]
     return Bench(
@@ -265,17 +279,31 @@ def evaluate(form: ClassForm, *, existing: DeviceClass | None, person: Person, r
         compiling=tuple(compiling),
         milliseconds=1000 * took,
         cost=Cost(cost=verdicts.cost, known=verdicts.compiles),
-        impact=impact(
-            wanted.metadata.name,
-            before=expressions_of(existing) if existing else None,
-            after=compiling,
-            devices=now,
-            waiting=users.waiting,
-            held=len(users.holding),
-        ),
+        impact=_impact_in_time(wanted, existing, verdicts, compiling, users),
         lines=difference(manifest(existing) if existing else "", manifest(wanted)),
         users=users,
     )
+
+
+def _impact_in_time(
+    wanted: DeviceClass,
+    existing: DeviceClass | None,
+    verdicts: ClassVerdicts,
+    compiling: Sequence[str],
+    users: class_claims.Users,
+) -> Impact:
+    """Claims that wait have selectors of their own, which may take too long as well."""
+    if not verdicts.unjudged:
+        with suppress(TimeLimitExceeded):
+            return impact(
+                wanted.metadata.name,
+                before=expressions_of(existing) if existing else None,
+                after=compiling,
+                devices=verdicts.devices,
+                waiting=users.waiting,
+                held=len(users.holding),
+            )
+    return Impact(before=None, after=verdicts.matched, partial=True)
 
 
 def check(form: ClassForm, wanted: DeviceClass) -> None:
@@ -329,10 +357,13 @@ class Impact:
     fewer: tuple[Effect, ...] = ()
     more: tuple[Effect, ...] = ()
     held: int = 0  # claims that hold devices through the class
+    partial: bool = False  # there was no time to judge all devices
 
     @property
     def sentence(self) -> str:
         """`Matches 160 → 48. 9 waiting claims would see fewer devices; 22 held claims are not touched.`"""
+        if self.partial:
+            return "What the change means for claims is not known: the selectors take too long to evaluate."
         if self.before is None:
             return f"Matches {_counted(self.after, 'device')}."
         head = (

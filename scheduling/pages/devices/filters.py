@@ -85,11 +85,15 @@ class DeviceFilters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileFilter:
-    """A filter that can be asked about tiles. verdict: what its expression says, None where there is none."""
+    """A filter that can be asked about tiles. verdict: what its expression says, None where there is none.
+
+    unjudged: devices for which there was no time.
+    """
 
     asked: DeviceFilters
     matches: Matches
     verdict: SelectorVerdict | None = None
+    unjudged: int = 0
 
 
 def select(asked: DeviceFilters, published: Published, classes: Mapping[str, Sequence[str]]) -> TileFilter:
@@ -104,13 +108,17 @@ def select(asked: DeviceFilters, published: Published, classes: Mapping[str, Seq
     if asked.namespaces:
         tests.append(lambda tile: any(holder.namespace in asked.namespaces for holder in tile.holders))
     tests += [_has_one_of(name, values) for name, values in _by_name(asked.attributes).items()]
+    verdicts = [judge(classes[name], published) for name in asked.classes if name in classes]
     if asked.classes:
-        known = [judge(classes[name], published).matching for name in asked.classes if name in classes]
-        tests.append(_is_in(frozenset().union(*known)))
+        tests.append(_is_in(frozenset().union(*(one.matching for one in verdicts))))
     verdict = judge([asked.cel], published) if asked.cel else None
     if verdict is not None and not verdict.complaint:  # what cannot be judged dims nothing
         tests.append(_is_in(verdict.matching))
-    return TileFilter(asked=asked, matches=lambda tile: all(test(tile) for test in tests), verdict=verdict)
+        verdicts.append(verdict)
+    unjudged = max((one.unjudged for one in verdicts), default=0)
+    return TileFilter(
+        asked=asked, matches=lambda tile: all(test(tile) for test in tests), verdict=verdict, unjudged=unjudged
+    )
 
 
 def _is_in(matching: frozenset[CandidateDevice]) -> Matches:
@@ -186,13 +194,14 @@ def _kept_counts(lines: Sequence[GridLine], published: Published, classes: Mappi
     for known, known_classes, counts in list(_kept):
         if known is published and known_classes == key:
             return counts
-    counts = _count(lines, published, key)
-    _kept[:] = [(published, key, counts)]
+    verdicts = {name: judge(selectors, published) for name, selectors in key}
+    counts = _count(lines, {name: verdict.matching for name, verdict in verdicts.items()})
+    if not any(verdict.unjudged for verdict in verdicts.values()):
+        _kept[:] = [(published, key, counts)]
     return counts
 
 
-def _count(lines: Iterable[GridLine], published: Published, classes: _Classes) -> Counts:
-    matching = {name: judge(selectors, published).matching for name, selectors in classes}
+def _count(lines: Iterable[GridLine], matching: Mapping[str, frozenset[CandidateDevice]]) -> Counts:
     found = Counts(classes=Counter(dict.fromkeys(matching, 0)), models=Counter(), drivers=Counter(), facts={})
     for tile in (tile for line in lines for tile in line.tiles if tile.candidates):
         found.models[tile.model] += 1

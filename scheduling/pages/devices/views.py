@@ -23,6 +23,7 @@ from claims.devices.cards import Unit
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import CandidateDevice
 from inventory.models import DeviceClass
+from manciple.cel.time_limit import TimeLimitExceeded
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import listing
@@ -140,6 +141,8 @@ class GridContext(PageContext):
     facets: Sequence[Facet]
     asked: DeviceFilters
     verdict: SelectorVerdict | None
+    unjudged: int
+    devices: int
     class_counts: Sequence[ChosenClass]
     cut: bool
     total: int
@@ -225,6 +228,8 @@ class Shown:
             facets=self.facets,
             asked=self.asked,
             verdict=self.selection.verdict,
+            unjudged=self.selection.unjudged,
+            devices=len(self.snapshot.published.candidates),
             class_counts=list(self._class_counts()),
             cut=any(tile.cut for tile in self._matched) if self.asked.classes else False,
             total=total,
@@ -249,7 +254,7 @@ class Shown:
         for name in sorted(self.asked.classes & self.classes.keys()):
             try:
                 found = count(self.snapshot, self.classes[name])
-            except CompileError:
+            except (CompileError, TimeLimitExceeded):
                 found = NOTHING
             yield ChosenClass(name, found.devices, found.free, how_many(found.fits))
 
