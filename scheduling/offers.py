@@ -12,11 +12,13 @@ import difflib
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from claims.devices.cache import read_devices
 from claims.kinds.resource_claims import ExactDeviceRequest
 from inventory.models import DeviceClass
+from manciple.cel.time_limit import TimeLimitExceeded
 from scheduling.allocator import Deadline
 from scheduling.capacity import expressions_of
 from scheduling.capture import ClusterState
@@ -79,7 +81,7 @@ _known: OrderedDict[tuple[str, ...], _Known] = OrderedDict()
 def _rehearsed(workload: Workload, wanted: Iterable[Changes], deadline: Deadline) -> Iterator[Offer]:
     """One offer of each sort: of several counts the largest, of several classes those that fit most."""
     found: list[Offer] = []
-    with apart() as copy, imagined():
+    with suppress(TimeLimitExceeded), apart() as copy, imagined():
         for changes in wanted:
             if deadline.has_passed:
                 break

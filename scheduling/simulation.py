@@ -26,6 +26,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
 from inventory.models import PublishedSlice
+from manciple.cel.time_limit import TimeLimitExceeded, check_time
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.errors import NotFound
@@ -187,7 +188,11 @@ def simulate(
             make = shape_of(question.shape)
             for number in range(question.more_nodes):
                 rehearsal.add_node(make(number + 1))
-        return _Filling(rehearsal, question, deadline, progress).answer()
+        filling = _Filling(rehearsal, question, deadline, progress)
+        try:
+            return filling.answer()
+        except TimeLimitExceeded:  # selectors take too long
+            return filling.so_far()
 
 
 def try_one(workload: Workload) -> Placed | AnyCause | None:
@@ -242,6 +247,16 @@ class _Filling:
             preemption=by_priority,
             first=first,
             moves=moves,
+        )
+
+    def so_far(self) -> SimulationAnswer:
+        """What was placed until time was up."""
+        return SimulationAnswer(
+            revision=self._rehearsal.state.revision,
+            replicas=self._wanted,
+            placed=tuple(self._placed),
+            fits=self._fits,
+            counted_all=False,
         )
 
     # A gang ----------------------------------------------------------------------------------------------------------
@@ -319,6 +334,7 @@ class _Filling:
     def _fill(self, up_to: int) -> bool:
         """Place replicas. Returns whether one was refused; False where all fit, or time is up."""
         while self._fits < up_to and not self._deadline.has_passed:
+            check_time()
             decision = self._rehearsal.place_next()
             if not isinstance(decision, Placement):
                 return True
@@ -375,6 +391,7 @@ class _Filling:
         self._rehearsal.add_node(new)
         count = 0
         while count < most and not self._deadline.has_passed:
+            check_time()
             if not isinstance(self._rehearsal.place_next(), Placement):
                 break
             count += 1

@@ -87,6 +87,17 @@ class RequestWork:
         if self._entered is not None:
             self._costly.leave(self._entered)
 
+    def become_costly(self, allowance: float) -> None:
+        """For work that is known to be costly before it begins. allowance: its own. Raises: TooManyRequests."""
+        self._allowance = max(self._allowance, allowance)
+        self._enter()
+
+    def _enter(self) -> None:
+        if self._entered is None:
+            owner = self._owner()
+            self._costly.enter(owner)
+            self._entered = owner
+
     def abandon(self) -> None:
         """Nobody waits for the answer any more: the work ends at its next look."""
         self.abandoned = True
@@ -103,10 +114,7 @@ class RequestWork:
         spent = time.thread_time() - self._began
         if spent < CHEAP:
             return False
-        if self._entered is None:
-            owner = self._owner()
-            self._costly.enter(owner)
-            self._entered = owner
+        self._enter()
         self._over = spent >= self._allowance
         time.sleep(0)  # other threads get the interpreter now, and not when their 5 ms are over
         return self._over

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from manciple.cel.time_limit import check_time
 from manciple.extensions.expressions import BadRule, compile_rule
 from manciple.extensions.schema_types import REQUEST_BYTES, Declared, declare
 from manciple.extensions.structure import Schema, SchemaNode, node_of
@@ -66,6 +67,7 @@ class RuleCosts:
     def _of_rule(
         self, schema: Schema, declared: Declared, path: Path, times: int | None, uncorrelated: Path | None
     ) -> Errors:
+        check_time()
         try:
             rule = compile_rule(declared, schema)
         except BadRule as error:

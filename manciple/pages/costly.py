@@ -6,20 +6,65 @@ what they may cost. A page that can show a part of its answer does so; of any ot
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any
 
 from django.conf import settings
+from django.db import OperationalError, connection
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.template.loader import render_to_string
 
 from manciple.api.request_work import WORK, RequestWork
-from manciple.cel.time_limit import Deadline, TimeLimitExceeded, time_limit
+from manciple.cel.time_limit import Deadline, TimeLimitExceeded, check_time, time_limit
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import Identity
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 #: Seconds after which it is worth trying again: what was judged by then is kept.
 RETRY_AFTER = 2
+
+
+_SAFE = ("GET", "HEAD")
+#: Steps of SQLite's machine between two looks at the limit: about a millisecond.
+_STEPS = 100_000
+#: What databases say of a statement that was stopped because of its time: SQLite, PostgreSQL.
+_STOPPED = ("interrupted", "canceling statement due to statement timeout")
+
+
+@contextmanager
+def limited_queries() -> Iterator[None]:
+    """Within, a statement of this thread ends when the page has taken twice its time: a page that shows a part of its
+    answer still has to read the rest of what it shows.
+
+    SQLite works in this thread and is asked to stop. PostgreSQL works elsewhere, so there a clock runs.
+    """
+    connection.ensure_connection()
+    raw: Any = connection.connection
+    deadline = Deadline.after_work(2 * settings.PAGE_WORK_SECONDS)
+
+    def is_over() -> bool:
+        try:
+            check_time()
+        except TooManyRequests:
+            return True
+        except TimeLimitExceeded:
+            return deadline.has_passed
+        return False
+
+    if connection.vendor == "sqlite":
+        raw.set_progress_handler(is_over, _STEPS)
+        try:
+            yield
+        finally:
+            raw.set_progress_handler(None, 0)
+        return
+    raw.execute(f"SET statement_timeout = {round(2000 * settings.PAGE_WORK_SECONDS)}")
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # a connection that broke is replaced
+            raw.execute("RESET statement_timeout")
 
 
 class CostlyPages:
@@ -30,24 +75,39 @@ class CostlyPages:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         work: RequestWork | None = request.META.get(WORK)
-        if work is None:  # no lane of ours: Django's own server, and tests
-            with time_limit(Deadline.after_work(settings.PAGE_WORK_SECONDS)):
-                return self._get_response(request)
-        if request.user.is_authenticated:
+        if work is not None and request.user.is_authenticated:
             work.sender = Identity(request.user.get_username())
-        return self._get_response(request)
+        # Without a lane of ours (Django's own server, tests) the limit is set here.
+        limit = None if work is not None else time_limit(Deadline.after_work(settings.PAGE_WORK_SECONDS))
+        reading = limited_queries() if request.method in _SAFE else nullcontext()
+        with limit or nullcontext(), reading:
+            return self._get_response(request)
 
-    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        if isinstance(error, TimeLimitExceeded):
-            return _page(request, busy=False, status=503, retry_after=RETRY_AFTER)
-        if isinstance(error, TooManyRequests):
-            seconds = int((error.details or {}).get("retryAfterSeconds", RETRY_AFTER))
-            return _page(request, busy=True, status=error.code, retry_after=seconds)
-        return None
+    def process_exception(self, _request: HttpRequest, error: Exception) -> HttpResponse | None:
+        return answer_to(error)
 
 
-def _page(request: HttpRequest, *, busy: bool, status: int, retry_after: int) -> HttpResponse:
-    answer = render(request, "costly.html", {"busy": busy}, status=status)
+def answer_to(error: BaseException) -> HttpResponse | None:
+    """The page that stands in place of one that took too long, or may not begin; None for any other error."""
+    stopped = isinstance(error, OperationalError) and any(text in str(error) for text in _STOPPED)
+    if stopped or isinstance(error, TimeLimitExceeded):
+        return _page(busy=False, status=503, retry_after=RETRY_AFTER)
+    if isinstance(error, TooManyRequests):
+        seconds = int((error.details or {}).get("retryAfterSeconds", RETRY_AFTER))
+        return _page(busy=True, status=error.code, retry_after=seconds)
+    return None
+
+
+def begin_costly(request: HttpRequest, *, seconds: float) -> None:
+    """What follows takes long, up to so many seconds of processor time. Raises: TooManyRequests."""
+    work: RequestWork | None = request.META.get(WORK)
+    if work is not None:
+        work.become_costly(seconds)
+
+
+def _page(*, busy: bool, status: int, retry_after: int) -> HttpResponse:
+    # Without a context of its own: that would ask the database.
+    answer = HttpResponse(render_to_string("costly.html", {"busy": busy}), status=status)
     answer.headers["Retry-After"] = str(retry_after)
     answer.headers["Cache-Control"] = "no-store"
     return answer

@@ -14,6 +14,7 @@ from django.template.loader import render_to_string
 from django.views import defaults
 
 from manciple.api import faults
+from manciple.pages.costly import answer_to
 from manciple.wire.errors import ApiError, InsufficientStorage
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
@@ -39,6 +40,8 @@ class Outages:
 def handle_uncaught(request: HttpRequest) -> HttpResponse:
     """Django's `handler500`: called while the error is being handled."""
     error = sys.exc_info()[1]
+    if error is not None and (costly := answer_to(error)) is not None:
+        return costly
     outage = faults.unavailable(error) if error is not None else None
     if error is None or outage is None:
         return defaults.server_error(request)

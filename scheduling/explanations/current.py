@@ -19,6 +19,7 @@ from django.conf import settings
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.api import subresources
+from manciple.cel.time_limit import Deadline, TimeLimitExceeded, time_limit
 from manciple.store import objects
 from manciple.store.follower import Follower
 from manciple.store.objects import decoded
@@ -47,6 +48,8 @@ _ObjectT = TypeVar("_ObjectT", bound=ApiObject)
 
 #: Devices and pods that are named in one sentence.
 NAMED = 3
+#: Seconds of processor time for one answer: others wait for the state meanwhile.
+WORK_SECONDS = 1.0
 
 
 class FairLock:
@@ -170,7 +173,11 @@ def explain_claim(namespace: str, name: str) -> Explanation:
             if (hold := state.structured.hold([claim])) is not None:
                 return Explanation(about=claim, revision=state.revision, cause=hold.cause)
             claim = state.structured.seen(claim)
-        found = report(state.snapshot(), [claim], nodes=state.nodes.views, refused={})
+        try:
+            with time_limit(Deadline.after_work(WORK_SECONDS)):
+                found = report(state.snapshot(), [claim], nodes=state.nodes.views, refused={})
+        except TimeLimitExceeded:
+            return _costly(state, claim)
         if found.cause is not None:
             return Explanation(about=claim, revision=state.revision, cause=found.cause, report=found)
         return Explanation(
@@ -198,8 +205,20 @@ def claim_document(namespace: str, name: str) -> Mapping[str, Any]:
 
 def _waiting(state: ClusterState, pod: Pod) -> Explanation:
     preemption.settle(state, utc_now())
-    with state.trying(pod):
-        return _explained(state, pod)
+    try:
+        with state.trying(pod), time_limit(Deadline.after_work(WORK_SECONDS)):
+            return _explained(state, pod)
+    except TimeLimitExceeded:
+        return _costly(state, pod)
+
+
+def _costly(state: ClusterState, about: ApiObject) -> Explanation:
+    return Explanation(
+        about=about,
+        revision=state.revision,
+        remark="its selectors take too long to evaluate",
+        advice="Simplify the selectors, or use fewer different ones.",
+    )
 
 
 def _explained(state: ClusterState, pod: Pod) -> Explanation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,9 +14,22 @@ from django.test import Client
 
 from claims.devices.cache import read_devices
 from manciple.api import request_work
-from manciple.cel.time_limit import Deadline, time_limit
+from manciple.cel.time_limit import Deadline, TimeLimitExceeded, time_limit
+from manciple.pages import costly
+from scheduling.explanations import current
 from scheduling.judging import judge
-from tests.builders import make_class, make_device, make_node, make_slice
+from scheduling.pages.timeline import views as timeline_views
+from tests.builders import (
+    DRIVER,
+    NAMESPACE,
+    make_claim,
+    make_class,
+    make_device,
+    make_node,
+    make_pod,
+    make_request,
+    make_slice,
+)
 from tests.manciple.api.server import ApiServer, api_server, server_certificates
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.conftest import cluster
@@ -30,7 +44,8 @@ def nested(size: int) -> str:
 
 
 #: Takes much of ALLOWED on a device.
-COSTLY = nested(28)
+COSTLY = f'device.attributes["{DRIVER}"].serial != "" && {nested(28)}'
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DEVICES = 8
 #: Seconds for one page here.
 ALLOWED = 0.3
@@ -43,7 +58,9 @@ def shelf(cluster: Cluster, settings: Any) -> Cluster:
     settings.PAGE_WORK_SECONDS = ALLOWED
     cluster.create(make_node("node-1"))
     for pool in range(4):
-        devices = [make_device(f"gpu-{index}") for index in range(DEVICES // 4)]
+        devices = [
+            make_device(f"gpu-{index}", attributes={"serial": f"{pool}-{index}"}) for index in range(DEVICES // 4)
+        ]
         cluster.create(make_slice(f"slice-{pool}", node="node-1", pool=f"pool-{pool}", devices=devices))
     return cluster
 
@@ -102,6 +119,86 @@ def test_a_class_with_a_costly_selector_spoils_no_page(shelf: Cluster, page: str
     assert took < ALLOWED + 2.0
 
 
+RANGES = {
+    "the timeline": "/timeline?range=8d&by=model",
+    "usage": "/usage?range=8d&by=namespace",
+    "usage as a file": "/usage.csv?range=8d",
+    "the audit trail": "/audit?range=30d&system=1&user=x",
+    "the audit trail as a file": "/audit.csv?range=30d&system=1",
+    "events": "/events",
+    "finding": "/find?q=gpu",
+}
+
+
+@pytest.mark.parametrize("page", RANGES)
+def test_a_statement_that_takes_longer_than_its_page_may_is_stopped(
+    shelf: Cluster, page: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a log of any size: here no statement has time at all."""
+    client = signed_in("ada", staff=True)
+    assert client.get(RANGES[page]).status_code == 200
+    monkeypatch.setattr(costly, "_STEPS", 1)
+    monkeypatch.setattr(costly, "check_time", _over)
+    settings.PAGE_WORK_SECONDS = 0.0
+    client.raise_request_exception = False
+    answer = client.get(RANGES[page])
+    assert answer.status_code == 503
+    assert "This page takes too long to work out" in answer.content.decode()
+    assert answer.headers["Retry-After"]
+    monkeypatch.undo()
+    settings.PAGE_WORK_SECONDS = 10.0
+    assert client.get(RANGES[page]).status_code == 200
+
+
+def _over() -> None:
+    raise TimeLimitExceeded
+
+
+def test_the_timeline_as_a_file_has_an_end(shelf: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline_views, "LONGEST_FILE", 1)
+    row = (1, ("d", "p", "n", "c", "ns", "claim", "uid", [], "", {}, NOW, NOW))
+
+    class Endless:
+        def rows_now(self) -> list[Any]:
+            return []
+
+        def rows_past(self, *, after: int, limit: int) -> list[Any]:
+            return [row]
+
+    found: Any = Endless()
+    pieces = list(timeline_views.parts(found, lambda drawn: [drawn[0]]))
+    assert len(pieces) == 4
+    assert pieces[-1].startswith('"Incomplete: ')
+
+
+def test_a_rehearsal_of_a_costly_claim_ends_and_says_so(shelf: Cluster) -> None:
+    shelf.create(make_class("plain", expressions=["true"]))
+    claim = make_claim("dear", requests=[make_request("r", device_class="plain", expressions=[COSTLY])])
+    shelf.create(claim)
+    client = signed_in("ada", staff=True)
+    took, answer = timed(client, "/what-if?" + urlencode({"claim": f"{NAMESPACE}/dear", "replicas": 20}))
+    assert answer.status_code == 200, said(answer.content.decode())
+    assert took < ALLOWED + 2.0
+    assert "were placed before the time for a rehearsal was over" in said(answer.content.decode())
+
+
+@pytest.mark.parametrize("tab", ["why", "claims", "history", ""])
+def test_the_page_of_a_pod_with_costly_selectors_says_so(
+    shelf: Cluster, tab: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.PAGE_WORK_SECONDS = 2.0
+    monkeypatch.setattr(current, "WORK_SECONDS", ALLOWED / 2)
+    shelf.create(make_class("plain", expressions=["true"]))
+    shelf.create(make_claim("dear", requests=[make_request("r", device_class="plain", expressions=[COSTLY])]))
+    shelf.create(make_pod("dear", claims={"c": "dear"}))
+    client = signed_in("ada", staff=True)
+    took, answer = timed(client, f"/pods/{NAMESPACE}/dear?tab={tab}")
+    assert answer.status_code == 200, said(answer.content.decode())
+    assert took < 3.0
+    if tab == "why":
+        assert "because its selectors take too long to evaluate" in said(answer.content.decode())
+
+
 def test_what_was_judged_is_kept_so_that_trying_again_gets_further(shelf: Cluster) -> None:
     published = read_devices().published
     left = [DEVICES]
@@ -137,6 +234,7 @@ def test_eight_such_pages_of_one_user_hold_up_no_other(
             began = time.monotonic()
             assert server.get("/events", headers=other).status_code == 200
             waits.append(time.monotonic() - began)
+            time.sleep(0.1)
         answers = [one.result() for one in attack]
     assert {one.status_code for one in answers} <= {200, 429}
     assert any("Incomplete" in one.text for one in answers)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from manciple.admission.expressions import compile_condition
 from manciple.cel.errors import CompileError
+from manciple.cel.time_limit import check_time
 from manciple.wire.base import LabelSelector, Value, always, pb
 from manciple.wire.errors import duplicate, invalid, not_supported, required, too_many
 from manciple.wire.selectors import validate_label_selector
@@ -234,7 +235,8 @@ def validate_match_conditions(conditions: Sequence[MatchCondition], path: Path, 
 def validate_expression(
     expression: str, path: Path, compile_: Callable[[str], object], *, shown: str, missing: str = ""
 ) -> Errors:
-    """shown: the expression as the error shows it. missing: what is said of an empty one."""
+    """shown: the expression as the error shows it. missing: what is said of an empty one. Raises: TimeLimitExceeded."""
+    check_time()
     if not expression.strip():
         return [required(path, missing)]
     try:

@@ -25,6 +25,7 @@ from manciple.audit import events, retention, searching
 from manciple.audit.commands import UNSERVED
 from manciple.audit.models import Entry, Shortfall
 from manciple.pages.auditors import demand_audit
+from manciple.pages.costly import begin_costly
 from manciple.pages.lists import Filter, ListColumn, Table
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import ListContext, show_list
@@ -156,6 +157,8 @@ def _shown(request: HttpRequest, query: AuditQuery) -> ShownEntry | None:
 
 #: Entries in a file, at most: it is made in memory.
 EXPORTED = 20_000
+#: Of processor time, for a file.
+EXPORT_SECONDS = 10.0
 HEAD = (
     *("at", "user", "inTheNameOf", "verb", "resource", "subresource", "namespace", "name", "uid", "code", "reason"),
     *("message", "dryRun", "revision", "count", "auditID", "sourceIPs", "userAgent"),
@@ -179,6 +182,7 @@ def _exported(
 ) -> HttpResponse:
     query, now = AuditQuery.read(request), datetime.now(UTC)
     demand_audit(request, query.namespace)
+    begin_costly(request, seconds=EXPORT_SECONDS)
     search = query.search(now)
     found = searching.oldest(search, after=searching.beyond(search, EXPORTED))
     answer = HttpResponse(b"".join(pieces(found)), content_type=content_type)

@@ -20,6 +20,7 @@ from django.views.decorators.http import require_safe
 
 from claims.models import Claim
 from inventory.models import Device, Node, Pool
+from manciple.pages.costly import begin_costly
 from manciple.pages.lists import PageOfRows
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import PageContext, render_page
@@ -129,6 +130,7 @@ def export_timeline(request: HttpRequest) -> HttpResponseBase:
     person, query = person_of(request), TimelineQuery.from_query(request.GET)
     window, _ = query.window(datetime.now(UTC))
     nodes = _nodes()
+    begin_costly(request, seconds=FILE_SECONDS)
     timeline = Timeline(person, query, window)
     impaired = (impaired_cells(*row, nodes, window.now) for row in timeline.rows_impaired())
     pieces = chain(parts(timeline, lambda row: cells(row, person, nodes, window.now)), map(line, impaired))
@@ -227,6 +229,8 @@ HEADER = (
 HELD = "held"
 #: Rows of the past that are read at a time.
 BATCH = 2000
+#: Rows of the past in one file; it is made in memory, in some seconds of processor time.
+LONGEST_FILE, FILE_SECONDS = 100_000, 10.0
 #: Who holds a device whose namespace the person does not see.
 HIDDEN = "another namespace"
 
@@ -270,10 +274,14 @@ def parts(timeline: Timeline, drawn: Callable[[Sequence[Any]], list[str]]) -> It
     """The file, piece by piece: header, what is held now, then the past in batches."""
     yield lines([HEADER])
     yield lines(drawn(row) for row in timeline.rows_now())
-    after = 0
+    after = written = 0
     while rows := timeline.rows_past(after=after, limit=BATCH):
         after = rows[-1][0]
         yield lines(drawn(row) for _, row in rows)
+        written += len(rows)
+        if written >= LONGEST_FILE:
+            yield lines([["Incomplete: ask for a shorter time, or for one class, node or namespace."]])
+            return
 
 
 async def streamed(pieces: Iterator[str]) -> AsyncIterator[bytes]:

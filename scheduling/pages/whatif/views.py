@@ -15,6 +15,7 @@ from django.views.decorators.http import require_http_methods
 
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.models import DeviceClass, Node
+from manciple.pages.costly import begin_costly
 from manciple.pages.people import Person, demand_sight, person_of
 from manciple.pages.rendering import ValueContext, render_page
 from manciple.pages.rights import listing
@@ -26,7 +27,7 @@ from scheduling.pages.whatif.answer import Result, read_answer
 from scheduling.pages.whatif.progress import Run, Stopped, progress
 from scheduling.pages.whatif.query import SUBJECTS, Asked, QueryValues, changes_of, in_words, meant, unpacked
 from scheduling.resources import CLASSES, NODES, SLICES
-from scheduling.simulation import MOST_NODES, MOST_REPLICAS, SimulationAnswer, simulate
+from scheduling.simulation import MOST_NODES, MOST_REPLICAS, TIMEOUT, SimulationAnswer, simulate
 from scheduling.simulation_workload import Changes, NotRehearsable, of_documents
 
 #: Nodes and classes that are listed.
@@ -42,6 +43,7 @@ def what_if(request: HttpRequest) -> HttpResponse:
     asked = asked_of(request, person)
     answer, error = None, asked.error
     if asked.workload is not None:
+        begin_costly(request, seconds=TIMEOUT)
         try:
             answer = _simulated(asked, _run(request, person))
         except ApiError as refusal:
