@@ -34,6 +34,7 @@ from manciple.cel.functions import Environment
 from manciple.cel.interpreter import plan
 from manciple.cel.parser import parse
 from manciple.cel.steps import Frame, Step
+from manciple.cel.time_limit import check_time
 from manciple.cel.tree import Comprehension, Node, walk
 from manciple.cel.types import BOOL, DYN, NULL, STRING, CelType
 from manciple.cel.values import KEY_ADVICE, CelMap, no_such_key
@@ -185,7 +186,8 @@ class Evaluation:
         return value
 
     def evaluate(self, program: Program) -> tuple[Any, int]:
-        """(the value, or an EvaluationError as one; the cost)."""
+        """(the value, or an EvaluationError as one; the cost). Raises: TimeLimitExceeded."""
+        check_time()
         frame = Frame({name: self._value(name) for name in program.names}, EXPRESSION_LIMIT)
         try:
             value = program.step(frame)

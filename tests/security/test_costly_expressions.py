@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from manciple.cel.time_limit import Deadline, TimeLimitExceeded, time_limit
+from manciple.extensions.expressions import Rules
+from manciple.extensions.structure import node_of
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import CLAIMS, CLASSES, Api
 
@@ -126,3 +129,66 @@ def test_a_match_condition_of_a_webhook_is_stopped_at_its_limit_and_the_write_re
     assert time.process_time() - began < SECONDS
     assert 400 <= answer.code < 500, answer.text
     assert "cost limit exceeded" in answer.message
+
+
+#: Seconds of processor time for a request here.
+ALLOWED = 0.1
+
+
+def in_time(api: Api, path: str, document: dict[str, Any]) -> Any:
+    """The answer, where the request may take ALLOWED."""
+    began = time.thread_time()
+    with time_limit(Deadline.after_work(ALLOWED)):
+        answer = api.post(path, document)
+    assert time.thread_time() - began < ALLOWED + 1.0
+    return answer
+
+
+def test_policies_within_their_budget_take_no_more_time_than_the_request_has(api: Api) -> None:
+    numbers = ",".join(map(str, range(26)))
+    within = f"[{numbers}].all(a, [{numbers}].all(b, [{numbers}].all(c, a + b + c >= {{}})))"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "failurePolicy": "Ignore",
+        "validations": [{"expression": within.format(-number)} for number in range(5)],
+    }
+    group = "admissionregistration.k8s.io"
+    api.made(f"{ADMISSION}/validatingadmissionpolicies", document("ValidatingAdmissionPolicy", spec, group))
+    binding = {"policyName": "dear", "validationActions": ["Deny"]}
+    api.made(
+        f"{ADMISSION}/validatingadmissionpolicybindings", document("ValidatingAdmissionPolicyBinding", binding, group)
+    )
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}}
+    answer = in_time(api, CONFIG_MAPS, made)
+    assert (answer.code, answer.reason) == (504, "Timeout")
+    assert api.get(f"{CONFIG_MAPS}/m").code == 404
+
+
+def test_a_policy_with_many_expressions_is_not_compiled_longer_than_the_request_has(api: Api) -> None:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": f"object.metadata.name != 'a{number}'"} for number in range(500)],
+    }
+    policy = document("ValidatingAdmissionPolicy", spec, "admissionregistration.k8s.io")
+    answer = in_time(api, f"{ADMISSION}/validatingadmissionpolicies", policy)
+    assert (answer.code, answer.reason) == (504, "Timeout")
+
+
+def test_rules_that_cost_nothing_end_with_the_time_on_many_items() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "items": {
+                "type": "array",
+                "items": {"type": "integer", "x-kubernetes-validations": [{"rule": "true"}] * 20},
+            }
+        },
+    }
+    rules = Rules(node_of(schema))
+    assert rules.check({"items": [1]}) == []
+    began = time.thread_time()
+    with pytest.raises(TimeLimitExceeded), time_limit(Deadline.after_work(ALLOWED)):
+        rules.check({"items": [1] * 50_000})
+    assert time.thread_time() - began < ALLOWED + 1.0
