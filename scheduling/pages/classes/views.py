@@ -121,7 +121,7 @@ COLUMNS = (
         css="num",
         sort="match",
         key=lambda row: row.verdicts.matched,
-        text=lambda row: row.verdicts.matched,
+        text=lambda row: f"{row.verdicts.matched}{' (incomplete)' if row.verdicts.unjudged else ''}",
     ),
     ListColumn[ClassRow](
         title="Free", css="num", sort="free", key=lambda row: row.count.free, text=lambda row: row.count.free

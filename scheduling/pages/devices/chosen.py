@@ -16,6 +16,7 @@ from msgspec import structs
 from claims.devices.cards import Unit
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import CandidateDevice, DeviceKey, PoolKey
+from manciple.cel.time_limit import TimeLimitExceeded
 from manciple.wire.validation import natural
 from scheduling.pages.devices.filters import DeviceFilters, select
 from scheduling.pages.devices.panel import key_of
@@ -85,8 +86,14 @@ def _units(snapshot: DeviceSnapshot) -> Iterator[Unit]:
 def _matching(
     asked: DeviceFilters, snapshot: DeviceSnapshot, classes: Mapping[str, Sequence[str]]
 ) -> Iterator[DeviceKey]:
-    """What a card is cut into is asked one by one: the filters may mean some of it only."""
-    matches = select(asked, snapshot.published, classes).matches
+    """What a card is cut into is asked one by one: the filters may mean some of it only.
+
+    Raises: TimeLimitExceeded.
+    """
+    selection = select(asked, snapshot.published, classes)
+    if selection.unjudged:
+        raise TimeLimitExceeded  # nothing is done to a part of what was asked for
+    matches = selection.matches
     for unit in _units(snapshot):
         for one in unit.candidates:
             alone = structs.replace(unit, stands=one, state=snapshot.state_of(one), holders=snapshot.held_by(one.key))

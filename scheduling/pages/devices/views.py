@@ -228,7 +228,7 @@ class Shown:
             facets=self.facets,
             asked=self.asked,
             verdict=self.selection.verdict,
-            unjudged=self.selection.unjudged,
+            unjudged=self._unjudged,
             devices=len(self.snapshot.published.candidates),
             class_counts=list(self._class_counts()),
             cut=any(tile.cut for tile in self._matched) if self.asked.classes else False,
@@ -242,6 +242,12 @@ class Shown:
             filters_url=f"/devices{self._link()}",
             may=DeviceRights.of(self.person),
         )
+
+    @property
+    def _unjudged(self) -> int:
+        """Devices of which not every class, or not the filter, is known: there was no time."""
+        of_classes = (judge(selectors, self.snapshot.published).unjudged for selectors in self.classes.values())
+        return max(self.selection.unjudged, *of_classes, 0)
 
     def _legend(self, counts: Mapping[str, int]) -> Iterator[LegendEntry]:
         for state, title in STATES.items():

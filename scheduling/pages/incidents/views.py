@@ -27,6 +27,7 @@ from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DeviceKey
 from inventory.models import Incident, Node
 from manciple.audit.sign_ins import note_account
+from manciple.cel.time_limit import TimeLimitExceeded
 from manciple.pages import links
 from manciple.pages.durations import duration
 from manciple.pages.lists import (
@@ -176,11 +177,14 @@ def _concerning(query: IncidentQuery, known: Sequence[Incident], snapshot: Devic
 
 
 def _chosen(device_class: str, snapshot: DeviceSnapshot) -> frozenset[DeviceKey]:
-    """The published devices that the class accepts; none of a class that there is not."""
+    """The published devices that the class accepts; none of a class that there is not. Raises: TimeLimitExceeded."""
     selectors = read_classes().get(device_class)
     if selectors is None:
         return frozenset()
-    return frozenset(one.key for one in judge(selectors, snapshot.published).matching)
+    verdict = judge(selectors, snapshot.published)
+    if verdict.unjudged:
+        raise TimeLimitExceeded
+    return frozenset(one.key for one in verdict.matching)
 
 
 def cause_of(incident: Incident) -> str:
