@@ -14,7 +14,6 @@ too long over its body is cut off.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -29,6 +28,7 @@ from manciple.api.flow import FlowLimits
 from manciple.api.lanes import ClientGone, RequestLane, ThreadedWsgi, WsgiApplication
 from manciple.api.renewals import SEATS as RENEWALS
 from manciple.api.renewals import Renewals, is_renewal
+from manciple.api.request_work import UNLIMITED, WorkLimits
 from manciple.api.streams import (
     Receive,
     Scope,
@@ -54,6 +54,9 @@ BURST_SECONDS = 2.0
 #: the answer away that is on its way (Go's net/http does the same: rstAvoidanceDelay, maxPostHandlerReadBytes).
 LINGER_BYTES, LINGER_SECONDS = 256 * 1024, 0.5
 
+#: Seconds of processor time after which a request is costly. A page takes some of it to be drawn.
+API_CHEAP, PAGE_CHEAP = 0.1, 0.5
+
 _PROBES = ("/livez", "/readyz", "/healthz")
 #: Asks the process alone, so it does not wait behind probes that ask the database.
 _LIVENESS = "/livez"
@@ -77,9 +80,12 @@ class Intake:
             "readiness": 1,
             "liveness": 1,
         }
-        allowances = {"api": settings.API_WORK_SECONDS, "pages": settings.PAGE_WORK_SECONDS}
+        work = {
+            "api": WorkLimits(API_CHEAP, settings.API_WORK_SECONDS),
+            "pages": WorkLimits(PAGE_CHEAP, settings.PAGE_WORK_SECONDS),
+        }
         lanes: dict[str, RequestLane] = {
-            name: ThreadedWsgi(application, _limits(n), name=name, allowance=allowances.get(name, math.inf))
+            name: ThreadedWsgi(application, _limits(n), name=name, work=work.get(name, UNLIMITED))
             for name, n in threads.items()
         }
         return cls(lanes | {"renewals": Renewals(_limits(RENEWALS))})

@@ -27,7 +27,7 @@ from manciple.api.connection_table import claim
 from manciple.api.door import CERTIFICATE, IDENTITY, ORIGIN, PEER, SHOWN
 from manciple.api.flow import FairQueues, FlowLimits, Level, Overflow, Senders, Ticket, flow_of, level_of
 from manciple.api.request_metrics import in_line, watch_queues
-from manciple.api.request_work import CHEAP, WORK, RequestWork
+from manciple.api.request_work import UNLIMITED, WORK, RequestWork, WorkLimits
 from manciple.api.streams import Receive, Scope, Send, headers_of
 from manciple.cel.time_limit import time_limit
 from manciple.wire.errors import TooManyRequests
@@ -64,9 +64,8 @@ class ClientGone(Exception):
 class RequestLane(ABC):
     """Requests that take turns for the same seats. Used from one event loop at a time."""
 
-    def __init__(self, limits: FlowLimits, *, name: str, allowance: float = math.inf) -> None:
-        """allowance: seconds of processor time that a request may take for what its sender wrote."""
-        self._allowance = allowance
+    def __init__(self, limits: FlowLimits, *, name: str, work: WorkLimits = UNLIMITED) -> None:
+        self._work = work
         self._senders = Senders()
         self.queues = FairQueues(limits)
         watch_queues(name, self.queues)
@@ -92,7 +91,7 @@ class RequestLane(ABC):
             ticket = self.queues.enter(level, flow)
         except Overflow as refused:
             raise _too_many(refused) from refused
-        work = RequestWork(self._allowance, lambda: _sender(scope, work) or (level, flow))
+        work = RequestWork(self._work, lambda: _sender(scope, work) or (level, flow))
         with _dropped_with_client(receive, ticket, work):
             try:
                 with in_line(scope):
@@ -117,9 +116,9 @@ class RequestLane(ABC):
             claim(scope.get(CONNECTION), sender)
             if sender is not None and (credential := _credential(scope)):
                 self._senders.note(credential, sender)
-        if work.spent > CHEAP:
+        if work.charged:
             level, flow = (level_of(sender), flow_of(sender)) if sender is not None else (ticket.level, ticket.flow)
-            self.queues.charge(level, flow, work.spent)
+            self.queues.charge(level, flow, work.charged)
 
 
 async def _send_body(body: bytes, send: Send) -> None:
@@ -161,9 +160,14 @@ class ThreadedWsgi(RequestLane):
     """Serves a WSGI application from as many threads as there are seats. Each keeps its database connection."""
 
     def __init__(
-        self, application: WsgiApplication, limits: FlowLimits, *, name: str = "request", allowance: float = math.inf
+        self,
+        application: WsgiApplication,
+        limits: FlowLimits,
+        *,
+        name: str = "request",
+        work: WorkLimits = UNLIMITED,
     ) -> None:
-        super().__init__(limits, name=name, allowance=allowance)
+        super().__init__(limits, name=name, work=work)
         self._application = application
         self._threads = ThreadPoolExecutor(max_workers=limits.seats, thread_name_prefix=name)
 

@@ -2,7 +2,7 @@
 
 Most requests take milliseconds. What makes one costly is what its sender wrote: expressions that are compiled and
 evaluated, long ranges of the log. Such work asks `check_time` again and again (`manciple.cel.time_limit`), and each
-lane serves a request within the limits of its `RequestWork`. Past `CHEAP` seconds of processor time a request counts as
+lane serves a request within the limits of its `RequestWork`. Past some processor time (`WorkLimits.cheap`) a request is
 costly: each identity has one of these at a time and a process `MOST`; others are refused with 429 and Retry-After.
 Past its allowance it ends (504, or a page that says so). It ends as well once its client has disconnected.
 
@@ -11,9 +11,11 @@ Time is processor time of the request's thread, so that a busy machine makes no 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import Identity
@@ -21,8 +23,18 @@ from manciple.wire.identity import Identity
 #: Where the environ carries the work of its request.
 WORK = "manciple.work"
 
-#: Seconds of processor time after which a request is costly.
-CHEAP = 0.5
+
+@dataclass(frozen=True, slots=True)
+class WorkLimits:
+    """Of the requests of one lane, in seconds of processor time. cheap: past it a request is costly; allowance: past it
+    its work ends.
+    """
+
+    cheap: float = math.inf
+    allowance: float = math.inf
+
+
+UNLIMITED = WorkLimits()
 #: Costly requests that one process works on at once: threads that compute share one interpreter with all others.
 MOST = 2
 #: Seconds between two looks at the clock of the thread, which costs a system call.
@@ -65,11 +77,11 @@ class RequestWork:
     `begin` and `end` are called in the thread that serves the request, `abandon` from anywhere.
     """
 
-    def __init__(self, allowance: float, owner: Callable[[], Hashable], *, costly: CostlyRequests = COSTLY) -> None:
-        """allowance: seconds of processor time. owner: whose request it is; called where it becomes costly."""
+    def __init__(self, limits: WorkLimits, owner: Callable[[], Hashable], *, costly: CostlyRequests = COSTLY) -> None:
+        """owner: whose request it is; called where it becomes costly."""
         #: who is signed in, where a page asked for that
         self.sender: Identity | None = None
-        self._allowance = allowance
+        self._cheap, self._allowance = limits.cheap, limits.allowance
         self._owner = owner
         self._costly = costly
         self._entered: Hashable | None = None
@@ -77,6 +89,8 @@ class RequestWork:
         self._over = False
         #: seconds of processor time that it took, once it has ended
         self.spent = 0.0
+        #: what of that is charged to its sender
+        self.charged = 0.0
         self.abandoned = False
 
     def begin(self) -> None:
@@ -84,6 +98,7 @@ class RequestWork:
 
     def end(self) -> None:
         self.spent = time.thread_time() - self._began
+        self.charged = max(self.spent - self._cheap, 0.0)
         if self._entered is not None:
             self._costly.leave(self._entered)
 
@@ -111,10 +126,9 @@ class RequestWork:
         if now < self._next_look:
             return False
         self._next_look = now + _LOOK_EVERY
-        spent = time.thread_time() - self._began
-        if spent < CHEAP:
-            return False
-        self._enter()
-        self._over = spent >= self._allowance
         time.sleep(0)  # other threads get the interpreter now, and not when their 5 ms are over
+        spent = time.thread_time() - self._began
+        if spent >= self._cheap:
+            self._enter()
+        self._over = spent >= self._allowance
         return self._over

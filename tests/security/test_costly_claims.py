@@ -24,7 +24,7 @@ from inventory.kinds.device_rules import (
     TOTAL_COST_MAX,
 )
 from manciple.access.authentication import tokens
-from manciple.api import request_work
+from manciple.api.request_work import CostlyRequests, RequestWork, WorkLimits
 from manciple.cel.time_limit import time_limit
 from scheduling.cel import selector as selectors_of_cel
 from tests.manciple.api.conftest import api
@@ -154,17 +154,15 @@ def test_selectors_that_did_not_change_are_not_compiled_again(api: Api, compiled
 
 
 def test_compiling_ends_with_the_time_of_the_request_and_goes_on_from_there(
-    api: Api, monkeypatch: pytest.MonkeyPatch
+    api: Api,
 ) -> None:
-    """Other identities' requests are counted in other tests; here the account of one is looked at."""
-    monkeypatch.setattr(request_work, "CHEAP", 0.02)
     selectors_of_cel._compiled.cache_clear()
     numbers = ",".join(map(str, range(9)))
     expressions = [[NEAR_THE_LIMIT.format(numbers, 100 * one - i) for i in range(8)] for one in range(8)]
     document = claim(requests=1, alternatives=8, expressions=expressions)
     codes = []
     for _ in range(20):
-        work = request_work.RequestWork(0.1, lambda: "mallory", costly=request_work.CostlyRequests())
+        work = RequestWork(WorkLimits(0.02, 0.1), lambda: "mallory", costly=CostlyRequests())
         work.begin()
         with time_limit(work):
             answer = api.post(f"{CLAIMS}?dryRun=All", document)

@@ -13,7 +13,6 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from claims.devices.cache import read_devices
-from manciple.api import request_work
 from manciple.cel.time_limit import Deadline, TimeLimitExceeded, time_limit
 from manciple.pages import costly
 from scheduling.explanations import current
@@ -155,7 +154,7 @@ def _over() -> None:
 
 def test_the_timeline_as_a_file_has_an_end(shelf: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline_views, "LONGEST_FILE", 1)
-    row = (1, ("d", "p", "n", "c", "ns", "claim", "uid", [], "", {}, NOW, NOW))
+    row: tuple[int, tuple[Any, ...]] = (1, ("d", "p", "n", "c", "ns", "claim", "uid", [], "", {}, NOW, NOW))
 
     class Endless:
         def rows_now(self) -> list[Any]:
@@ -220,11 +219,8 @@ def test_what_was_judged_is_kept_so_that_trying_again_gets_further(shelf: Cluste
     assert left[-1] == 0
 
 
-def test_eight_such_pages_of_one_user_hold_up_no_other(
-    api_server: ApiServer, shelf: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_eight_such_pages_of_one_user_hold_up_no_other(api_server: ApiServer, shelf: Cluster) -> None:
     """Through the real server: lanes, threads and sessions."""
-    monkeypatch.setattr(request_work, "CHEAP", 0.1)
 
     def browser(name: str) -> dict[str, str]:
         client = Client()

@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 
 from manciple.access.authentication import chain
-from manciple.api import request_work
 from manciple.api.flow import FairQueues, FlowLimits, Overflow
 from manciple.api.intake import Intake
 from manciple.api.lanes import NOTICE_AFTER, ThreadedWsgi
-from manciple.api.request_work import CHEAP, CostlyRequests, RequestWork
+from manciple.api.request_work import CostlyRequests, RequestWork, WorkLimits
 from manciple.cel.time_limit import TimeLimitExceeded, check_time, time_limit
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import Identity
 from tests.manciple.api.test_intake import Conversation
 
-ALLOWANCE = 1.0
+CHEAP, ALLOWANCE = 0.1, 1.0
 COSTLY = "/api/v1/costly"
 
 
@@ -53,7 +52,9 @@ def tokens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def door_to(application: Application) -> Intake:
-    return Intake({"api": ThreadedWsgi(application, FlowLimits(seats=8), name="api", allowance=ALLOWANCE)})
+    return Intake(
+        {"api": ThreadedWsgi(application, FlowLimits(seats=8), name="api", work=WorkLimits(CHEAP, ALLOWANCE))}
+    )
 
 
 def asked(path: str, sender: str) -> Conversation:
@@ -69,10 +70,7 @@ class Leaving(Conversation):
         return await super().receive()
 
 
-def test_of_eight_costly_requests_of_one_identity_one_is_worked_on_and_others_are_answered_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(request_work, "CHEAP", 0.1)
+def test_of_eight_costly_requests_of_one_identity_one_is_worked_on_and_others_are_answered_at_once() -> None:
     application = Application()
     door = door_to(application)
 
@@ -91,13 +89,13 @@ def test_of_eight_costly_requests_of_one_identity_one_is_worked_on_and_others_ar
     spent = time.process_time() - began
     assert sorted(one.code for one in answers) == [429] * 7 + [504]
     # Each of the others was given up as soon as it turned out to be costly.
-    assert spent < ALLOWANCE + 8 * 0.1 + 1.0
+    assert spent < ALLOWANCE + 8 * CHEAP + 1.0
     assert sorted(waits)[len(waits) // 2] < 0.3
 
 
 def test_work_ends_when_its_client_has_gone() -> None:
     application = Application()
-    door = Intake({"api": ThreadedWsgi(application, FlowLimits(seats=2), name="api", allowance=60.0)})
+    door = Intake({"api": ThreadedWsgi(application, FlowLimits(seats=2), name="api", work=WorkLimits(CHEAP, 60.0))})
 
     async def leave() -> None:
         await asyncio.wait_for(Leaving(COSTLY, token="mallory").held(door), 5.0)
@@ -142,7 +140,7 @@ def test_costly_requests_of_all_identities_together_are_few() -> None:
 
 def test_cheap_work_never_asks_for_room() -> None:
     costly = CostlyRequests(0)
-    work = RequestWork(ALLOWANCE, lambda: "a", costly=costly)
+    work = RequestWork(WorkLimits(CHEAP, ALLOWANCE), lambda: "a", costly=costly)
     work.begin()
     with time_limit(work):
         check_time()
