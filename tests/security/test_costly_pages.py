@@ -56,10 +56,8 @@ FILTERED = "/devices?" + urlencode({"cel": COSTLY})
 def shelf(cluster: Cluster, settings: Any) -> Cluster:
     settings.PAGE_WORK_SECONDS = ALLOWED
     cluster.create(make_node("node-1"))
-    for pool in range(4):
-        devices = [
-            make_device(f"gpu-{index}", attributes={"serial": f"{pool}-{index}"}) for index in range(DEVICES // 4)
-        ]
+    for pool in range(1):
+        devices = [make_device(f"gpu-{index}", attributes={"serial": f"{pool}-{index}"}) for index in range(DEVICES)]
         cluster.create(make_slice(f"slice-{pool}", node="node-1", pool=f"pool-{pool}", devices=devices))
     return cluster
 
