@@ -136,17 +136,24 @@ def _settings() -> Iterator[DeclaredSetting]:
         yield one(name, number)
     yield one("CLIENT_CA", something, "CLIENT_CA_FILE")
     yield one("CLIENT_CA_KEY", something, "CLIENT_CA_KEY_FILE")
-    yield one("AUDIT_ENTRIES", whole_number)
-    yield one("AUDIT_REFUSALS", whole_number)
+    for name in ("AUDIT_ENTRIES", "AUDIT_REFUSALS"):
+        yield one(name, whole_number)
     yield one("AUDIT_LOG")
     yield one("BACKUP_DIR")
     yield one("BACKUP_HOURS", number)
     yield from _provider_and_proxy(one, several)
-    for name in ("API_THREADS", "NODE_THREADS", "PAGE_THREADS", "REQUEST_QUEUE", "CONNECTIONS"):
+    for name in ("API_THREADS", "NODE_THREADS", "PAGE_THREADS", "CONNECTIONS"):
         yield one(name, whole_number)
-    for name in ("IDENTITY_QUEUE", "IDENTITY_WATCHES"):
-        yield one(name, whole_number)
-    for name in ("WRITE_RATE", "WRITE_BURST", "LOG_BYTES", "DATABASE_BYTES", "DATABASE_RESERVE"):
+    for name in (
+        "REQUEST_QUEUE",
+        "IDENTITY_QUEUE",
+        "IDENTITY_WATCHES",
+        "WRITE_RATE",
+        "WRITE_BURST",
+        "LOG_BYTES",
+        "DATABASE_BYTES",
+        "DATABASE_RESERVE",
+    ):
         yield one(name, whole_number)
     for name in ("API_WORK_SECONDS", "PAGE_WORK_SECONDS", "IDENTITY_RATE", "HEAD_SECONDS", "BODY_SECONDS"):
         yield one(name, number)

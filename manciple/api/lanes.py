@@ -86,12 +86,11 @@ class RequestLane(ABC):
 
         Raises: TooManyRequests before anything was sent; ClientGone where it disconnected before its turn came.
         """
-        level, flow = sender_of(scope, self._senders)
         try:
-            ticket = self.queues.enter(level, flow)
+            ticket = self.queues.enter(*sender_of(scope, self._senders))
         except Overflow as refused:
             raise _too_many(refused) from refused
-        work = RequestWork(self._work, lambda: _sender(scope, work) or (level, flow))
+        work = RequestWork(self._work, lambda: _payer(scope, work, ticket))
         with _dropped_with_client(receive, ticket, work):
             try:
                 with in_line(scope):
@@ -117,8 +116,7 @@ class RequestLane(ABC):
             if sender is not None and (credential := _credential(scope)):
                 self._senders.note(credential, sender)
         if work.charged:
-            level, flow = (level_of(sender), flow_of(sender)) if sender is not None else (ticket.level, ticket.flow)
-            self.queues.charge(level, flow, work.charged)
+            self.queues.charge(*_payer(scope, work, ticket), work.charged)
 
 
 async def _send_body(body: bytes, send: Send) -> None:
@@ -228,6 +226,12 @@ def _sender(scope: Scope, work: RequestWork) -> Identity | None:
     origin = scope.get(ORIGIN)
     sender = work.sender or ((origin.impersonator or origin.identity) if origin else None)
     return sender if sender is not None and sender.name else None
+
+
+def _payer(scope: Scope, work: RequestWork, ticket: Ticket) -> tuple[Level, str]:
+    """Whose account the work goes on: the sender's, else that of whoever the request waited with."""
+    sender = _sender(scope, work)
+    return (level_of(sender), flow_of(sender)) if sender is not None else (ticket.level, ticket.flow)
 
 
 def _credential(scope: Scope) -> str:
