@@ -7,6 +7,7 @@ taints) comes before that, whichever it is.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
@@ -43,8 +44,9 @@ from scheduling.resources import CLAIMS, CLASSES, TEMPLATES, Key
 #: On a ResourceClaim (by its template, too) or a DeviceClass.
 POLICY_ANNOTATION = "manciple.dev/placement-policy"
 FRAGMENTATION = "fragmentation"
-#: Of the pods with a place and of those that wait, so many tell what is usually asked for.
-ASKED = 2000
+#: Of the pods with a place and of those that wait, so many tell what is usually asked for; of those that wait in one
+#: namespace, so many: nothing but a quota keeps a tenant from creating pods that never get a place.
+ASKED, ASKED_OF_NAMESPACE = 2000, 500
 
 #: policy -> (the score among nodes, what is said of the node that is chosen)
 SCORES: Mapping[str, tuple[Score, str]] = {
@@ -120,12 +122,19 @@ def free_by_class(state: ClusterState) -> Mapping[str, FreeCapacity]:
 
 
 def _demands(state: ClusterState) -> Iterator[Demand]:
-    """Of the latest pods with a place, and of the latest that wait."""
+    """Of the latest pods with a place, and of the latest that wait, as far as they are moderate."""
     for one in state.placed.latest(ASKED):
-        yield Demand(claims=_known(state, one.claims), needs=state.nodes.taken_by(one.uid))
+        demand = Demand(claims=_known(state, one.claims), needs=state.nodes.taken_by(one.uid))
+        if demand.is_moderate:
+            yield demand
+    waiting: Counter[str] = Counter()
     for pod in nlargest(ASKED, state.pending.values(), key=_arrival):
-        names = [(pod.metadata.namespace, name) for name in claim_names(pod)]
-        yield Demand(claims=_known(state, names), needs=needs_of(node_requests_of(pod)))
+        namespace = pod.metadata.namespace
+        waiting[namespace] += 1
+        names = [(namespace, name) for name in claim_names(pod)]
+        demand = Demand(claims=_known(state, names), needs=needs_of(node_requests_of(pod)))
+        if waiting[namespace] <= ASKED_OF_NAMESPACE and demand.is_moderate:
+            yield demand
 
 
 def _arrival(pod: Pod) -> tuple[str, str]:

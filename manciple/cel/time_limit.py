@@ -58,10 +58,11 @@ class Deadline:
 
 
 class TimeLimitExceeded(CelError):  # named after the event, as CostLimitExceeded
-    """The deadline passed before there was an answer."""
+    """The deadline passed before there was an answer. deadline: which one, where several were set."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadline: Deadline | None = None) -> None:
         super().__init__("evaluation stopped: it took longer than the time allowed")
+        self.deadline = deadline
 
 
 class _Active(threading.local):
@@ -72,10 +73,13 @@ _active = _Active()
 
 
 @contextmanager
-def time_limit(deadline: Limit) -> Iterator[None]:
-    """Evaluations of this thread within the block raise TimeLimitExceeded once the deadline has passed."""
+def time_limit(deadline: Limit | None) -> Iterator[None]:
+    """Evaluations of this thread within the block raise TimeLimitExceeded once the deadline has passed. None: no limit
+    but those that are set already.
+    """
     outer = _active.deadlines
-    _active.deadlines = (*outer, deadline)
+    if deadline is not None:
+        _active.deadlines = (*outer, deadline)
     try:
         yield
     finally:
@@ -86,4 +90,4 @@ def check_time() -> None:
     """Raises: TimeLimitExceeded."""
     for deadline in _active.deadlines:
         if deadline.has_passed:
-            raise TimeLimitExceeded
+            raise TimeLimitExceeded(deadline)

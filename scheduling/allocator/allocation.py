@@ -22,9 +22,9 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
 )
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from manciple.cel.time_limit import Deadline
+from manciple.cel.time_limit import Deadline, TimeLimitExceeded, time_limit
 from scheduling.allocator.explain import explain, funnels, is_short, wanted
-from scheduling.allocator.outcome import INVALID_POOLS, Allocated, AllocationFailed, Outcome, Unallocatable
+from scheduling.allocator.outcome import INVALID_POOLS, Allocated, AllocationFailed, Outcome, Unallocatable, Undecided
 from scheduling.allocator.problem import AllocationProblem, pose
 from scheduling.allocator.published import Consumption, NodeView, PublishedDevice
 from scheduling.allocator.requests import ClaimPlan, RequestPlan, name_of, plan_claim
@@ -165,13 +165,18 @@ def allocate(
 ) -> Outcome:
     """Find devices on `node` for all `claims`, none of which is allocated yet.
 
-    The same input gives the same answer. The search answers Undecided after `limit` device trials or past `deadline`.
+    The same input gives the same answer. It is Undecided after `limit` device trials or past `deadline`.
     """
-    plans = read_claims(snapshot, claims)
-    problem = pose(snapshot, plans, node)
-    if isinstance(problem, AllocationFailed):
-        return problem
-    return answer(problem, solve(problem, limit=limit, deadline=deadline))
+    try:
+        with time_limit(deadline):
+            problem = pose(snapshot, read_claims(snapshot, claims), node)
+            if isinstance(problem, AllocationFailed):
+                return problem
+            return answer(problem, solve(problem, limit=limit, deadline=deadline))
+    except TimeLimitExceeded as error:
+        if error.deadline is not deadline:
+            raise
+        return Undecided(trials=0, timed_out=True)
 
 
 def is_allocatable(
@@ -183,10 +188,16 @@ def is_allocatable(
     deadline: Deadline | None = None,
 ) -> bool:
     """Whether `node` has devices for all of it. Cheaper than `allocate` where it has not: nobody is told why."""
-    problem = pose(snapshot, plans, node)
-    return isinstance(problem, AllocationProblem) and isinstance(
-        solve(problem, limit=limit, deadline=deadline), Solution
-    )
+    try:
+        with time_limit(deadline):
+            problem = pose(snapshot, plans, node)
+            return isinstance(problem, AllocationProblem) and isinstance(
+                solve(problem, limit=limit, deadline=deadline), Solution
+            )
+    except TimeLimitExceeded as error:
+        if error.deadline is not deadline:
+            raise
+        return False
 
 
 def read_claims(snapshot: Snapshot, claims: Sequence[ResourceClaim]) -> tuple[ClaimPlan, ...]:
@@ -228,12 +239,15 @@ class Examination:
 def examine(
     snapshot: Snapshot, claims: Sequence[ResourceClaim], node: NodeView, *, limit: int = DEFAULT_LIMIT
 ) -> Examination:
-    """As `allocate`, by the same code; nothing is given to anybody."""
-    problem = pose(snapshot, read_claims(snapshot, claims), node)
-    if isinstance(problem, AllocationFailed):
-        return Examination(node=node, outcome=problem)
-    requests = tuple(
-        Examined(plan=one.plan, wanted=wanted(one), funnel=funnel, short=is_short(one))
-        for one, funnel in funnels(problem)
-    )
-    return Examination(node=node, outcome=answer(problem, solve(problem, limit=limit)), requests=requests)
+    """As `allocate`, by the same code; nothing is given to anybody. Undecided past a deadline that the caller set."""
+    try:
+        problem = pose(snapshot, read_claims(snapshot, claims), node)
+        if isinstance(problem, AllocationFailed):
+            return Examination(node=node, outcome=problem)
+        requests = tuple(
+            Examined(plan=one.plan, wanted=wanted(one), funnel=funnel, short=is_short(one))
+            for one, funnel in funnels(problem)
+        )
+        return Examination(node=node, outcome=answer(problem, solve(problem, limit=limit)), requests=requests)
+    except TimeLimitExceeded:
+        return Examination(node=node, outcome=Undecided(trials=0, timed_out=True))

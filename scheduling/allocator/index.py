@@ -6,6 +6,8 @@ For every request signature that was asked for it keeps how many free devices ea
 for the set of nodes that have as many. Allocations do not touch these sets: they stay a superset, and whoever finds
 that a chosen node has less says so (`correct`). What may make a node fit again is a release; the index lists them, and
 each reader remembers how far it has read.
+A node that sees other devices than before is only marked in these counts; its devices are judged again when the next
+claim of that signature is placed (`catch_up`), so that nobody pays for other users' selectors.
 Nodes are also kept in buckets by their free devices, so that the most packed node is found first.
 """
 
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from inventory.kinds.nodes import NodeSelector
+from manciple.cel.time_limit import check_time
 from manciple.wire.quantity import Quantity
 from scheduling.allocator.allocation import only_on
 from scheduling.allocator.outcome import Outcome
@@ -97,6 +100,8 @@ class SignatureCounts:
         #: node -> devices on which a selector errs
         self._errors: dict[int, int] = {}
         self._plan = plan
+        #: nodes that see other devices than when they were judged
+        self._outdated: set[int] = set()
         for number in range(len(index.nodes)):
             self.candidates.append(0)
             self._select(number)
@@ -105,6 +110,8 @@ class SignatureCounts:
         self._read = len(index.releases)
 
     def _select(self, number: int) -> None:
+        """Raises: TimeLimitExceeded."""
+        check_time()
         self.candidates[number], errors = selected(self._index.devices[number], self._plan, self._index.features)
         if errors:
             self._errors[number] = errors
@@ -113,8 +120,14 @@ class SignatureCounts:
 
     def look_again(self, number: int) -> None:
         """The node sees other devices than before."""
-        self._select(number)
-        self.correct(number, self.free_on(number).bit_count())
+        self._outdated.add(number)
+
+    def catch_up(self) -> None:
+        """Judge the devices of the nodes that see others than before. Raises: TimeLimitExceeded."""
+        for number in sorted(self._outdated) if self._outdated else ():
+            self._select(number)
+            self.correct(number, self.free_on(number).bit_count())
+            self._outdated.discard(number)
 
     def free_on(self, number: int) -> int:
         """The devices of the node that serve the request now."""
@@ -202,7 +215,7 @@ class NodeIndex:
         self._known_ids = frozenset(self._numbers_by_id)
         #: id -> (a tuple of nodes that was asked for, its set); the tuple is held, so the id stays its own
         self._asked: dict[int, tuple[Sequence[NodeView], int]] = {}
-        #: what the placement policy `fragmentation` keeps here
+        #: what the placement policy `fragmentation` keeps here: its `NodeOutlooks`, or when to try again to make them
         self.outlooks: Any = None
         #: what was known of the classes, and of which catalogue
         self._members: tuple[ClassMembers, ...] | None = None

@@ -113,14 +113,19 @@ class AllocationFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided:
-    """The search gave up after `trials` devices without an answer: at its limit of them, or when time was up."""
+    """The search gave up after `trials` devices without an answer: at its limit of them, or when time was up.
+
+    selectors_of: the claims whose selectors it was evaluating then, for `seconds`.
+    """
 
     trials: int
     timed_out: bool = False
+    selectors_of: str = ""
+    seconds: float = 0.0
 
     @property
     def cause(self) -> SearchStopped:
-        return SearchStopped(self.trials, self.timed_out)
+        return SearchStopped(self.trials, self.timed_out, selectors_of=self.selectors_of, seconds=self.seconds)
 
 
 Outcome = Allocated | Unallocatable | AllocationFailed | Undecided

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from claims.kinds.resource_claims import ResourceClaim
-from manciple.cel.time_limit import Deadline
+from manciple.cel.time_limit import Deadline, TimeLimitExceeded, check_time, time_limit
 from scheduling.allocator.allocation import answer, read_claims
 from scheduling.allocator.fragmentation.nodes import FreeCapacity
 from scheduling.allocator.fragmentation.policy import Fragmentation
@@ -38,7 +38,7 @@ from scheduling.allocator.index import (
 from scheduling.allocator.outcome import Allocated, AllocationFailed, Outcome, RequestReason, Unallocatable, Undecided
 from scheduling.allocator.problem import AllocationProblem, TakenDevices, pose, selected
 from scheduling.allocator.published import NodeView
-from scheduling.allocator.requests import ClaimPlan, RequestPlan, plan_class
+from scheduling.allocator.requests import ClaimPlan, RequestPlan, name_of, plan_class
 from scheduling.allocator.search import DEFAULT_LIMIT, DEFAULT_TIMEOUT, NoSolution, Solution, solve
 from scheduling.allocator.shapes import ClaimShape, ShapeAnswer, Variant, direct_results, first_devices, shape_of
 from scheduling.allocator.snapshot import LessenedUsage, Snapshot
@@ -121,13 +121,23 @@ def _retold(reason: RequestReason, plan: RequestPlan) -> RequestReason:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to search: device trials per node, and until when."""
+    """How long to search: device trials per node, and until when. began: by the deadline's clock."""
 
     limit: int
     deadline: Deadline
+    began: float = 0.0
 
     def solve(self, problem: AllocationProblem) -> Solution | NoSolution | AllocationFailed | Undecided:
         return solve(problem, limit=self.limit, deadline=self.deadline)
+
+    def stopped(self, error: TimeLimitExceeded, claims: Iterable[ResourceClaim]) -> Undecided:
+        """The answer where evaluating the claims' selectors took too long. Raises: the error, if a caller's deadline
+        has passed.
+        """
+        if error.deadline is not self.deadline:
+            raise error
+        seconds = round(self.deadline.clock() - self.began, 1)
+        return Undecided(trials=0, timed_out=True, selectors_of=", ".join(map(name_of, claims)), seconds=seconds)
 
 
 class NodeChoice(NamedTuple):
@@ -210,6 +220,8 @@ def _best_scored(asked: _Asked, variant: Variant, feasible: int, score: Score) -
 def _least_stranding(asked: _Asked, variant: Variant, feasible: int, policy: Fragmentation) -> Fitting | None:
     index = asked.index
     ranking = policy.ranking(index, asked.snapshot, variant)
+    if ranking is None:
+        return _best_scored(asked, variant, feasible, most_packed if policy.preference is None else policy)
     order = policy.best_first(ranking, feasible)
     for number, stranded in order:
         if stranded == math.inf and ranking.is_certain(number):
@@ -339,7 +351,19 @@ def place(
     DEFAULT_TIMEOUT from now. Fastest with the default score, and with the same `NodeView`s (best the same tuple of
     them) from call to call.
     """
-    effort = Effort(limit, deadline or Deadline.after(DEFAULT_TIMEOUT))
+    deadline = deadline or Deadline.after(DEFAULT_TIMEOUT)
+    effort = Effort(limit, deadline, began=deadline.clock())
+    try:
+        with time_limit(effort.deadline):
+            return _placed(snapshot, claims, nodes, score=score, effort=effort)
+    except TimeLimitExceeded as error:
+        stopped = effort.stopped(error, claims)
+        return NodePlacement(node=None, outcome=stopped, refusals={node.name: stopped for node in nodes})
+
+
+def _placed(
+    snapshot: Snapshot, claims: Sequence[ResourceClaim], nodes: Sequence[NodeView], *, score: Score, effort: Effort
+) -> NodePlacement:
     indexed = index_of(snapshot, nodes)
     refuted: Refuted | None = None
     if indexed is not None:
@@ -348,7 +372,7 @@ def place(
         if isinstance(found, Fitting):
             return NodePlacement(node=found.node, outcome=found.outcome, choice=found.choice)
         if found is not None and found.is_proof:
-            searched = _Everywhere(snapshot, claims, Effort(limit, NEVER), found)
+            searched = _Everywhere(snapshot, claims, Effort(effort.limit, NEVER), found)
             return NodePlacement.refused(partial(_by_search, searched, nodes, score=score))
         refuted = found
     return _by_search(_Everywhere(snapshot, claims, effort, refuted), nodes, score=score)
@@ -363,18 +387,24 @@ def least_stranding(snapshot: Snapshot, nodes: Sequence[NodeView], policy: Fragm
         return nodes
     index, among = indexed
     ranking = policy.ranking(index, snapshot, None)
+    if ranking is None:
+        return nodes
     return [index.nodes[number] for number in ranking.as_good_as_the_best(among)] or nodes
 
 
 def capacity_by_class(
     snapshot: Snapshot, nodes: Sequence[NodeView], policy: Fragmentation
 ) -> Mapping[str, FreeCapacity]:
-    """What is free of each class whose selectors can be used, and how much of that is expected to be stranded."""
+    """What is free of each class whose selectors can be used, and how much of that is expected to be stranded. Nothing
+    while the mix is not evaluated.
+    """
     indexed = index_of(snapshot, nodes)
     if indexed is None:
         return {}
     index, _ = indexed
     outlooks, found = policy.outlooks(index, snapshot), dict[str, FreeCapacity]()
+    if outlooks is None:
+        return {}
     for name in snapshot.classes:
         plan = plan_class(name, snapshot.classes, snapshot.features)
         if plan.error is None:
@@ -402,7 +432,11 @@ class _Everywhere:
             return None, known
         if self.effort.deadline.has_passed:
             return None, Undecided(trials=0, timed_out=True)
-        problem = pose(self.snapshot, plans, node, used=current.used_on(node) if current else None)
+        check_time()
+        try:
+            problem = pose(self.snapshot, plans, node, used=current.used_on(node) if current else None)
+        except TimeLimitExceeded as error:
+            return None, self.effort.stopped(error, self.claims)
         if isinstance(problem, AllocationFailed):
             return None, problem
         if refuted is None:

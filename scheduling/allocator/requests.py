@@ -30,6 +30,7 @@ from claims.kinds.resource_claims import (
 from inventory.kinds.devices import Device, DeviceClass, DeviceSelector, DeviceTaint, DeviceToleration
 from inventory.kinds.taint_rules import tolerates
 from manciple.cel.errors import NoSuchKey
+from manciple.cel.time_limit import TimeLimitExceeded
 from scheduling.allocator.pools import Generation, bits
 from scheduling.allocator.published import Features, PublishedDevice, SliceContent, VerdictMasks, make_room
 from scheduling.causes import Fault, Misconfigured
@@ -141,17 +142,20 @@ def _judged_in(content: SliceContent, expression: str, wanted: int) -> VerdictMa
         verdicts = content.verdicts[expression] = VerdictMasks()
     missing = wanted & ~verdicts.known
     if missing:
-        verdicts.known |= missing
         compiled = _compiled(expression)
         if isinstance(compiled, CompileError):
             verdicts.error |= missing
         else:
             _evaluate(content, compiled, missing, verdicts)
+        verdicts.known |= missing
     return verdicts
 
 
 def _evaluate(content: SliceContent, compiled: Selector, missing: int, verdicts: VerdictMasks) -> None:
-    """Once for all devices of the inventory that are alike in what the expression looks at."""
+    """Once for all devices of the inventory that are alike in what the expression looks at.
+
+    Raises: TimeLimitExceeded; the verdicts so far are kept, so that the next attempt goes on from there.
+    """
     shared = content.interner.verdicts
     known = shared.get(compiled.expression)
     if known is None:
@@ -168,7 +172,11 @@ def _evaluate(content: SliceContent, compiled: Selector, missing: int, verdicts:
             looked_at, seen = published, project(published)
         verdict = None if seen is None else known.get(seen)
         if verdict is None:
-            verdict = _verdict(compiled, device)
+            try:
+                verdict = _verdict(compiled, device)
+            except TimeLimitExceeded:
+                verdicts.known |= missing & ((1 << position) - 1)
+                raise
             if seen is not None and len(known) < MAX_ALIKE:
                 known[seen] = verdict
         if verdict is True:

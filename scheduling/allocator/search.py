@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from manciple.cel.time_limit import Deadline
+from manciple.cel.time_limit import Deadline, check_time
 from scheduling.allocator.outcome import AllocationFailed, Undecided
 from scheduling.allocator.problem import MAX_RESULTS, AllocationProblem, RequestOnNode
 from scheduling.allocator.pruning import Pruner
@@ -106,12 +106,14 @@ class _Search:
         return Solution(taken=tuple(self.state.taken), chosen=tuple(self.state.chosen), trials=self.trials)
 
     def try_device(self, step: int, request: RequestOnNode, position: int) -> bool:
-        """One trial. Raises: _Stop past the limit or the deadline."""
+        """One trial. Raises: _Stop past the limit or the deadline; TimeLimitExceeded past one that a caller set."""
         self.trials += 1
         if self.trials > self._limit:
             raise _Stop(Undecided(trials=self.trials - 1))
-        if self._deadline is not None and not self.trials % TRIALS_PER_LOOK and self._deadline.has_passed:
-            raise _Stop(Undecided(trials=self.trials, timed_out=True))
+        if not self.trials % TRIALS_PER_LOOK:
+            if self._deadline is not None and self._deadline.has_passed:
+                raise _Stop(Undecided(trials=self.trials, timed_out=True))
+            check_time()
         return self.state.take(step, request, position)
 
     def fail(self, cause: Misconfigured) -> _Stop:

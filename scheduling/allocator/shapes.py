@@ -148,6 +148,11 @@ class ClaimShape:
         """Whether a selector errs on one of these nodes, so that only the plain search tells the answer."""
         return any(one.errs and one.errs_on(among) for one in self._counts)
 
+    def catch_up(self) -> None:
+        """Judge what was published since the last claims of this shape. Raises: TimeLimitExceeded."""
+        for counts in self._counts:
+            counts.catch_up()
+
     def plans(self, claims: Sequence[ResourceClaim]) -> tuple[ClaimPlan, ...]:
         """For a search of these claims. Messages about their requests would name the claims that were read."""
         return tuple(plan.of(claim) for plan, claim in zip(self._plans, claims, strict=True))
@@ -160,6 +165,7 @@ def shape_of(claims: Sequence[ResourceClaim], snapshot: Snapshot, index: NodeInd
     if known is None:
         make_room(index.shapes)
         known = index.shapes[key] = ClaimShape(read_claims(snapshot, claims), index)
+    known.catch_up()
     return known
 
 

@@ -7,6 +7,7 @@ makes a new one only now and then, when twice as many pods are known or so: `Usu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
@@ -19,6 +20,8 @@ from scheduling.allocator.requests import asked_key
 WINDOW = 4_000
 #: Different demands of a mix: the most frequent ones.
 MOST_DEMANDS = 400
+#: A demand with more requests and alternatives, selectors, or characters in these is not moderate.
+MOST_OPTIONS, MOST_SELECTORS, MOST_TEXT = 64, 64, 16_384
 #: Pods from which a mix is known well enough to be kept as long as what comes differs from it by chance only: by less
 #: than so many standard deviations in every demand.
 ENOUGH, DEVIATIONS = 2_000, 4.0
@@ -75,6 +78,19 @@ class Demand:
     needs: NodeNeeds = NOTHING_ELSE
     weight: float = 1.0
 
+    @property
+    def namespace(self) -> str:
+        return self.claims[0].metadata.namespace if self.claims else ""
+
+    @property
+    def is_moderate(self) -> bool:
+        """Whether it is small enough to be compared with others and judged."""
+        requests = [one for claim in self.claims for one in claim.spec.devices.requests]
+        options = [exact for one in requests for exact in (one.first_available or (one.exactly,)) if exact]
+        if len(options) > MOST_OPTIONS or sum(len(one.selectors) for one in options) > MOST_SELECTORS:
+            return False
+        return sum(len(one.cel.expression) for exact in options for one in exact.selectors if one.cel) <= MOST_TEXT
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DemandMix:
@@ -86,7 +102,8 @@ class DemandMix:
     @classmethod
     def of(cls, demands: Iterable[Demand]) -> DemandMix:
         """The most frequent ones, those that are alike as one, in an order that does not depend on the order in which
-        they are told. What has no weight is left out, and what hardly has any.
+        they are told. What has no weight is left out, and what hardly has any. Where there are too many, each
+        namespace has as many of its own in it.
         """
         found: dict[tuple[bytes, NodeNeeds], Demand] = {}
         for one in demands:
@@ -96,7 +113,13 @@ class DemandMix:
             known = found.get(key)
             weight = one.weight + (known.weight if known else 0.0)
             found[key] = Demand(claims=one.claims, needs=one.needs, weight=weight)
-        kept = sorted(found, key=lambda key: (-found[key].weight, key))[:MOST_DEMANDS]
+        kept = sorted(found, key=lambda key: (-found[key].weight, key))
+        if len(kept) > MOST_DEMANDS:
+            before, rank = Counter[str](), dict[tuple[bytes, NodeNeeds], int]()
+            for key in kept:
+                rank[key] = before[found[key].namespace]
+                before[found[key].namespace] += 1
+            kept = sorted(sorted(kept, key=rank.__getitem__)[:MOST_DEMANDS], key=lambda key: (-found[key].weight, key))
         kept = [key for key in kept if found[key].weight > RARE * found[kept[0]].weight]
         return cls(tuple(found[key] for key in kept), sum(found[key].weight for key in kept))
 

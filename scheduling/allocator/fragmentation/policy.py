@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
 
+from manciple.cel.time_limit import Deadline, TimeLimitExceeded, time_limit
 from scheduling.allocator.fragmentation.demands import NOTHING_ELSE, DemandMix, NodeNeeds, NodeRoom
 from scheduling.allocator.fragmentation.nodes import NodeOutlooks
 from scheduling.allocator.fragmentation.ranking import RankedNode, Ranking
@@ -15,6 +16,9 @@ from scheduling.allocator.snapshot import Snapshot
 
 #: Kinds of pods whose rankings are kept.
 MOST_RANKINGS = 256
+#: Seconds for evaluating the selectors of the mix, once in so many seconds. Their estimated cost is limited
+#: (`reading.SelectorBudget`), so this cuts in only where they look at many thousands of different devices.
+MIX_SECONDS, MIX_EVERY = 0.1, 1.0
 #: Binary digits of an amount that are told apart: pods that ask for nearly the same have one ranking.
 DIGITS = 5
 
@@ -24,7 +28,8 @@ class Fragmentation:
     """Prefers the node on which the least is stranded, by what pods usually ask for.
 
     needs: of the pod. room: what nodes have left of their own; None where nobody knows. preference: of nodes by name,
-    what comes before all of this. Where every node has to be searched, it prefers the most packed one.
+    what comes before all of this. Where every node has to be searched, or the mix is not evaluated yet, it prefers the
+    most packed one.
     """
 
     mix: DemandMix
@@ -36,9 +41,11 @@ class Fragmentation:
         preferred = self.preference(fit.node.name) * 10**12 if self.preference is not None else 0
         return preferred - fit.free
 
-    def ranking(self, index: NodeIndex, snapshot: Snapshot, variant: Variant | None) -> Ranking:
-        """The nodes for such pods, caught up with `snapshot`, which the index has followed."""
+    def ranking(self, index: NodeIndex, snapshot: Snapshot, variant: Variant | None) -> Ranking | None:
+        """The nodes for such pods, caught up with `snapshot`, which the index has followed. None: see `outlooks`."""
         nodes = self.outlooks(index, snapshot)
+        if nodes is None:
+            return None
         key = (variant, NodeNeeds(coarse(self.needs.cpu), coarse(self.needs.memory)))
         known = nodes.rankings.pop(key, None)
         if not isinstance(known, Ranking):
@@ -48,13 +55,31 @@ class Fragmentation:
             del nodes.rankings[next(iter(nodes.rankings))]
         return known
 
-    def outlooks(self, index: NodeIndex, snapshot: Snapshot) -> NodeOutlooks:
-        """What is expected of each node, caught up with `snapshot`, which the index has followed."""
+    def outlooks(self, index: NodeIndex, snapshot: Snapshot) -> NodeOutlooks | None:
+        """What is expected of each node, caught up with `snapshot`, which the index has followed.
+
+        None while evaluating the selectors of the mix takes too long: the verdicts so far are kept, and it goes on
+        after a while.
+        """
         nodes = index.outlooks
-        if isinstance(nodes, NodeOutlooks) and nodes.is_of(self.mix, self.room, snapshot) and nodes.follow(snapshot):
-            return nodes
-        made = index.outlooks = NodeOutlooks(index, snapshot, self.mix, self.room)
-        return made
+        if isinstance(nodes, Deadline) and not nodes.has_passed:
+            return None
+        deadline, index.outlooks = Deadline.after(MIX_SECONDS), None  # half-made ones are not to be found
+        try:
+            with time_limit(deadline):
+                if not (
+                    isinstance(nodes, NodeOutlooks)
+                    and nodes.is_of(self.mix, self.room, snapshot)
+                    and nodes.follow(snapshot)
+                ):
+                    nodes = NodeOutlooks(index, snapshot, self.mix, self.room)
+        except TimeLimitExceeded as error:
+            if error.deadline is not deadline:
+                raise
+            index.outlooks = Deadline.after(MIX_EVERY)
+            return None
+        index.outlooks = nodes
+        return nodes
 
     def best_first(self, ranking: Ranking, among: int) -> Iterator[RankedNode]:
         """The nodes in `among`; those whose units do not seem to have what is asked for come last."""
