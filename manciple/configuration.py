@@ -160,6 +160,7 @@ def _settings() -> Iterator[DeclaredSetting]:
     yield one("LOCK_TIMEOUT", number)
     yield several("FEATURE_GATES", pairs=True)
     yield one("FILTER_TIMEOUT", number, "SCHEDULER_FILTER_TIMEOUT")
+    yield one("SEARCH_SLICE", number, "SCHEDULER_SEARCH_SLICE")
     yield one("BINDING_TIMEOUT", number, "SCHEDULER_BINDING_TIMEOUT")
     policies = one_of("first-fit", "pack", "spread", "best-fit", "fragmentation")
     yield one("PLACEMENT", policies, "SCHEDULER_PLACEMENT")

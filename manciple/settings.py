@@ -238,6 +238,8 @@ BODY_SECONDS = float(os.environ.get("MANCIPLE_BODY_SECONDS", "30"))
 #: Seconds after which the search for one pod's devices is given up and tried again later (gate
 #: DRASchedulerFilterTimeout; filterTimeout of Kubernetes' DynamicResources plugin).
 SCHEDULER_FILTER_TIMEOUT = float(os.environ.get("MANCIPLE_FILTER_TIMEOUT", "10"))
+#: Seconds after which the decision about a pod is cut off, and tried again later, if pods of other namespaces wait.
+SCHEDULER_SEARCH_SLICE = float(os.environ.get("MANCIPLE_SEARCH_SLICE", "0.25"))
 #: Seconds for which a pod waits for the binding conditions of its devices (Kubernetes' bindingTimeout).
 SCHEDULER_BINDING_TIMEOUT = float(os.environ.get("MANCIPLE_BINDING_TIMEOUT", "600"))
 #: Which of the nodes that have the devices gets a pod, where neither claim nor class says so (`scheduling.allocator`).

@@ -186,13 +186,13 @@ class Misconfigured(Cause, frozen=True):
 class SearchStopped(Cause, frozen=True):
     """The search for devices had no answer after `trials` devices, or when its time was up.
 
-    selectors_of: the claims whose selectors were being evaluated then, for `seconds`. others_waited: it had more time,
-    but pods of other namespaces were waiting.
+    claims: whose selectors were being evaluated, or devices tried, when it was stopped after `seconds`. others_waited:
+    it had more time, but pods of other namespaces were waiting.
     """
 
     trials: int
     timed_out: bool = False
-    selectors_of: str = ""
+    claims: str = ""
     seconds: float = 0.0
     others_waited: bool = False
 

@@ -39,7 +39,7 @@ from manciple.wire.errors import ApiError, Conflict
 from scheduling import scheduler_metrics
 from scheduling.allocator import Deadline
 from scheduling.capture import ClusterState
-from scheduling.causes import GroupDoesNotFit, Interrupted
+from scheduling.causes import GroupDoesNotFit, Interrupted, SearchStopped
 from scheduling.gang_places import Broken, GangSearch, TopologyDomain, decided_in, homes, with_place
 from scheduling.groups import wanted_of
 from scheduling.holds import Hold, Reason
@@ -278,8 +278,8 @@ def _failed(pod: Pod, error: Exception) -> Retry:
 
 
 def _interrupted(pod: Pod, broken: Retry) -> Retry:
-    if pod.metadata.uid == broken.uid:
-        return broken
+    if pod.metadata.uid == broken.uid or isinstance(broken.cause, SearchStopped):
+        return replace(broken, uid=pod.metadata.uid)
     return replace(broken, uid=pod.metadata.uid, cause=Interrupted("failed to schedule other pod from a pod group"))
 
 

@@ -109,11 +109,18 @@ def message(cause: AnyCause | causes.PreemptionNotHelpful | causes.NoVictims) ->
 
 def _in_special_case(cause: object) -> str:
     if isinstance(cause, causes.SearchStopped):
-        return "timed out trying to allocate devices" if cause.timed_out else ""
+        return f"timed out trying to allocate devices{_stopped(cause)}" if cause.timed_out else ""
     if isinstance(cause, causes.GroupDoesNotFit) and (cause.annotated or cause.where) and not cause.room:
         return f"gang {cause.name}: {cause.placed} of the {cause.wanted} pods that it needs fit at once{_where(cause)}"
     waits = isinstance(cause, causes.GroupDoesNotFit) and cause.room
     return "pod group is unschedulable, pod group is waiting for preemption to complete" if waits else ""
+
+
+def _stopped(cause: causes.SearchStopped) -> str:
+    if not cause.claims:
+        return ""
+    why = ", because pods of other namespaces were waiting" if cause.others_waited else ""
+    return f": stopped after {cause.seconds:g} s at claim {cause.claims}{why}"
 
 
 def _binding_failed(cause: causes.BindingFailed) -> str:
@@ -234,6 +241,8 @@ def clause(cause: AnyCause, *, names_claim: bool = False) -> str:
         case causes.Misconfigured(error=error):
             return f"there is an error to fix: {' '.join(error.split())}"
     plainer = _PLAINER.get(type(cause))
+    if isinstance(cause, causes.SearchStopped) and cause.timed_out:
+        plainer = f"the search for devices was stopped{_stopped(cause).removeprefix(': stopped')}"
     text = plainer.format(cause) if plainer else message(cause)
     return f"{text}{_where(cause)}" if isinstance(cause, causes.GroupDoesNotFit) else text
 

@@ -15,7 +15,7 @@ Sources: pkg/scheduler/framework/plugins/{interpodaffinity,podtopologyspread,nod
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -256,6 +256,10 @@ class Neighbours:
 
     def put_namespace(self, name: str, labels: Labels) -> None:
         self._namespaces[name] = labels
+
+    @property
+    def namespaces(self) -> Collection[str]:
+        return self._namespaces.keys()
 
     def remove_namespace(self, name: str) -> None:
         self._namespaces.pop(name, None)

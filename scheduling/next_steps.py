@@ -72,7 +72,7 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
     ("error", "A selector fails", "Fix the expression; the page of its class shows what it selects."),
     ("claim-wrong", "A claim cannot be met as it is written", "Fix the claim."),
     ("stopped", "The search for devices was stopped",
-     "It is tried again. Fewer devices or constraints in one claim make it easier."),
+     "It is tried again. Simpler selectors, and fewer devices or constraints in one claim, make it easier."),
     ("no-nodes", "There is no node", "Start a node agent, or register a Node."),
     ("gated", "Scheduling gates hold them",
      "Whoever set the gates removes them from `spec.schedulingGates` when the pod may start."),

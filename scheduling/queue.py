@@ -289,18 +289,29 @@ _FOUND = (
     "SELECT *, CASE WHEN state = 'backoff' AND woken AND not_before > %s THEN not_before END AS rests_until "
     "FROM scheduling_queuedpod WHERE state = 'active' OR not_before <= %s OR (state = 'backoff' AND woken)"
 )
-_READY = f"SELECT {_COLUMNS} FROM ({_FOUND}) AS found ORDER BY {_ORDER} LIMIT %s"  # noqa: S608
+_READY = f"SELECT {_COLUMNS} FROM ({_FOUND}) AS found ORDER BY {{}} LIMIT %s"  # noqa: S608
 _READY_OF_EACH = (
     f"SELECT {_COLUMNS} FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY namespace ORDER BY {_ORDER}) AS place "  # noqa: S608
-    f"FROM ({_FOUND}) AS found) AS ready WHERE place <= %s ORDER BY {_ORDER}"
+    f"FROM ({_FOUND}) AS found) AS ready WHERE place <= %s ORDER BY {{}}"
 )
 
 
-def ready(limit: int, now: datetime, *, of_each: bool = False) -> ReadyPods:
-    """Up to `limit` pods that may be tried now. of_each: so many of each namespace."""
+def ready(
+    limit: int, now: datetime, *, of_each: bool = False, slow: Sequence[str] = (), busy: Sequence[str] = ()
+) -> ReadyPods:
+    """Up to `limit` pods that may be tried now. of_each: so many of each namespace.
+
+    slow, busy: namespaces whose pods come last; of busy ones, among pods of their priority.
+    """
     at = sql.adapted(now)
     due, early = list[ReadyPod](), list[tuple[datetime, ReadyPod]]()
-    found = sql.fetch(_READY_OF_EACH if of_each else _READY, [at, at, limit])
+    order = _ORDER
+    if slow:
+        order = order.replace("priority", f"namespace IN ({', '.join(['%s'] * len(slow))}), priority")
+    if busy:
+        order = order.replace("created_at", f"namespace IN ({', '.join(['%s'] * len(busy))}), created_at")
+    limited = [*slow, *busy, limit] if not of_each else [limit, *slow, *busy]
+    found = sql.fetch((_READY_OF_EACH if of_each else _READY).format(order), [at, at, *limited])
     for uid, attempts, created, parked, state, held, namespace, priority, not_before, rests_until in found:
         pod = ReadyPod(
             uid=uid,

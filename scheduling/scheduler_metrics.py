@@ -72,6 +72,11 @@ EVENT_HANDLING = metrics.histogram(
     "event",
     buckets=_STEP,
 )
+NAMESPACE_TIME = metrics.counter(
+    "manciple_scheduler_namespace_seconds_total",
+    "Processor time that decisions about pods of a namespace took.",
+    "namespace",
+)
 HINTS = metrics.histogram(
     "scheduler_queueing_hint_execution_duration_seconds",
     "Time to find the waiting pods that a batch of changes may help.",

@@ -60,7 +60,7 @@ class Deadline:
 class TimeLimitExceeded(CelError):  # named after the event, as CostLimitExceeded
     """The deadline passed before there was an answer. deadline: which one, where several were set."""
 
-    def __init__(self, deadline: Deadline | None = None) -> None:
+    def __init__(self, deadline: Limit | None = None) -> None:
         super().__init__("evaluation stopped: it took longer than the time allowed")
         self.deadline = deadline
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from prometheus_client import (
@@ -76,6 +76,12 @@ class Children(dict[Labels, MetricT], Generic[MetricT]):
             return self._metric.labels(*(OTHER,) * self._labels)
         child = self[values] = self._metric.labels(*given)
         return child
+
+    def keep(self, values: Collection[Labels]) -> None:
+        """Drop all other children: what they count is gone."""
+        for one in [known for known in self if known not in values]:
+            del self[one]
+            self._metric.remove(*((one,) if isinstance(one, str) else one))
 
 
 def counter(name: str, documentation: str, *labels: str) -> Children[Counter]:

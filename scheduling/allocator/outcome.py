@@ -115,17 +115,17 @@ class AllocationFailed:
 class Undecided:
     """The search gave up after `trials` devices without an answer: at its limit of them, or when time was up.
 
-    selectors_of: the claims whose selectors it was evaluating then, for `seconds`.
+    claims: whose selectors it was evaluating when it was stopped after `seconds`.
     """
 
     trials: int
     timed_out: bool = False
-    selectors_of: str = ""
+    claims: str = ""
     seconds: float = 0.0
 
     @property
     def cause(self) -> SearchStopped:
-        return SearchStopped(self.trials, self.timed_out, selectors_of=self.selectors_of, seconds=self.seconds)
+        return SearchStopped(self.trials, self.timed_out, claims=self.claims, seconds=self.seconds)
 
 
 Outcome = Allocated | Unallocatable | AllocationFailed | Undecided

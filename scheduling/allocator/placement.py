@@ -137,7 +137,7 @@ class Effort:
         if error.deadline is not self.deadline:
             raise error
         seconds = round(self.deadline.clock() - self.began, 1)
-        return Undecided(trials=0, timed_out=True, selectors_of=", ".join(map(name_of, claims)), seconds=seconds)
+        return Undecided(trials=0, timed_out=True, claims=", ".join(map(name_of, claims)), seconds=seconds)
 
 
 class NodeChoice(NamedTuple):

@@ -16,6 +16,9 @@
        a pod whose devices must be attached first waits for that                 PreBind (scheduling.pod_claims)
     5. all assumptions are dropped: the log brings back what was written         Unreserve
 
+The time for step 3 is limited, for each pod and for the batch, so that no namespace keeps the pods of others waiting
+(`scheduling.namespace_time`). The rest of the batch stays ready.
+
 Steps 3 to 5 touch nothing outside the worker but the database, in step 4. A crash anywhere, or a database that goes
 away, leaves every pod where it was. A fault in one pod costs only that pod: it rests before it is tried again.
 """
@@ -39,6 +42,7 @@ from django.conf import settings
 from claims.classic.rules import NODES_MAX
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from manciple.cel.time_limit import TimeLimitExceeded, time_limit
 from manciple.store.follower import Follower
 from manciple.store.per_process import PerProcess
 from manciple.telemetry.logs import about
@@ -63,13 +67,14 @@ from scheduling.allocator import (
 )
 from scheduling.attempts import Attempts, binding_ended, binding_timeout
 from scheduling.capture import ClusterState
-from scheduling.causes import Interrupted
+from scheduling.causes import Interrupted, SearchStopped
 from scheduling.commit import commit
 from scheduling.controllers.declaration import ADDED, DELETING, FINISHED, Controller, Queue
 from scheduling.coordination import utc_now
 from scheduling.fair_share import FairShare
 from scheduling.gangs import decide_with_group
 from scheduling.holds import Hold, Reason
+from scheduling.namespace_time import BatchTime, NamespaceTimes
 from scheduling.negotiation import Negotiation, StillNegotiating, agreed
 from scheduling.nodes import FilterResult
 from scheduling.placement_policies import policy_of, quietest, score_of, why
@@ -82,9 +87,9 @@ from scheduling.plans import (
     Postponed,
     StillBinding,
 )
-from scheduling.pod_claims import has_group, is_reserved_for_pod, may_be_negotiated
+from scheduling.pod_claims import claim_names, has_group, is_reserved_for_pod, may_be_negotiated
 from scheduling.preemption import Asking
-from scheduling.queue import Done, Outcome, Retry
+from scheduling.queue import Done, NotTried, Outcome, Retry
 from scheduling.refusals import (
     during_negotiations,
     refused_before_nodes,
@@ -128,6 +133,7 @@ class SchedulingWorker:
         )
         self._searched = UnfinishedSearches()
         self._served_twice = ServedTwiceEvents()
+        self._times = NamespaceTimes()
         self._turn = threading.Lock()
         self._asked = threading.Event()
 
@@ -163,6 +169,7 @@ class SchedulingWorker:
             with self._following.view() as state:
                 changed = queue_sweep.sweep(state, self._clock())
                 self._searched.keep(state.pending)
+                scheduler_metrics.NAMESPACE_TIME.keep(state.nodes.neighbours.namespaces)
                 self._served_twice.look(state)
         self._served_twice.tell(self._clock())
         return changed
@@ -202,7 +209,8 @@ class SchedulingWorker:
     def _schedule_batch(self, state: ClusterState) -> tuple[list[Outcome], bool]:
         """Steps 2 to 5."""
         queue.feed(state, self._clock())
-        found = queue.ready(BATCH, self._clock(), of_each=state.shares is not None)
+        slow, busy = self._times.slow(), self._times.busy()
+        found = queue.ready(BATCH, self._clock(), of_each=state.shares is not None, slow=slow, busy=busy)
         ready = found.next
         if not ready:
             return [], False
@@ -214,7 +222,8 @@ class SchedulingWorker:
         preemption.settle(state, now)
         remedies, shares = Remedies(now=now, searched=self._searched), state.shares
         turns = [pod.uid for pod in ready] if shares is None else shares.turns(ready, BATCH, now)
-        decisions, undecided = _decisions(state, turns, remedies, attempts)
+        spent = BatchTime(self._times, ready, revision)
+        decisions, undecided = _decisions(state, turns, remedies, attempts, spent)
         began = time.perf_counter()
         try:
             outcomes = commit(state, decisions, undecided=undecided, revision=revision, now=self._clock())
@@ -225,34 +234,62 @@ class SchedulingWorker:
 
 
 def _decisions(
-    state: ClusterState, uids: Iterable[str], remedies: Remedies, attempts: Attempts
+    state: ClusterState, uids: Iterable[str], remedies: Remedies, attempts: Attempts, spent: BatchTime
 ) -> tuple[list[AnyDecision], list[Outcome]]:
-    """Step 3: (what was decided, how it ends for the pods about which nothing could be)."""
+    """Step 3: (what was decided, how it ends for the pods about which nothing could be). When the time of the batch is
+    over, one of those that are left stands for all: there is more to do.
+    """
     decisions, undecided, seen = list[AnyDecision](), list[Outcome](), set[str]()
     for uid in uids:
         pod = None if uid in seen else state.pending.get(uid)
         if pod is None:
             undecided += () if uid in seen else (Done(uid=uid),)
             continue
+        if spent.is_over(pod.metadata.namespace):
+            undecided.append(NotTried(uid=uid))
+            break
         began = time.perf_counter()
-        with about(pod):
+        group = state.groups.of(pod) if has_group(pod) else None
+        with about(pod), spent.deciding(pod, group=len(state.groups.members(group)) if group is not None else 0):
             decided: Sequence[AnyDecision | Retry] = (
                 [_decision(state, pod, remedies.now, remedies)]
                 if not has_group(pod)
                 else decide_with_group(state, pod, remedies, _decision)
             )
+        decided = [_cut_off(state, one) for one in decided]
         seen |= attempts.decided(decided, time.perf_counter() - began)
         undecided += (one for one in decided if isinstance(one, Retry))
         decisions += (one for one in decided if not isinstance(one, Retry))
     return decisions, undecided
 
 
+def _cut_off(state: ClusterState, decided: AnyDecision | Retry) -> AnyDecision | Retry:
+    """A refusal in place of a Retry for a pod whose decision took too long, so that the pod says so."""
+    if not isinstance(decided, Retry) or not isinstance(decided.cause, SearchStopped):
+        return decided
+    pod = state.pending.get(decided.uid)
+    if pod is None:
+        return decided
+    refusal = refused_outright(state, pod, Hold(reasons=Reason.ERROR, cause=decided.cause))
+    return replace(refusal, again=decided.cause.others_waited)
+
+
 def _decision(state: ClusterState, pod: Pod, now: datetime, remedies: Remedies | None) -> Decision | Retry:
+    began, limit = time.monotonic(), filter_deadline()
     try:
-        with state.trying(pod):
+        with state.trying(pod), time_limit(limit):
             if has_group(pod) and (hold := state.groups.hold(pod)) is not None:
                 return refused_outright(state, pod, hold)
             return _while_binding(state, pod, now) or decide(state, pod, remedies)
+    except TimeLimitExceeded as error:
+        cause = SearchStopped(
+            trials=0,
+            timed_out=True,
+            claims=", ".join(f"{pod.metadata.namespace}/{name}" for name in claim_names(pod)),
+            seconds=round(time.monotonic() - began, 1),
+            others_waited=error.deadline is not limit,
+        )
+        return Retry(uid=pod.metadata.uid, cause=cause)
     except Exception as error:
         log.exception("no decision for pod %s; it will be retried after a backoff", "/".join(pod.key))
         return Retry(uid=pod.metadata.uid, cause=Interrupted(f"internal error: {error}"), broken=True)

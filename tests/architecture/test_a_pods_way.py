@@ -26,6 +26,8 @@ APART = (
     *("manciple/api/flow", "manciple/api/lanes", "manciple/api/connections"),
     #: how much may be stored: a look before each write and after each commit
     *("manciple/store/pruning", "manciple/store/space", "manciple/store/write_budgets"),
+    #: how long a pod may take before it is another's turn
+    *("scheduling/namespace_time", "manciple/cel/time_limit"),
     "manciple/api/renewals",  # nodes renew their Leases, whatever pods do
     #: how nodes are compared: one question of the allocator, which docs/placement.md answers
     "scheduling/allocator/fragmentation/",

@@ -52,7 +52,7 @@ def test_past_the_deadline_no_node_is_searched_and_nothing_is_remembered_of_it()
     claim = make_claim(request(count=4), constraints=[{"distinctAttribute": f"{GPU}/number"}])
     late = place(inventory.snapshot(), [claim], (NODE,), deadline=_stopped())
     assert late.node is None
-    assert late.outcome == Undecided(trials=0, timed_out=True, selectors_of="default/claim")
+    assert late.outcome == Undecided(trials=0, timed_out=True, claims="default/claim")
     assert late.refusals == {NODE.name: late.outcome}
     assert place(inventory.snapshot(), [claim], (NODE,)).node == NODE
 

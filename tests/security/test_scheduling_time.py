@@ -1,0 +1,166 @@
+"""Scheduling time: pods whose selectors take long to evaluate do not keep the pods of other namespaces waiting."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+from django.db import connections
+from pytest_django.fixtures import Settings
+
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import DeviceRequest, ResourceClaim
+from scheduling.controllers import scheduler
+from scheduling.models import QueuedPod
+from scheduling.queue import Done, Outcome
+from scheduling.scheduler_metrics import NAMESPACE_TIME
+from tests.builders import make_claim, make_pod, make_priority, make_request
+from tests.scheduling.cluster import Cluster
+from tests.scheduling.conftest import cluster, shared_cluster
+
+__all__ = ["cluster", "shared_cluster"]
+
+HOSTILE = "hostile"
+#: Seconds within which a pod of another namespace is placed; more where many processes share the machine.
+SOON = float(os.environ.get("MANCIPLE_TEST_SOON", "1.5"))
+#: Selectors of one hostile claim; 128 or 4096 for the full size.
+SELECTORS = int(os.environ.get("MANCIPLE_TEST_SELECTORS", "32"))
+ITEMS = list(range(46))
+
+
+def slow_requests(number: int, *, count: int = SELECTORS) -> list[DeviceRequest]:
+    """Each selector goes over 46 items in three nested loops: near the cost limit, about half a second a device."""
+    loops = f"{ITEMS}.all(a, {ITEMS}.all(b, {ITEMS}.all(c, a + b + c >= %d)))"
+    texts = [
+        f"device.attributes['gpu.example.com'].index >= 0 && {loops % -(at + 1 + number * count)}"
+        for at in range(count)
+    ]
+    return [make_request(f"r{at}", expressions=texts[at : at + 32]) for at in range(0, count, 32)]
+
+
+def attack(cluster: Cluster, pods: int, *, priority: str = "") -> None:
+    for number in range(pods):
+        cluster.create(make_claim(f"slow-{number}", namespace=HOSTILE, requests=slow_requests(number)))
+        claims = {"gpu": f"slow-{number}"}
+        cluster.create(make_pod(f"slow-{number}", namespace=HOSTILE, claims=claims, priority_class_name=priority))
+
+
+def victim(cluster: Cluster, name: str = "web") -> Pod:
+    cluster.create(make_claim(name))
+    return cluster.create(make_pod(name, claims={"gpu": name}))
+
+
+@pytest.fixture
+def commits(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """uid of a pod -> when it was bound, by time.monotonic()."""
+    bound: dict[str, float] = {}
+    commit = scheduler.commit
+
+    def noting(*args: object, **options: object) -> Sequence[Outcome]:
+        outcomes = commit(*args, **options)  # type: ignore[arg-type]
+        bound.update({one.uid: time.monotonic() for one in outcomes if isinstance(one, Done) and one.placed})
+        return outcomes
+
+    monkeypatch.setattr(scheduler, "commit", noting)
+    return bound
+
+
+@pytest.fixture(autouse=True)
+def _patience(settings: Settings) -> None:
+    settings.SCHEDULER_FILTER_TIMEOUT = 0.5  # for the last of the hostile pods, which nobody waits for
+
+
+@pytest.mark.parametrize(
+    ("pods", "priority"), [(1, ""), (6, ""), (3, "high")], ids=["one pod", "six pods", "three pods of a high priority"]
+)
+def test_a_pod_of_another_namespace_is_placed_soon(
+    cluster: Cluster, commits: dict[str, float], pods: int, priority: str
+) -> None:
+    cluster.with_gpus("node-1", "node-2", each=4)
+    if priority:
+        cluster.create(make_priority("high"))
+    attack(cluster, pods, priority=priority)
+    web = victim(cluster)
+    began = time.monotonic()
+    cluster.worker.run()
+    print(f"placed after {commits[web.metadata.uid] - began:.2f} s")
+    assert commits[web.metadata.uid] - began < SOON
+
+
+def test_a_pod_that_comes_during_a_long_search_is_placed_soon(
+    settings: Settings, shared_cluster: Cluster, commits: dict[str, float]
+) -> None:
+    """Until then the search may use all of its time."""
+    settings.SCHEDULER_FILTER_TIMEOUT = 8.0
+    cluster = shared_cluster
+    cluster.with_gpus("node-1", "node-2", each=4)
+    attack(cluster, 1)
+
+    def work() -> None:
+        cluster.worker.run()
+        connections.close_all()
+
+    working = threading.Thread(target=work)
+    working.start()
+    time.sleep(1.0)
+    assert working.is_alive()
+    web, came = victim(cluster), time.monotonic()
+    cluster.worker.run()  # as the message about the new pod would have it: somebody is at work
+    while web.metadata.uid not in commits and time.monotonic() - came < 10:
+        time.sleep(0.02)
+    assert commits[web.metadata.uid] - came < SOON
+    working.join()
+
+
+def test_what_pods_of_others_ask_for_is_not_evaluated_for_a_pod(cluster: Cluster, commits: dict[str, float]) -> None:
+    """The mix of `fragmentation`, and the index after slices change: while the hostile pods wait, and afterwards."""
+    cluster.with_gpus("node-1", "node-2", each=8)
+    attack(cluster, 3)
+    victim(cluster, "first")
+    cluster.worker.run()
+    for step in range(4):
+        known = cluster.slice(f"node-{1 + step % 2}")
+        cluster.label(known, "step", str(step))
+        if step == 2:
+            for number in range(3):
+                cluster.delete(cluster.get(Pod, f"slow-{number}", HOSTILE))
+        web, began = victim(cluster, f"web-{step}"), time.monotonic()
+        cluster.worker.run()
+        assert commits[web.metadata.uid] - began < 0.4
+
+
+def test_a_pod_that_was_cut_off_says_so_and_backs_off_alone(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=4)
+    attack(cluster, 2)
+    victim(cluster)
+    cluster.worker.run()
+    slow = cluster.get(Pod, "slow-0", HOSTILE)
+    (condition,) = (one for one in slow.status.conditions if one.type == "PodScheduled")
+    assert condition.message.startswith(
+        "0/1 nodes are available: timed out trying to allocate devices: stopped after 0.3 s at claim hostile/slow-0, "
+        "because pods of other namespaces were waiting."
+    )
+    assert "stopped after" in cluster.events("FailedScheduling")[0].message
+    assert QueuedPod.objects.get(name="slow-0").state == QueuedPod.State.BACKOFF
+    assert cluster.pod("web").spec.node_name == "node-1"
+
+
+def test_processor_time_is_counted_by_namespace_until_that_is_gone(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=4)
+    attack(cluster, 1)
+    victim(cluster)
+    cluster.worker.run()
+    took = {name: child._value.get() for name, child in NAMESPACE_TIME.items()}
+    assert took[HOSTILE] > 0.2 > took["default"] > 0.0
+    for kind in (Pod, ResourceClaim):
+        for one in cluster.all(kind):
+            if one.metadata.namespace == HOSTILE:
+                cluster.delete(one)
+    cluster.delete(cluster.all_namespaces()[HOSTILE], grace=None)
+    cluster.settle()
+    cluster.worker.sweep()
+    assert HOSTILE not in NAMESPACE_TIME
+    assert "default" in NAMESPACE_TIME
