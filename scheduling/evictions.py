@@ -24,6 +24,9 @@ from scheduling.preemption import Asking, OnNode
 from scheduling.resources import CLAIMS, EVENTS, PODS, Key, kind
 from scheduling.scheduler_metrics import PREEMPTION_VICTIMS
 
+#: Seconds for a last look at the devices; it is part of the transaction.
+RECHECK_SECONDS = 0.5
+
 
 def still_helps(state: ClusterState, asking: Asking, eviction: PlannedEviction, now: datetime) -> bool:
     """Whether the pod still fits without the victims, and not with them, on a state that has moved on."""
@@ -34,7 +37,7 @@ def still_helps(state: ClusterState, asking: Asking, eviction: PlannedEviction, 
         return False
     others = [one for one in state.placed.on(eviction.node) if one.uid not in victims]
     leaving = {one.uid: one for one in others if state.is_leaving(one, now)}
-    on = OnNode(state, asking, view, snapshot=state.snapshot(), deadline=Deadline.after(1.0))
+    on = OnNode(state, asking, view, snapshot=state.snapshot(), deadline=Deadline.after(RECHECK_SECONDS))
     if any(one.going is not None for one in victims.values()) or on.refusals(leaving | victims):
         return False
     return not victims or bool(on.refusals(leaving))

@@ -91,6 +91,11 @@ def claim_names(pod: Pod) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*(one.claim for one in references(pod) if one.claim), *special)))
 
 
+def names_of_claims(pod: Pod) -> str:
+    """`namespace/name` of each, for messages."""
+    return ", ".join(f"{pod.metadata.namespace}/{name}" for name in claim_names(pod))
+
+
 def has_group(pod: Pod) -> bool:
     """Whether it names a PodGroup, or says how large its gang is."""
     return pod.spec.scheduling_group is not None or SIZE in pod.metadata.annotations

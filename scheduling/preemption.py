@@ -28,6 +28,7 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
+from manciple.cel.time_limit import TimeLimitExceeded
 from scheduling.allocator import (
     Allocated,
     Deadline,
@@ -140,6 +141,8 @@ log = logging.getLogger(__name__)
 
 #: Of the pods on a node, how many are tried alone where others would go together.
 TRIED_ALONE = 16
+#: Seconds for finding the devices that are kept for a nominated pod; nobody's turn is counted for that.
+ROOM_SECONDS = 0.05
 
 #: node -> what speaks against it: the filters' refusals, or how the search for devices ended
 Refusals = Mapping[str, Sequence[OfNode]]
@@ -451,6 +454,8 @@ def settle(state: ClusterState, now: datetime) -> None:
     for pod in sorted(pods, key=lambda one: (-(one.spec.priority or 0), age_of(one))):
         try:
             _settle(state, pod, now)
+        except TimeLimitExceeded:
+            log.warning("no room is kept for pod %s/%s: no time is left", pod.metadata.namespace, pod.metadata.name)
         except Exception:
             # The pod has its own turn, and its own error then: the others are not to wait for that.
             log.exception("no room is kept for pod %s/%s", pod.metadata.namespace, pod.metadata.name)
@@ -486,9 +491,9 @@ def _room(state: ClusterState, asking: Asking, now: datetime) -> Mapping[str, Al
     everybody = {one.uid: one for one in state.placed.on(node)}
     leaving = {uid: one for uid, one in everybody.items() if state.is_leaving(one, now)}
     others = {uid: one for uid, one in everybody.items() if one.priority <= asking.priority}
-    snapshot = state.snapshot()
+    snapshot, deadline = state.snapshot(), Deadline.after(ROOM_SECONDS)
     for gone in (leaving, leaving | others):
-        outcome = allocate(snapshot.without(freed(state, gone)), wanting, view)
+        outcome = allocate(snapshot.without(freed(state, gone)), wanting, view, deadline=deadline)
         if isinstance(outcome, Allocated):
             return given_to(wanting, outcome)
     return {}

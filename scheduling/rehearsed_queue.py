@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from claims.kinds.pods import Pod
 from scheduling.allocator import Deadline
 from scheduling.capture import ClusterState
-from scheduling.controllers.scheduler import decide
 from scheduling.coordination import utc_now
 from scheduling.gang_places import Broken, GangPlaces, GangSearch
 from scheduling.gangs import GangNeed, need_of, to_try
 from scheduling.plans import Decision, GroupDecision, Placement, PodRefusal, with_refused
 from scheduling.pod_claims import has_group
-from scheduling.scheduler_metrics import imagined
+from scheduling.rehearsed_decision import rehearse
 
 #: Seconds of processor time for the places of one gang.
 GANG_SECONDS = 0.5
@@ -53,8 +52,7 @@ class WaitingPods:
 
     def _one(self, pod: Pod) -> Placement | PodRefusal:
         self.give_way()
-        with self.state.trying(pod), imagined():
-            return decide(self.state, pod)
+        return rehearse(self.state, pod)
 
     def _together(self, need: GangNeed, pod: Pod) -> Sequence[Decision]:
         together, _ = self.gang(need, to_try(self.state, need.group, pod))

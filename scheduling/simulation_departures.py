@@ -18,6 +18,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from claims.models import AllocatedDevice
 from inventory.models import Pool
+from manciple.cel.time_limit import TimeLimitExceeded, time_limit
 from manciple.store import objects
 from manciple.store.objects import decoded
 from scheduling.allocator import Deadline, NodeView, place
@@ -85,7 +86,12 @@ def cheapest_departure(rehearsal: Rehearsal, report: Report, *, deadline: Deadli
         if deadline.has_passed:
             break
         if holders := by_node.get(node.name, ()):
-            found.extend(_on_node(rehearsal, node, holders))
+            try:
+                with time_limit(deadline):
+                    found.extend(_on_node(rehearsal, node, holders))
+            except TimeLimitExceeded as error:
+                if error.deadline is not deadline:
+                    raise
     return min(found, key=lambda one: one.cost, default=None)
 
 

@@ -23,13 +23,12 @@ from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node, NodeCondition
 from manciple.wire.base import ApiObject
 from scheduling.causes import NodeRefusal
-from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import Apart
 from scheduling.holds import Hold
 from scheduling.plans import Placement, PodRefusal
 from scheduling.preemption import Asking
+from scheduling.rehearsed_decision import rehearse
 from scheduling.resources import CLAIMS, NODES, PODS, SLICES
-from scheduling.scheduler_metrics import imagined
 from scheduling.simulation_workload import IMAGINED, Workload, replica
 
 
@@ -70,8 +69,10 @@ class Overlay:
     def once(self) -> Iterator[None]:
         """What is imagined inside is taken back at its end."""
         before = len(self._undo)
-        yield
-        self.undo(before)
+        try:
+            yield
+        finally:
+            self.undo(before)
 
     def undo(self, down_to: int = 0) -> None:
         while len(self._undo) > down_to:
@@ -105,8 +106,7 @@ class Rehearsal(Overlay):
         pod, claims = self._next()
         for claim in claims:
             self.state.imagine(CLAIMS, claim)
-        with self.state.trying(pod), imagined():
-            decision = decide(self.state, pod)
+        decision = rehearse(self.state, pod)
         if not isinstance(decision, Placement):
             self._withdraw(claims)
             self._tried -= 1
@@ -127,8 +127,7 @@ class Rehearsal(Overlay):
     def decide_one(self, pod: Pod) -> Placement | PodRefusal:
         """A placement is assumed on the state; nothing else is done about it here."""
         self.give_way()
-        with self.state.trying(pod), imagined():
-            return decide(self.state, pod)
+        return rehearse(self.state, pod)
 
     def take_back(self) -> None:
         """Nothing is placed or imagined any more: the next workload may be rehearsed on the same copy."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from manciple.cel.time_limit import TimeLimitExceeded
 from scheduling.allocator.pools import Generation, bits
 from scheduling.allocator.published import PoolKey, PublishedDevice
 from scheduling.allocator.requests import Projection, RequestPlan, SelectorRef, projection_of
@@ -70,7 +71,9 @@ class Drop:
 
 
 def drops(selector: SelectorRef, refused: DeviceSet, *, most: int = ASKED_THOROUGHLY) -> tuple[Drop, ...]:
-    """The operands that refused the devices, the one that refused most first. most: how many devices are asked."""
+    """The operands that refused the devices, the one that refused most first. most: how many devices are asked; fewer
+    where a deadline passes.
+    """
     try:
         compiled = compile_selector(selector.expression)
     except CompileError:
@@ -78,7 +81,10 @@ def drops(selector: SelectorRef, refused: DeviceSet, *, most: int = ASKED_THOROU
     views = _Views(compiled)
     found: dict[str, tuple[Clause, list[DeviceView], PublishedDevice]] = {}
     for device in islice(refused, most):
-        view, clause = views.of(device)
+        try:
+            view, clause = views.of(device)
+        except TimeLimitExceeded:
+            break
         if clause is not None:
             found.setdefault(clause.text, (clause, [], device))[1].append(view)
     summed = (_summed(clause, alike, str(example)) for clause, alike, example in found.values())

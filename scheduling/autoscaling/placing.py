@@ -9,12 +9,11 @@ from typing import NamedTuple
 from scheduling.allocator import Deadline
 from scheduling.autoscaling.subjects import SimulatedSubject, group_of
 from scheduling.capture import ClusterState
-from scheduling.controllers.scheduler import decide
 from scheduling.gangs import GangNeed, need_of
 from scheduling.holds import Hold
 from scheduling.plans import Placement, PodRefusal
+from scheduling.rehearsed_decision import rehearse
 from scheduling.resources import CLAIMS, Key
-from scheduling.scheduler_metrics import imagined
 
 GiveWay = Callable[[], None]
 
@@ -131,8 +130,7 @@ def _decide(state: ClusterState, subject: SimulatedSubject, refusals: dict[bytes
     subject.group = subject.group or group_of(subject.pod, claims)
     if subject.group in refusals:
         return _withdrawn(state, subject, refusals[subject.group])
-    with state.trying(subject.pod), imagined():
-        decision = decide(state, subject.pod)
+    decision = rehearse(state, subject.pod)
     if isinstance(decision, PodRefusal):
         refusals[subject.group] = decision.hold
         return _withdrawn(state, subject, decision.hold)

@@ -21,7 +21,7 @@ from manciple.store.objects import Writer, to_read
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder, messages
-from scheduling.allocator import Allocated, Unallocatable, overall, place
+from scheduling.allocator import Allocated, Deadline, Unallocatable, overall, place
 from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause, NoNodeFits
 from scheduling.commit import allocation_time
@@ -34,6 +34,8 @@ from scheduling.resources import CLAIM_PARAMETERS, CLAIMS, CLASS_PARAMETERS, EVE
 
 #: Claims in one turn, so that pods do not wait for long.
 MOST = 100
+#: Seconds for one of them, and for all before the rest is left for the next turn.
+CLAIM_SECONDS, TURN_SECONDS = 0.25, 0.5
 #: claim uid -> what was told of it last; those first that were looked at longest ago
 _told: dict[str, str] = {}
 
@@ -49,7 +51,12 @@ def allocate(state: ClusterState, now: datetime) -> int:
     for uid in _told.keys() - waiting.keys():
         del _told[uid]
     turns = (*(uid for uid in waiting if uid not in _told), *_told)
-    return sum(_allocate(state, waiting[uid], now) for uid in turns[:MOST])
+    count, deadline = 0, Deadline.after(TURN_SECONDS)
+    for uid in turns[:MOST]:
+        count += _allocate(state, waiting[uid], now)
+        if deadline.has_passed:
+            break
+    return count
 
 
 def _allocate(state: ClusterState, claim: ResourceClaim, now: datetime) -> bool:
@@ -95,7 +102,7 @@ def _decide(state: ClusterState, claim: ResourceClaim) -> Placement | AnyCause:
         return hold.cause
     nobody = Pod()
     nodes = state.nodes.filter(nobody).fitting
-    found = place(state.snapshot(), [claim], nodes, deadline=scheduler.filter_deadline())
+    found = place(state.snapshot(), [claim], nodes, deadline=Deadline.after(CLAIM_SECONDS))
     if not isinstance(found.outcome, Allocated) or found.node is None or state.structured is None:
         refusals = [one for one in found.refusals.values() if isinstance(one, Unallocatable)]
         return NoNodeFits(nodes=len(nodes), because=overall(refusals))

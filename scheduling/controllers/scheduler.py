@@ -87,7 +87,7 @@ from scheduling.plans import (
     Postponed,
     StillBinding,
 )
-from scheduling.pod_claims import claim_names, has_group, is_reserved_for_pod, may_be_negotiated
+from scheduling.pod_claims import has_group, is_reserved_for_pod, may_be_negotiated, names_of_claims
 from scheduling.preemption import Asking
 from scheduling.queue import Done, NotTried, Outcome, Retry
 from scheduling.refusals import (
@@ -285,7 +285,7 @@ def _decision(state: ClusterState, pod: Pod, now: datetime, remedies: Remedies |
         cause = SearchStopped(
             trials=0,
             timed_out=True,
-            claims=", ".join(f"{pod.metadata.namespace}/{name}" for name in claim_names(pod)),
+            claims=names_of_claims(pod),
             seconds=round(time.monotonic() - began, 1),
             others_waited=error.deadline is not limit,
         )

@@ -24,7 +24,7 @@ from manciple.store import objects
 from manciple.store.follower import Follower
 from manciple.store.objects import decoded
 from manciple.wire.base import ApiObject
-from manciple.wire.errors import NotFound
+from manciple.wire.errors import GatewayTimeout, NotFound
 from manciple.wire.machinery import Event
 from scheduling import preemption
 from scheduling.allocator import Features
@@ -46,6 +46,8 @@ from scheduling.resources import CLAIMS, EVENTS, PODS, kind
 
 _ObjectT = TypeVar("_ObjectT", bound=ApiObject)
 
+#: Seconds for evaluating selectors on behalf of one request to the API.
+SECONDS = 4.0
 #: Devices and pods that are named in one sentence.
 NAMED = 3
 #: Seconds of processor time for one answer: others wait for the state meanwhile.
@@ -196,11 +198,20 @@ def _counted(found: Report) -> str:
 
 
 def pod_document(namespace: str, name: str) -> Mapping[str, Any]:
-    return document(explain_pod(namespace, name))
+    return _in_time(explain_pod, namespace, name)
 
 
 def claim_document(namespace: str, name: str) -> Mapping[str, Any]:
-    return document(explain_claim(namespace, name))
+    return _in_time(explain_claim, namespace, name)
+
+
+def _in_time(explain: Callable[[str, str], Explanation], namespace: str, name: str) -> Mapping[str, Any]:
+    """Raises: GatewayTimeout."""
+    try:
+        with time_limit(Deadline.after(SECONDS)):
+            return document(explain(namespace, name))
+    except TimeLimitExceeded as error:
+        raise GatewayTimeout(f"the selectors take longer than {SECONDS:g} seconds to evaluate") from error
 
 
 def _waiting(state: ClusterState, pod: Pod) -> Explanation:

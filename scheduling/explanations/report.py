@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from msgspec import structs
 
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaim
+from manciple.cel.time_limit import Deadline, TimeLimitExceeded, time_limit
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,
@@ -31,6 +33,8 @@ from scheduling.allocator.stages import ASKED_THOROUGHLY, Funnel, Shortage, merg
 from scheduling.causes import AnyCause, CannotAllocate, NodeRefusal, NoNodeFits, OfNode, SearchStopped, counted
 from scheduling.messages import of_nodes
 
+#: Seconds for evaluating the claims' selectors.
+SECONDS = 2.0
 #: Selectors that are tried without, at most.
 TRIED = 6
 
@@ -121,10 +125,29 @@ def report(
     nodes: Sequence[NodeView],
     refused: Mapping[str, tuple[NodeRefusal, ...]],
 ) -> Report:
-    """claims: those that wait for devices. nodes: all of them; refused: those that do not take the pod, and why."""
-    found = tuple(
-        NodeReport(examination=examine(snapshot, claims, node), refusals=refused.get(node.name, ())) for node in nodes
-    )
+    """claims: those that wait for devices. nodes: all of them; refused: those that do not take the pod, and why.
+
+    Nodes that are not reached in `SECONDS` are undecided, and what the answers have in common is left out then.
+    """
+    deadline = Deadline.after(SECONDS)
+    with time_limit(deadline):
+        found = tuple(
+            NodeReport(examination=examine(snapshot, claims, node), refusals=refused.get(node.name, ()))
+            for node in nodes
+        )
+        try:
+            return _summed_up(snapshot, claims, found, refused)
+        except TimeLimitExceeded:
+            return Report(cause=SearchStopped(trials=0, timed_out=True), nodes=found, requests=())
+
+
+def _summed_up(
+    snapshot: Snapshot,
+    claims: Sequence[ResourceClaim],
+    found: tuple[NodeReport, ...],
+    refused: Mapping[str, tuple[NodeRefusal, ...]],
+) -> Report:
+    """Raises: TimeLimitExceeded."""
     eligible = [node for node in found if not node.refusals]
     if any(node.fits for node in found):
         return Report(cause=None, nodes=found, requests=_requests(eligible, ()))
@@ -132,12 +155,20 @@ def report(
     leading = dominant(refusals)
     decisive = () if not leading else (leading[0].claim, leading[0].request)
     return Report(
-        cause=_cause(eligible, refusals, refused, nodes=len(nodes)),
+        cause=_cause(eligible, refusals, refused, nodes=len(found)),
         requests=_requests(eligible or found, decisive),
         nodes=found,
         notes=tuple(_notes(claims, found)),
-        loosenings=tuple(_loosenings(snapshot, claims, found, decisive)),
+        loosenings=_in_time(_loosenings(snapshot, claims, found, decisive)),
     )
+
+
+def _in_time(found: Iterator[Loosening]) -> tuple[Loosening, ...]:
+    """As many as are found before the deadline."""
+    made = list[Loosening]()
+    with suppress(TimeLimitExceeded):
+        made.extend(found)
+    return tuple(made)
 
 
 def _cause(
@@ -156,7 +187,7 @@ def _cause(
         return failed[0].cause
     undecided = [one for one in outcomes if isinstance(one, Undecided)]
     if undecided:
-        return SearchStopped(sum(one.trials for one in undecided))
+        return SearchStopped(sum(one.trials for one in undecided), any(one.timed_out for one in undecided))
     found = overall(refusals, asked=ASKED_THOROUGHLY)
     if found is not None:
         return found

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from manciple.wire.codec import decode_value
+from manciple.cel.time_limit import Deadline
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,
@@ -118,6 +119,10 @@ class _Life:
 
     def _place(self, wanted: list[ResourceClaim], nodes: tuple[NodeView, ...]) -> None:
         snapshot = self.inventory.snapshot()
+        for looks in (self._draw.randrange(12), self._draw.randrange(40)):
+            # What is cut off anywhere leaves nothing behind that the next search could trip over.
+            clock = map(float, range(1_000_000)).__next__
+            place(snapshot, wanted, nodes, deadline=Deadline.after(looks, clock=clock))
         placement = place(snapshot, wanted, nodes)
         _agrees(placement, _best(snapshot, wanted, tuple(sorted(nodes, key=lambda one: one.name))))
         if isinstance(placement.outcome, Allocated):
