@@ -25,6 +25,7 @@ SCHEDULING = [
         "test_singletons.py",
         "test_queue.py",
         "test_flows.py",
+        "test_namespace_time.py",
         "test_dispatch.py",
         "controllers",
     )

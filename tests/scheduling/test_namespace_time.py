@@ -1,0 +1,131 @@
+"""How scheduling time is counted by namespace, and when a slice of it ends."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from pytest_django.fixtures import Settings
+
+from manciple.store import tail
+from scheduling import namespace_time, queue
+from scheduling.controllers import reservations
+from scheduling.namespace_time import HALF_LIFE, MOST_SLOW, MUCH, NOT_SLOW, SLOW, NamespaceTimes, Newcomers, SearchSlice
+from tests.builders import make_claim, make_namespace, make_pod, make_priority
+from tests.scheduling.cluster import Cluster
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_quick_decisions_make_no_namespace_slow_but_many_make_it_busy() -> None:
+    times = NamespaceTimes(Clock())
+    for _ in range(int(MUCH / NOT_SLOW) + 1):
+        times.add("many", NOT_SLOW)
+    assert times.slow() == []
+    assert times.busy() == ["many"]
+
+
+def test_slow_decisions_add_up_and_are_forgiven_in_time() -> None:
+    clock = Clock()
+    times = NamespaceTimes(clock)
+    times.add("slow", NOT_SLOW + SLOW * 0.6)
+    assert times.slow() == []
+    times.add("slow", NOT_SLOW + SLOW * 0.6)
+    assert times.slow() == ["slow"]
+    for _ in range(100):
+        times.add("slow", 1.0)
+    clock.now += HALF_LIFE * 2
+    assert times.slow() == ["slow"]
+    clock.now += HALF_LIFE * (MOST_SLOW / SLOW)
+    assert times.slow() == []
+
+
+def test_a_namespace_is_slow_once_one_of_its_decisions_was_cut_off() -> None:
+    times = NamespaceTimes(Clock())
+    times.add("slow", 0.01, cut_off=True)
+    assert times.slow() == ["slow"]
+
+
+def test_a_slice_ends_when_others_wait_and_not_before() -> None:
+    clock, waiting = Clock(), list[bool]()
+    cut = SearchSlice(1.0, lambda: bool(waiting), clock)
+    waiting.append(True)
+    assert not cut.deadline.has_passed
+    waiting.clear()
+    clock.now = 1.5
+    assert not cut.deadline.has_passed
+    waiting.append(True)
+    assert not cut.deadline.has_passed  # it looks every so often
+    clock.now += namespace_time.LOOK_EVERY
+    assert cut.deadline.has_passed
+    assert cut.has_cut_off
+    waiting.clear()
+    assert cut.deadline.has_passed  # and stays so
+
+
+def test_a_gang_has_a_longer_slice(settings: Settings) -> None:
+    settings.SCHEDULER_SEARCH_SLICE = 0.2
+    assert [namespace_time.slice_seconds(pods) for pods in (0, 50, 10_000)] == [0.2, 0.4, 1.0]
+    settings.SCHEDULER_SEARCH_SLICE = 3.0
+    assert namespace_time.slice_seconds(100) == 3.0
+
+
+@pytest.fixture
+def ready(cluster: Cluster) -> Cluster:
+    """Pods that can be tried: the oldest first, with a more important one in `vip`."""
+    cluster.create(make_priority("high"))
+    for namespace, priority in (("a", ""), ("b", ""), ("c", ""), ("vip", "high"), ("a", "high")):
+        cluster.later(1)
+        name = f"{namespace}-{priority or 'low'}"
+        cluster.create(make_pod(name, namespace=namespace, claims=None, priority_class_name=priority))
+    with cluster.worker._following.view() as state:
+        queue.feed(state, cluster.now)
+    return cluster
+
+
+def order(slow: tuple[str, ...] = (), busy: tuple[str, ...] = (), *, of_each: bool = False) -> list[str]:
+    found = queue.ready(10, datetime.now(UTC), of_each=of_each, slow=slow, busy=busy)
+    return [f"{pod.namespace}{'!' if pod.priority else ''}" for pod in found.due]
+
+
+@pytest.mark.parametrize("of_each", [False, True], ids=["by age", "for fair shares"])
+@pytest.mark.usefixtures("ready")
+def test_slow_namespaces_come_last_and_busy_ones_last_of_their_priority(*, of_each: bool) -> None:
+    assert order(of_each=of_each) == ["vip!", "a!", "a", "b", "c"]
+    assert order(busy=("a", "vip"), of_each=of_each) == ["vip!", "a!", "b", "c", "a"]
+    assert order(slow=("a",), of_each=of_each) == ["vip!", "b", "c", "a!", "a"]
+    assert order(slow=("a", "b"), busy=("c", "b"), of_each=of_each) == ["vip!", "c", "a!", "a", "b"]
+
+
+def test_newcomers_are_pods_of_other_namespaces_that_have_no_node(cluster: Cluster) -> None:
+    cluster.with_gpus()
+    start = cluster.create(make_claim("first"))
+    newcomers = Newcomers(int(start.metadata.resource_version))
+    assert not newcomers.of_others("default")
+    cluster.create(make_namespace("other"))
+    cluster.create(make_pod("mine"))
+    cluster.create(make_pod("bound", namespace="other", node="node-1"))
+    assert not newcomers.of_others("default")
+    cluster.create(make_pod("theirs", namespace="other"))
+    assert newcomers.of_others("default")
+    assert newcomers.of_others("other")  # `mine`
+
+
+def test_newcomers_are_pods_of_others_that_waited_for_what_came_free(cluster: Cluster) -> None:
+    cluster.with_gpus(each=1)
+    for name, namespace in (("holds", "default"), ("waits", "other")):
+        cluster.create(make_claim(name, namespace=namespace))
+        cluster.create(make_pod(name, namespace=namespace, claims={"gpu": name}))
+    cluster.settle()
+    assert cluster.pod("holds").spec.node_name
+    newcomers = Newcomers(tail.latest_revision())
+    assert not newcomers.of_others("default")
+    cluster.finish("holds")
+    reservations.FOLLOWER.follow(cluster.clock)
+    assert newcomers.of_others("default")
+    assert not newcomers.of_others("other")
