@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -72,18 +71,23 @@ class _Active(threading.local):
 _active = _Active()
 
 
-@contextmanager
-def time_limit(deadline: Limit | None) -> Iterator[None]:
+class time_limit:  # noqa: N801 - a context manager, and a class because each placement pays for it
     """Evaluations of this thread within the block raise TimeLimitExceeded once the deadline has passed. None: no limit
     but those that are set already.
     """
-    outer = _active.deadlines
-    if deadline is not None:
-        _active.deadlines = (*outer, deadline)
-    try:
-        yield
-    finally:
-        _active.deadlines = outer
+
+    __slots__ = ("_deadline", "_outer")
+
+    def __init__(self, deadline: Limit | None) -> None:
+        self._deadline = deadline
+
+    def __enter__(self) -> None:
+        self._outer = outer = _active.deadlines
+        if self._deadline is not None:
+            _active.deadlines = (*outer, self._deadline)
+
+    def __exit__(self, *_: object) -> None:
+        _active.deadlines = self._outer
 
 
 def check_time() -> None:

@@ -124,7 +124,7 @@ class SignatureCounts:
 
     def catch_up(self) -> None:
         """Judge the devices of the nodes that see others than before. Raises: TimeLimitExceeded."""
-        for number in sorted(self._outdated) if self._outdated else ():
+        for number in sorted(self._outdated):
             self._select(number)
             self.correct(number, self.free_on(number).bit_count())
             self._outdated.discard(number)
@@ -202,6 +202,8 @@ class NodeIndex:
         #: the numbers of nodes where something else is published or in use than before, in order; a new list where any
         #: may be one
         self.touched: list[int] = []
+        #: how often a node has come to see other devices
+        self.published = 0
         #: what `shapes` keeps here, by what was asked
         self.shapes: dict[bytes, Any] = {}
         #: per node, how often what is in use there changed
@@ -336,6 +338,7 @@ class NodeIndex:
         self._file(number)
         self.stamps[number] += 1
         self.touched.append(number)
+        self.published += 1
         for counts in self._counts:
             counts.look_again(number)
         self.releases.append((number, -1))

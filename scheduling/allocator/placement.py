@@ -121,22 +121,21 @@ def _retold(reason: RequestReason, plan: RequestPlan) -> RequestReason:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to search: device trials per node, and until when. began: by the deadline's clock."""
+    """How long to search: device trials per node, and until when."""
 
     limit: int
     deadline: Deadline
-    began: float = 0.0
 
     def solve(self, problem: AllocationProblem) -> Solution | NoSolution | AllocationFailed | Undecided:
         return solve(problem, limit=self.limit, deadline=self.deadline)
 
-    def stopped(self, error: TimeLimitExceeded, claims: Iterable[ResourceClaim]) -> Undecided:
-        """The answer where evaluating the claims' selectors took too long. Raises: the error, if a caller's deadline
-        has passed.
+    def stopped(self, error: TimeLimitExceeded, claims: Iterable[ResourceClaim], *, began: float) -> Undecided:
+        """The answer where evaluating the claims' selectors took too long. began: by the deadline's clock. Raises: the
+        error, if a caller's deadline has passed.
         """
         if error.deadline is not self.deadline:
             raise error
-        seconds = round(self.deadline.clock() - self.began, 1)
+        seconds = round(self.deadline.clock() - began, 1)
         return Undecided(trials=0, timed_out=True, claims=", ".join(map(name_of, claims)), seconds=seconds)
 
 
@@ -190,8 +189,11 @@ def first_fit(
     score: Score,
     effort: Effort,
 ) -> Fitting | Refuted | None:
-    """among: the nodes, as the index numbers them. None where it cannot tell: then every node has to be asked."""
-    shape = shape_of(claims, snapshot, index)
+    """among: the nodes, as the index numbers them. None where it cannot tell: then every node has to be asked.
+
+    Raises: TimeLimitExceeded. The deadline is set only where selectors may be evaluated: most placements evaluate none.
+    """
+    shape = shape_of(claims, snapshot, index, deadline=effort.deadline)
     if not shape.variants or shape.errs_on(among):
         return None
     asked = _Asked(snapshot=snapshot, claims=claims, shape=shape, index=index, effort=effort)
@@ -219,7 +221,8 @@ def _best_scored(asked: _Asked, variant: Variant, feasible: int, score: Score) -
 
 def _least_stranding(asked: _Asked, variant: Variant, feasible: int, policy: Fragmentation) -> Fitting | None:
     index = asked.index
-    ranking = policy.ranking(index, asked.snapshot, variant)
+    with time_limit(asked.effort.deadline):
+        ranking = policy.ranking(index, asked.snapshot, variant)
     if ranking is None:
         return _best_scored(asked, variant, feasible, most_packed if policy.preference is None else policy)
     order = policy.best_first(ranking, feasible)
@@ -279,8 +282,9 @@ class _Asked:
             self.undecided[node.name] = Undecided(trials=0, timed_out=True)
             return None
         used = self.index.used_on(number)
-        problem = pose(self.snapshot, self.shape.plans(self.claims), node, used=used, within=within)
-        found = problem if isinstance(problem, AllocationFailed) else self.effort.solve(problem)
+        with time_limit(self.effort.deadline):
+            problem = pose(self.snapshot, self.shape.plans(self.claims), node, used=used, within=within)
+            found = problem if isinstance(problem, AllocationFailed) else self.effort.solve(problem)
         if isinstance(found, AllocationFailed):
             return Fitting(node, found)
         if isinstance(found, Solution) and isinstance(problem, AllocationProblem):
@@ -352,30 +356,24 @@ def place(
     them) from call to call.
     """
     deadline = deadline or Deadline.after(DEFAULT_TIMEOUT)
-    effort = Effort(limit, deadline, began=deadline.clock())
+    effort, began = Effort(limit, deadline), deadline.clock()
     try:
-        with time_limit(effort.deadline):
-            return _placed(snapshot, claims, nodes, score=score, effort=effort)
+        indexed = index_of(snapshot, nodes)
+        refuted: Refuted | None = None
+        if indexed is not None:
+            index, among = indexed
+            found = first_fit(snapshot, claims, among, index=index, score=score, effort=effort)
+            if isinstance(found, Fitting):
+                return NodePlacement(node=found.node, outcome=found.outcome, choice=found.choice)
+            if found is not None and found.is_proof:
+                searched = _Everywhere(snapshot, claims, Effort(limit, NEVER), found)
+                return NodePlacement.refused(partial(_by_search, searched, nodes, score=score))
+            refuted = found
+        with time_limit(deadline):
+            return _by_search(_Everywhere(snapshot, claims, effort, refuted, began), nodes, score=score)
     except TimeLimitExceeded as error:
-        stopped = effort.stopped(error, claims)
+        stopped = effort.stopped(error, claims, began=began)
         return NodePlacement(node=None, outcome=stopped, refusals={node.name: stopped for node in nodes})
-
-
-def _placed(
-    snapshot: Snapshot, claims: Sequence[ResourceClaim], nodes: Sequence[NodeView], *, score: Score, effort: Effort
-) -> NodePlacement:
-    indexed = index_of(snapshot, nodes)
-    refuted: Refuted | None = None
-    if indexed is not None:
-        index, among = indexed
-        found = first_fit(snapshot, claims, among, index=index, score=score, effort=effort)
-        if isinstance(found, Fitting):
-            return NodePlacement(node=found.node, outcome=found.outcome, choice=found.choice)
-        if found is not None and found.is_proof:
-            searched = _Everywhere(snapshot, claims, Effort(effort.limit, NEVER), found)
-            return NodePlacement.refused(partial(_by_search, searched, nodes, score=score))
-        refuted = found
-    return _by_search(_Everywhere(snapshot, claims, effort, refuted), nodes, score=score)
 
 
 def least_stranding(snapshot: Snapshot, nodes: Sequence[NodeView], policy: Fragmentation) -> Sequence[NodeView]:
@@ -422,6 +420,8 @@ class _Everywhere:
     effort: Effort
     #: what the index has shown of all nodes, where it could
     refuted: Refuted | None
+    #: by the deadline's clock
+    began: float = 0.0
 
     def on(self, node: NodeView, plans: Sequence[ClaimPlan]) -> tuple[AllocationProblem | None, Solution | Outcome]:
         """The node's problem and its solution; or what speaks against the node, then perhaps without its problem."""
@@ -436,7 +436,7 @@ class _Everywhere:
         try:
             problem = pose(self.snapshot, plans, node, used=current.used_on(node) if current else None)
         except TimeLimitExceeded as error:
-            return None, self.effort.stopped(error, self.claims)
+            return None, self.effort.stopped(error, self.claims, began=self.began)
         if isinstance(problem, AllocationFailed):
             return None, problem
         if refuted is None:

@@ -26,6 +26,7 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
 )
 from inventory.kinds.nodes import NodeSelector
+from manciple.cel.time_limit import Deadline, time_limit
 from scheduling.allocator.allocation import (
     claim_configuration,
     class_configuration,
@@ -143,29 +144,36 @@ class ClaimShape:
             Variant(plans, chosen, rank=rank, index=index) for rank, chosen in enumerate(_choices(plans))
         )
         self._counts = {one for variant in self.variants for one, _ in variant.thresholds}
+        #: up to which of `NodeIndex.published` its devices are judged
+        self.published = -1
 
     def errs_on(self, among: int) -> bool:
         """Whether a selector errs on one of these nodes, so that only the plain search tells the answer."""
         return any(one.errs and one.errs_on(among) for one in self._counts)
 
-    def catch_up(self) -> None:
+    def catch_up(self, index: NodeIndex) -> None:
         """Judge what was published since the last claims of this shape. Raises: TimeLimitExceeded."""
         for counts in self._counts:
             counts.catch_up()
+        self.published = index.published
 
     def plans(self, claims: Sequence[ResourceClaim]) -> tuple[ClaimPlan, ...]:
         """For a search of these claims. Messages about their requests would name the claims that were read."""
         return tuple(plan.of(claim) for plan, claim in zip(self._plans, claims, strict=True))
 
 
-def shape_of(claims: Sequence[ResourceClaim], snapshot: Snapshot, index: NodeIndex) -> ClaimShape:
-    """The shape of the claims, read from them if they are the first that ask for this."""
+def shape_of(
+    claims: Sequence[ResourceClaim], snapshot: Snapshot, index: NodeIndex, *, deadline: Deadline
+) -> ClaimShape:
+    """The shape of the claims, read from them if they are the first that ask for this. Raises: TimeLimitExceeded."""
     key = asked_key(claims)
-    known = index.shapes.get(key)
-    if known is None:
-        make_room(index.shapes)
-        known = index.shapes[key] = ClaimShape(read_claims(snapshot, claims), index)
-    known.catch_up()
+    known: ClaimShape | None = index.shapes.get(key)
+    if known is None or known.published != index.published:
+        with time_limit(deadline):
+            if known is None:
+                make_room(index.shapes)
+                known = index.shapes[key] = ClaimShape(read_claims(snapshot, claims), index)
+            known.catch_up(index)
     return known
 
 
