@@ -54,18 +54,17 @@ def test_a_namespace_is_slow_once_one_of_its_decisions_was_cut_off() -> None:
 def test_a_slice_ends_when_others_wait_and_not_before() -> None:
     clock, waiting = Clock(), list[bool]()
     cut = SearchSlice(1.0, lambda: bool(waiting), clock)
-    waiting.append(True)
-    assert not cut.deadline.has_passed
-    waiting.clear()
-    clock.now = 1.5
-    assert not cut.deadline.has_passed
-    waiting.append(True)
-    assert not cut.deadline.has_passed  # it looks every so often
-    clock.now += namespace_time.LOOK_EVERY
-    assert cut.deadline.has_passed
+    seen = []
+    for clock.now, waiting[:] in (
+        (0.5, [True]),
+        (1.5, []),
+        (1.5 + namespace_time.LOOK_EVERY / 2, [True]),  # it looks every so often
+        (1.5 + namespace_time.LOOK_EVERY, [True]),
+        (2.0, []),  # and stays so
+    ):
+        seen.append(cut.deadline.has_passed)
+    assert seen == [False, False, False, True, True]
     assert cut.has_cut_off
-    waiting.clear()
-    assert cut.deadline.has_passed  # and stays so
 
 
 def test_a_gang_has_a_longer_slice(settings: Settings) -> None:

@@ -13,7 +13,7 @@ from pytest_django.fixtures import Settings
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaim
-from scheduling.controllers import scheduler
+from scheduling.commit import commit
 from scheduling.models import QueuedPod
 from scheduling.queue import Done, Outcome
 from scheduling.scheduler_metrics import NAMESPACE_TIME
@@ -54,23 +54,20 @@ def victim(cluster: Cluster, name: str = "web") -> Pod:
 
 
 @pytest.fixture
-def commits(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
-    """uid of a pod -> when it was bound, by time.monotonic()."""
+def commits(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> dict[str, float]:
+    """uid of a pod -> when it was bound, by time.monotonic(). From then on searches are short: a test is over."""
     bound: dict[str, float] = {}
-    commit = scheduler.commit
+    settings.SCHEDULER_FILTER_TIMEOUT = 8.0
 
     def noting(*args: object, **options: object) -> Sequence[Outcome]:
         outcomes = commit(*args, **options)  # type: ignore[arg-type]
         bound.update({one.uid: time.monotonic() for one in outcomes if isinstance(one, Done) and one.placed})
+        if bound:
+            settings.SCHEDULER_FILTER_TIMEOUT = 0.1
         return outcomes
 
-    monkeypatch.setattr(scheduler, "commit", noting)
+    monkeypatch.setattr("scheduling.controllers.scheduler.commit", noting)
     return bound
-
-
-@pytest.fixture(autouse=True)
-def _patience(settings: Settings) -> None:
-    settings.SCHEDULER_FILTER_TIMEOUT = 0.5  # for the last of the hostile pods, which nobody waits for
 
 
 @pytest.mark.parametrize(
@@ -91,10 +88,9 @@ def test_a_pod_of_another_namespace_is_placed_soon(
 
 
 def test_a_pod_that_comes_during_a_long_search_is_placed_soon(
-    settings: Settings, shared_cluster: Cluster, commits: dict[str, float]
+    shared_cluster: Cluster, commits: dict[str, float]
 ) -> None:
     """Until then the search may use all of its time."""
-    settings.SCHEDULER_FILTER_TIMEOUT = 8.0
     cluster = shared_cluster
     cluster.with_gpus("node-1", "node-2", each=4)
     attack(cluster, 1)
@@ -132,6 +128,7 @@ def test_what_pods_of_others_ask_for_is_not_evaluated_for_a_pod(cluster: Cluster
         assert commits[web.metadata.uid] - began < 0.4
 
 
+@pytest.mark.usefixtures("commits")
 def test_a_pod_that_was_cut_off_says_so_and_backs_off_alone(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=4)
     attack(cluster, 2)
@@ -148,6 +145,7 @@ def test_a_pod_that_was_cut_off_says_so_and_backs_off_alone(cluster: Cluster) ->
     assert cluster.pod("web").spec.node_name == "node-1"
 
 
+@pytest.mark.usefixtures("commits")
 def test_processor_time_is_counted_by_namespace_until_that_is_gone(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=4)
     attack(cluster, 1)

@@ -25,6 +25,8 @@ from scheduling.allocator import (
 from scheduling.allocator.fragmentation import policy
 from scheduling.allocator.fragmentation.demands import MOST_DEMANDS
 from scheduling.allocator.fragmentation.reading import NAMESPACE_COST, REQUEST_COST, MixReading
+from scheduling.allocator.published import PublishedDevice
+from scheduling.cel import Selector, compile_selector
 from tests.scheduling.allocator.cases import GPU, device, make_claim, make_inventory, make_slice, request
 
 NODES = tuple(NodeView(f"n-{at}") for at in range(4))
@@ -34,6 +36,11 @@ DEAR = "[1,2,3].all(a, [1,2,3,4,5,6].all(b, [1,2,3,4,5,6,7,8].all(c, a + b + c >
 
 def number_is(at: int) -> str:
     return f'device.attributes["{GPU}"].number != {at}'
+
+
+def whole_map_has_no(at: int) -> str:
+    """Its verdict is kept for each device by itself."""
+    return f'device.attributes["{GPU}"].all(key, key != "{at}")'
 
 
 def cluster(devices: int = 4) -> Inventory:
@@ -58,7 +65,7 @@ def evaluated(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     found: Counter[str] = Counter()
     verdict = requests._verdict
 
-    def noting(selector: requests.Selector, one: requests.PublishedDevice) -> bool | str:
+    def noting(selector: Selector, one: PublishedDevice) -> bool | str:
         answer = verdict(selector, one)
         found[selector.expression] += 1
         return answer
@@ -72,8 +79,11 @@ def ticking() -> Callable[[], float]:
     return map(float, range(1_000_000)).__next__
 
 
-def test_a_search_goes_on_where_it_was_cut_off_and_evaluates_nothing_twice(evaluated: Counter[str]) -> None:
-    inventory, claim = cluster(), make_claim(request(where=number_is(1)), request("s", where=number_is(2)))
+@pytest.mark.parametrize("selector", [number_is, whole_map_has_no], ids=["one attribute", "all attributes"])
+def test_a_search_goes_on_where_it_was_cut_off_and_evaluates_nothing_twice(
+    evaluated: Counter[str], selector: Callable[[int], str]
+) -> None:
+    inventory, claim = cluster(), make_claim(request(where=selector(1)), request("s", where=selector(2)))
     attempts = 0
     while True:
         attempts += 1
@@ -85,7 +95,7 @@ def test_a_search_goes_on_where_it_was_cut_off_and_evaluates_nothing_twice(evalu
         assert found.outcome.claims == "default/claim"
         assert attempts < 20
     assert attempts > 2
-    assert evaluated == {number_is(1): 16, number_is(2): 16}
+    assert evaluated == {selector(1): 16, selector(2): 16}
     assert found.node == place(cluster().snapshot(), [claim], NODES).node
 
 
@@ -105,14 +115,14 @@ def test_new_devices_are_judged_for_the_claims_that_are_placed_alone(evaluated: 
 
 def test_a_request_of_the_mix_that_would_cost_much_is_judged_by_its_class(evaluated: Counter[str]) -> None:
     cheap, dear = make_claim(request(where=number_is(1))), make_claim(request(where=DEAR % 0))
-    assert requests.compile_selector(DEAR % 0).estimated_max_cost > REQUEST_COST
+    assert compile_selector(DEAR % 0).estimated_max_cost > REQUEST_COST
     mix = DemandMix.of([Demand(claims=(cheap,)), Demand(claims=(dear,))])
     place(cluster().snapshot(), [make_claim()], NODES, score=Fragmentation(mix=mix))
     assert evaluated.keys() == {number_is(1)}
 
 
 def test_the_requests_of_one_namespace_may_cost_so_much_in_all() -> None:
-    cost = requests.compile_selector(number_is(1)).estimated_max_cost
+    cost = compile_selector(number_is(1)).estimated_max_cost
     many = NAMESPACE_COST // cost + 10
     theirs = [in_namespace(make_claim(request(where=number_is(at))), "many") for at in range(min(many, MOST_DEMANDS))]
     ours = make_claim(request(where=number_is(-1)))
@@ -123,7 +133,8 @@ def test_the_requests_of_one_namespace_may_cost_so_much_in_all() -> None:
     reading = MixReading(mix, snapshot, [snapshot.on_node(node) for node in NODES])
     judged = {ref.expression for plan in reading.accepted for ref in plan.selectors}
     assert number_is(-1) in judged
-    assert sum(requests.compile_selector(one).estimated_max_cost for one in judged) <= NAMESPACE_COST + cost
+    costs = [compile_selector(one).estimated_max_cost for one in judged]
+    assert sum(costs) <= NAMESPACE_COST + cost
     again = MixReading(mix, snapshot, [snapshot.on_node(node) for node in NODES])
     assert [one.signature for one in again.accepted] == [one.signature for one in reading.accepted]
 
