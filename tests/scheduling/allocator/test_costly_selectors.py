@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.devices import ResourceSlice
 from manciple.cel.time_limit import Deadline
 from scheduling.allocator import (
     Allocated,
@@ -17,6 +19,7 @@ from scheduling.allocator import (
     DemandMix,
     Fragmentation,
     Inventory,
+    NodePlacement,
     NodeView,
     Undecided,
     place,
@@ -171,3 +174,31 @@ def test_while_the_mix_takes_too_long_the_most_packed_node_is_taken(monkeypatch:
     assert stranded() is None
     time.sleep(0.2)
     assert stranded() is not None
+
+
+def given(found: NodePlacement) -> tuple[NodeView | None, object]:
+    return found.node, found.outcome.results if isinstance(found.outcome, Allocated) else type(found.outcome)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_index_that_judges_late_answers_as_a_new_one(seed: int) -> None:
+    """Slices change, some claims are placed for the first time in a while, and some searches are cut off before."""
+    draw = random.Random(seed)
+    claims = [make_claim(request(where=number_is(at), count=1 + at % 3), name=f"c-{at}") for at in range(6)]
+    published: dict[str, ResourceSlice] = {}
+
+    def publish(node: NodeView) -> ResourceSlice:
+        numbers = draw.sample(range(6), draw.randrange(1, 5))
+        devices = (device(f"d-{at}", number=number) for at, number in enumerate(numbers))
+        published[node.name] = make_slice(*devices, pool=node.name, nodeName=node.name)
+        return published[node.name]
+
+    inventory = make_inventory(*map(publish, NODES))
+    for _ in range(60):
+        inventory.apply_slice(publish(draw.choice(NODES)))
+        claim = draw.choice(claims)
+        late = Deadline.after(draw.randrange(12), clock=ticking())
+        place(inventory.snapshot(), [claim], NODES, deadline=late)
+        found = place(inventory.snapshot(), [claim], NODES)
+        fresh = place(make_inventory(*published.values()).snapshot(), [claim], NODES)
+        assert given(found) == given(fresh)
