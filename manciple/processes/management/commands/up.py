@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from manciple.processes.listeners import Address, AddressInUse
 from manciple.processes.system import Options, StartedSystem, System
 
 EXAMPLE = layout.example("two-pods.yaml")
+
+#: Seconds for which a thread keeps the interpreter while others want it; Python's default is 0.005.
+SWITCH_SECONDS = 0.001
 
 
 class Command(BaseCommand):
@@ -44,6 +48,8 @@ class Command(BaseCommand):
         for option in ("nodes", "mixed_nodes"):
             if options[option] < 0:
                 raise CommandError(f"--{option.replace('_', '-')} must be 0 or more")
+        # The API shares the interpreter with the scheduler: a long search is not to delay answers for long.
+        sys.setswitchinterval(SWITCH_SECONDS)
         wanted = Options(
             home=Path(settings.HOME),
             api=_address("--api", options["api"]),
