@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 
 from django.conf import settings
@@ -107,6 +108,7 @@ class Newcomers:
         self._revision = revision
         self._new: set[str] = set()
         self._lifted = Reason(0)
+        self._since = sql.adapted(datetime.now(UTC))
 
     def of_others(self, namespace: str) -> bool:
         """Whether pods of other namespaces are among them, or pods of theirs that waited may fit now."""
@@ -121,12 +123,14 @@ class Newcomers:
         self._lifted |= Wakes(map(hints.news_of, found.changes)).reasons
         if self._new - {namespace}:
             return True
-        return bool(self._lifted) and bool(sql.fetch(_MAY_FIT, [namespace, int(self._lifted)])[0][0])
+        now = sql.adapted(datetime.now(UTC))
+        return bool(sql.fetch(_MAY_FIT, [namespace, int(self._lifted), self._since, now])[0][0])
 
 
+#: Whether a pod waits for what was lifted, or its backoff is over since.
 _MAY_FIT = (
-    "SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod "
-    "WHERE namespace <> %s AND state = 'unschedulable' AND held_by & %s > 0)"
+    "SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod WHERE namespace <> %s AND "
+    "(state = 'unschedulable' AND held_by & %s > 0 OR not_before > %s AND not_before <= %s))"
 )
 
 
