@@ -159,9 +159,8 @@ def _settings() -> Iterator[DeclaredSetting]:
         yield one(name, number)
     yield one("LOCK_TIMEOUT", number)
     yield several("FEATURE_GATES", pairs=True)
-    yield one("FILTER_TIMEOUT", number, "SCHEDULER_FILTER_TIMEOUT")
-    yield one("SEARCH_SLICE", number, "SCHEDULER_SEARCH_SLICE")
-    yield one("BINDING_TIMEOUT", number, "SCHEDULER_BINDING_TIMEOUT")
+    for name in ("FILTER_TIMEOUT", "SEARCH_SLICE", "BINDING_TIMEOUT"):
+        yield one(name, number, f"SCHEDULER_{name}")
     policies = one_of("first-fit", "pack", "spread", "best-fit", "fragmentation")
     yield one("PLACEMENT", policies, "SCHEDULER_PLACEMENT")
     yield one("DEMANDS", attribute="SCHEDULER_DEMANDS")
