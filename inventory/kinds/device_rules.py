@@ -98,12 +98,11 @@ def _validate_expression(expression: str, path: Path) -> tuple[list[FieldError],
 SELECTORS_MAX = 32
 #: What all expressions of one object may add up to; equal ones count once, since they are compiled once. Kubernetes
 #: limits only the single expression, and its schema allows 8,192 in a claim: half a minute of compiling. A claim may
-#: have as many different ones as 32 requests without alternatives, and as many bytes and as much estimated cost as the
-#: one full list of selectors that a class may have.
+#: have as many different ones as 32 requests without alternatives, as many bytes as the one full list of selectors that
+#: a class may have, and as much estimated cost as four such lists at the limit of the single expression.
 DISTINCT_EXPRESSIONS_MAX = 32 * SELECTORS_MAX
 EXPRESSION_BYTES_MAX = SELECTORS_MAX * EXPRESSION_MAX
-#: SELECTORS_MAX times the limit of one expression.
-TOTAL_COST_MAX = SELECTORS_MAX * 1_000_000
+TOTAL_COST_MAX = 4 * SELECTORS_MAX * 1_000_000
 
 
 class ExpressionBudget:

@@ -109,15 +109,21 @@ def test_so_are_too_many_bytes_of_them(api: Api, compiled: list[str]) -> None:
 
 
 def test_compiling_stops_where_the_estimated_cost_of_all_passes_the_limit(api: Api, compiled: list[str]) -> None:
-    expressions = [[f"'costly' != 'a{one}-{i}'" for i in range(8)] for one in range(8)]
+    expressions = [[f"'costly' != 'a{one}-{i}'" for i in range(32)] for one in range(8)]
     answer = api.post(CLAIMS, claim(requests=1, alternatives=8, expressions=expressions))
     assert (answer.code, answer.reason) == (422, "Invalid")
     most = TOTAL_COST_MAX // COST_OF_ONE + 1
     assert len(compiled) == most
     [cause] = answer.json["details"]["causes"]
-    at = f"spec.devices.requests[0].firstAvailable[{(most - 1) // 8}].selectors[{(most - 1) % 8}].cel.expression"
+    at = f"spec.devices.requests[0].firstAvailable[{(most - 1) // 32}].selectors[{(most - 1) % 32}].cel.expression"
     assert (cause["field"], cause["reason"]) == (at, "FieldValueForbidden")
     assert TOO_COMPLEX in cause["message"]
+
+
+def test_a_claim_may_have_128_selectors_at_the_limit_of_one(api: Api, compiled: list[str]) -> None:
+    expressions = [[f"'costly' != 'a{one}-{i}'" for i in range(32)] for one in range(4)]
+    assert api.post(CLAIMS, claim(requests=1, alternatives=4, expressions=expressions)).code == 201
+    assert len(compiled) == 128
 
 
 def test_equal_expressions_count_once(api: Api, compiled: list[str]) -> None:
