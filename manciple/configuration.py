@@ -142,21 +142,7 @@ def _settings() -> Iterator[DeclaredSetting]:
     yield one("BACKUP_DIR")
     yield one("BACKUP_HOURS", number)
     yield from _provider_and_proxy(one, several)
-    for name in ("API_THREADS", "NODE_THREADS", "PAGE_THREADS", "CONNECTIONS"):
-        yield one(name, whole_number)
-    for name in (
-        "REQUEST_QUEUE",
-        "IDENTITY_QUEUE",
-        "IDENTITY_WATCHES",
-        "WRITE_RATE",
-        "WRITE_BURST",
-        "LOG_BYTES",
-        "DATABASE_BYTES",
-        "DATABASE_RESERVE",
-    ):
-        yield one(name, whole_number)
-    for name in ("API_WORK_SECONDS", "PAGE_WORK_SECONDS", "IDENTITY_RATE", "HEAD_SECONDS", "BODY_SECONDS"):
-        yield one(name, number)
+    yield from _limits_of_requests(one)
     yield one("LOCK_TIMEOUT", number)
     yield several("FEATURE_GATES", pairs=True)
     for name in ("FILTER_TIMEOUT", "SEARCH_SLICE", "BINDING_TIMEOUT"):
@@ -178,6 +164,24 @@ def _settings() -> Iterator[DeclaredSetting]:
     yield DeclaredSetting(PREFIX + "TRACES_PART", number)
     yield one("LOG_FORMAT", one_of("text", "json"))
     yield DeclaredSetting(PREFIX + "LOG_LEVEL", one_of("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"))
+
+
+def _limits_of_requests(one: Callable[..., DeclaredSetting]) -> Iterator[DeclaredSetting]:
+    for name in ("API_THREADS", "NODE_THREADS", "PAGE_THREADS", "CONNECTIONS"):
+        yield one(name, whole_number)
+    for name in (
+        "REQUEST_QUEUE",
+        "IDENTITY_QUEUE",
+        "IDENTITY_WATCHES",
+        "WRITE_RATE",
+        "WRITE_BURST",
+        "LOG_BYTES",
+        "DATABASE_BYTES",
+        "DATABASE_RESERVE",
+    ):
+        yield one(name, whole_number)
+    for name in ("API_WORK_SECONDS", "PAGE_WORK_SECONDS", "IDENTITY_RATE", "HEAD_SECONDS", "BODY_SECONDS"):
+        yield one(name, number)
 
 
 def _what_may_be_written(

@@ -90,16 +90,26 @@ def _explain(error: Exception) -> None:
             f"PostgreSQL at {address} cannot be reached: {str(error).strip()}\n"
             "Start the server that MANCIPLE_DATABASE_URL names, or correct the address."
         ) from error
+    if not _is_about_tables(error):
+        return
     with suppress(DatabaseError):
         loader = MigrationLoader(connection)
         applied, known = loader.applied_migrations, loader.disk_migrations
-        if later := sorted(".".join(one) for one in applied if one not in known):
+        # An earlier version may have had apps that are gone.
+        if later := sorted(".".join(one) for one in applied if one not in known and one[0] in loader.migrated_apps):
             why = f"it was migrated by a later version, which has {', '.join(later[:3])}: run that version"
         elif missing := [one for one in known if one not in applied]:
             why = f"{len(missing)} migrations are not applied: run `manciple migrate` (`manciple up` does it, too)"
         else:
             return
         raise DatabaseRefused(f"the database has other tables than this version needs: {why}\n({error})") from error
+
+
+def _is_about_tables(error: Exception) -> bool:
+    """Whether a table or a column is missing."""
+    if (state := getattr(error.__cause__, "sqlstate", None)) is not None:
+        return state in ("42P01", "42703")
+    return any(text in str(error) for text in ("no such table", "no such column", "has no column named"))
 
 
 def _prepare_for(name: str) -> None:

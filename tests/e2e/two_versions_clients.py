@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from manciple.processes.accounts import ADMIN
 from tests.builders import make_pod
 from tests.chaos.clients import NAMESPACE, Client, Holdings, Notes, Stays, Watcher, Worker, document, place
 from tests.e2e.api_client import Document
@@ -81,20 +82,31 @@ def running(client: Client, name: str) -> Document:
     return {"node": pod["spec"]["nodeName"], "containers": containers, "devices": devices}
 
 
+VERSIONS, PASSWORD = 2, "correct horse battery"
+
+
 class Reader(Worker):
-    """A person who has signed in once, at one process, and reads pages of each."""
+    """A person who has signed in at one process, and reads pages of each.
+
+    The earlier version stores sessions under their keys, this one under digests: migrating ends them. So this person
+    signs in again once with each version, and both sessions last from then on.
+    """
 
     def __init__(self, of: Mixed, client: Client, notes: Notes) -> None:
         super().__init__("reader", client, seed=0)
         self._http = httpx.Client(timeout=PATIENCE)
         self._doors, self._notes = list(of.doors.values()), notes
-        self.read = 0
+        self.read = self.signed_in_again = 0
         _set_password(self._http, self._doors[0], of.first_link)
 
     def act(self) -> None:
         for page, door in itertools.product(PAGES, self._doors):
             try:
                 answer = self._http.get(f"http://{door.web}/{page}")
+                if answer.status_code == httpx.codes.FOUND and self.signed_in_again < VERSIONS:
+                    self.signed_in_again += 1
+                    _sign_in(self._http, door)
+                    answer = self._http.get(f"http://{door.web}/{page}")
             except httpx.TransportError as error:
                 told = repr(error)
             else:
@@ -107,11 +119,19 @@ class Reader(Worker):
 
 def _set_password(http: httpx.Client, door: Door, link: str) -> None:
     """Which signs in as well."""
-    page = http.get(f"http://{door.web}{urlsplit(link).path}", follow_redirects=True)
+    password = dict.fromkeys(("new_password1", "new_password2"), PASSWORD)
+    _fill_in(http, f"http://{door.web}{urlsplit(link).path}", password)
+
+
+def _sign_in(http: httpx.Client, door: Door) -> None:
+    _fill_in(http, f"http://{door.web}/login", {"username": ADMIN, "password": PASSWORD})
+
+
+def _fill_in(http: httpx.Client, form: str, values: dict[str, str]) -> None:
+    page = http.get(form, follow_redirects=True)
     token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
     assert token is not None, page.url
-    password = dict.fromkeys(("new_password1", "new_password2"), "correct horse battery")
-    answer = http.post(page.url, data={"csrfmiddlewaretoken": token.group(1), **password})
+    answer = http.post(page.url, data={"csrfmiddlewaretoken": token.group(1), **values})
     assert answer.status_code == httpx.codes.FOUND, answer.status_code
 
 
