@@ -56,6 +56,14 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
         settings["TEST"]["NAME"] = f"test_manciple_{os.getpid()}"
 
 
+@pytest.fixture(autouse=True)
+def _umask() -> Iterator[None]:
+    """Our commands narrow it for their whole process."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _the_database_is_emptied_quickly() -> Iterator[None]:
     """After a test of several transactions: all rows go but those of what the migrations tell about the models.

@@ -75,11 +75,12 @@ class CostlyPages:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         work: RequestWork | None = request.META.get(WORK)
-        if work is not None and request.user.is_authenticated:
+        known = request.user.is_authenticated
+        if work is not None and known:
             work.sender = Identity(request.user.get_username())
         # Without a lane of ours (Django's own server, tests) the limit is set here.
         limit = None if work is not None else time_limit(Deadline.after_work(settings.PAGE_WORK_SECONDS))
-        reading = limited_queries() if request.method in _SAFE else nullcontext()
+        reading = limited_queries() if known and request.method in _SAFE else nullcontext()
         with limit or nullcontext(), reading:
             return self._get_response(request)
 

@@ -7,6 +7,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
@@ -187,7 +188,7 @@ def test_links_sessions_and_webhooks_of_people_are_known(planted: Path, tmp_path
     eve = User.objects.get(username="eve")
     browser = Client()
     browser.force_login(eve)
-    key = browser.cookies["sessionid"].value
+    key = browser.cookies[settings.SESSION_COOKIE_NAME].value
     signing = addresses.set_webhook(eve, "https://chat.example.com/in/Zq77Zq77Zq77")
     log = tmp_path / "api.log"
     log.write_text(f"sent http://h{link}\nsession {key}\ncalling https://chat.example.com/in/Zq77Zq77Zq77\n{signing}\n")
