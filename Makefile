@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 # Where Python may not keep what it compiled, each of the many processes that we start would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test lint types bench bench-allocator chaos fuzz attacks fresh migrations screenshots wheel clean
+.PHONY: run test lint types bench bench-allocator chaos fuzz fresh migrations screenshots wheel clean
 
 run: .venv/.runtime
 	@$(PYTHON) manage.py up $(ARGS)
@@ -45,12 +45,6 @@ fuzz: .venv/.tests
 	@$(PYTHON) -m tests.scheduling.cel.fuzz --minutes $(or $(MINUTES),10)
 	@MANCIPLE_EXAMPLES=20 .venv/bin/pytest -q --ignore=tests/e2e --ignore=tests/security/fuzz -m hypothesis -o timeout=3600
 	@$(PYTHON) -m tests.security.fuzz --requests $(or $(REQUESTS),5000) $(if $(SEED),--seed $(SEED))
-
-# What one tenant can cost another (SECURITY.md): attacks in full size against PostgreSQL, Redis, an API process and two
-# workers, ONLY those whose names contain this, then the attacks of the tests in full size.
-attacks: .venv/.tests
-	@$(PYTHON) bench/end_to_end.py --case isolation --seconds $(or $(SECONDS_EACH),25) --only "$(ONLY)"
-	@MANCIPLE_FULL_ATTACKS=1 MANCIPLE_IDLE_CONNECTIONS=1500 .venv/bin/pytest -q tests/security --ignore=tests/security/fuzz
 
 # Clone what is committed into an empty directory and test it there.
 fresh:

@@ -4,22 +4,27 @@ Every row is a projection of API objects (see claims.projectors), written in the
 can be rebuilt from the documents at any time by `manage.py reindex`. Nothing else writes them.
 
 `AllocatedDevice` carries the promise that no device is ever given twice: the database itself refuses a second exclusive
-allocation of a device, whoever tries to write it.
+allocation of a device, whoever tries to write it. Where pools share a name it does not know which pool a device is of;
+there `AllocatedDeviceQuerySet.holders_of`, which the projector asks, is the stricter one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import cache
 from typing import ClassVar
 
 from django.db import models
 
+from claims.kinds.allocated_pools import pools_allocated_from, pools_in_use
+from inventory.kinds.pools import PoolKey
+from inventory.models import PublishedSlice
 from manciple.store import sql
 
 #: Lengths as the API limits them: DNS subdomains, driver names, DNS labels, uids.
 NAME, DRIVER, LABEL, UID = 253, 63, 63, 36
 
-DeviceKey = tuple[str, str, str]  # (driver, pool, device)
+DeviceKey = tuple[str, str, str, str]  # (driver, pool, device, node of the allocation)
 
 
 class Claim(models.Model):
@@ -63,16 +68,55 @@ class Reservation(models.Model):
 
 class AllocatedDeviceQuerySet(models.QuerySet["AllocatedDevice"]):
     def holders_of(self, devices: Iterable[DeviceKey]) -> dict[DeviceKey, tuple[str, str, str]]:
-        """Who holds those of `devices` that are held exclusively: (namespace, claim name, claim uid). Two queries."""
-        columns = ["driver", "pool", "device", "claim_id", "exclusive"]
-        found = sql.select(AllocatedDevice, columns, ["driver", "pool", "device"], devices)
-        held = {(driver, pool, device): uid for driver, pool, device, uid, exclusive in found if exclusive}
-        wanted = [(uid,) for uid in sorted(set(held.values()))]
+        """Who holds those of `devices` that are held exclusively: (namespace, claim name, claim uid).
+
+        devices: which are to be allocated. One query if none of them is held.
+        """
+        wanted = set(devices)
+        held: dict[DeviceKey, str] = {}
+        for given, parameters in sql.given_tables(("driver", "pool", "device", "node"), wanted):
+            for driver, pool, device, node, uid in sql.fetch(f"{given} {_held_exclusively()}", parameters):
+                held[driver, pool, device, node] = uid
+        if not held:
+            return {}
+        uids = [(uid,) for uid in sorted(set(held.values()))]
         claims = {
             uid: (namespace, name, uid)
-            for uid, namespace, name in sql.select(Claim, ["uid", "namespace", "name"], ["uid"], wanted)
+            for uid, namespace, name in sql.select(Claim, ["uid", "namespace", "name"], ["uid"], uids)
         }
-        return {key: claims[uid] for key, uid in held.items()}
+        in_use = pools_by_device(held, pools_in_use)
+        by_place = {(*key[:3], pool): claims[uid] for key, uid in held.items() for pool in in_use[key]}
+        places = pools_by_device(wanted, pools_allocated_from)
+        found = ((key, by_place.get((*key[:3], pool))) for key in wanted for pool in places[key])
+        return {key: holder for key, holder in found if holder is not None}
+
+
+@cache
+def _held_exclusively() -> str:
+    """Allocations that may be of the `given` devices: on their node or on none; on any, if the pool may be of none."""
+    allocated, published = AllocatedDevice._meta.db_table, PublishedSlice._meta.db_table
+    same = "a.driver = given.driver AND a.pool = given.pool AND a.device = given.device AND a.exclusive"
+    of_no_node = (
+        f"SELECT 1 FROM {published} s "  # noqa: S608 - the names of our models
+        "WHERE s.driver = given.driver AND s.pool = given.pool AND s.node_name = ''"
+    )
+    select = f"SELECT a.driver, a.pool, a.device, a.node, a.claim_id FROM given CROSS JOIN {allocated} a WHERE {same}"  # noqa: S608
+    return (
+        f"{select} AND a.node = given.node UNION {select} AND a.node = '' "
+        f"UNION {select} AND (given.node = '' OR EXISTS ({of_no_node}))"
+    )
+
+
+def pools_by_device(
+    devices: Iterable[DeviceKey], find: Callable[[str, str, str, Collection[str]], tuple[PoolKey, ...]]
+) -> dict[DeviceKey, tuple[PoolKey, ...]]:
+    """The pools that `find` (of `claims.kinds.allocated_pools`) tells of each device. One query."""
+    wanted = set(devices)
+    columns = ["driver", "pool", "node_name"]
+    published: dict[tuple[str, str], set[str]] = {}
+    for driver, pool, node in sql.select(PublishedSlice, columns, columns[:2], {key[:2] for key in wanted}):
+        published.setdefault((driver, pool), set()).add(node)
+    return {key: find(key[0], key[1], key[3], published.get(key[:2], ())) for key in wanted}
 
 
 class AllocatedDevice(models.Model):
@@ -85,6 +129,8 @@ class AllocatedDevice(models.Model):
     driver = models.CharField(max_length=DRIVER)
     pool = models.CharField(max_length=NAME)
     device = models.CharField(max_length=LABEL)
+    #: the single node that the allocation's node selector names; ""
+    node = models.CharField(max_length=NAME, default="", db_default="")
     admin_access = models.BooleanField()
     share_id = models.CharField(max_length=UID)  # "" where the device is not shared
     consumed_capacity = models.JSONField()  # {"memory": "10Gi"}
@@ -98,12 +144,14 @@ class AllocatedDevice(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["driver", "pool", "device"], condition=models.Q(exclusive=True), name="device_given_once"
+                fields=["driver", "pool", "device", "node"],
+                condition=models.Q(exclusive=True),
+                name="device_given_once",
             ),
         ]
         indexes = [
             models.Index(fields=["claim"], name="allocated_device_claim"),
-            models.Index(fields=["driver", "pool", "device"], name="allocated_device_key"),
+            models.Index(fields=["driver", "pool", "device", "node"], name="allocated_device_key"),
         ]
 
 
@@ -116,6 +164,7 @@ class PastAllocation(models.Model):
     driver = models.CharField(max_length=DRIVER)
     pool = models.CharField(max_length=NAME)
     device = models.CharField(max_length=LABEL)
+    node = models.CharField(max_length=NAME, default="", db_default="")  # as in `AllocatedDevice`
     device_class = models.CharField(max_length=NAME)
     claim_uid = models.CharField(max_length=UID)
     namespace = models.CharField(max_length=LABEL)

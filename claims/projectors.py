@@ -12,6 +12,7 @@ being placed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 from django.db import IntegrityError
 from django.db.models import Max, Q
 
+from claims.kinds.allocated_pools import node_of, pools_allocated_from
 from claims.kinds.pods import Pod as PodObject
 from claims.kinds.resource_claims import (
     EXTENDED_CLAIM_ANNOTATION,
@@ -28,9 +30,10 @@ from claims.kinds.resource_claims import (
     class_of,
     wants_admin_access,
 )
-from claims.models import AllocatedDevice, Claim, DeviceKey, PastAllocation, Pod, Reservation
+from claims.models import AllocatedDevice, Claim, DeviceKey, PastAllocation, Pod, Reservation, pools_by_device
 from claims.uses import prune_uses, record_uses
 from inventory import impairments
+from inventory.kinds.pools import PoolKey
 from manciple.store import hooks, sql
 from manciple.store.records import Change
 from manciple.wire.errors import Conflict
@@ -46,8 +49,8 @@ KEPT_ROWS = 1_000_000
 MOST_PODS = 64
 
 _COLUMNS = (
-    "driver", "pool", "device", "device_class", "claim_uid", "namespace", "claim", "pods", "admin_access", "share_id",
-    "consumed_capacity", "asked_at", "began_at", "ended_at",
+    "driver", "pool", "device", "node", "device_class", "claim_uid", "namespace", "claim", "pods", "admin_access",
+    "share_id", "consumed_capacity", "asked_at", "began_at", "ended_at",
 )  # fmt: skip
 
 
@@ -82,7 +85,7 @@ def _freed(change: Change, rows_of: Callable[[Any], Sequence[Any]]) -> Iterator[
     meta = before.metadata
     for row in freed:
         yield (
-            row.driver, row.pool, row.device, row.device_class, meta.uid, meta.namespace, meta.name, pods,
+            row.driver, row.pool, row.device, row.node, row.device_class, meta.uid, meta.namespace, meta.name, pods,
             row.admin_access, row.share_id, row.consumed_capacity, asked_at, began_at, ended,
         )  # fmt: skip
 
@@ -105,7 +108,7 @@ class DeviceTaken(Conflict):
 
     @classmethod
     def by(cls, holder: str, *, claim: str, device: DeviceKey) -> DeviceTaken:
-        conflict = Conflict.of(CLAIMS, claim, f"device {'/'.join(device)} is allocated to claim {holder} already")
+        conflict = Conflict.of(CLAIMS, claim, f"device {'/'.join(device[:3])} is allocated to claim {holder} already")
         return cls(conflict.message, details=conflict.details)
 
 
@@ -134,6 +137,7 @@ class AllocatedDeviceRow(NamedTuple):
     driver: str
     pool: str
     device: str
+    node: str
     admin_access: bool
     share_id: str
     consumed_capacity: str
@@ -142,7 +146,7 @@ class AllocatedDeviceRow(NamedTuple):
 
     @property
     def key(self) -> DeviceKey:
-        return (self.driver, self.pool, self.device)
+        return (self.driver, self.pool, self.device, self.node)
 
 
 class PodRow(NamedTuple):
@@ -193,11 +197,13 @@ def reservation_rows(obj: ResourceClaim) -> tuple[ReservationRow, ...]:
 
 def device_rows(obj: ResourceClaim) -> tuple[AllocatedDeviceRow, ...]:
     allocation = obj.status.allocation
-    results = allocation.devices.results if allocation is not None else ()
-    return tuple(_device_row(obj, result) for result in results)
+    if allocation is None:
+        return ()
+    node = node_of(allocation)
+    return tuple(_device_row(obj, result, node) for result in allocation.devices.results)
 
 
-def _device_row(obj: ResourceClaim, result: DeviceRequestAllocationResult) -> AllocatedDeviceRow:
+def _device_row(obj: ResourceClaim, result: DeviceRequestAllocationResult, node: str) -> AllocatedDeviceRow:
     admin_access, share_id = bool(result.admin_access), result.share_id or ""
     return AllocatedDeviceRow(
         obj.metadata.uid,
@@ -205,6 +211,7 @@ def _device_row(obj: ResourceClaim, result: DeviceRequestAllocationResult) -> Al
         result.driver,
         result.pool,
         result.device,
+        node,
         admin_access,
         share_id,
         sql.as_json(result.consumed_capacity),
@@ -348,13 +355,20 @@ def _several(changes: Sequence[Change], rows_of: Any) -> tuple[list[tuple[str]],
 def _give(rows: Sequence[AllocatedDeviceRow], *, names: dict[str, Any]) -> None:
     """Write allocated devices. Raises: DeviceTaken."""
     exclusive = [row for row in rows if row.exclusive]
-    holders = AllocatedDevice.objects.holders_of({row.key for row in exclusive}) if exclusive else {}
-    given = {key: f"{namespace}/{name}" for key, (namespace, name, _uid) in holders.items()}
+    holders = AllocatedDevice.objects.holders_of(row.key for row in exclusive) if exclusive else {}
+    # Only in equally named pools can two of these rows be of one device.
+    named = Counter(row.key[:3] for row in exclusive)
+    pools = pools_by_device((row.key for row in exclusive if named[row.key[:3]] > 1), pools_allocated_from)
+    given: dict[tuple[str, PoolKey], str] = {}
     for row in exclusive:
         meta = names[row.claim_id]
-        if row.key in given:
-            raise DeviceTaken.by(given[row.key], claim=meta.name, device=row.key)
-        given[row.key] = f"{meta.namespace}/{meta.name}"
+        if row.key in holders:
+            namespace, name, _ = holders[row.key]
+            raise DeviceTaken.by(f"{namespace}/{name}", claim=meta.name, device=row.key)
+        for pool in pools.get(row.key, ()):
+            if (row.device, pool) in given:
+                raise DeviceTaken.by(given[row.device, pool], claim=meta.name, device=row.key)
+            given[row.device, pool] = f"{meta.namespace}/{meta.name}"
     try:
         sql.insert(AllocatedDevice, AllocatedDeviceRow._fields, rows)
         if exclusive:
@@ -364,7 +378,7 @@ def _give(rows: Sequence[AllocatedDeviceRow], *, names: dict[str, Any]) -> None:
 
 
 def _refusal(devices: Iterable[DeviceKey]) -> str:
-    return f"one of these devices is allocated already: {', '.join('/'.join(device) for device in devices)}"
+    return f"one of these devices is allocated already: {', '.join('/'.join(device[:3]) for device in devices)}"
 
 
 def _clear_claims() -> None:

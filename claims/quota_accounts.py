@@ -68,8 +68,8 @@ class PublishedDraws:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        #: (driver, pool) -> device -> the slice that publishes it, the first by name
-        self._slices: dict[tuple[str, str], dict[str, str]] = {}
+        #: (driver, pool, node of the allocation) -> device -> the slice that publishes it, the first by name
+        self._slices: dict[tuple[str, str, str], dict[str, str]] = {}
         self._devices: dict[str, Mapping[str, Device]] = {}
 
     @classmethod
@@ -79,11 +79,14 @@ class PublishedDraws:
         writer.note(PUBLISHED, known)
         return cast("PublishedDraws", known)
 
-    def draws(self, result: DeviceRequestAllocationResult) -> Usage:
-        key = result.driver, result.pool
+    def draws(self, result: DeviceRequestAllocationResult, node: str) -> Usage:
+        key = result.driver, result.pool, node
         if key not in self._slices:
-            rows = PublishedDevice.objects.filter(driver=result.driver, pool=result.pool).order_by("-slice_name")
-            self._slices[key] = dict(rows.values_list("name", "slice_name"))
+            rows = PublishedDevice.objects.filter(driver=result.driver, pool=result.pool)
+            if node:
+                rows = rows.filter(node_name__in=(node, ""))
+            # A later row replaces an earlier one: the node's own device that of no single node.
+            self._slices[key] = dict(rows.order_by("node_name", "-slice_name").values_list("name", "slice_name"))
         device = self._of_slice(self._slices[key].get(result.device, "")).get(result.device)
         return {} if device is None else drawn_by(device)
 

@@ -21,7 +21,7 @@ class InventoryConfig(AppConfig):
 
     def ready(self) -> None:
         # Models can be imported from here on only.
-        from inventory import live, pool_owners, projectors  # noqa: PLC0415
+        from inventory import live, projectors  # noqa: PLC0415
         from manciple.live import topics  # noqa: PLC0415
 
         gates.use(settings.FEATURE_GATES)
@@ -29,7 +29,6 @@ class InventoryConfig(AppConfig):
         for kind in KINDS:
             registry.register(kind)
         projectors.register()
-        pool_owners.register()
         LOG.share("resourceslices.resource.k8s.io", shared)
         LOG.share("nodes", shared_texts)
         topics.register("resourceslices.resource.k8s.io", live.slice_topics)

@@ -28,9 +28,10 @@ from typing import Any, NamedTuple
 
 from inventory.kinds import gates
 from inventory.kinds.devices import HARD_EFFECTS, DeviceTaint, DeviceTaintRule, is_unhealthy
+from inventory.kinds.pools import PoolKey
 from inventory.kinds.taint_rules import GATE as RULES_GATE
 from inventory.kinds.taint_rules import place_of
-from inventory.models import Device, Impairment, Incident, Pool
+from inventory.models import Device, Impairment, Incident, Pool, PublishedSlice
 from manciple.store import sql
 from manciple.store.records import Change
 from manciple.wire import codec
@@ -42,8 +43,6 @@ TOGETHER = timedelta(minutes=10)
 #: How long what has ended is kept.
 KEPT_FOR = timedelta(days=90)
 
-PoolKey = tuple[str, str]  # (driver, pool)
-
 
 class ImpairmentCause(NamedTuple):
     """What impairs which device. The columns are those of `Impairment`."""
@@ -53,6 +52,7 @@ class ImpairmentCause(NamedTuple):
     driver: str
     pool: str
     device: str
+    node: str
     key: str
     value: str
     effect: str
@@ -60,6 +60,11 @@ class ImpairmentCause(NamedTuple):
     @property
     def unhealthy(self) -> bool:
         return self.source == REPORT or is_unhealthy(self.key)
+
+    @property
+    def identity(self) -> ImpairmentCause:
+        """Rules name no node: which one a rule's pool is on may become known later."""
+        return self._replace(node="") if self.source == RULE else self
 
     @property
     def group(self) -> IncidentGroup:
@@ -74,7 +79,7 @@ class ImpairmentCause(NamedTuple):
     def subjects(self) -> Iterable[tuple[object, ...]]:
         """What it is about: of two that are about the same, the second joins the first one's incident."""
         if self.device and self.pool and self.driver:
-            yield self.driver, self.pool, self.device, self.unhealthy
+            yield self.driver, self.pool, self.device, self.node, self.unhealthy
         if self.source == RULE:
             yield self.reporter, self.unhealthy
 
@@ -90,7 +95,6 @@ class Found(NamedTuple):
     """An impairment that there should be."""
 
     cause: ImpairmentCause
-    node: str
     began_at: datetime
     message: str = ""
 
@@ -122,20 +126,29 @@ def record_taints(pools: Collection[PoolKey], *, complete: Collection[PoolKey], 
     complete: those of the pools of which everything is known; one that nobody publishes is. tainted: whether any of the
     devices that were written has a taint; where none has, and none had, nothing is asked.
     """
+    if not tainted and not any(one.cause.source == DRIVER for one in _of_pools(pools)):
+        return
+    pools = _with_namesakes(pools)
     standing = _of_pools(pools)
     own = [one for one in standing if one.cause.source == DRIVER]
-    if not tainted and not own:
-        return
     found: list[Found] = []
-    known: set[tuple[str, str, str]] = set()
+    known: set[tuple[str, str, str, str]] = set()
     effective = gates.enabled(TAINTS_GATE)
     for driver, pool, device, node, taints in _published(pools):
-        known.add((driver, pool, device))
+        known.add((driver, pool, device, node))
         for taint in _keeping_away(taints) if effective else ():
-            cause = ImpairmentCause(DRIVER, "", driver, pool, device, taint.key, taint.value, taint.effect)
-            found.append(Found(cause, node, _since(taint, at)))
-    certain = [one for one in own if one.cause[2:4] in complete or one.cause[2:5] in known]
+            cause = ImpairmentCause(DRIVER, "", driver, pool, device, node, taint.key, taint.value, taint.effect)
+            found.append(Found(cause, _since(taint, at)))
+    certain = [one for one in own if _is_certain(one.cause, complete, known)]
     _bring_in_line(certain, found, standing, at)
+
+
+def _is_certain(
+    cause: ImpairmentCause, complete: Collection[PoolKey], known: Collection[tuple[str, str, str, str]]
+) -> bool:
+    """Whether everything is known of its device; the devices of a pool of no single node may each name theirs."""
+    pools = (PoolKey(cause.driver, cause.pool, node) for node in (cause.node, ""))
+    return cause[2:6] in known or any(pool in complete for pool in pools)
 
 
 def record_rules(changes: Sequence[Change]) -> None:
@@ -151,7 +164,7 @@ def record_rules(changes: Sequence[Change]) -> None:
 def record_reports(reports: Mapping[str, Sequence[ReportedDevice]], *, at: datetime) -> None:
     """reports: uid of a pod -> what its node's agent calls Unhealthy of its devices now, which may be nothing."""
     found = [
-        Found(ImpairmentCause(REPORT, uid, one.driver, one.pool, one.device, "", "", ""), one.node, at, one.message)
+        Found(ImpairmentCause(REPORT, uid, one.driver, one.pool, one.device, one.node, "", "", ""), at, one.message)
         for uid, devices in reports.items()
         for one in devices
     ]
@@ -179,15 +192,15 @@ def _found_in(rules: Iterable[DeviceTaintRule], *, at: datetime) -> list[Found]:
         if place is not None and taint.effect in HARD_EFFECTS:
             driver, pool, device = (one or "" for one in place)
             cause = ImpairmentCause(
-                RULE, rule.metadata.name, driver, pool, device, taint.key, taint.value, taint.effect
+                RULE, rule.metadata.name, driver, pool, device, "", taint.key, taint.value, taint.effect
             )
-            found.append(Found(cause, "", _since(taint, at)))
-    nodes = _nodes_of(_pools_of(found))
-    return [one._replace(node=nodes.get(one.cause[2:4], "")) for one in found]
+            found.append(Found(cause, _since(taint, at)))
+    nodes = _nodes_of({pool[:2] for pool in _pools_of(found)})
+    return [one._replace(cause=one.cause._replace(node=nodes.get(one.cause[2:4], ""))) for one in found]
 
 
 def _pools_of(found: Iterable[Found]) -> set[PoolKey]:
-    return {(one.cause.driver, one.cause.pool) for one in found if one.cause.driver and one.cause.pool}
+    return {PoolKey(*one.cause[2:4], one.cause.node) for one in found if one.cause.driver and one.cause.pool}
 
 
 def _since(taint: DeviceTaint, at: datetime) -> datetime:
@@ -206,7 +219,7 @@ def _keeping_away(taints: str) -> tuple[DeviceTaint, ...]:
 
 
 _INCIDENT = ("id", "unhealthy", *IncidentGroup._fields, "began_at", "touched_at", "acknowledged_by", "note")
-_IMPAIRMENT = ("incident_id", *ImpairmentCause._fields, "node", "message", "unhealthy", "began_at")
+_IMPAIRMENT = ("incident_id", *ImpairmentCause._fields, "message", "unhealthy", "began_at")
 
 
 def _bring_in_line(
@@ -216,11 +229,11 @@ def _bring_in_line(
 
     beside: what else stands, of the same devices.
     """
-    wanted = {one.cause: one for one in found}
-    known = {one.cause for one in standing}
+    wanted = {one.cause.identity: one for one in found}
+    known = {one.cause.identity for one in standing}
     if begun := [one for cause, one in wanted.items() if cause not in known]:
         _begin(begun, (*beside, *standing), at)
-    if over := [one for one in standing if one.cause not in wanted]:
+    if over := [one for one in standing if one.cause.identity not in wanted]:
         _end(over, at)
 
 
@@ -247,10 +260,7 @@ def _begin(begun: Sequence[Found], beside: Iterable[StandingImpairment], at: dat
     sql.insert(
         Impairment,
         _IMPAIRMENT,
-        [
-            (incident_of[one.cause], *one.cause, one.node, one.message, one.cause.unhealthy, one.began_at)
-            for one in begun
-        ],
+        [(incident_of[one.cause], *one.cause, one.message, one.cause.unhealthy, one.began_at) for one in begun],
     )
 
 
@@ -268,35 +278,48 @@ def _name_of(group: IncidentGroup, at: datetime) -> str:
 # What the index says --------------------------------------------------------------------------------------------------
 
 
-_IMPAIRMENTS, _INCIDENTS, _DEVICES = (model._meta.db_table for model in (Impairment, Incident, Device))
+_IMPAIRMENTS, _INCIDENTS, _DEVICES, _SLICES = (
+    model._meta.db_table for model in (Impairment, Incident, Device, PublishedSlice)
+)
 _CLOSE = (
     f"UPDATE {_INCIDENTS} SET ended_at = %s, touched_at = %s WHERE NOT EXISTS (SELECT 1 FROM {_IMPAIRMENTS} i "  # noqa: S608 - our names
     f"WHERE i.incident_id = {_INCIDENTS}.id AND i.ended_at IS NULL)"
 )
 _STANDING = f"SELECT i.id, i.incident_id, {', '.join(f'i.{column}' for column in ImpairmentCause._fields)}"
 _OF_PUBLISHED = (
-    f"SELECT d.driver, d.pool, d.name, d.node_name, d.taints FROM given CROSS JOIN {_DEVICES} d "  # noqa: S608
-    "WHERE d.driver = given.driver AND d.pool = given.pool"
+    f"SELECT d.driver, d.pool, d.name, d.node_name, d.taints FROM given CROSS JOIN {_SLICES} s "  # noqa: S608
+    f"CROSS JOIN {_DEVICES} d WHERE s.driver = given.driver AND s.pool = given.pool AND s.node_name = given.node "
+    "AND d.slice_name = s.name"
 )
 
 
 def _of_pools(pools: Iterable[PoolKey]) -> list[StandingImpairment]:
     """Whatever says it; rules that leave the pool open are not among them."""
-    return _standing(("driver", "pool"), pools)
+    matching = "i.driver = given.driver AND i.pool = given.pool AND (i.node IN (given.node, '') OR given.node = '')"
+    return _standing(("driver", "pool", "node"), pools, matching)
 
 
 def _of_reporters(source: str, names: Iterable[str]) -> list[StandingImpairment]:
-    return _standing(("source", "reporter"), [(source, name) for name in names])
+    matching = "i.source = given.source AND i.reporter = given.reporter"
+    return _standing(("source", "reporter"), [(source, name) for name in names], matching)
 
 
-def _standing(columns: Sequence[str], values: Iterable[Sequence[str]]) -> list[StandingImpairment]:
-    matching = " AND ".join(f"i.{column} = given.{column}" for column in columns)
+def _standing(columns: Sequence[str], values: Iterable[Sequence[str]], matching: str) -> list[StandingImpairment]:
     statement = f"{_STANDING} FROM given CROSS JOIN {_IMPAIRMENTS} i WHERE i.ended_at IS NULL AND {matching}"
-    found = []
+    found = {}
     for given, parameters in sql.given_tables(columns, values):
         for number, incident, *cause in sql.fetch(f"{given} {statement}", parameters):
-            found.append(StandingImpairment(number, incident, ImpairmentCause(*cause)))
-    return found
+            found[number] = StandingImpairment(number, incident, ImpairmentCause(*cause))
+    return list(found.values())
+
+
+def _with_namesakes(pools: Collection[PoolKey]) -> set[PoolKey]:
+    """With all equally named pools, where one of them is of no single node: its devices may each name theirs."""
+    floating = [(pool.driver, pool.name, "") for pool in pools]
+    rows = sql.select(PublishedSlice, ["driver", "pool"], ["driver", "pool", "node_name"], floating)
+    names = {*map(tuple, rows), *(pool[:2] for pool in pools if not pool.node)}
+    found = sql.select(PublishedSlice, ["driver", "pool", "node_name"], ["driver", "pool"], names) if names else ()
+    return {*pools, *(PoolKey(*values) for values in found)}
 
 
 def _recent(groups: Iterable[IncidentGroup], at: datetime) -> dict[IncidentGroup, str]:
@@ -316,12 +339,15 @@ def _recent(groups: Iterable[IncidentGroup], at: datetime) -> dict[IncidentGroup
 
 def _published(pools: Iterable[PoolKey]) -> Iterable[tuple[str, str, str, str, str]]:
     """(driver, pool, device, node, taints as JSON) of every device that is published."""
-    for given, parameters in sql.given_tables(("driver", "pool"), pools):
+    for given, parameters in sql.given_tables(("driver", "pool", "node"), pools):
         for *place, taints in sql.fetch(f"{given} {_OF_PUBLISHED}", parameters):
             driver, pool, device, node = place
             yield driver, pool, device, node, taints if isinstance(taints, str) else json.dumps(taints)
 
 
-def _nodes_of(pools: Iterable[PoolKey]) -> Mapping[Any, str]:
-    rows = sql.select(Pool, ["driver", "name", "node_name"], ["driver", "name"], pools)
-    return {(driver, pool): node for driver, pool, node in rows}
+def _nodes_of(names: Iterable[tuple[str, str]]) -> Mapping[Any, str]:
+    """(driver, pool name) -> the node of the only pool of that name."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for driver, pool, node in sql.select(Pool, ["driver", "name", "node_name"], ["driver", "name"], names):
+        found.setdefault((driver, pool), set()).add(node)
+    return {name: next(iter(nodes)) for name, nodes in found.items() if len(nodes) == 1}

@@ -25,11 +25,11 @@ class PublishedSlice(models.Model):
     device_count = models.IntegerField()
 
     class Meta:
-        indexes = [models.Index(fields=["driver", "pool"], name="slice_pool")]
+        indexes = [models.Index(fields=["driver", "pool", "node_name"], name="slice_of_pool")]
 
 
 class Pool(models.Model):
-    """The slices of the highest generation of one driver and pool name, taken together."""
+    """The slices of one driver, pool name and node, of the highest generation (see `inventory.kinds.pools`)."""
 
     driver = models.CharField(max_length=DRIVER)
     name = models.CharField(max_length=NAME)
@@ -39,12 +39,12 @@ class Pool(models.Model):
     slices_seen = models.BigIntegerField()
     #: exactly as many slices as expected; devices of other pools are not given to anybody
     complete = models.BooleanField()
-    #: the node that all of its slices name; "" otherwise
+    #: the node that its slices name; "" for a pool of no single node
     node_name = models.CharField(max_length=NAME)
     device_count = models.IntegerField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["driver", "name"], name="pool_key")]
+        constraints = [models.UniqueConstraint(fields=["driver", "name", "node_name"], name="pool_of_node")]
 
 
 class Device(models.Model):

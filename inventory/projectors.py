@@ -2,8 +2,7 @@
 
 Classes and nodes are one row an object. Slices meet in pools: `PublishedSlice` remembers every slice, the pools that a
 transaction touches are gathered anew from it, and only the devices of slices that came, changed or went are rewritten.
-A pool is what its highest generation publishes; it is complete when exactly as many slices are there as the first of
-them announces.
+A pool is what its highest generation publishes; see `inventory.kinds.pools`.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from inventory import impairments
 from inventory.kinds.devices import DeviceClass as DeviceClassObject
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node as NodeObject
+from inventory.kinds.pools import PoolKey, SliceTally
 from inventory.models import DepartedNode, Device, DeviceClass, Node, Pool, PublishedSlice
 from manciple.store import hooks, objects, sql
 from manciple.store.records import Change
@@ -26,7 +26,6 @@ NODES = "nodes"
 SLICES = "resourceslices.resource.k8s.io"
 TAINT_RULES = "devicetaintrules.resource.k8s.io"
 
-PoolKey = tuple[str, str]  # (driver, pool name)
 #: What stands in the index for a device without any.
 NO_TAINTS = "[]"
 #: Seconds for which it is known when a Node was deleted.
@@ -117,7 +116,7 @@ class SliceRow(NamedTuple):
 
     @property
     def key(self) -> PoolKey:
-        return (self.driver, self.pool)
+        return PoolKey(self.driver, self.pool, self.node_name)
 
 
 class PoolRow(NamedTuple):
@@ -177,27 +176,28 @@ def device_rows(obj: ResourceSlice) -> Iterator[PublishedDeviceRow]:
 
 
 def newest(slices: Iterable[SliceRow]) -> list[SliceRow]:
-    """The slices of one pool that count, by name. A higher generation replaces only slices of the same node."""
+    """The slices of the highest generation among those of one pool, by name."""
     known = list(slices)
-    highest: dict[str, int] = {}
-    for row in known:
-        highest[row.node_name] = max(row.generation, highest.get(row.node_name, 0))
-    return sorted(row for row in known if row.generation == highest[row.node_name])
+    highest = max(known, key=lambda row: row.generation, default=None)
+    return sorted(row for row in known if highest is not None and row.generation == highest.generation)
 
 
-def gather_pool(current: Sequence[SliceRow]) -> PoolRow:
-    """The pool that `newest` slices (at least one) make up."""
-    first = current[0]
-    nodes = {row.node_name for row in current}
-    expected = sum({row.generation: row.slices_expected for row in reversed(current)}.values())
+def count_of(current: Sequence[SliceRow]) -> SliceTally:
+    """Of the `newest` slices (at least one) of a pool."""
+    return SliceTally(current[0].generation, current[0].slices_expected, len(current))
+
+
+def gather_pool(current: Sequence[SliceRow], namesakes: Iterable[SliceTally] = ()) -> PoolRow:
+    """The pool that `newest` slices (at least one) make up. namesakes: the pools with its driver and name."""
+    first, count = current[0], count_of(current)
     return PoolRow(
         first.driver,
         first.pool,
-        max(row.generation for row in current),
-        expected,
+        first.generation,
+        first.slices_expected,
         len(current),
-        expected == len(current),
-        nodes.pop() if len(nodes) == 1 else "",
+        count.is_complete(namesakes),
+        first.node_name,
         sum(row.device_count for row in current),
     )
 
@@ -211,10 +211,11 @@ def project_slices(changes: Sequence[Change]) -> None:
     sql.delete(PublishedSlice, ["name"], names)
     sql.insert(PublishedSlice, SliceRow._fields, [slice_row(obj) for obj in live.values()])
     after = _current_slices(touched)
-    pools = _write_pools(touched, after)
+    pools = _write_pools(touched, before, after)
     names_before, names_after = ({row.name for row in _all(slices)} for slices in (before, after))
     written = _write_devices(changes, before=names_before, after=names_after)
-    complete = {(pool.driver, pool.name) for pool in pools if pool.complete} | (touched - after.keys())
+    complete = {PoolKey(pool.driver, pool.name, pool.node_name) for pool in pools if pool.complete}
+    complete |= touched - after.keys()
     impairments.record_taints(
         touched, complete=complete, tainted=any(row.taints != NO_TAINTS for row in written), at=changes[0].at
     )
@@ -228,15 +229,31 @@ def _all(pools: dict[PoolKey, list[SliceRow]]) -> Iterator[SliceRow]:
 def _current_slices(keys: Iterable[PoolKey]) -> dict[PoolKey, list[SliceRow]]:
     """The slices that count, of each pool that has any."""
     pools: dict[PoolKey, list[SliceRow]] = {}
-    for values in sql.select(PublishedSlice, SliceRow._fields, ["driver", "pool"], keys):
+    for values in sql.select(PublishedSlice, SliceRow._fields, ["driver", "pool", "node_name"], keys):
         row = SliceRow(*values)
         pools.setdefault(row.key, []).append(row)
     return {key: newest(slices) for key, slices in pools.items()}
 
 
-def _write_pools(touched: Iterable[PoolKey], current: dict[PoolKey, list[SliceRow]]) -> list[PoolRow]:
-    written = [gather_pool(slices) for slices in current.values()]
-    sql.delete(Pool, ["driver", "name"], touched)
+def _write_pools(
+    touched: Iterable[PoolKey], before: dict[PoolKey, list[SliceRow]], after: dict[PoolKey, list[SliceRow]]
+) -> list[PoolRow]:
+    """The rows of the touched pools, and of those that are parts of one pool with them."""
+    short = {key[:2] for pools in (before, after) for key, slices in pools.items() if not count_of(slices).adds_up}
+    keys, current = set(touched), after
+    if short:
+        found = sql.select(PublishedSlice, ["driver", "pool", "node_name"], ["driver", "pool"], short)
+        keys |= {PoolKey(*values) for values in found}
+        current = _current_slices(keys)
+    counts: dict[tuple[str, str], list[SliceTally]] = {}
+    for key, slices in current.items():
+        counts.setdefault(key[:2], []).append(count_of(slices))
+    written = []
+    for key, slices in current.items():
+        namesakes = list(counts[key[:2]])
+        namesakes.remove(count_of(slices))
+        written.append(gather_pool(slices, namesakes))
+    sql.delete(Pool, ["driver", "name", "node_name"], keys)
     sql.insert(Pool, PoolRow._fields, written)
     return written
 

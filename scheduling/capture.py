@@ -8,7 +8,7 @@ never reads its own writes back from the log. The last events are kept as the qu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -29,6 +29,7 @@ from claims.kinds.resource_claims import (
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from inventory.kinds.nodes import Node, has_reported
+from inventory.kinds.pools import PoolKey
 from inventory.kinds.taint_rules import TaintedPools
 from manciple.store import follower
 from manciple.store.follower import View
@@ -50,7 +51,7 @@ from scheduling.negotiation import Hearing
 from scheduling.node_charges import NodeCharges
 from scheduling.nodes import NodeTable
 from scheduling.places import PlacedPod, PlacedPods, Rooms
-from scheduling.plans import Drift
+from scheduling.plans import Drift, Placement, stale
 from scheduling.pod_claims import ServingClasses, has_group, is_done, stays_allocated, wants_a_node
 from scheduling.policy import UNHEARD_TAINT
 from scheduling.queue import Candidate
@@ -89,7 +90,7 @@ class ClusterState(AssumedState, View):
         self._claims = {}
         self._special = KnownClaims()
         #: slice name -> (driver, pool), of the slices with shared counters or devices that consume some
-        self._counting: dict[str, tuple[str, str]] = {}
+        self._counting: dict[str, PoolKey] = {}
         #: what devices take of their nodes' own; None while that is no feature
         self.charges = NodeCharges() if gates.enabled("DRANodeAllocatableResources") else None
         #: who has a place
@@ -312,7 +313,7 @@ class ClusterState(AssumedState, View):
     def _note_tainted(self, touched: Iterable[TaintedPools]) -> None:
         for driver, pool in touched:
             if driver is not None and pool is not None:
-                self.drift.published_pools.add((driver, pool))
+                self.drift.published_pools.update(self._inventory.pools_named(driver, pool))
             else:
                 self.drift.rules = True
 
@@ -322,7 +323,8 @@ class ClusterState(AssumedState, View):
         self.drift.slice_changed(published)
         self._counting.pop(name, None)
         if published.spec.shared_counters or any(device.consumes_counters for device in published.spec.devices):
-            self._counting[name] = (published.spec.driver, published.spec.pool.name)
+            spec = published.spec
+            self._counting[name] = PoolKey(spec.driver, spec.pool.name, spec.node_name or "")
         if self.charges is not None:
             self.charges.put(published)
 
@@ -351,16 +353,20 @@ class ClusterState(AssumedState, View):
             self._quotas.remove(quota)
 
     @property
-    def counting_pools(self) -> Collection[tuple[str, str]]:
-        """(driver, pool) of the pools whose devices draw on shared counters."""
+    def counting_pools(self) -> frozenset[PoolKey]:
+        """The pools whose devices draw on shared counters."""
         return frozenset(self._counting.values())
+
+    def staleness(self, placement: Placement) -> str:
+        """See `plans.stale`."""
+        return stale(placement, self.drift, self._inventory, self.counting_pools)
 
     def _apply_claim(self, claim: ResourceClaim) -> None:
         known = self._claims.get(claim.key)
         assumed = self._assumed_claims.pop(claim.key, None)
         changed = known is None or known.status.allocation != claim.status.allocation
         if changed:
-            self.drift.claim_changed(claim)
+            self.drift.claim_changed(claim, self._inventory)
         if changed or assumed is not None:
             self._inventory.apply_claim(claim)
         self._claims[claim.key] = claim

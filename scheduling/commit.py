@@ -61,7 +61,6 @@ from scheduling.plans import (
     not_scheduled,
     scheduled,
     singles,
-    stale,
 )
 from scheduling.pod_claims import can_be_reserved, is_done
 from scheduling.preemption import Asking
@@ -310,7 +309,7 @@ class _Batch:
         state, name = self._state, pod.metadata.name
         if pod.metadata.generation != placement.pod.metadata.generation or pod.metadata.deletion_timestamp is not None:
             raise Conflict.of(PODS, name)
-        if why := stale(placement, state.drift, state.counting_pools):
+        if why := state.staleness(placement):
             raise Conflict.of(PODS, name, why)
         state.rooms.yield_to(pod.spec.priority or 0)
         if placement.node in state.drift.nodes and not state.nodes.fits(placement.pod, placement.node):

@@ -124,6 +124,7 @@ class DeviceUse(NamedTuple):
     driver: str
     pool: str
     device: str
+    node: str
     taints: str | None
     uid: str
     namespace: str
@@ -131,7 +132,7 @@ class DeviceUse(NamedTuple):
 
     @property
     def key(self) -> DeviceKey:
-        return (self.driver, self.pool, self.device)
+        return (self.driver, self.pool, self.device, self.node)
 
 
 @dataclass(slots=True)
@@ -243,7 +244,7 @@ class Survey:
             claim = claims.get(use.claim)
             allocation = claim.status.allocation if claim is not None else None
             for result in allocation.devices.results if allocation is not None else ():
-                if (result.driver, result.pool, result.device) == use.key:
+                if (result.driver, result.pool, result.device) == use.key[:3]:
                     self._tolerations[use.hold] = result.tolerations
 
 
@@ -258,7 +259,7 @@ def _threat_to(
     """How taints of the device threaten who uses it with these tolerations."""
     found: Threat | None = None
     published = ((taint, "") for taint in _evicting(use.taints)) if use.taints else ()
-    for taint, rule in (*published, *((one.spec.taint, one.metadata.uid) for one in rules.of(*use.key))):
+    for taint, rule in (*published, *((one.spec.taint, one.metadata.uid) for one in rules.of(*use.key[:3]))):
         until = end_of_patience(taint, tolerations, now)
         if until is not None:
             found = found or Threat(until)
@@ -288,7 +289,7 @@ _PLACE = ("driver", "pool", "device")
 _ALLOCATED, _RESERVED, _PODS, _CLAIMS = (model._meta.db_table for model in (AllocatedDevice, Reservation, Pod, Claim))
 _DEVICES = Device._meta.db_table
 _TAINTS = "CASE WHEN d.evicting THEN d.taints END"
-_USE = f"a.id, a.claim_id, a.driver, a.pool, a.device, {_TAINTS}, p.uid, p.namespace, p.name"
+_USE = f"a.id, a.claim_id, a.driver, a.pool, a.device, a.node, {_TAINTS}, p.uid, p.namespace, p.name"
 #: A pod that uses a device of its claim: on a node, neither ended nor on its way out. Most of those whom a fault has
 #: struck are that soon.
 _USING = (
@@ -296,7 +297,11 @@ _USING = (
     f"AND p.phase NOT IN ({', '.join(repr(phase) for phase in sorted(FINISHED_PHASES))})"
 )
 #: Not by `evicting`: a fault changes it of thousands at once, and PostgreSQL takes it for rare until it has counted.
-_OF_DEVICE = "d.driver = a.driver AND d.pool = a.pool AND d.name = a.device"
+#: An allocation that names no node may be of any.
+_OF_DEVICE = (
+    "d.driver = a.driver AND d.pool = a.pool AND d.name = a.device "
+    "AND (d.node_name = a.node OR d.node_name = '' OR a.node = '')"
+)
 _OF_EVICTING_DEVICES = (
     f"SELECT {_USE} FROM {_DEVICES} d CROSS JOIN {_ALLOCATED} a CROSS JOIN {_RESERVED} r CROSS JOIN {_PODS} p "  # noqa: S608 - our names
     f"WHERE d.evicting AND {_OF_DEVICE} AND {_USING}"
@@ -343,7 +348,7 @@ def _uses_of(columns: Sequence[str], values: Iterable[Sequence[str]]) -> Iterato
 
 
 _OF_GROUPS = (
-    f"SELECT a.id, a.claim_id, a.driver, a.pool, a.device, {_TAINTS}, r.name, c.namespace, c.name "  # noqa: S608
+    f"SELECT a.id, a.claim_id, a.driver, a.pool, a.device, a.node, {_TAINTS}, r.name, c.namespace, c.name "  # noqa: S608
     f"FROM {_RESERVED} r CROSS JOIN {_ALLOCATED} a CROSS JOIN {_CLAIMS} c LEFT JOIN {_DEVICES} d ON {_OF_DEVICE} "
     "WHERE r.resource = 'podgroups.scheduling.k8s.io' AND a.claim_id = r.claim_id AND c.uid = r.claim_id"
 )
@@ -357,7 +362,7 @@ def _uses_by_groups(rules: TaintRules, pods: Collection[str] | None = None) -> I
     uses: list[tuple[DeviceUse, str, str]] = []
     for *columns, group, namespace, claim in sql.fetch(_OF_GROUPS) if gates.enabled(CLAIMS_GATE) else ():
         use = _use((*columns, "", namespace, ""))
-        if use.taints is not None or rules.of(*use.key):
+        if use.taints is not None or rules.of(*use.key[:3]):
             uses.append((use, group, claim))
     members = _members({(use.namespace, claim) for use, _, claim in uses}, pods) if uses else {}
     for use, group, claim in uses:

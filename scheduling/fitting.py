@@ -23,14 +23,14 @@ from django.conf import settings
 
 from claims.devices.nodes import NodeState
 from claims.devices.pools import DeviceSnapshot, PoolState, changed
-from claims.devices.published import DevicePool, PoolKey, charge, fits
+from claims.devices.published import DevicePool, charge, fits
 from claims.devices.states import OUT_OF_USE, DeviceState, by_use
+from inventory.kinds.pools import PoolKey
 from manciple.wire.base import Alike
 from manciple.wire.validation import natural
 from scheduling.allocator.pools import PoolOnNode, PoolSlices, bits
 from scheduling.allocator.problem import scanned, serving, usable
 from scheduling.allocator.published import Features, Interner, NodeView, SliceContent
-from scheduling.allocator.published import PoolKey as AllocatorPoolKey
 from scheduling.allocator.requests import RequestPlan
 from scheduling.cel import Selector, compile_selector
 from scheduling.judging import Passing, passing
@@ -233,7 +233,7 @@ class _Rules:
         """None where the pool gives the node nothing."""
         if self._published is None:
             contents = [SliceContent(one.published, _interner) for one in self.pool.slices]
-            self._published = PoolSlices(AllocatorPoolKey(*self.pool.key), contents)
+            self._published = PoolSlices(self.pool.key, contents)
         view = self._published.seen_from(node, self.features)
         return None if view is None or view.trouble else view
 

@@ -23,6 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from claims.drafts.cdi.rules import claim_of, listed_resources
+from claims.kinds.allocated_pools import node_of, pools_allocated_from, pools_in_use
 from claims.kinds.allocated_usage import Draws, drawn_by, draws_nothing
 from claims.kinds.pod_groups import (
     CLAIMS_GATE,
@@ -49,6 +50,7 @@ from claims.quota_accounts import owning_pod
 from inventory.kinds import gates
 from inventory.kinds.devices import Device, ResourceSlice
 from inventory.kinds.nodes import Node
+from inventory.kinds.pools import PoolKey
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import node_selector_matches
 from scheduling import draft_claims
@@ -59,8 +61,8 @@ from scheduling.plans import POD_SCHEDULED, condition_of
 from scheduling.pod_claims import claim_names, is_done, is_reserved_for
 from scheduling.resources import CLAIMS, PODS
 
-DeviceKey = tuple[str, str, str]  # (driver, pool, device)
-PoolKey = tuple[str, str]  # (driver, pool)
+#: (pool, device)
+DeviceKey = tuple[PoolKey, str]
 
 
 Check = Callable[[ClusterFacts], Iterator[str]]
@@ -68,6 +70,19 @@ Check = Callable[[ClusterFacts], Iterator[str]]
 
 def results_of(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
     return claim.status.allocation.devices.results if claim.status.allocation else ()
+
+
+def in_use(facts: ClusterFacts) -> Iterator[tuple[ResourceClaim, DeviceRequestAllocationResult, DeviceKey]]:
+    """What claims hold, with its pool; with each, if it may be of several."""
+    published: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for one in facts.slices:
+        published[one.spec.driver, one.spec.pool.name].add(one.spec.node_name or "")
+    for claim in facts.claims:
+        node = node_of(claim.status.allocation) if claim.status.allocation else ""
+        for result in results_of(claim):
+            nodes = published.get((result.driver, result.pool), ())
+            for pool in pools_allocated_from(result.driver, result.pool, node, nodes):
+                yield claim, result, (pool, result.device)
 
 
 def name_of(obj: ResourceClaim | Pod | ResourceQuota) -> str:
@@ -80,17 +95,15 @@ def name_of(obj: ResourceClaim | Pod | ResourceQuota) -> str:
 def devices_are_given_once(facts: ClusterFacts) -> Iterator[str]:
     holders: dict[DeviceKey, list[str]] = defaultdict(list)
     sharers: dict[DeviceKey, list[str]] = defaultdict(list)
-    for claim in facts.claims:
-        for result in results_of(claim):
-            if result.admin_access:
-                continue
-            by = sharers if result.share_id else holders
-            by[result.driver, result.pool, result.device].append(name_of(claim))
+    for claim, result, key in in_use(facts):
+        if not result.admin_access:
+            (sharers if result.share_id else holders)[key].append(name_of(claim))
     for key, names in sorted(holders.items()):
+        pool, device = key
         if len(names) > 1:
-            yield f"device {'/'.join(key)} is allocated to {', '.join(sorted(names))}"
+            yield f"device {pool}/{device} is allocated to {', '.join(sorted(names))}"
         elif key in sharers:
-            yield f"device {'/'.join(key)} is allocated to {names[0]} and shared by {', '.join(sorted(sharers[key]))}"
+            yield f"device {pool}/{device} is allocated to {names[0]} and shared by {', '.join(sorted(sharers[key]))}"
     yield from _capacity_is_kept(facts)
     yield from _counters_are_kept(facts)
 
@@ -99,7 +112,8 @@ def _published(facts: ClusterFacts) -> dict[PoolKey, list[ResourceSlice]]:
     """The slices of each pool's newest generation."""
     pools: dict[PoolKey, list[ResourceSlice]] = defaultdict(list)
     for published in facts.slices:
-        pools[published.spec.driver, published.spec.pool.name].append(published)
+        spec = published.spec
+        pools[PoolKey(spec.driver, spec.pool.name, spec.node_name or "")].append(published)
     newest = {key: max(one.spec.pool.generation for one in slices) for key, slices in pools.items()}
     return {key: [s for s in slices if s.spec.pool.generation == newest[key]] for key, slices in pools.items()}
 
@@ -110,16 +124,15 @@ def _devices(slices: Iterable[ResourceSlice]) -> dict[str, Device]:
 
 def _capacity_is_kept(facts: ClusterFacts) -> Iterator[str]:
     consumed: dict[DeviceKey, Counter[str]] = defaultdict(Counter)
-    for claim in facts.claims:
-        for result in results_of(claim):
-            for name, amount in result.consumed_capacity.items():
-                consumed[result.driver, result.pool, result.device][name] += Quantity.parse(amount).nanos
+    for _, result, key in in_use(facts):
+        for name, amount in result.consumed_capacity.items():
+            consumed[key][name] += Quantity.parse(amount).nanos
     published = {key: _devices(slices) for key, slices in _published(facts).items()}
-    for (driver, pool, name), amounts in sorted(consumed.items()):
-        device = published.get((driver, pool), {}).get(name)
+    for (pool, name), amounts in sorted(consumed.items()):
+        device = published.get(pool, {}).get(name)
         for capacity, total in sorted(amounts.items()):
             if device is not None and total > _capacity(device, capacity):
-                yield f"capacity {capacity} of device {driver}/{pool}/{name} is consumed beyond what is published"
+                yield f"capacity {capacity} of device {pool}/{name} is consumed beyond what is published"
 
 
 def _capacity(device: Device, name: str) -> int:
@@ -129,11 +142,17 @@ def _capacity(device: Device, name: str) -> int:
 
 def _counters_are_kept(facts: ClusterFacts) -> Iterator[str]:
     allocated: dict[PoolKey, set[str]] = defaultdict(set)
-    for claim in facts.claims:
-        for result in results_of(claim):
-            if not result.admin_access:
-                allocated[result.driver, result.pool].add(result.device)
-    for key, slices in sorted(_published(facts).items()):
+    for _, result, (pool, device) in in_use(facts):
+        if not result.admin_access:
+            allocated[pool].add(device)
+    pools: dict[PoolKey, list[ResourceSlice]] = defaultdict(list)
+    for key, slices in _published(facts).items():
+        # Parts of a pool that is spread over nodes may draw on each other's counters.
+        adds_up = len(slices) == slices[0].spec.pool.resource_slice_count
+        pools[key if adds_up else key._replace(node="several")] += slices
+        if not adds_up:
+            allocated[key._replace(node="several")] |= allocated[key]
+    for key, slices in sorted(pools.items()):
         devices, drawn = _devices(slices), Counter[tuple[str, str]]()
         for name in allocated[key] & devices.keys():
             for consumption in devices[name].consumes_counters:
@@ -147,7 +166,7 @@ def _counters_are_kept(facts: ClusterFacts) -> Iterator[str]:
         }
         for counter_key, total in sorted(drawn.items()):
             if total > available.get(counter_key, 0):
-                yield f"counter {'/'.join(counter_key)} of pool {'/'.join(key)} is drawn beyond what is published"
+                yield f"counter {'/'.join(counter_key)} of pool {key} is drawn beyond what is published"
 
 
 # 2, 3, 5 -------------------------------------------------------------------------------------------------------------
@@ -237,17 +256,15 @@ def _added_up(facts: ClusterFacts, quota: ResourceQuota) -> Usage:
 
 def _published_draws(facts: ClusterFacts) -> Draws:
     """By the newest generation of each pool; of slices that publish one name, the first by name."""
-    slices = sorted(facts.slices, key=lambda one: (one.spec.pool.generation, one.metadata.name))
-    newest = {(one.spec.driver, one.spec.pool.name): one.spec.pool.generation for one in slices}
-    published: dict[DeviceKey, Device] = {}
-    for one in slices:
-        pool = one.spec.driver, one.spec.pool.name
-        for device in one.spec.devices if one.spec.pool.generation == newest[pool] else ():
-            published.setdefault((*pool, device.name), device)
+    published: dict[PoolKey, dict[str, Device]] = defaultdict(dict)
+    for pool, slices in _published(facts).items():
+        for one in sorted(slices, key=lambda one: one.metadata.name, reverse=True):
+            published[pool].update((device.name, device) for device in one.spec.devices)
 
-    def draws(result: DeviceRequestAllocationResult) -> Usage:
-        device = published.get((result.driver, result.pool, result.device))
-        return {} if device is None else drawn_by(device)
+    def draws(result: DeviceRequestAllocationResult, node: str) -> Usage:
+        nodes = [pool.node for pool in published if pool[:2] == (result.driver, result.pool)]
+        found = (published[pool].get(result.device) for pool in pools_in_use(result.driver, result.pool, node, nodes))
+        return next((drawn_by(device) for device in found if device is not None), {})
 
     return draws
 

@@ -29,6 +29,7 @@ from claims.models import Claim, Reservation
 from claims.models import Pod as PodRow
 from inventory.kinds.devices import HARD_EFFECTS, DeviceTaint, DeviceTaintRule, ResourceSlice, is_unhealthy
 from inventory.kinds.nodes import Node
+from inventory.kinds.pools import PoolKey
 from inventory.models import Node as NodeRow
 from manciple.store import objects
 from manciple.store.objects import decoded
@@ -73,11 +74,12 @@ class IncompletePool:
 
     @property
     def key(self) -> str:
-        return f"pool/{self.driver}/{self.pool}"
+        name = f"pool/{self.driver}/{self.pool}"
+        return name if self.node in ("", self.pool) else f"{name}?node={self.node}"
 
     def mend(self, overlay: Overlay) -> None:
         """What it has is all of it: what a missing slice would add is not known."""
-        for one in _slices(self.driver, [self.pool]):
+        for one in _slices([PoolKey(self.driver, self.pool, self.node)]):
             whole = structs.replace(one.spec.pool, resource_slice_count=self.seen)
             _republish(overlay, one, structs.replace(one.spec, pool=whole))
 
@@ -89,7 +91,7 @@ class TaintedDevices:
     driver: str
     taint: str
     value: str
-    pools: tuple[str, ...]
+    pools: tuple[PoolKey, ...]
     devices: int
     unhealthy: bool
 
@@ -98,7 +100,7 @@ class TaintedDevices:
         return f"taint/{self.driver}/{self.taint}={self.value}"
 
     def mend(self, overlay: Overlay) -> None:
-        for one in _slices(self.driver, self.pools):
+        for one in _slices(self.pools):
             devices = tuple(
                 structs.replace(device, taints=tuple(taint for taint in device.taints if not self._is(taint)))
                 for device in one.spec.devices
@@ -166,10 +168,10 @@ class ForgottenClaim:
 Trouble = IncompletePool | TaintedDevices | TaintingRule | ClosedNode | ForgottenClaim
 
 
-def _slices(driver: str, pools: Iterable[str]) -> list[ResourceSlice]:
+def _slices(pools: Iterable[PoolKey]) -> list[ResourceSlice]:
     """As their driver publishes them: without what rules add, of the newest generation of each pool."""
     known = read_devices().pools
-    names = [one.name for pool in pools if (driver, pool) in known for one in known[driver, pool].pool.slices]
+    names = [one.name for pool in pools if pool in known for one in known[pool].pool.slices]
     return [decoded(one, ResourceSlice) for one in objects.get_many(kind(SLICES), [("", name) for name in names])]
 
 
@@ -184,7 +186,7 @@ def troubles() -> list[Trouble]:
     for pool in pools:
         if not pool.complete:
             devices = sum(len(one.candidates) for one in pool.slices)
-            driver, name = pool.key
+            driver, name, _ = pool.key
             short = IncompletePool(
                 driver=driver, pool=name, node=pool.node, seen=len(pool.slices), expected=pool.expected, devices=devices
             )
@@ -198,16 +200,15 @@ def troubles() -> list[Trouble]:
 
 def _tainted(pools: Iterable[DevicePool]) -> Iterator[TaintedDevices]:
     """By driver, key and value; left out where so many slices would have to be thought otherwise that it takes long."""
-    counts: dict[tuple[str, str, str], dict[str, int]] = {}
+    counts: dict[tuple[str, str, str], dict[PoolKey, int]] = {}
     unhealthy: set[tuple[str, str, str]] = set()
     for pool in pools:
-        driver, name = pool.key
         for candidate in pool.candidates:
             for taint in candidate.device.taints if candidate.fence is not None else ():
                 if taint.effect in HARD_EFFECTS:
-                    key = (driver, taint.key, taint.value or "")
+                    key = (pool.key.driver, taint.key, taint.value or "")
                     where = counts.setdefault(key, {})
-                    where[name] = where.get(name, 0) + 1
+                    where[pool.key] = where.get(pool.key, 0) + 1
                     if is_unhealthy(taint.key):
                         unhealthy.add(key)
     for key, where in counts.items():

@@ -108,7 +108,7 @@ def _of_incident(
     yield NewsItem(happening=Happening.DEVICE_FAILS, subject=subject, line=line, path=path)
     held: dict[Holder, list[Impairment]] = defaultdict(list)
     for one in rows:
-        for claim in claims.get((one.driver, one.pool, one.device), ()):
+        for claim in claims.get((one.driver, one.pool, one.device, one.node), ()):
             held[claim].append(one)
     for (uid, namespace, name), devices in held.items():
         yield NewsItem(
@@ -124,10 +124,15 @@ def _holders(impairments: Sequence[Impairment]) -> Mapping[DeviceKey, Sequence[H
     """Who holds devices of those pools now. One query."""
     found: dict[DeviceKey, list[Holder]] = defaultdict(list)
     rows = AllocatedDevice.objects.filter(pool__in={one.pool for one in impairments}, admin_access=False)
-    columns = ("driver", "pool", "device", "claim_id", "claim__namespace", "claim__name")
-    for driver, pool, device, *holder in rows.values_list(*columns):
+    nodes: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for one in impairments:
+        nodes[one.driver, one.pool, one.device].add(one.node)
+    columns = ("driver", "pool", "device", "node", "claim_id", "claim__namespace", "claim__name")
+    for driver, pool, device, on, *holder in rows.values_list(*columns):
         uid, namespace, claim = holder
-        found[driver, pool, device].append((uid, namespace, claim))
+        for node in nodes.get((driver, pool, device), ()):
+            if on == node or "" in (on, node):
+                found[driver, pool, device, node].append((uid, namespace, claim))
     return found
 
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from claims.kinds.allocated_pools import node_of
 from claims.kinds.node_charges import charged_by_claims
 from claims.kinds.pod_preparation import node_requests_of, resources_of
 from claims.kinds.pods import (
@@ -27,6 +28,7 @@ from claims.kinds.pods import (
 )
 from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.devices import Device, NodeAllocatableMapping, NodeAllocatableOverhead, ResourceSlice
+from inventory.kinds.pools import PoolKey
 from manciple.wire.quantity import NANO, ZERO, Quantity
 from scheduling.allocator import NodePlacement, NodeView, Unallocatable
 from scheduling.causes import ClaimNotShareable, NodeRefusal
@@ -45,9 +47,9 @@ class NodeCharges:
     """The published devices that take something of their node."""
 
     def __init__(self) -> None:
-        #: slice name -> (generation, (driver, pool), device name -> device)
-        self._slices: dict[str, tuple[int, tuple[str, str], dict[str, Device]]] = {}
-        self._by_pool: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+        #: slice name -> (generation, pool, device name -> device)
+        self._slices: dict[str, tuple[int, PoolKey, dict[str, Device]]] = {}
+        self._by_pool: dict[PoolKey, dict[str, None]] = defaultdict(dict)
 
     def copied(self) -> NodeCharges:
         made = NodeCharges()
@@ -60,7 +62,7 @@ class NodeCharges:
         spec = published.spec
         devices = {device.name: device for device in spec.devices if device.node_allocatable_resources}
         if devices:
-            pool = (spec.driver, spec.pool.name)
+            pool = PoolKey(spec.driver, spec.pool.name, spec.node_name or "")
             self._slices[published.metadata.name] = (spec.pool.generation, pool, devices)
             self._by_pool[pool][published.metadata.name] = None
 
@@ -71,9 +73,11 @@ class NodeCharges:
             if not pool:
                 del self._by_pool[known[1]]
 
-    def device(self, result: DeviceRequestAllocationResult) -> Device | None:
-        """The allocated device, of the pool's newest generation; None where it takes nothing."""
-        found = [self._slices[name] for name in self._by_pool.get((result.driver, result.pool), ())]
+    def device(self, result: DeviceRequestAllocationResult, node: str) -> Device | None:
+        """The device that is allocated on `node`, of the pool's newest generation; None where it takes nothing."""
+        pools = [PoolKey(result.driver, result.pool, one) for one in (node, "")]
+        names = next((self._by_pool[pool] for pool in pools if pool in self._by_pool), ())
+        found = [self._slices[name] for name in names]
         return next(
             (one[2][result.device] for one in sorted(found, reverse=True, key=_age) if result.device in one[2]), None
         )
@@ -116,14 +120,14 @@ class NodeCharges:
         """A claim whose devices are an amount of the node's, and that is another pod's already."""
         for claim in held:
             others = [one for one in claim.status.reserved_for if one.uid != pod.metadata.uid]
-            if others and any(self._has_mapping(result) for result in _results(claim.status.allocation)):
+            if others and any(self._has_mapping(*one) for one in _results(claim.status.allocation)):
                 awaited = frozenset({claim_key(claim.metadata.namespace, claim.metadata.name)})
                 cause = ClaimNotShareable(claim.metadata.name)
                 return Hold(reasons=Reason.CLAIM_BUSY, awaited=awaited, cause=cause)
         return None
 
-    def _has_mapping(self, result: DeviceRequestAllocationResult) -> bool:
-        device = self.device(result)
+    def _has_mapping(self, result: DeviceRequestAllocationResult, node: str) -> bool:
+        device = self.device(result, node)
         resources = device.node_allocatable_resources.values() if device is not None else ()
         return any(one.mapping is not None for one in resources)
 
@@ -132,8 +136,8 @@ class NodeCharges:
     ) -> NodeAllocatableResourceClaimStatus | None:
         mapped: dict[str, Quantity] = {}
         overhead: dict[str, NodeAllocatableOverheadResources] = {}
-        for result in _results(allocation):
-            if (device := self.device(result)) is None:
+        for result, node in _results(allocation):
+            if (device := self.device(result, node)) is None:
                 continue
             for name, resource in device.node_allocatable_resources.items():
                 if resource.mapping is not None and (amount := _amount(resource.mapping, device, result)) is not None:
@@ -174,12 +178,16 @@ def uncovered(pod: Pod) -> tuple[NodeRefusal, ...]:
     )
 
 
-def _age(known: tuple[int, tuple[str, str], dict[str, Device]]) -> int:
+def _age(known: tuple[int, PoolKey, dict[str, Device]]) -> int:
     return known[0]
 
 
-def _results(allocation: AllocationResult | None) -> Sequence[DeviceRequestAllocationResult]:
-    return allocation.devices.results if allocation is not None else ()
+def _results(allocation: AllocationResult | None) -> Sequence[tuple[DeviceRequestAllocationResult, str]]:
+    """Each with the allocation's node."""
+    if allocation is None:
+        return ()
+    node = node_of(allocation)
+    return [(result, node) for result in allocation.devices.results]
 
 
 def _amount(mapping: NodeAllocatableMapping, device: Device, result: DeviceRequestAllocationResult) -> Quantity | None:

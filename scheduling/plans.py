@@ -7,11 +7,13 @@ placement that leans on something that drifted is not committed but tried again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from msgspec import structs
 
+from claims.kinds.allocated_pools import node_of
 from claims.kinds.gangs import is_annotated, shown_name
 from claims.kinds.pod_groups import CLAIMS_GATE, SCHEDULED, PodGroup, consumer_of, shares
 from claims.kinds.pod_groups import condition_of as condition_of_group
@@ -25,8 +27,10 @@ from claims.kinds.resource_claims import (
 )
 from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
+from inventory.kinds.pools import PoolKey
 from manciple.wire.base import Condition
 from manciple.wire.errors import Conflict
+from scheduling.allocator import Inventory
 from scheduling.causes import GroupDoesNotFit
 from scheduling.extended_resources import IN_MEMORY, SpecialClaim
 from scheduling.hints import FREED, group_key
@@ -237,11 +241,11 @@ def singles(decisions: Iterable[AnyDecision]) -> Iterator[Decision]:
 class Drift:
     """What changed since the decisions were made, as far as a placement can lean on it."""
 
-    #: (driver, pool, device) given to somebody since
-    devices: set[tuple[str, str, str]] = field(default_factory=set)
-    #: (driver, pool) in which something was given, or whose slices changed
-    used_pools: set[tuple[str, str]] = field(default_factory=set)
-    published_pools: set[tuple[str, str]] = field(default_factory=set)
+    #: (pool, device) given to somebody since
+    devices: set[tuple[PoolKey, str]] = field(default_factory=set)
+    #: in which something was given, or whose slices changed
+    used_pools: set[PoolKey] = field(default_factory=set)
+    published_pools: set[PoolKey] = field(default_factory=set)
     #: nodes that changed, went, or got a pod
     nodes: set[str] = field(default_factory=set)
     #: uids of pods for whose extended resources a claim came or went
@@ -249,17 +253,20 @@ class Drift:
     #: a class or a taint rule changed: every new allocation leans on those
     rules: bool = False
 
-    def claim_changed(self, claim: ResourceClaim) -> None:
-        allocation = claim.status.allocation
-        for result in allocation.devices.results if allocation else ():
-            self.devices.add((result.driver, result.pool, result.device))
-            self.used_pools.add((result.driver, result.pool))
+    def claim_changed(self, claim: ResourceClaim, inventory: Inventory) -> None:
+        if claim.status.allocation is not None:
+            for result, pool in _pools_in_use(claim.status.allocation, inventory):
+                self.devices.add((pool, result.device))
+                self.used_pools.add(pool)
 
     def slice_changed(self, published: ResourceSlice) -> None:
-        self.published_pools.add((published.spec.driver, published.spec.pool.name))
+        spec = published.spec
+        self.published_pools.add(PoolKey(spec.driver, spec.pool.name, spec.node_name or ""))
 
 
-def stale(placement: Placement, drift: Drift, counting: Collection[tuple[str, str]] = ()) -> str:
+def stale(
+    placement: Placement, drift: Drift, inventory: Inventory, counting: AbstractSet[PoolKey] = frozenset()
+) -> str:
     """What of the new allocations no longer holds, in words; "" when all of it does.
 
     An exclusive device clashes only when that very device was given away. Shares, and devices of the `counting` pools
@@ -267,20 +274,27 @@ def stale(placement: Placement, drift: Drift, counting: Collection[tuple[str, st
     """
     if placement.allocations and drift.rules:
         return "device classes or taints have changed"
-    for result in _results(placement.allocations.values()):
-        pool = (result.driver, result.pool)
-        if pool in drift.published_pools:
-            return f"pool {result.driver}/{result.pool} has changed"
-        if (*pool, result.device) in drift.devices and not (result.admin_access and not result.share_id):
-            return f"device {result.driver}/{result.pool}/{result.device} was allocated to another claim"
-        if pool in drift.used_pools and (result.share_id or pool in counting):
-            return f"pool {result.driver}/{result.pool} is being used by others"
+    for allocation in placement.allocations.values():
+        for result, pool in _pools_in_use(allocation, inventory):
+            parts = inventory.parts_of(pool)
+            if not drift.published_pools.isdisjoint(parts):
+                return f"pool {pool} has changed"
+            if (pool, result.device) in drift.devices and not (result.admin_access and not result.share_id):
+                return f"device {pool}/{result.device} was allocated to another claim"
+            if pool in drift.used_pools and result.share_id:
+                return f"pool {pool} is being used by others"
+            if not drift.used_pools.isdisjoint(parts) and not counting.isdisjoint(parts):
+                return f"pool {pool} is being used by others"
     return ""
 
 
-def _results(allocations: Iterable[AllocationResult]) -> Iterator[DeviceRequestAllocationResult]:
-    for allocation in allocations:
-        yield from allocation.devices.results
+def _pools_in_use(
+    allocation: AllocationResult, inventory: Inventory
+) -> Iterator[tuple[DeviceRequestAllocationResult, PoolKey]]:
+    node = node_of(allocation)
+    for result in allocation.devices.results:
+        for pool in inventory.pools_in_use(result, node):
+            yield result, pool
 
 
 def allocated(claim: ResourceClaim, allocation: AllocationResult, at: str | None) -> ResourceClaim:

@@ -27,7 +27,7 @@ from datetime import datetime
 from msgspec import structs
 
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
+from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from manciple.cel.time_limit import TimeLimitExceeded
 from scheduling.allocator import (
     Allocated,
@@ -266,7 +266,7 @@ def _importance(one: PlacedPod) -> tuple[tuple[int, float], str]:
     return one.importance, one.uid
 
 
-def freed(state: ClusterState, gone: Mapping[str, PlacedPod]) -> Iterator[DeviceRequestAllocationResult]:
+def freed(state: ClusterState, gone: Mapping[str, PlacedPod]) -> Iterator[AllocationResult]:
     """What comes free when these pods (by uid) go: of claims that nobody else uses."""
     for key in {key for one in gone.values() for key in one.claims}:
         claim = state.claim(*key)
@@ -275,7 +275,7 @@ def freed(state: ClusterState, gone: Mapping[str, PlacedPod]) -> Iterator[Device
             continue
         users = claim.status.reserved_for
         if users and all(user.uid in gone for user in users):
-            yield from allocation.devices.results
+            yield allocation
 
 
 def given_to(claims: Iterable[ResourceClaim], outcome: Allocated) -> dict[str, AllocationResult]:

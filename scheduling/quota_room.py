@@ -150,8 +150,8 @@ class QuotaRoom:
         allocation = given.get(claim.metadata.uid)
         return {} if allocation is None else usage_of_allocation(claim, allocation, self._draws)
 
-    def _draws(self, result: DeviceRequestAllocationResult) -> Usage:
-        device = self._inventory.published(result.driver, result.pool, result.device)
+    def _draws(self, result: DeviceRequestAllocationResult, node: str) -> Usage:
+        device = self._inventory.published(result, node)
         return {} if device is None else drawn_by(device)
 
 

@@ -440,8 +440,6 @@ def shape_of(node: str, called: str = "") -> Callable[[int], NewNode]:
     if stored is None:
         raise NotFound.of("nodes", node)
     model = decoded(stored, Node)
-    own = list(PublishedSlice.objects.filter(node_name=node).values_list("driver", "pool"))
-    pools = PublishedSlice.objects.filter(driver__in={driver for driver, _ in own}, pool__in={pool for _, pool in own})
-    keys = [("", name) for name in pools.values_list("name", flat=True)]
+    keys = [("", name) for name in PublishedSlice.objects.filter(node_name=node).values_list("name", flat=True)]
     slices = [decoded(one, ResourceSlice) for one in objects.get_many(kind(SLICES), keys)]
     return lambda number: like(model, slices, number, called=called)

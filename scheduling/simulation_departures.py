@@ -120,13 +120,17 @@ def _lacks(node: NodeReport) -> int | None:
 
 def _holders(nodes: Sequence[NodeView]) -> dict[str, tuple[HoldingClaim, ...]]:
     """Who holds devices of pools that belong to one of these nodes. Four queries."""
+    pools: dict[tuple[str, str], list[str]] = {}
     known_pools = Pool.objects.filter(node_name__in=[node.name for node in nodes])
-    pools = {(driver, name): node for driver, name, node in known_pools.values_list("driver", "name", "node_name")}
+    for driver, name, node in known_pools.values_list("driver", "name", "node_name"):
+        pools.setdefault((driver, name), []).append(node)
     rows = AllocatedDevice.objects.filter(pool__in={name for _, name in pools}, admin_access=False)
     keys: dict[str, dict[tuple[str, str], None]] = {}
-    for driver, pool, namespace, name in rows.values_list("driver", "pool", "claim__namespace", "claim__name"):
-        if node := pools.get((driver, pool)):
-            keys.setdefault(node, {})[namespace, name] = None
+    columns = ("driver", "pool", "node", "claim__namespace", "claim__name")
+    for driver, pool, on, namespace, name in rows.values_list(*columns):
+        for node in pools.get((driver, pool), ()):
+            if on in ("", node):
+                keys.setdefault(node, {})[namespace, name] = None
     known = _claims({key for found in keys.values() for key in found})
     return {node: tuple(known[key] for key in sorted(found) if key in known) for node, found in keys.items()}
 

@@ -20,7 +20,7 @@ from django.conf import settings
 
 from claims.access.claim_status import NODE_NAME
 from claims.access.graph import NODE_SLICES, is_related
-from claims.access.node_restriction import SLICES, misnamed_pool
+from claims.access.node_restriction import SLICES, why_not_in_pool
 from inventory.drafts.structured.values import NodeResourceSlice
 from inventory.kinds.devices import ResourceSlice
 from manciple.access import authorization, rbac
@@ -76,7 +76,7 @@ def _slice_refusal(write: Write) -> str:
     if not _may_report(write.identity, driver, _OWN_NODE):
         return f"{_requires('associated-node:update', driver)} to write slices of that driver"
     if write.old is None and isinstance(write.new, ResourceSlice):
-        return misnamed_pool(own, write.new)
+        return why_not_in_pool(own, write.new)
     return ""
 
 

@@ -5,7 +5,7 @@
                       pods, but neither their labels nor which claims are theirs
     leases            its own
     resourceslices    created and deleted: its own (updates are the authorizer's, which knows whose the slice is);
-                      not in a pool that is named after another node
+                      not in a pool that has the name of another node, or of a pool of no single node
     devicetaintrules  where a role lets nodes write them (Kubernetes has none): its own, for one device of its own pool
     tokens            of service accounts: bound to one of its pods, for an audience that this pod names
     certificate       requests to the signers of nodes: for its own name
@@ -32,8 +32,8 @@ from inventory.drafts.structured.values import NodeResourceSlice
 from inventory.kinds.devices import DeviceTaintSelector, ResourceSlice
 from inventory.kinds.node_rules import agent_may_label
 from inventory.kinds.nodes import Node
+from inventory.models import Node as NodeRow
 from inventory.models import PublishedSlice
-from inventory.pool_owners import other_node_named
 from manciple.access import authorization
 from manciple.access.attributes import Attributes
 from manciple.access.kinds import certificate_requests
@@ -264,14 +264,24 @@ def _slice(node: str, write: Write, _find: Find) -> str:
     if slice_.spec.node_name != node:
         return f"can only {verb} {kind} with the same NodeName as the requesting node"
     if verb == "create" and isinstance(slice_, ResourceSlice):
-        return misnamed_pool(node, slice_)
+        return why_not_in_pool(node, slice_)
     return ""
 
 
-def misnamed_pool(node: str, new: ResourceSlice) -> str:
-    """Why a writer on `node` may not use the slice's pool name; "" if it may."""
-    other = other_node_named(new.spec.pool.name, node)
-    return f'pool "{new.spec.pool.name}" is named after node "{other}": only that node can publish it' if other else ""
+def why_not_in_pool(node: str, new: ResourceSlice) -> str:
+    """Why a writer on `node` may not use the slice's pool name; "" if it may. Nodes may use one name for their pools.
+
+    But taint rules name a pool without its node, and a node may only write them while it alone has the pool: no other
+    node may take the name that most drivers give their pool. And allocations do not tell the devices of a node from
+    those of an equally named pool of no single node, which would count as in use.
+    """
+    driver, pool = new.spec.driver, new.spec.pool.name
+    parts = pool.split("/")
+    others = () if node in parts else NodeRow.objects.filter(name__in=parts).values_list("name", flat=True)
+    if others:
+        return f'pool "{pool}" is named after node "{min(others)}": only that node can publish it'
+    taken = PublishedSlice.objects.filter(driver=driver, pool=pool, node_name="").exists()
+    return f'pool "{pool}" of driver "{driver}" is not on a single node: choose another pool name' if taken else ""
 
 
 def _taint_rule(node: str, write: Write, _find: Find) -> str:

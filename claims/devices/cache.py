@@ -13,10 +13,12 @@ from typing import Any, ClassVar
 from claims.devices.holdings import Holdings, holding_of, is_preparing
 from claims.devices.nodes import Nodes, node_of
 from claims.devices.pools import DeviceSnapshot, PoolState
-from claims.devices.published import DevicePool, DeviceSlice, PoolKey, Published, gather, read_slice
+from claims.devices.published import DevicePool, DeviceSlice, Published, gather, read_slice
+from claims.kinds.allocated_pools import pools_in_use
 from inventory.drafts.structured.publishing import NodeResources, with_instances
 from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
+from inventory.kinds.pools import PoolKey, SliceTally
 from inventory.kinds.taint_rules import TaintRules
 from manciple.store.follower import Follower, View
 from manciple.store.records import Written
@@ -41,6 +43,8 @@ class DeviceCache(View):
         #: slice name -> as its driver published it, of those to which rules add taints
         self._untainted: dict[str, ResourceSlice] = {}
         self._slices_of: dict[PoolKey, tuple[str, ...]] = {}
+        #: (driver, pool name) -> node -> the slices of that pool in its newest generation
+        self._counts: dict[tuple[str, str], dict[str, SliceTally]] = {}
         self._holdings = Holdings()
         self._pools: dict[PoolKey, PoolState] = {}
         self._nodes = Nodes()
@@ -86,7 +90,7 @@ class DeviceCache(View):
         changed = self._rules.remove(rule.metadata.name) if gone else self._rules.put(rule)
         touched: set[PoolKey] = set()
         for one in changed:
-            keys = [key for key in self._slices_of if one.concerns(*key)]
+            keys = [key for key in self._slices_of if one.concerns(key.driver, key.name)]
             for name in [name for key in keys for name in self._slices_of[key]]:
                 touched |= self._apply_slice(self._untainted.get(name) or self._slices[name].published, False)
         return touched
@@ -127,8 +131,12 @@ class DeviceCache(View):
         return set()
 
     def _refresh(self, pools: Iterable[PoolKey]) -> None:
-        for key in pools:
-            known, holders = self._pools.get(key), self._holdings.of_pool(key)
+        touched = set(pools)
+        for key in tuple(touched):
+            touched |= self._count_slices(key)
+        for key in {one for pool in touched for one in (pool, *self._in_use_with(pool))}:
+            published = self._counts.get(key[:2], {})
+            known, holders = self._pools.get(key), self._holdings.of_pool(key, published)
             known = PoolState(self._read_pool(key), holders) if known is None else known.held_by(holders)
             if not known.pool.slices and not holders:
                 self._pools.pop(key, None)
@@ -141,7 +149,35 @@ class DeviceCache(View):
         names = self._slices_of.get(key, ())
         if not names:
             self._slices_of.pop(key, None)
-        return gather(key, (self._slices[name] for name in names))
+        counts = self._counts.get(key[:2], {})
+        namesakes = [count for node, count in counts.items() if node != key.node]
+        return gather(key, (self._slices[name] for name in names), namesakes)
+
+    def _count_slices(self, key: PoolKey) -> set[PoolKey]:
+        """Returns the equally named pools that look different because of this one's slices: parts of one pool
+        (`inventory.kinds.pools`), and those in which allocations are in use now.
+        """
+        counts = self._counts.get(key[:2], {})
+        slices = [self._slices[name] for name in self._slices_of.get(key, ())]
+        before, after = counts.get(key.node), gather(key, slices).count if slices else None
+        if before == after:
+            return set()
+        counts = {node: count for node, count in counts.items() if node != key.node}
+        parts = {PoolKey(key.driver, key.name, node) for node, count in counts.items() if not count.adds_up}
+        if after is not None:
+            counts[key.node] = after
+        self._counts[key[:2]] = counts
+        if not counts:
+            del self._counts[key[:2]]
+        for part in parts:
+            self._pools.pop(part, None)
+        if before is not None and after is not None:
+            return parts
+        return parts | (set(self._holdings.namesakes(key)) if not key.node else {PoolKey(key.driver, key.name)})
+
+    def _in_use_with(self, key: PoolKey) -> Iterable[PoolKey]:
+        """The pools that hold what is allocated on the pool's node."""
+        return pools_in_use(key.driver, key.name, key.node, self._counts.get(key[:2], {}))
 
     @cached_property
     def _published(self) -> Published:

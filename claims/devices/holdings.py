@@ -7,15 +7,17 @@ place, so that whoever got it may keep reading.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from claims.devices.published import CandidateDevice, DeviceKey, PoolKey, nanos
+from claims.devices.published import CandidateDevice, DeviceKey, nanos, pool_of
 from claims.devices.states import DeviceState
+from claims.kinds.allocated_pools import node_of, pools_in_use
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.pools import PoolKey
 
 #: What a shared device shows as full; above it nothing can be left but rounding.
 FULL = 100
@@ -105,7 +107,10 @@ def level_of(candidate: CandidateDevice, holders: Iterable[Holder]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A device, or a share of it, that a claim holds. consumed: capacity -> nanos."""
+    """A device, or a share of it, that a claim holds.
+
+    device: with the allocation's node. consumed: capacity -> nanos.
+    """
 
     device: DeviceKey
     shared: bool
@@ -129,6 +134,7 @@ def holding_of(claim: ResourceClaim) -> Holding:
     """Admin access looks on and holds nothing."""
     meta, allocation = claim.metadata, claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
+    node = node_of(allocation) if allocation is not None else ""
     given = allocation.allocation_timestamp if allocation is not None else None
     users, others = told_apart((user.full_resource, user.name, user.uid) for user in claim.status.reserved_for)
     return Holding(
@@ -139,7 +145,7 @@ def holding_of(claim: ResourceClaim) -> Holding:
         users=users,
         others=others,
         shares=tuple(
-            Share((one.driver, one.pool, one.device), bool(one.share_id), amounts(one.consumed_capacity))
+            Share((one.driver, one.pool, one.device, node), bool(one.share_id), amounts(one.consumed_capacity))
             for one in results
             if not one.admin_access
         ),
@@ -163,7 +169,9 @@ def is_preparing(pod: Pod) -> bool:
 
 
 class Holdings:
-    """See the module's docstring. What changes answers with the pools that look different now."""
+    """See the module's docstring. What changes answers with the pools that look different now, by the node of the
+    allocation.
+    """
 
     def __init__(self) -> None:
         self._claims: dict[str, Holding] = {}
@@ -172,15 +180,36 @@ class Holdings:
         self._claims_of_pod: dict[str, set[str]] = defaultdict(set)
         #: device -> uids of claims, in the order in which they came
         self._claims_of: dict[DeviceKey, tuple[str, ...]] = {}
+        #: by the node of the allocation
         self._holders: dict[PoolKey, Holders] = {}
+        #: (driver, pool name) -> the nodes of allocations
+        self._nodes: dict[tuple[str, str], set[str]] = {}
 
-    def of_pool(self, pool: PoolKey) -> Holders:
-        """The devices of the pool that somebody holds."""
-        return self._holders.get(pool, _NOBODY)
+    def of_pool(self, pool: PoolKey, published: Collection[str]) -> Holders:
+        """The devices of the pool that somebody holds. published: see `pools_in_use`."""
+        held_on = self._nodes.get(pool[:2], set())
+        nodes = held_on & {pool.node, ""} if pool.node else held_on
+        found = [
+            PoolKey(pool.driver, pool.name, node)
+            for node in sorted(nodes)
+            if pool in pools_in_use(pool.driver, pool.name, node, published)
+        ]
+        if found == [pool]:
+            return self._holders[pool]
+        merged: dict[DeviceKey, tuple[Holder, ...]] = {}
+        for held in found:
+            for (driver, name, device, _), by in self._holders[held].items():
+                key = (driver, name, device, pool.node)
+                merged[key] = (*merged.get(key, ()), *by)
+        return merged or _NOBODY
 
     def pools(self) -> Iterable[PoolKey]:
-        """Those of which something is held."""
+        """Those of which something is held, by the node of the allocation."""
         return self._holders.keys()
+
+    def namesakes(self, pool: PoolKey) -> Iterable[PoolKey]:
+        """Those with its driver and name, by the node of the allocation."""
+        return (PoolKey(pool.driver, pool.name, node) for node in self._nodes.get(pool[:2], ()))
 
     def put(self, holding: Holding) -> set[PoolKey]:
         """What a claim holds now."""
@@ -222,7 +251,7 @@ class Holdings:
     def _renew(self, devices: Iterable[DeviceKey]) -> set[PoolKey]:
         by_pool: dict[PoolKey, list[DeviceKey]] = defaultdict(list)
         for device in devices:
-            by_pool[device[:2]].append(device)
+            by_pool[pool_of(device)].append(device)
         for pool, changed in by_pool.items():
             known = dict(self._holders.get(pool, _NOBODY))
             for device in changed:
@@ -231,10 +260,15 @@ class Holdings:
                     known[device] = found
                 else:
                     self._claims_of.pop(device, None)
+            nodes = self._nodes.setdefault(pool[:2], set())
             if known:
                 self._holders[pool] = known
+                nodes.add(pool.node)
             else:
                 self._holders.pop(pool, None)
+                nodes.discard(pool.node)
+            if not nodes:
+                del self._nodes[pool[:2]]
         return set(by_pool)
 
     def _holders_of(self, device: DeviceKey) -> Iterator[Holder]:

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from claims.devices.cards import Layout, Unit, layout_of, unit_of
 from claims.devices.holdings import Holder, Holders, state_of
 from claims.devices.nodes import NodeState
-from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, Draw, PoolKey, Published, is_blocked
+from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, Draw, Published, is_blocked, pool_of
 from claims.devices.states import OUT_OF_USE, DeviceState, by_use
+from inventory.kinds.pools import PoolKey
 from manciple.wire.base import Alike
 
 #: many pools are in the same state
@@ -137,16 +138,28 @@ class DeviceSnapshot:
             out_of_use.update(pool.held_out_of_use)
         return by_use(self.counts, out_of_use)
 
+    def find(self, driver: str, pool: str, name: str, node: str = "") -> DeviceKey:
+        """The key of a device, if only the node of its allocation is known, or none: of several, the pool named after
+        its node first, then the one of no single node. Without any, the key that was asked for.
+        """
+        keys = [(driver, pool, name, one) for one in ((node, "") if node else (pool, ""))]
+        if node == "" and not any(PoolKey(driver, pool, one) in self.pools for one in (pool, "")):
+            keys = [(driver, pool, name, key.node) for key in sorted(self.pools) if key[:2] == (driver, pool)]
+        known = [key for key in keys if pool_of(key) in self.pools]
+        published = (key for key in known if self.candidate(key) is not None)
+        held = (key for key in known if self.held_by(key))
+        return next(published, None) or next(held, None) or (driver, pool, name, node)
+
     def candidate(self, device: DeviceKey) -> CandidateDevice | None:
-        pool = self.pools.get(device[:2])
+        pool = self.pools.get(pool_of(device))
         return pool.candidate(device) if pool is not None else None
 
     def held_by(self, device: DeviceKey) -> tuple[Holder, ...]:
-        pool = self.pools.get(device[:2])
+        pool = self.pools.get(pool_of(device))
         return pool.holders.get(device, ()) if pool is not None else ()
 
     def state(self, device: DeviceKey) -> DeviceState:
-        pool = self.pools.get(device[:2])
+        pool = self.pools.get(pool_of(device))
         return DeviceState.UNPUBLISHED if pool is None else pool.state(device)
 
     def state_of(self, candidate: CandidateDevice) -> DeviceState:

@@ -25,12 +25,12 @@ from inventory.kinds.devices import (
     ResourceSliceSpec,
     is_unhealthy,
 )
+from inventory.kinds.pools import PoolKey, SliceTally
 from manciple.wire.caching import short_text_cache
 from manciple.wire.quantity import Quantity
 
-#: (driver, pool, device)
-DeviceKey = tuple[str, str, str]
-PoolKey = tuple[str, str]  # (driver, pool)
+#: (driver, pool, device, node of the pool)
+DeviceKey = tuple[str, str, str, str]
 #: counter set -> counter -> nanos
 Draw = Mapping[str, Mapping[str, int]]
 
@@ -42,6 +42,21 @@ MODEL_ATTRIBUTES = ("productName", "model")
 #: `bandwidth`. dranet says ifName and mac, the SR-IOV driver pfName, Manciple's own interface and macAddress.
 GAUGE_ATTRIBUTES = {"macAddress", "mac", "ifName", "interface", "interfaceName", "pfName", "netdev", "rdmaDevice"}
 GAUGE_CAPACITY = "bandwidth"
+
+
+def pool_of(device: DeviceKey) -> PoolKey:
+    driver, pool, _, node = device
+    return PoolKey(driver, pool, node)
+
+
+def address_of(device: DeviceKey) -> str:
+    """driver/pool/device, with ?node=NODE unless the pool is named after its node or is of no single node.
+
+    Pools of several nodes may have one name.
+    """
+    driver, pool, name, node = device
+    address = f"{driver}/{pool}/{name}"
+    return address if node in ("", pool) else f"{address}?node={node}"
 
 
 class Keyed:
@@ -67,8 +82,8 @@ class Keyed:
 
     @property
     def address(self) -> str:
-        """driver/pool/device, as it stands in URLs and element ids."""
-        return "/".join(self.key)
+        """As it stands in URLs and element ids."""
+        return address_of(self.key)
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
@@ -120,8 +135,8 @@ class CandidateDevice(Keyed, msgspec.Struct, frozen=True, kw_only=True, eq=False
     @property
     def key(self) -> DeviceKey:
         """Made when it is asked for: a large cluster's would take as much as the devices' states."""
-        driver, pool = self.home
-        return driver, pool, self.device.name
+        driver, pool, node = self.home
+        return driver, pool, self.device.name, node
 
     @property
     def facts(self) -> Iterable[tuple[str, str]]:
@@ -171,16 +186,17 @@ class DevicePool:
     generation: int
     expected: int
     slices: tuple[DeviceSlice, ...]
+    complete: bool
     memo: dict[Any, Any] = field(default_factory=dict)
 
     @property
-    def complete(self) -> bool:
-        return self.expected == len(self.slices)
+    def count(self) -> SliceTally:
+        return SliceTally(self.generation, self.expected, len(self.slices))
 
     @property
     def node(self) -> str:
-        nodes = {one.node for one in self.slices}
-        return nodes.pop() if len(nodes) == 1 else ""
+        """Empty if it is not one node's."""
+        return self.key.node
 
     @property
     def candidates(self) -> Iterable[CandidateDevice]:
@@ -212,7 +228,7 @@ class Published:
 
 def read_slice(published: ResourceSlice) -> DeviceSlice:
     spec = published.spec
-    pool = (spec.driver, spec.pool.name)
+    pool = PoolKey(spec.driver, spec.pool.name, spec.node_name or "")
     alike: dict[Hashable, Traits] = {}
     return DeviceSlice(
         name=published.metadata.name,
@@ -229,18 +245,18 @@ def read_slice(published: ResourceSlice) -> DeviceSlice:
     )
 
 
-def gather(key: PoolKey, slices: Iterable[DeviceSlice]) -> DevicePool:
-    """The pool that the slices of one driver and pool name make up; without slices an incomplete one.
+def gather(key: PoolKey, slices: Iterable[DeviceSlice], namesakes: Iterable[SliceTally] = ()) -> DevicePool:
+    """The pool that these slices make up; without slices an incomplete one.
 
-    A higher generation replaces only slices of the same node (`inventory.projectors.newest`).
+    namesakes: the counts of the other pools with its driver and name.
     """
     known = list(slices)
-    highest: dict[str, int] = {}
-    for one in known:
-        highest[one.node] = max(one.generation, highest.get(one.node, 0))
-    current = tuple(sorted((one for one in known if one.generation == highest[one.node]), key=lambda one: one.name))
-    expected = sum({one.generation: one.expected for one in reversed(current)}.values()) if current else 1
-    return DevicePool(key=key, generation=max(highest.values(), default=0), expected=expected, slices=current)
+    highest = max((one.generation for one in known), default=0)
+    current = tuple(sorted((one for one in known if one.generation == highest), key=lambda one: one.name))
+    count = SliceTally(highest, current[0].expected if current else 1, len(current))
+    return DevicePool(
+        key=key, generation=highest, expected=count.expected, slices=current, complete=count.is_complete(namesakes)
+    )
 
 
 def candidate_of(

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from claims.kinds.allocated_pools import node_of
 from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim, class_of
 from inventory.kinds.devices import Device
 from manciple.wire.quantity import Quantity
@@ -32,8 +33,9 @@ GRAMMAR = (
     f"consume of a capacity), or {PREFIX}CLASS_counter.NAME (what devices draw from counters)"
 )
 
-#: What a device draws from shared counters: by the name of the counter, over all sets of counters.
-Draws = Callable[[DeviceRequestAllocationResult], Mapping[str, Quantity]]
+#: What a device draws from shared counters: by the name of the counter, over all sets of counters. It is called with a
+#: result and the node of its allocation.
+Draws = Callable[[DeviceRequestAllocationResult, str], Mapping[str, Quantity]]
 
 _ONE, _NONE = Quantity.of(1), Quantity(0)
 
@@ -76,7 +78,7 @@ def is_of_counter(key: str) -> bool:
     return key.startswith(PREFIX) and f"_{COUNTER}." in key
 
 
-def draws_nothing(_result: DeviceRequestAllocationResult) -> Mapping[str, Quantity]:
+def draws_nothing(_result: DeviceRequestAllocationResult, _node: str) -> Mapping[str, Quantity]:
     """Where nobody asks for counters."""
     return {}
 
@@ -101,20 +103,21 @@ def usage_of_allocation(
 ) -> dict[str, Quantity]:
     """What the claim would count if it held this."""
     used: dict[str, Quantity] = {}
+    node = node_of(allocation)
     for result in allocation.devices.results:
         device_class = "" if result.admin_access else class_of(claim.spec.devices.requests, result.request)
         if device_class:
-            for key, amount in _of_result(device_class, result, draws):
+            for key, amount in _of_result(device_class, result, node, draws):
                 used[str(key)] = used.get(str(key), _NONE) + amount
     return used
 
 
 def _of_result(
-    device_class: str, result: DeviceRequestAllocationResult, draws: Draws
+    device_class: str, result: DeviceRequestAllocationResult, node: str, draws: Draws
 ) -> Iterable[tuple[AllocatedKey, Quantity]]:
     yield AllocatedKey(device_class), _ONE
     if result.share_id is None:
-        for name, drawn in draws(result).items():
+        for name, drawn in draws(result, node).items():
             yield AllocatedKey(device_class, COUNTER, name), drawn
     for qualified, text in result.consumed_capacity.items():
         domain, _, name = qualified.rpartition("/")

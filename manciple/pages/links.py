@@ -20,14 +20,21 @@ def template_url(namespace: str, name: str) -> str:
     return f"/templates/{_part(namespace)}/{_part(name)}"
 
 
-def device_url(driver: str, pool: str, device: str) -> str:
+def device_url(driver: str, pool: str, device: str, node: str = "") -> str:
     """A pool's name may contain slashes; they stay."""
-    return f"/devices/d/{_part(driver)}/{quote(pool, safe='/')}/{_part(device)}"
+    path = f"/devices/d/{_part(driver)}/{quote(pool, safe='/')}/{_part(device)}"
+    return f"{path}?{urlencode({'node': node})}" if _tells_apart(pool, node) else path
 
 
-def device_in_grid_url(driver: str, pool: str, device: str) -> str:
+def _tells_apart(pool: str, node: str) -> bool:
+    """Whether the address of a device needs the node: pools of several nodes may have one name."""
+    return node not in ("", pool)
+
+
+def device_in_grid_url(driver: str, pool: str, device: str, node: str = "") -> str:
     """The grid with the device's panel open."""
-    return f"/devices?{urlencode({'at': f'{driver}/{pool}/{device}'})}"
+    suffix = f"?node={node}" if _tells_apart(pool, node) else ""
+    return f"/devices?{urlencode({'at': f'{driver}/{pool}/{device}{suffix}'})}"
 
 
 def node_url(name: str) -> str:

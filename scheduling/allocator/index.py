@@ -21,13 +21,14 @@ from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from inventory.kinds.nodes import NodeSelector
+from inventory.kinds.pools import PoolKey
 from manciple.cel.time_limit import check_time
 from manciple.wire.quantity import Quantity
 from scheduling.allocator.allocation import only_on
 from scheduling.allocator.outcome import Outcome
 from scheduling.allocator.pools import PoolOnNode, bits, union
 from scheduling.allocator.problem import TakenDevices, in_use, selected, sharing
-from scheduling.allocator.published import NodeView, PoolKey, PublishedDevice, make_room
+from scheduling.allocator.published import NodeView, PublishedDevice, make_room
 from scheduling.allocator.requests import ClaimPlan, RequestPlan, plan_class
 from scheduling.allocator.snapshot import PoolUsage, Snapshot, UsageTable
 
@@ -233,8 +234,12 @@ class NodeIndex:
         self._spots: dict[PoolKey, list[_Spot]] = {}
         for number in range(len(self.nodes)):
             self._file(number)
-            for spot in self._spots_of(number):
-                self._spots.setdefault(spot.view.key, []).append(spot)
+            self._watch_pools(number)
+
+    def _watch_pools(self, number: int) -> None:
+        for spot in self._spots_of(number):
+            for pool in (spot.view.generation, *spot.view.elsewhere):
+                self._spots.setdefault(pool.key, []).append(spot)
 
     def _spots_of(self, number: int) -> Iterator[_Spot]:
         devices = self.devices[number]
@@ -324,8 +329,8 @@ class NodeIndex:
     def _look_again(self, number: int, snapshot: Snapshot) -> None:
         """The node sees other devices than before."""
         for spot in self._spots_of(number):
-            key = spot.view.key
-            self._spots[key] = [one for one in self._spots[key] if one.number != number]
+            for pool in (spot.view.generation, *spot.view.elsewhere):
+                self._spots[pool.key] = [one for one in self._spots[pool.key] if one.number != number]
         devices = self.devices[number] = snapshot.on_node(self.nodes[number])
         used = in_use(devices, snapshot.usage, self.features)
         self.taken[number], self.shared_out[number], self._drained[number] = used
@@ -333,8 +338,7 @@ class NodeIndex:
         if not self.sharing and sharing(devices, self.features):
             self.sharing = True
             self.shapes.clear()
-        for spot in self._spots_of(number):
-            self._spots.setdefault(spot.view.key, []).append(spot)
+        self._watch_pools(number)
         self._file(number)
         self.stamps[number] += 1
         self.touched.append(number)
@@ -372,9 +376,14 @@ class NodeIndex:
             done.add(key)
             now = usage.get(key)
             for spot in self._spots.get(key, ()):
-                self._recount(spot, before, now)
+                if spot.view.elsewhere and spot.view.key != key:
+                    # Another part of a pool that is spread over nodes: only the counters are shared.
+                    own = usage.get(spot.view.key)
+                    self._recount(spot, own, own, usage)
+                else:
+                    self._recount(spot, before, now, usage)
 
-    def _recount(self, spot: _Spot, before: PoolUsage, now: PoolUsage) -> None:
+    def _recount(self, spot: _Spot, before: PoolUsage, now: PoolUsage, usage: UsageTable) -> None:
         number, view, shift, span, shareable = spot
         generation = view.generation
         self.stamps[number] += 1
@@ -386,11 +395,11 @@ class NodeIndex:
         if before.shares is not now.shares:
             self.shared_out[number] = self.shared_out[number] & ~span | shares << shift
             freed = span
-        elif freed and generation.consuming:
+        elif (freed or view.elsewhere) and generation.consuming:
             # Counters came back with it, which other devices draw on.
             freed = span
         if generation.consuming:
-            self._drained[number] = self._drained[number] & ~span | now.drained(view) << shift
+            self._drained[number] = self._drained[number] & ~span | now.drained(view, usage) << shift
         if freed:
             self.releases.append((number, freed))
         if new != old:

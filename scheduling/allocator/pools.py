@@ -22,13 +22,13 @@ from operator import or_
 from typing import Any
 
 from inventory.kinds.devices import HARD_EFFECTS, CounterSet, DeviceClass
+from inventory.kinds.pools import PoolKey
 from manciple.wire.base import Alike
 from manciple.wire.quantity import Quantity
 from scheduling.allocator.published import (
     Capacities,
     Features,
     NodeView,
-    PoolKey,
     PublishedDevice,
     SliceContent,
     VerdictMasks,
@@ -58,12 +58,12 @@ def _starts(lengths: Iterable[int]) -> tuple[int, ...]:
 CounterKey = tuple[PoolKey, str, str]
 
 
-def needs(device: PublishedDevice) -> dict[CounterKey, int]:
-    """What the device draws, in nanos."""
+def needs(device: PublishedDevice, pool: PoolKey) -> dict[CounterKey, int]:
+    """What the device draws from the counters of `pool`, in nanos."""
     drawn: dict[CounterKey, int] = {}
     for consumption in device.published.consumes_counters:
         for name, counter in consumption.counters.items():
-            key = (device.key, consumption.counter_set, name)
+            key = (pool, consumption.counter_set, name)
             drawn[key] = drawn.get(key, 0) + Quantity.parse(counter.value).nanos
     return drawn
 
@@ -118,7 +118,7 @@ class Generation:
     @cached_property
     def drawing_alike(self) -> tuple[int, ...]:
         """Of each device, those that draw the same from the same counters."""
-        drawn = [frozenset(needs(device).items()) for device in self.devices]
+        drawn = [frozenset(needs(device, self.key).items()) for device in self.devices]
         masks: dict[Hashable, int] = {}
         for position, one in enumerate(drawn):
             masks[one] = masks.get(one, 0) | (1 << position)
@@ -156,6 +156,8 @@ class PoolOnNode:
     visible: int = 0
     counter_sets: Mapping[str, CounterSet]
     binding: bool = False  # some device on this node has binding conditions: the pool is searched last
+    #: the same pool on other nodes, if it is spread over several: these devices draw on the same counters
+    elsewhere: tuple[Generation, ...] = ()
 
     @property
     def key(self) -> PoolKey:
@@ -163,9 +165,10 @@ class PoolOnNode:
 
 
 class PoolSlices:
-    """Every slice that names this driver and pool."""
+    """Every slice of a pool."""
 
-    def __init__(self, key: PoolKey, slices: Iterable[SliceContent]) -> None:
+    def __init__(self, key: PoolKey, slices: Iterable[SliceContent], namesakes: Iterable[PoolSlices] = ()) -> None:
+        """namesakes: see `adds_up`."""
         self.key = key
         by_number: dict[int, list[SliceContent]] = {}
         for one in slices:
@@ -173,10 +176,18 @@ class PoolSlices:
         self.generations = tuple(
             Generation(key, number, by_number[number]) for number in sorted(by_number, reverse=True)
         )
+        self._namesakes = tuple(one.newest for one in namesakes)
 
     @property
     def newest(self) -> Generation:
         return self.generations[0]
+
+    @property
+    def adds_up(self) -> bool:
+        """If not, it may be part of a pool that is spread over nodes: it needs its namesakes, the pools of the same
+        driver and name that do not add up either (`inventory.kinds.pools`).
+        """
+        return all(one.slice_count == len(self.newest.slices) for one in self.newest.slices)
 
     @cached_property
     def reach(self) -> tuple[frozenset[str], bool, bool]:
@@ -208,18 +219,21 @@ class PoolSlices:
         self, generation: Generation, relevant: tuple[int, ...], *, node: NodeView, features: Features
     ) -> PoolOnNode | None:
         expected = _expected(generation, relevant)
+        elsewhere: tuple[Generation, ...] = ()
         if len(relevant) != expected:
-            if generation is not self.newest:
+            if generation.number < max(one.number for one in (self.newest, *self._namesakes)):
                 return None
-            if len(generation.slices) != expected:
-                seen = f"{len(generation.slices)} of {expected} slices of generation {generation.number}"
-                return PoolOnNode(generation=generation, trouble="incomplete", detail=seen, counter_sets={})
+            elsewhere = tuple(one for one in self._namesakes if one.number == generation.number)
+            seen = sum(len(one.slices) for one in (generation, *elsewhere))
+            if seen != expected:
+                detail = f"{seen} of {expected} slices of generation {generation.number}"
+                return PoolOnNode(generation=generation, trouble="incomplete", detail=detail, counter_sets={})
         hidden = _hidden(generation, relevant, node)
         memo = generation.views
         key = (relevant, hidden)
         if key not in memo:
             make_room(memo)
-            memo[key] = _build(generation, relevant, hidden=hidden, features=features)
+            memo[key] = _build(generation, relevant, hidden=hidden, features=features, elsewhere=elsewhere)
         return memo[key]
 
 
@@ -241,14 +255,23 @@ def _hidden(generation: Generation, relevant: tuple[int, ...], node: NodeView) -
     return hidden
 
 
-def _build(generation: Generation, relevant: tuple[int, ...], *, hidden: int, features: Features) -> PoolOnNode:
+def _build(
+    generation: Generation,
+    relevant: tuple[int, ...],
+    *,
+    hidden: int,
+    features: Features,
+    elsewhere: tuple[Generation, ...],
+) -> PoolOnNode:
     chosen = [generation.slices[i] for i in relevant]
+    others = [content for one in elsewhere for content in one.slices]
     # Slices for other nodes are looked at only where the node's own are not yet the whole pool.
-    consumers = chosen if len(relevant) == _expected(generation, relevant) else generation.slices
+    whole = len(relevant) == _expected(generation, relevant)
+    consumers = chosen if whole else [*generation.slices, *others]
     counter_sets: dict[str, CounterSet] = {}
     detail = _duplicate_device(chosen)
     if not detail and features.partitionable_devices:
-        detail = _counter_trouble(chosen, consumers, counter_sets)
+        detail = _counter_trouble([*chosen, *others], consumers, counter_sets)
     if detail:
         return PoolOnNode(generation=generation, trouble="invalid", detail=detail, counter_sets={})
     scan = 0
@@ -257,7 +280,12 @@ def _build(generation: Generation, relevant: tuple[int, ...], *, hidden: int, fe
             scan |= generation.span(index)
     binding = any(generation.devices[position].published.binding_conditions for position in bits(scan))
     return PoolOnNode(
-        generation=generation, scan=scan, visible=scan & ~hidden, counter_sets=counter_sets, binding=binding
+        generation=generation,
+        scan=scan,
+        visible=scan & ~hidden,
+        counter_sets=counter_sets,
+        binding=binding,
+        elsewhere=elsewhere,
     )
 
 
@@ -413,7 +441,14 @@ class Catalogue:
         cached = self._views.get(node.name)
         if cached is not None and (cached[0] is node.labels or cached[0] == node.labels):
             return cached[1]
-        devices = NodeDevices(view for pool in self._candidates(node) if (view := pool.seen_from(node, self.features)))
+        views: dict[tuple[str, str], PoolOnNode] = {}
+        for pool in self._candidates(node):
+            if (view := pool.seen_from(node, self.features)) is not None:
+                other = views.setdefault(pool.key[:2], view)
+                # A pool of the node and one of several nodes have the same name: results could not tell them apart.
+                if (view.generation.number, view.key) > (other.generation.number, other.key):
+                    views[pool.key[:2]] = view
+        devices = NodeDevices(views.values())
         self._views[node.name] = (node.labels, devices)
         return devices
 

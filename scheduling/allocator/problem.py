@@ -109,11 +109,11 @@ def in_use(devices: NodeDevices, usage: UsageTable, features: Features) -> Taken
     taken = shared_out = drained = 0
     for view, shift in zip(devices.pools, devices.shifts, strict=True):
         known = usage.get(view.key)
-        if known is not NO_USAGE:
+        if known is not NO_USAGE or view.elsewhere:
             exclusive, shares = known.masks(view.generation)
             taken |= exclusive << shift
             shared_out |= shares << shift
-            drained |= known.drained(view) << shift
+            drained |= known.drained(view, usage) << shift
     return TakenDevices(taken | (shared_out & ~sharing(devices, features)), shared_out, drained)
 
 

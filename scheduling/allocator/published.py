@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -32,6 +32,7 @@ from inventory.kinds.devices import (
     ResourceSliceSpec,
 )
 from inventory.kinds.nodes import NodeSelector
+from inventory.kinds.pools import PoolKey
 from inventory.kinds.shared_values import shared
 from inventory.kinds.taint_rules import TaintRules
 from manciple.wire.quantity import Quantity
@@ -264,16 +265,6 @@ def make_room(kept: MutableMapping[Any, Any]) -> None:
         kept.clear()
 
 
-class PoolKey(NamedTuple):
-    """(driver, pool name). Sorts bytewise, which is the order in which pools are searched."""
-
-    driver: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.driver}/{self.name}"
-
-
 @dataclass(frozen=True, slots=True)
 class Targeting:
     """Which nodes a slice or a device is for. The first field that is set decides; none set means no node."""
@@ -301,8 +292,8 @@ class SliceHead:
     __slots__ = ("key", "per_device", "pinned", "skip_node_operations", "targeting")
 
     def __init__(self, spec: ResourceSliceSpec) -> None:
-        self.key = PoolKey(spec.driver, spec.pool.name)
         self.targeting = _targeting(spec)
+        self.key = PoolKey(spec.driver, spec.pool.name, self.targeting.node_name)
         #: each device says by itself which nodes it is for
         self.per_device = bool(spec.per_device_node_selection)
         #: all devices are on one node
@@ -408,7 +399,7 @@ class SliceContent:
                 condition=_condition(one, tainting, readable=readable),
             )
             for one, tainting, (capacities, readable) in (
-                (one, rules.of(*self.key, one.name), interner.derived(one)) for one in spec.devices
+                (one, rules.of(head.key.driver, head.key.name, one.name), interner.derived(one)) for one in spec.devices
             )
         )
         #: CEL expression -> the verdicts on these devices
@@ -416,7 +407,8 @@ class SliceContent:
 
     def targets(self, node: NodeView, features: Features) -> bool:
         """Whether the slice is relevant for the node. Slices with counter sets are relevant everywhere, unless they
-        name a node: that is theirs alone, so that no node's slices make a pool incomplete on another node."""
+        name a node: no node's slices may make a pool incomplete on another node.
+        """
         if not features.partitionable_devices and (self.per_device_named or self.counter_sets):
             return False
         if self.counter_sets and not self.targeting.node_name:

@@ -11,11 +11,13 @@ the device exclusively (semantics of upstream's allocated state, dynamicresource
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from claims.kinds.allocated_pools import node_of, pools_in_use
 from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.devices import Device, DeviceClass, DeviceTaintRule, ResourceSlice
+from inventory.kinds.pools import PoolKey
 from inventory.kinds.taint_rules import TaintedPools, TaintRules
 from manciple.wire.quantity import Quantity
 from scheduling.allocator.pools import (
@@ -29,7 +31,7 @@ from scheduling.allocator.pools import (
     needs,
     union,
 )
-from scheduling.allocator.published import Features, Interner, NodeView, PoolKey, SliceContent
+from scheduling.allocator.published import Features, Interner, NodeView, SliceContent
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,35 +71,38 @@ class PoolUsage:
             known = self._masks = (generation, taken, shares)
         return known[1], known[2]
 
-    def counters_left(self, view: PoolOnNode) -> dict[CounterKey, int]:
-        """What the allocated devices leave of each counter, in nanos."""
+    def counters_left(self, view: PoolOnNode, usage: UsageTable) -> dict[CounterKey, int]:
+        """What the allocated devices leave of each counter, in nanos. usage: of all pools."""
         left = {
             (view.key, counter_set.name, name): Quantity.parse(counter.value).nanos
             for counter_set in view.counter_sets.values()
             for name, counter in counter_set.counters.items()
         }
-        generation = view.generation
-        taken, shares = self.masks(generation)
-        # A shared device counts once, however many shares of it are out.
-        for position in bits((taken | shares) & generation.consuming):
-            for key, nanos in needs(generation.devices[position]).items():
-                if key in left:
-                    left[key] -= nanos
+        for generation in (view.generation, *view.elsewhere):
+            taken, shares = (self if generation is view.generation else usage.get(generation.key)).masks(generation)
+            # A shared device counts once, however many shares of it are out.
+            for position in bits((taken | shares) & generation.consuming):
+                for key, nanos in needs(generation.devices[position], view.key).items():
+                    if key in left:
+                        left[key] -= nanos
         return left
 
-    def drained(self, view: PoolOnNode) -> int:
+    def drained(self, view: PoolOnNode, usage: UsageTable) -> int:
         """Devices, as bits of the generation, that would draw more than is left; none of a pool with a trouble."""
         generation = view.generation
         if view.trouble or not generation.consuming:
             return 0
         known = self._drained
-        if known is None or known[0] is not generation:
-            left, mask = self.counters_left(view), 0
-            for position in bits(generation.consuming):
-                if any(left.get(key, 0) < nanos for key, nanos in needs(generation.devices[position]).items()):
-                    mask |= 1 << position
-            known = self._drained = (generation, mask)
-        return known[1]
+        if known is not None and known[0] is generation and not view.elsewhere:
+            return known[1]
+        left, mask = self.counters_left(view, usage), 0
+        for position in bits(generation.consuming):
+            drawn = needs(generation.devices[position], view.key)
+            if any(left.get(key, 0) < nanos for key, nanos in drawn.items()):
+                mask |= 1 << position
+        if not view.elsewhere:
+            self._drained = (generation, mask)
+        return mask
 
     def with_device(self, device: str, *, sign: int) -> PoolUsage:
         """One exclusive allocation more (sign 1) or less (sign -1)."""
@@ -132,6 +137,9 @@ class PoolUsage:
 
 NO_USAGE = PoolUsage({}, {})
 
+#: (driver, pool name) -> node -> that pool, in a tuple of its own
+PublishedPools = dict[tuple[str, str], dict[str, tuple[PoolKey]]]
+
 
 class UsageLog:
     """The usage of every pool, which changes, with the log by which what it was before can still be told.
@@ -140,12 +148,19 @@ class UsageLog:
     this one has grown `long`; whoever still reads at an earlier version keeps this one.
     """
 
-    __slots__ = ("_now", "began", "entries", "previous")
+    __slots__ = ("_now", "_published", "began", "entries", "previous")
 
     #: Entries after which a log is long: each holds the usage of a pool as it was.
     LONG = 16_384
 
-    def __init__(self, now: dict[PoolKey, PoolUsage] | None = None, *, previous: UsageLog | None = None) -> None:
+    def __init__(
+        self,
+        published: PublishedPools,
+        now: dict[PoolKey, PoolUsage] | None = None,
+        *,
+        previous: UsageLog | None = None,
+    ) -> None:
+        self._published = published
         self._now = now or {}
         #: the log that this one goes on from
         self.previous = previous
@@ -160,20 +175,31 @@ class UsageLog:
     def continued(self) -> UsageLog:
         """A log with the same usage. Of the past it knows this log alone."""
         self.previous = None
-        return UsageLog(dict(self._now), previous=self)
+        return UsageLog(self._published, dict(self._now), previous=self)
 
-    def copied(self) -> UsageLog:
+    def copied(self, published: PublishedPools) -> UsageLog:
         """A log with the same usage and no past."""
-        return UsageLog(dict(self._now))
+        return UsageLog(published, dict(self._now))
 
-    def count(self, result: DeviceRequestAllocationResult, *, sign: int) -> None:
-        """Count `result` in (sign 1) or out (sign -1)."""
-        if result.admin_access:
-            return
-        key = PoolKey(result.driver, result.pool)
-        before = self._now.get(key, NO_USAGE)
-        self.entries.append((key, before))
-        self._now[key] = before.with_result(result, sign=sign)
+    def pools_in_use(self, result: DeviceRequestAllocationResult, node: str) -> tuple[PoolKey, ...]:
+        """The pools in which an allocated device is in use; node: that of the allocation."""
+        published = self._published.get((result.driver, result.pool), {})
+        only = published.get(node)
+        if only is not None and (len(published) == 1 or (node and "" not in published)):
+            return only
+        return pools_in_use(result.driver, result.pool, node, published)
+
+    def count(self, result: DeviceRequestAllocationResult, node: str, *, sign: int) -> None:
+        """Count a result in (sign 1) or out (sign -1). node: that of the allocation."""
+        if not result.admin_access:
+            for key in self.pools_in_use(result, node):
+                before = self._now.get(key, NO_USAGE)
+                self.entries.append((key, before))
+                self._now[key] = before.with_result(result, sign=sign)
+
+    def names(self, name: tuple[str, str]) -> bool:
+        """Whether anything is or was in use in pools with this driver and name."""
+        return any(key[:2] == name for key in self._now)
 
     def latest(self, key: PoolKey) -> PoolUsage:
         """Of a pool that nobody has devices of, an empty one."""
@@ -216,14 +242,15 @@ class LessenedUsage(UsageTable):
 
     __slots__ = ("_lessened", "_whole")
 
-    def __init__(self, whole: UsageTable, gone: Iterable[DeviceRequestAllocationResult]) -> None:
+    def __init__(self, whole: UsageTable, gone: Iterable[AllocationResult]) -> None:
         super().__init__(whole.log, whole.version)
         self._whole = whole
         self._lessened: dict[PoolKey, PoolUsage] = {}
-        for result in gone:
-            if not result.admin_access:
-                key = PoolKey(result.driver, result.pool)
-                self._lessened[key] = self.get(key).with_result(result, sign=-1)
+        for allocation in gone:
+            node = node_of(allocation)
+            for result in allocation.devices.results:
+                for key in () if result.admin_access else self.log.pools_in_use(result, node):
+                    self._lessened[key] = self.get(key).with_result(result, sign=-1)
 
     def get(self, key: PoolKey) -> PoolUsage:
         known = self._lessened.get(key)
@@ -253,7 +280,7 @@ class Snapshot:
     def pool_usage(self, key: PoolKey) -> PoolUsage:
         return self.usage.get(key)
 
-    def without(self, gone: Iterable[DeviceRequestAllocationResult]) -> Snapshot:
+    def without(self, gone: Iterable[AllocationResult]) -> Snapshot:
         """The same if these allocations were given back."""
         return Snapshot(self.catalogue, LessenedUsage(self.usage, gone))
 
@@ -271,10 +298,15 @@ class Inventory:
         self._stale: set[PoolKey] = set()
         self._classes: dict[str, DeviceClass] = {}
         self._rules = TaintRules()
+        #: driver and name of pools with allocations that name no node
+        self._without_node: set[tuple[str, str]] = set()
         #: pools whose slices are to be read again, because rules have changed
         self._tainted_anew: set[PoolKey] = set()
-        self._claims: dict[str, tuple[DeviceRequestAllocationResult, ...]] = {}
-        self._usage = UsageLog()
+        self._published: PublishedPools = {}
+        #: pools that add up to nothing by themselves, by driver and name (`PoolSlices.adds_up`)
+        self._short: dict[tuple[str, str], set[PoolKey]] = {}
+        self._claims: dict[str, AllocationResult] = {}
+        self._usage = UsageLog(self._published)
         #: what was published when a snapshot was last taken, and whether that is so now
         self._catalogue = Catalogue(self.features)
         self._is_current = False
@@ -287,10 +319,13 @@ class Inventory:
         made._slices = dict(self._slices)
         made._by_pool = {key: dict(slices) for key, slices in self._by_pool.items()}
         made._pools = dict(self._pools)
+        made._published.update((name, dict(pools)) for name, pools in self._published.items())
+        made._short = {name: set(keys) for name, keys in self._short.items()}
         made._classes = self._classes
         made._rules = self._rules.copied()
         made._claims = dict(self._claims)
-        made._usage = self._usage.copied()
+        made._without_node = set(self._without_node)
+        made._usage = self._usage.copied(made._published)
         return made
 
     # Published content -----------------------------------------------------------------------------------------------
@@ -310,12 +345,40 @@ class Inventory:
             del self._by_pool[gone.key][name]
             if not self._by_pool[gone.key]:
                 del self._by_pool[gone.key]
+                self._publish(gone.key, False)
             self._touch(gone.key)
 
     def _put(self, content: SliceContent) -> None:
         self._slices[content.name] = content
+        if content.key not in self._by_pool:
+            self._publish(content.key, True)
         self._by_pool.setdefault(content.key, {})[content.name] = content
         self._touch(content.key)
+
+    def _publish(self, key: PoolKey, published: bool) -> None:
+        """A pool came or went. Allocations that name it may be in use in other pools now."""
+        name = key[:2]
+        pools = self._published.setdefault(name, {})
+        ambiguous = "" in pools or not key.node or name in self._without_node
+        moved = self._holding(name) if ambiguous and self._usage.names(name) else ()
+        for allocation in moved:
+            self._count(allocation, sign=-1)
+        if published:
+            pools[key.node] = (key,)
+        else:
+            del pools[key.node]
+            if not pools:
+                del self._published[name]
+        for allocation in moved:
+            self._count(allocation, sign=1)
+
+    def _holding(self, name: tuple[str, str]) -> list[AllocationResult]:
+        """The allocations of devices of pools with this driver and name."""
+        return [
+            allocation
+            for allocation in self._claims.values()
+            if any((one.driver, one.pool) == name for one in allocation.devices.results)
+        ]
 
     def apply_class(self, device_class: DeviceClass) -> None:
         self._classes = {**self._classes, device_class.metadata.name: device_class}
@@ -336,9 +399,9 @@ class Inventory:
         """Read the slices of these pools again before anybody looks at them; many rules may change until then."""
         for driver, pool in touched:
             if driver is not None and pool is not None:
-                keys: Iterable[PoolKey] = [PoolKey(driver, pool)]
+                keys: Iterable[PoolKey] = self.pools_named(driver, pool)
             else:
-                keys = [key for key in self._by_pool if TaintedPools(driver, pool).concerns(*key)]
+                keys = [key for key in self._by_pool if TaintedPools(driver, pool).concerns(key.driver, key.name)]
             self._tainted_anew.update(keys)
         self._is_current = self._is_current and not self._tainted_anew
         return touched
@@ -360,36 +423,43 @@ class Inventory:
 
     def apply_claim(self, claim: ResourceClaim) -> None:
         """Take over what the claim holds now; it replaces what was known or assumed of the same uid."""
-        allocation = claim.status.allocation
-        self._hold(claim.metadata.uid, allocation.devices.results if allocation else ())
+        self._hold(claim.metadata.uid, claim.status.allocation)
 
     def remove_claim(self, uid: str) -> None:
-        self._hold(uid, ())
+        self._hold(uid, None)
 
     def assume(self, plan: Iterable[tuple[str, AllocationResult]]) -> None:
         """Count the allocations of a plan, (claim uid, result) each, as if they were committed."""
         for uid, result in plan:
-            self._hold(uid, result.devices.results)
+            self._hold(uid, result)
 
     def forget(self, uids: Iterable[str]) -> None:
         """Take back what was assumed for these claims: their commit failed."""
         for uid in uids:
-            self._hold(uid, ())
+            self._hold(uid, None)
 
-    def _hold(self, uid: str, results: Sequence[DeviceRequestAllocationResult]) -> None:
-        held = self._claims.get(uid, ())
-        if held == results:
-            return
+    def _hold(self, uid: str, allocation: AllocationResult | None) -> None:
+        held = self._claims.get(uid)
+        if held is not None:
+            if allocation is not None and (held.devices.results, held.node_selector) == (
+                allocation.devices.results,
+                allocation.node_selector,
+            ):
+                return
+            del self._claims[uid]
+            self._count(held, sign=-1)
+        if allocation is not None and allocation.devices.results:
+            self._claims[uid] = allocation
+            self._count(allocation, sign=1)
+
+    def _count(self, allocation: AllocationResult, *, sign: int) -> None:
         if self._usage.is_long:
             self._usage = self._usage.continued()
-        for one in held:
-            self._usage.count(one, sign=-1)
-        for one in results:
-            self._usage.count(one, sign=1)
-        if results:
-            self._claims[uid] = tuple(results)
-        else:
-            self._claims.pop(uid, None)
+        usage, node = self._usage, node_of(allocation)
+        for one in allocation.devices.results:
+            usage.count(one, node, sign=sign)
+            if not node:
+                self._without_node.add((one.driver, one.pool))
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -397,9 +467,27 @@ class Inventory:
         """The state now. Later changes to the inventory do not show in it."""
         return Snapshot(self._current(), UsageTable(self._usage, len(self._usage.entries)))
 
-    def published(self, driver: str, pool: str, name: str) -> Device | None:
-        """A device of the newest generation of its pool; of slices that publish the name, the first by name."""
-        slices = [content.published for content in self._by_pool.get(PoolKey(driver, pool), {}).values()]
+    def pools_in_use(self, result: DeviceRequestAllocationResult, node: str) -> tuple[PoolKey, ...]:
+        """See `UsageLog.pools_in_use`."""
+        return self._usage.pools_in_use(result, node)
+
+    def pools_named(self, driver: str, name: str) -> Iterable[PoolKey]:
+        """The pools of all nodes with that name."""
+        return (key for (key,) in self._published.get((driver, name), {}).values())
+
+    def parts_of(self, pool: PoolKey) -> Collection[PoolKey]:
+        """The pool, with the others that it makes up one pool with."""
+        self._current()
+        parts = self._short.get(pool[:2], ())
+        return parts if pool in parts else (pool,)
+
+    def published(self, result: DeviceRequestAllocationResult, node: str) -> Device | None:
+        """An allocated device, of the newest generation of its pool; of slices that publish it, the first by name."""
+        found = (self._in_pool(pool, result.device) for pool in self.pools_in_use(result, node))
+        return next((device for device in found if device is not None), None)
+
+    def _in_pool(self, pool: PoolKey, name: str) -> Device | None:
+        slices = [content.published for content in self._by_pool.get(pool, {}).values()]
         newest = max((one.spec.pool.generation for one in slices), default=0)
         slices = sorted(
             (one for one in slices if one.spec.pool.generation == newest), key=lambda one: one.metadata.name
@@ -416,8 +504,31 @@ class Inventory:
 
     def _rebuild_pools(self) -> tuple[list[PoolSlices], list[PoolSlices]]:
         """Returns the pools that changed, as they were and as they are."""
-        gone = [self._pools.pop(key) for key in self._stale if key in self._pools]
-        new = [PoolSlices(key, slices.values()) for key in self._stale if (slices := self._by_pool.get(key))]
-        self._pools.update((pool.key, pool) for pool in new)
+        gone = {key: self._pools.pop(key) for key in self._stale if key in self._pools}
+        new = {key: PoolSlices(key, slices.values()) for key in self._stale if (slices := self._by_pool.get(key))}
+        self._pools.update(new)
+        spread = {key[:2] for key in self._stale if self._spread(key)}
+        for name in spread:
+            parts = [self._pools[key] for key in self._short[name]]
+            for part in parts:
+                if part.key not in new:
+                    gone[part.key] = part
+                whole = PoolSlices(
+                    part.key, self._by_pool[part.key].values(), [one for one in parts if one is not part]
+                )
+                new[part.key] = self._pools[part.key] = whole
         self._stale = set()
-        return gone, new
+        return list(gone.values()), list(new.values())
+
+    def _spread(self, key: PoolKey) -> bool:
+        """Whether the pool is or was one of several that may make up a pool together. Notes whether it is."""
+        name, pool = key[:2], self._pools.get(key)
+        short = self._short.setdefault(name, set())
+        was = key in short
+        if pool is not None and not pool.adds_up:
+            short.add(key)
+        else:
+            short.discard(key)
+        if not short:
+            del self._short[name]
+        return bool(short) and (was or key in short)

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from inventory.kinds.pools import PoolKey
 from manciple.cel.time_limit import TimeLimitExceeded
 from scheduling.allocator.pools import Generation, bits
-from scheduling.allocator.published import PoolKey, PublishedDevice
+from scheduling.allocator.published import PublishedDevice
 from scheduling.allocator.requests import Projection, RequestPlan, SelectorRef, projection_of
 from scheduling.cel import CompileError, DeviceView, Selector, compile_selector
 from scheduling.cel.clauses import Clause, extremes, first_false, shown

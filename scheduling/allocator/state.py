@@ -6,7 +6,7 @@ records the device; `give_back` undoes the last `take` exactly.
 Shared counters are what the devices of a pool draw on together. A `CounterLedger` starts with what the allocated
 devices leave: each counter's value less the consumption of every device of the pool that is allocated, wherever that
 device is visible. The search charges a device before it takes it and refunds it when it lets go. Counters belong to
-(driver, pool); a device is checked against the counters that it consumes alone. Admin access draws on counters too,
+their pool; a device is checked against the counters that it consumes alone. Admin access draws on counters too,
 though it does not count as in use once it is allocated.
 """
 
@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from inventory.kinds.pools import PoolKey
 from scheduling.allocator.pools import CounterKey, NodeDevices, PoolOnNode, needs, union
 from scheduling.allocator.problem import AllocationProblem, ConstraintOnNode, RequestOnNode
-from scheduling.allocator.published import Consumption, PoolKey
+from scheduling.allocator.published import Consumption
 from scheduling.allocator.snapshot import UsageTable
 
 
@@ -50,11 +51,11 @@ class CounterLedger:
         view = self._devices.pools[self._devices.pool_index(position)]
         if view.key not in self._opened:
             self._open(view)
-        return needs(self._devices.device(position))
+        return needs(self._devices.device(position), view.key)
 
     def _open(self, view: PoolOnNode) -> None:
         self._opened.add(view.key)
-        self._left |= self._usage.get(view.key).counters_left(view)
+        self._left |= self._usage.get(view.key).counters_left(view, self._usage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -28,7 +28,7 @@ from scheduling.commit import allocation_time
 from scheduling.controllers import scheduler
 from scheduling.controllers.declaration import ADDED, MODIFIED, Controller
 from scheduling.event_recorder import EventNote
-from scheduling.plans import Placement, allocated, stale
+from scheduling.plans import Placement, allocated
 from scheduling.preemption import given_to
 from scheduling.resources import CLAIM_PARAMETERS, CLAIMS, CLASS_PARAMETERS, EVENTS, NODE_SLICES, RESOURCE_CLASSES, kind
 
@@ -90,7 +90,7 @@ def _write(
         writer.load(kind(EVENTS), [event_recorder.key_of(note)])
         event_recorder.record(writer, note, now=now)
         return
-    if why := stale(found, state.drift, state.counting_pools):
+    if why := state.staleness(found):
         raise Conflict.of(CLAIMS, claim.metadata.name, why)
     writer.update(kind(CLAIMS), allocated(current, found.allocations[claim.metadata.uid], allocation_time(now)))
 

@@ -80,9 +80,9 @@ def status_for(
 
 def pool_status(state: PoolState, partitions_by: str | None = None) -> PoolStatus:
     """partitions_by: the attribute that tells the partition of a device in a pool none of whose slices names one."""
-    pool, (driver, name) = state.pool, state.pool.key
+    pool, (driver, name, _) = state.pool, state.pool.key
     found = PoolStatus(
-        driver=driver, pool_name=name, generation=pool.generation, node_name=node_of(state), validation_error=None
+        driver=driver, pool_name=name, generation=pool.generation, node_name=pool.node or None, validation_error=None
     )
     if not pool.complete:
         error = (
@@ -91,12 +91,6 @@ def pool_status(state: PoolState, partitions_by: str | None = None) -> PoolStatu
         )
         return structs.replace(found, validation_error=shortened(error, VALIDATION_ERROR_MAX))
     return _with_summaries(structs.replace(found, **_counts(state)), state, partitions_by)
-
-
-def node_of(state: PoolState) -> str | None:
-    """The node that has the pool, where all its slices name that one."""
-    nodes = {one.spec.node_name or "" for one in state.pool.slices}
-    return (nodes.pop() or None) if len(nodes) == 1 else None
 
 
 def _counts(state: PoolState) -> dict[str, int]:
@@ -149,7 +143,7 @@ def partition_summary(state: PoolState, partitions_by: str | None) -> tuple[Part
     declared = {one.spec.partition_type_attribute for one in state.pool.slices} - {None}
     if not declared and partitions_by is None:
         return ()
-    driver, name = state.pool.key
+    driver, name, _ = state.pool.key
     if not state.pool.counters:
         raise NoSummary(
             f"PartitionTypeMissing: pool {driver}/{name} declares partitionTypeAttribute but publishes no "
@@ -177,7 +171,7 @@ def partition_summary(state: PoolState, partitions_by: str | None) -> tuple[Part
 def _join(
     groups: dict[tuple[str, str], Partitions], attribute: str, candidate: CandidateDevice, state: PoolState
 ) -> None:
-    driver, name = candidate.home
+    driver, name, _ = candidate.home
     attributes = candidate.device.attributes
     value = attributes.get(attribute) or attributes.get(attribute.removeprefix(f"{driver}/"))
     if value is None or value.string_value is None:
@@ -224,7 +218,7 @@ def shareable_summary(state: PoolState) -> ShareableSummary | None:
             for name, amount in holder.consumed.items():
                 consumed[name] = consumed.get(name, 0) + amount
     if len(total) > SUMMARY_MAX:
-        driver, name = state.pool.key
+        driver, name, _ = state.pool.key
         raise NoSummary(
             f"ShareableSummaryOverCap: pool {driver}/{name} has {len(total)} shareable capacity keys, exceeding the "
             f"maximum of {SUMMARY_MAX}"

@@ -112,18 +112,27 @@ def test_pools_of_one_name_and_two_drivers_are_two_pools() -> None:
     assert Pool.objects.filter(complete=True).count() == 2
 
 
-POOL_NODES: dict[str, tuple[list[ResourceSlice], str]] = {
-    "one node": ([part("a", slices=2), part("b", slices=2)], "node-1"),
-    "every node": ([part("a", node=None, pool=POOL, all_nodes=True)], ""),
-    "two nodes": ([part("a", slices=2), part("b", node="node-2", pool=POOL, slices=2)], ""),
+POOL_NODES: dict[str, tuple[list[ResourceSlice], list[tuple[str, bool]]]] = {
+    "one node": ([part("a", slices=2), part("b", slices=2)], [("node-1", True)]),
+    "every node": ([part("a", node=None, pool=POOL, all_nodes=True)], [("", True)]),
+    "two nodes each": (
+        [part("a"), part("b", node="node-2", pool=POOL, slices=2)],
+        [("node-1", True), ("node-2", False)],
+    ),
+    "two nodes together": (
+        [part("a", slices=2), part("b", node="node-2", pool=POOL, slices=2)],
+        [("node-1", True), ("node-2", True)],
+    ),
 }
 
 
 @pytest.mark.parametrize("case", POOL_NODES)
-def test_the_node_of_a_pool_on(case: str) -> None:
-    slices, node = POOL_NODES[case]
+def test_the_nodes_of_a_pool_on(case: str) -> None:
+    slices, nodes = POOL_NODES[case]
     publish(*slices)
-    assert pool().node_name == node
+    assert list(Pool.objects.order_by("node_name").values_list("node_name", "complete")) == nodes
+    withdraw("a")
+    assert list(Pool.objects.values_list("complete", flat=True)) == ([False] if len(slices) > 1 else [])
 
 
 # Devices -------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from claims.devices.cards import Unit
 from claims.devices.holdings import Holdings, holding_of
 from claims.devices.nodes import Nodes
 from claims.devices.pools import DeviceSnapshot, PoolState
-from claims.devices.published import DeviceSlice, PoolKey, Published, gather, read_slice
+from claims.devices.published import DeviceSlice, Published, gather, read_slice
 from claims.kinds.resource_claims import (
     DeviceClaim,
     DeviceRequest,
@@ -41,6 +41,7 @@ from inventory.kinds.devices import (
 )
 from inventory.kinds.devices import Counter as SharedCounter
 from inventory.kinds.nodes import Node, Taint
+from inventory.kinds.pools import PoolKey
 from inventory.models import DeviceClass
 from manciple.wire.base import ObjectMeta
 from scheduling.allocator.published import Capacities
@@ -228,7 +229,12 @@ class Cluster:
             holdings.put(holding_of(claim))
         for node in self.nodes:
             nodes.put(node)
-        pools = {key: PoolState(gather(key, slices[key]), holdings.of_pool(key)) for key in sorted(slices)}
+        nodes_of: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for key in slices:
+            nodes_of[key[:2]].append(key.node)
+        pools = {
+            key: PoolState(gather(key, slices[key]), holdings.of_pool(key, nodes_of[key[:2]])) for key in sorted(slices)
+        }
         published = Published(one for pool in pools.values() for one in pool.pool.slices)
         return DeviceSnapshot(revision=1, pools=pools, nodes=nodes.now, published=published)
 

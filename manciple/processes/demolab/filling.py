@@ -401,14 +401,16 @@ def _counts(now: Mapping[str, int], held: int) -> dict[str, int]:
 
 def _stays(begin: datetime, now: datetime) -> Iterator[Stay]:
     ended = PastAllocation.objects.filter(ended_at__gt=begin, admin_access=False)
-    for name, driver, pool, device, since, until in ended.values_list(*_DEVICE, "began_at", "ended_at").iterator():
-        yield name, (driver, pool, device), since, until
+    for name, driver, pool, device, node, since, until in ended.values_list(
+        *_DEVICE, "began_at", "ended_at"
+    ).iterator():
+        yield name, (driver, pool, device, node), since, until
     current = AllocatedDevice.objects.filter(exclusive=True).values_list(*_DEVICE, "claim__allocated_at")
-    for name, driver, pool, device, since in current:
-        yield name, (driver, pool, device), since or begin, now
+    for name, driver, pool, device, node, since in current:
+        yield name, (driver, pool, device, node), since or begin, now
 
 
-_DEVICE = ("device_class", "driver", "pool", "device")
+_DEVICE = ("device_class", "driver", "pool", "device", "node")
 
 
 def _waiting_since() -> Iterable[datetime]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from django.contrib.auth import get_user_model
-from django.db.models import Exists, Max, Min, OuterRef
+from django.db.models import Exists, Max, Min, OuterRef, Q
 
 from claims.models import AllocatedDevice, Claim, Pod, Reservation
 from inventory.models import Device, Node, Pool
@@ -123,8 +123,11 @@ def examine_drivers(_now: datetime) -> Iterator[Diagnosis]:
 
 
 def _unpublished() -> Iterator[Diagnosis]:
-    published = Device.objects.filter(driver=OuterRef("driver"), pool=OuterRef("pool"), name=OuterRef("device"))
-    lost = AllocatedDevice.objects.filter(~Exists(published)).order_by("driver", "pool", "device")
+    same_name = Device.objects.filter(driver=OuterRef("driver"), pool=OuterRef("pool"), name=OuterRef("device"))
+    published = same_name.filter(Q(node_name__in=(OuterRef("node"), "")))
+    lost = AllocatedDevice.objects.filter(~Exists(published) & (~Q(node="") | ~Exists(same_name))).order_by(
+        "driver", "pool", "device"
+    )
     names: dict[str, list[str]] = defaultdict(list)
     for one in lost.values_list("driver", "pool", "device"):
         names[one[0]].append(f"{one[1]}/{one[2]}")

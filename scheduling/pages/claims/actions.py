@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from claims.devices.cache import read_devices
-from claims.devices.published import DeviceKey
+from claims.devices.pools import DeviceSnapshot
+from claims.devices.published import DeviceKey, pool_of
 from claims.devices.states import DeviceState
+from claims.kinds.allocated_pools import node_of
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus
 from manciple.api import edits, verbs
 from manciple.wire.errors import ApiError, Conflict, NotFound
@@ -135,8 +137,12 @@ def _devices(claim: ResourceClaim, line: ClaimRow, *, freed: str) -> str:
     allocation = claim.status.allocation
     if allocation is None:
         return "It holds no device."
-    names = {(one.driver, one.pool, one.device): f"{one.pool}/{one.device}" for one in allocation.devices.results}
-    kept = _kept_back(names) if freed.startswith("are free") else {}
+    snapshot, node = read_devices(), node_of(allocation)
+    names = {
+        snapshot.find(one.driver, one.pool, one.device, node): f"{one.pool}/{one.device}"
+        for one in allocation.devices.results
+    }
+    kept = _kept_back(names, snapshot) if freed.startswith("are free") else {}
     given = [name for key, name in names.items() if key not in kept]
     whose = "Its device" if len(given) == 1 else f"Its {len(given)} devices"
     if kept:
@@ -156,15 +162,15 @@ def _devices(claim: ResourceClaim, line: ClaimRow, *, freed: str) -> str:
 _WHY_KEPT = {DeviceState.TAINTED: "tainted", DeviceState.UNHEALTHY: "unhealthy"}
 
 
-def _kept_back(devices: Iterable[DeviceKey]) -> dict[DeviceKey, str]:
+def _kept_back(devices: Iterable[DeviceKey], snapshot: DeviceSnapshot) -> dict[DeviceKey, str]:
     """Those that nobody is given though nobody holds them -> why."""
-    snapshot, found = read_devices(), dict[DeviceKey, str]()
+    found = dict[DeviceKey, str]()
     for key in devices:
         candidate = snapshot.candidate(key)
         if candidate is None:
             found[key] = "not published"
         elif candidate.fence is not None:
             found[key] = _WHY_KEPT[candidate.fence]
-        elif not snapshot.pools[key[:2]].complete:
+        elif not snapshot.pools[pool_of(key)].complete:
             found[key] = "in an incomplete pool"
     return found

@@ -9,6 +9,7 @@ from datetime import datetime
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DeviceKey
+from claims.kinds.allocated_pools import node_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim, class_of
 from manciple.pages.durations import moment
@@ -25,6 +26,7 @@ class GivenDevice:
     driver: str
     pool: str
     device: str
+    node: str
     device_class: str
     model: str
     state: str
@@ -45,30 +47,38 @@ class CdiFile:
 
 def given_devices(claim: ResourceClaim, line: ClaimRow, pods: Iterable[Pod]) -> list[GivenDevice]:
     """One query, and what the log has since for the devices."""
-    results = claim.status.allocation.devices.results if claim.status.allocation else ()
-    snapshot = read_devices()
+    if claim.status.allocation is None:
+        return []
+    snapshot, node = read_devices(), node_of(claim.status.allocation)
     reported = _prepared_by_driver(claim)
     started = _first_start(pods, line.users)
-    return [_given(claim, one, snapshot, reported.get(_key(one), started)) for one in results]
-
-
-def _key(result: DeviceRequestAllocationResult) -> DeviceKey:
-    return result.driver, result.pool, result.device
+    return [
+        _given(
+            claim,
+            one,
+            snapshot,
+            snapshot.find(one.driver, one.pool, one.device, node),
+            reported.get((one.driver, one.pool, one.device), started),
+        )
+        for one in claim.status.allocation.devices.results
+    ]
 
 
 def _given(
     claim: ResourceClaim,
     one: DeviceRequestAllocationResult,
     snapshot: DeviceSnapshot,
+    key: DeviceKey,
     prepared: datetime | None,
 ) -> GivenDevice:
-    device, state = snapshot.candidate(_key(one)), snapshot.state(_key(one))
+    device, state = snapshot.candidate(key), snapshot.state(key)
     consumed = (f"{amount} {name.rpartition('/')[2]}" for name, amount in one.consumed_capacity.items())
     return GivenDevice(
         request=one.request,
         driver=one.driver,
         pool=one.pool,
         device=one.device,
+        node=key[3],
         device_class=class_of(claim.spec.devices.requests, one.request),
         model=device.model if device and device.model != one.driver else "",
         state=state,
@@ -79,7 +89,7 @@ def _given(
     )
 
 
-def _prepared_by_driver(claim: ResourceClaim) -> dict[DeviceKey, datetime]:
+def _prepared_by_driver(claim: ResourceClaim) -> dict[tuple[str, str, str], datetime]:
     """When drivers reported devices ready."""
     return {
         (report.driver, report.pool, report.device): at

@@ -26,7 +26,7 @@ from django.views.decorators.http import require_http_methods
 
 from claims.devices.cache import read_devices
 from claims.devices.holdings import Holder
-from claims.devices.published import DeviceKey
+from claims.devices.published import DeviceKey, address_of
 from inventory.kinds.device_rules import TAINT_EFFECTS
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule
 from inventory.kinds.taint_rules import TaintRules
@@ -253,7 +253,7 @@ def _published_taints(chosen: Chosen, rules: Sequence[DeviceTaintRule]) -> dict[
     """What drivers themselves published: the snapshot has the rules' taints behind these."""
     known = TaintRules(rules)
     return {
-        one.key: list(one.device.taints[: len(one.device.taints) - len(known.taints_of(*one.key))])
+        one.key: list(one.device.taints[: len(one.device.taints) - len(known.taints_of(*one.key[:3]))])
         for one in chosen.snapshot.candidates
     }
 
@@ -395,7 +395,7 @@ class DeviceRow:
 
     @property
     def address(self) -> str:
-        return "/".join(self.key)
+        return address_of(self.key)
 
 
 def _rows(person: Person, chosen: Chosen, keys: Sequence[DeviceKey]) -> Iterator[DeviceRow]:
@@ -436,7 +436,7 @@ def _cells(row: DeviceRow, names: Sequence[str]) -> tuple[str, ...]:
         " ".join(user for one in holders for user in one.users),
     )
     facts = (row.facts.get(name, "") for name in names)
-    return (*row.key, row.node, row.model, row.state_name, *held, " ".join(row.taints), *facts)
+    return (*row.key[:3], row.node, row.model, row.state_name, *held, " ".join(row.taints), *facts)
 
 
 _SHOWN: Mapping[str, Callable[[HttpRequest, QueryDict, str, Chosen], HttpResponse]] = {

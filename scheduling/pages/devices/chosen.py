@@ -15,7 +15,8 @@ from msgspec import structs
 
 from claims.devices.cards import Unit
 from claims.devices.pools import DeviceSnapshot
-from claims.devices.published import CandidateDevice, DeviceKey, PoolKey
+from claims.devices.published import CandidateDevice, DeviceKey
+from inventory.kinds.pools import PoolKey
 from manciple.cel.time_limit import TimeLimitExceeded
 from manciple.wire.validation import natural
 from scheduling.pages.devices.filters import DeviceFilters, select
@@ -47,8 +48,10 @@ class Chosen:
 
     @property
     def pools(self) -> Mapping[PoolKey, Sequence[DeviceKey]]:
-        """What is published of the pools that they are of."""
-        return {key: [one.key for one in self.snapshot.pools[key].candidates] for key in {key[:2] for key in self.keys}}
+        """What is published of the pools that have the names of theirs."""
+        names = {key[:2] for key in self.keys}
+        pools = self.snapshot.pools
+        return {key: [one.key for one in pools[key].candidates] for key in pools if key[:2] in names}
 
 
 def read_chosen(data: QueryDict, snapshot: DeviceSnapshot, classes: Mapping[str, Sequence[str]]) -> Chosen:
@@ -56,12 +59,12 @@ def read_chosen(data: QueryDict, snapshot: DeviceSnapshot, classes: Mapping[str,
     found: dict[DeviceKey, None] = {}
     gone = list[str]()
     for address in _lines(data.getlist("at")):
-        key = key_of(address)
+        key = key_of(address, snapshot)
         if key is not None and _is_known(snapshot, key):
             found[key] = None
         else:
             gone.append(address)
-    tiles = {key for address in _lines(data.getlist("tile")) if (key := key_of(address)) is not None}
+    tiles = {key for address in _lines(data.getlist("tile")) if (key := key_of(address, snapshot)) is not None}
     for unit in _units(snapshot) if tiles else ():
         if unit.key in tiles:
             found.update(dict.fromkeys(one.key for one in unit.candidates))
@@ -102,5 +105,5 @@ def _matching(
 
 
 def _place(key: DeviceKey) -> tuple[object, ...]:
-    driver, pool, device = key
-    return natural(pool), driver, natural(device)
+    driver, pool, device, node = key
+    return natural(pool), driver, natural(device), natural(node)

@@ -94,8 +94,10 @@ class History:
 
 def read_history(person: Person, device: DeviceKey, holders: Iterable[Holder], *, now: datetime) -> History:
     """Four queries at most. holders: who holds it now, as the person may see them."""
-    driver, pool, name = device
+    driver, pool, name, node = device
     past = PastAllocation.objects.filter(driver=driver, pool=pool, device=name, admin_access=False)
+    if node:
+        past = past.filter(node__in=("", node))
     week = now - timedelta(days=DAYS)
     spans = [_held_now(holder, now) for holder in holders]
     recent = [(row.began_at, row.ended_at) for row in past.filter(ended_at__gt=week).only("began_at", "ended_at")]

@@ -18,8 +18,9 @@ from itertools import chain
 
 from claims.devices.cards import Unit
 from claims.devices.pools import DeviceSnapshot, PoolState, changed
-from claims.devices.published import DevicePool, PoolKey
+from claims.devices.published import DevicePool
 from claims.devices.states import DeviceState
+from inventory.kinds.pools import PoolKey
 from inventory.live import node_topic, pool_topic
 from manciple.wire.base import Alike
 from manciple.wire.validation import natural
@@ -199,7 +200,7 @@ class Grid:
         on_node = any(tile.candidates and tile.candidates[0].node for tile in tiles) or any(
             pool.node == name for pool in pools
         )
-        topics = [pool_topic(*key) for key in keys]
+        topics = list(dict.fromkeys(pool_topic(key.driver, key.name) for key in keys))
         return line_of(
             name,
             name if on_node else "",
@@ -212,7 +213,7 @@ class Grid:
 
 def _tiles_of(state: PoolState) -> Mapping[str, Sequence[Unit]]:
     """line -> the pool's tiles there."""
-    elsewhere = "/".join(state.pool.key)
+    elsewhere = str(state.pool.key)
     node = state.pool.node
     found: dict[str, list[Unit]] = defaultdict(list)
     for unit in state.units:

@@ -17,7 +17,7 @@ from claims.devices.cache import read_devices
 from claims.devices.cards import Unit
 from claims.devices.holdings import Holder, Other, level_of
 from claims.devices.pools import DeviceSnapshot
-from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, Keyed, attribute_text, nanos
+from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, Keyed, attribute_text, nanos, pool_of
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
 from inventory.kinds.devices import DeviceTaint, is_unhealthy
@@ -72,18 +72,19 @@ class DeviceContext(PageContext):
 def show_device(request: HttpRequest, driver: str, pool: str, device: str) -> HttpResponse:
     """The page. Raises: Http404."""
     snapshot, person = read_devices(), person_of(request)
-    panel = read_device(person, snapshot, (driver, pool, device))
+    panel = read_device(person, snapshot, snapshot.find(driver, pool, device, request.GET.get("node", "")))
     if panel is None:
         raise Http404(f"Device {driver}/{pool}/{device} does not exist.")
     context = DeviceContext(place="devices", revision=snapshot.revision, panel=panel, may=DeviceRights.of(person))
     return render_page(request, "devices/device.html", context)
 
 
-def key_of(address: str) -> DeviceKey | None:
-    """(driver, pool, device) of an address; a pool's name may itself contain slashes."""
+def key_of(address: str, snapshot: DeviceSnapshot) -> DeviceKey | None:
+    """The device of an address (`Keyed.address`); a pool's name may itself contain slashes."""
     driver, _, rest = address.partition("/")
-    pool, _, device = rest.rpartition("/")
-    return (driver, pool, device) if driver and pool and device else None
+    place, _, node = rest.partition("?node=")
+    pool, _, device = place.rpartition("/")
+    return snapshot.find(driver, pool, device, node) if driver and pool and device else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,7 @@ class DevicePanel(Keyed):
 
 def read_panel(person: Person, snapshot: DeviceSnapshot, address: str) -> DevicePanel | None:
     """What the panel says of the device at this address; None where the address names none."""
-    key = key_of(address)
+    key = key_of(address, snapshot)
     return None if key is None else read_device(person, snapshot, key)
 
 
@@ -194,7 +195,7 @@ def read_device(person: Person, snapshot: DeviceSnapshot, key: DeviceKey) -> Dev
     if candidate is None and not holders:
         return None
     seen = holders_for(person, holders)
-    pool = snapshot.pools[key[:2]]
+    pool = snapshot.pools[pool_of(key)]
     line = _line_of(snapshot, key)
     pods = _pods(seen[:DESCRIBED])
     panel = DevicePanel(
@@ -228,7 +229,7 @@ def _rules(key: DeviceKey, candidate: CandidateDevice) -> tuple[str, ...]:
     if not candidate.device.taints:
         return ()
     with following.view() as view:
-        known = TaintRules(view.now().all).of(*key)
+        known = TaintRules(view.now().all).of(*key[:3])
     behind = candidate.device.taints[-len(known) :] if known else ()
     return tuple(rule.metadata.name for rule in known) if behind == tuple(rule.spec.taint for rule in known) else ()
 
@@ -307,7 +308,7 @@ def _deadline(pod: Pod) -> datetime | None:
 
 def _reports(pod: Pod, key: DeviceKey, holder: Holder) -> Iterator[tuple[str, str, str]]:
     """(resource id, health, message) of what the node's agent reports of this device."""
-    plain, cdi = "/".join(key), f"={holder.claim_uid}-{key[2]}"
+    plain, cdi = "/".join(key[:3]), f"={holder.claim_uid}-{key[2]}"
     status = pod.status
     for container in (*status.init_container_statuses, *status.container_statuses):
         for resource in container.allocated_resources_status:

@@ -72,7 +72,7 @@ def read_drivers(snapshot: DeviceSnapshot) -> list[DriverFigures]:
             tiles[tile.key[0]].append(tile)
     held: dict[str, Counter[str]] = defaultdict(Counter)
     holders: dict[str, Holder] = {}
-    for (driver, _), pool_state in snapshot.pools.items():
+    for (driver, _, _), pool_state in snapshot.pools.items():
         for found in pool_state.holders.values():
             for holder in found:
                 holders[holder.claim_uid] = holder

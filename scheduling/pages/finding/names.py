@@ -101,7 +101,7 @@ def _devices(sought: Sought, person: Person) -> tuple[list[Hit], bool]:
 
 
 def _device(sought: Sought, row: Any) -> Hit:
-    key = (row.driver, row.pool, row.name)
+    key = (row.driver, row.pool, row.name, row.node_name)
     title, url = f"{row.pool} / {row.name}", links.device_url(*key)
     return hit(sought.parts[1], row.rank, title, url=url, aside=row.driver, thing=(DEVICE, *key))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
+from claims.devices.published import address_of
 from manciple.pages import links
 from manciple.pages.people import Person
 from scheduling.pages.finding.names import BY_RESOURCE, DEVICE
@@ -85,7 +86,8 @@ def _act(word: str) -> Callable[[Thing], str]:
 
     def url(thing: Thing) -> str:
         if thing[0] == DEVICE:
-            return f"/devices/act/{word}?{urlencode({'at': '/'.join(thing[1:])})}"
+            _, driver, pool, name, node = thing
+            return f"/devices/act/{word}?{urlencode({'at': address_of((driver, pool, name, node))})}"
         return f"{_page(thing)}?change={word}"
 
     return url

@@ -7,14 +7,14 @@ a device is told as far as the person sees the namespace.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from django.db.models import F, Min, Q, QuerySet
 
 from claims.devices.pools import DeviceSnapshot
-from claims.devices.published import DeviceKey
+from claims.devices.published import DeviceKey, Keyed
 from claims.devices.states import DeviceState
 from claims.models import PastAllocation
 from inventory.models import Impairment, Incident
@@ -34,10 +34,13 @@ SOURCES = Impairment.Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImpairedSpan:
-    """One device, or all that a rule selects, from when to when. place: (driver, pool, device), "" for any."""
+    """One device, or all that a rule selects, from when to when. place: (driver, pool, device), "" for any.
+
+    node: "" for any, or if it is not known.
+    """
 
     incident: str
-    place: DeviceKey
+    place: tuple[str, str, str]
     node: str
     source: str
     reporter: str
@@ -50,7 +53,9 @@ class ImpairedSpan:
     ended: datetime | None
 
     def concerns(self, device: DeviceKey) -> bool:
-        return all(wanted in ("", found) for wanted, found in zip(self.place, device, strict=True))
+        """A rule names no node, and a device of a pool of no single node may be impaired on one."""
+        same_node = self.source == SOURCES.RULE or "" in (self.node, device[3]) or self.node == device[3]
+        return same_node and all(wanted in ("", found) for wanted, found in zip(self.place, device[:3], strict=True))
 
     @property
     def exact(self) -> bool:
@@ -113,8 +118,9 @@ def between(begin: datetime, end: datetime) -> QuerySet[Impairment]:
 
 def of_device(device: DeviceKey, begin: datetime, end: datetime) -> list[ImpairedSpan]:
     """What impaired one device in a window of time. One query."""
-    driver, pool, name = device
-    return spans(between(begin, end).filter(driver__in=("", driver), pool__in=("", pool), device__in=("", name)))
+    driver, pool, name, _ = device
+    rows = between(begin, end).filter(driver__in=("", driver), pool__in=("", pool), device__in=("", name))
+    return [span for span in spans(rows) if span.concerns(device)]
 
 
 # Devices and who had them ---------------------------------------------------------------------------------------------
@@ -140,22 +146,13 @@ class AffectedHolder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImpairedDevice:
+class ImpairedDevice(Keyed):
     """A device of an incident. span: the last one that concerns it."""
 
-    key: DeviceKey
+    key: DeviceKey = field()  # without it, the property that it stands for would count as its default
     node: str
     span: ImpairedSpan
     holders: tuple[AffectedHolder, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return self.key[2]
-
-    @property
-    def address(self) -> str:
-        """As the grid's address names it."""
-        return "/".join(self.key)
 
     @property
     def url(self) -> str:
@@ -280,18 +277,22 @@ def concerned(
     if node:
         rows = rows.filter(node__in=("", node))
     if device is not None:
-        driver, pool, name = device
+        driver, pool, name, on = device
         rows = rows.filter(driver__in=("", driver), pool__in=("", pool), device__in=("", name))
+        if on:
+            rows = rows.filter(Q(source=SOURCES.RULE) | Q(node__in=("", on)))
     found = set()
     for incident, at, *place in rows.values_list("incident_id", "node", "driver", "pool", "device").distinct():
         key = (place[0], place[1], place[2])
-        named = [(key, at)] if all(key) else [(one, where) for one, where in _matching(key, snapshot)]
+        named = (
+            [(snapshot.find(*key, at), at)] if all(key) else [(one, where) for one, where in _matching(key, snapshot)]
+        )
         if any((not node or where == node) and (chosen is None or one in chosen) for one, where in named):
             found.add(incident)
     return found
 
 
-def _matching(place: DeviceKey, snapshot: DeviceSnapshot) -> Iterator[tuple[DeviceKey, str]]:
+def _matching(place: tuple[str, str, str], snapshot: DeviceSnapshot) -> Iterator[tuple[DeviceKey, str]]:
     """(device, node) of what a rule's selector names of what is published."""
     driver, pool, name = place
     for one in snapshot.candidates:
@@ -336,7 +337,7 @@ def _devices(found: Iterable[ImpairedSpan], snapshot: DeviceSnapshot) -> list[Na
     """Each device once, with the last of its spans that goes on, or the last one."""
     by_device: dict[DeviceKey, Named] = {}
     for span in sorted(found, key=lambda one: (one.ended is None, one.began)):
-        exact = [(span.place, span.node)] if span.exact else _matching(span.place, snapshot)
+        exact = [(snapshot.find(*span.place, span.node), span.node)] if span.exact else _matching(span.place, snapshot)
         for key, node in exact:
             by_device[key] = (key, node, span)
     return sorted(by_device.values(), key=lambda one: (natural(one[1] or one[0][1]), natural(one[0][2])))
@@ -346,7 +347,7 @@ def _holders(
     person: Person, named: Collection[Named], snapshot: DeviceSnapshot
 ) -> Callable[[DeviceKey, ImpairedSpan], Iterator[AffectedHolder]]:
     """Who held a device during a span, told as the person may know it."""
-    past: dict[DeviceKey, list[Any]] = {}
+    past: dict[tuple[str, str, str], list[Any]] = {}
     for row in _past(named):
         past.setdefault((row.driver, row.pool, row.device), []).append(row)
 
@@ -354,8 +355,9 @@ def _holders(
         for one in snapshot.held_by(key) if span.ended is None else ():
             seen = person.sees(one.namespace)
             yield AffectedHolder(one.namespace, one.claim, one.pods, True) if seen else AffectedHolder(ELSEWHERE)
-        for row in past.get(key, ()):
-            if row.ended_at > span.began and (span.ended is None or row.began_at < span.ended):
+        for row in past.get(key[:3], ()):
+            same_node = "" in (key[3], row.node) or key[3] == row.node
+            if same_node and row.ended_at > span.began and (span.ended is None or row.began_at < span.ended):
                 seen = person.sees(row.namespace)
                 yield AffectedHolder(row.namespace, row.claim, tuple(row.pods)) if seen else AffectedHolder(ELSEWHERE)
 

@@ -171,7 +171,7 @@ def _concerning(query: IncidentQuery, known: Sequence[Incident], snapshot: Devic
     if not (query.node or query.device_class or query.device):
         return known
     chosen = _chosen(query.device_class, snapshot) if query.device_class else None
-    device = (key_of(query.device) or ("", "", "-")) if query.device else None
+    device = (key_of(query.device, snapshot) or ("", "", "-", "")) if query.device else None
     wanted = concerned(node=query.node, device=device, chosen=chosen, snapshot=snapshot)
     return [one for one in known if one.id in wanted]
 

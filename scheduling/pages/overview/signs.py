@@ -10,6 +10,7 @@ from django.db.models import Count, Min
 
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.states import DeviceState
+from inventory.kinds.pools import PoolKey
 from inventory.models import Node
 from manciple.pages.people import Person
 from manciple.store import history, space, sql
@@ -28,7 +29,7 @@ SEARCHED = 20_000
 REMEMBERED = 256
 
 #: (driver, pool, generation, slices seen) -> when its slices last changed
-_changed: dict[tuple[str, str, int, int], datetime | None] = {}
+_changed: dict[tuple[str, str, str, int, int], datetime | None] = {}
 
 
 def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> HealthSigns:
@@ -79,11 +80,11 @@ def _drivers(snapshot: DeviceSnapshot, *, revision: int) -> list[DriverSign]:
     short: dict[str, list[ShortPool]] = {}
     for pool in sorted(snapshot.published_pools, key=lambda one: one.key):
         if not pool.complete:
-            driver, name = pool.key
+            driver, name, _ = pool.key
             known = short.setdefault(driver, [])
             # Those that are named are looked up; the others are counted.
             named = len(known) < NAMED
-            changed = _last_change(pool.key, pool.node, pool.generation, len(pool.slices), revision) if named else None
+            changed = _last_change(pool.key, pool.generation, len(pool.slices), revision) if named else None
             known.append(
                 ShortPool(
                     driver=driver,
@@ -101,13 +102,13 @@ def _drivers(snapshot: DeviceSnapshot, *, revision: int) -> list[DriverSign]:
     ]
 
 
-def _last_change(pool: tuple[str, str], node: str, generation: int, seen: int, revision: int) -> datetime | None:
+def _last_change(pool: PoolKey, generation: int, seen: int, revision: int) -> datetime | None:
     """Remembered as long as the pool stays as it is."""
     key = (*pool, generation, seen)
     if key not in _changed:
         if len(_changed) >= REMEMBERED:
             _changed.clear()
-        fields = {"spec.nodeName": node, "spec.driver": pool[0]}
+        fields = {"spec.nodeName": pool.node, "spec.driver": pool.driver}
         _changed[key] = last_change(SLICES, fields, after=max(0, revision - SEARCHED))
     return _changed[key]
 

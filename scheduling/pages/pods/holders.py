@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 from claims.devices.cache import read_devices
 from claims.devices.holdings import Holder
 from claims.devices.pools import DeviceSnapshot
-from claims.devices.published import DeviceKey, PoolKey
+from claims.devices.published import DeviceKey, pool_of
 from claims.devices.states import DeviceState
 from claims.kinds.pods import Pod
+from inventory.kinds.pools import PoolKey
 from manciple.pages.durations import duration, moment
 from manciple.pages.people import Person
 from manciple.store import objects
@@ -81,7 +82,7 @@ def read_held(keys: Collection[DeviceKey], person: Person, *, now: datetime | No
     grouped: dict[tuple[PoolKey, tuple[Holder, ...]], list[str]] = {}
     for key in sorted(keys, key=lambda key: natural("/".join(key))):
         by = tuple(sorted(set(snapshot.held_by(key)), key=lambda holder: holder.claim_uid))
-        grouped.setdefault((key[:2], by), []).append(key[2])
+        grouped.setdefault((pool_of(key), by), []).append(key[2])
     ordered = sorted(grouped.items(), key=lambda item: (-len(item[1]), natural(item[0][0][1]), _uids(item[0][1])))
     shown = ordered[:NAMED_HELD]
     pods = _pods(holder for (_, by), _ in shown for holder in by)
@@ -89,7 +90,7 @@ def read_held(keys: Collection[DeviceKey], person: Person, *, now: datetime | No
         HeldLine(
             driver=pool[0],
             pool=pool[1],
-            node=snapshot.pools[pool].pool.node if pool in snapshot.pools else "",
+            node=pool.node,
             devices=tuple(devices),
             holders=holders_for(person, by),
             marks=_marks(snapshot, pool, devices),
@@ -140,4 +141,6 @@ def _marks(snapshot: DeviceSnapshot, pool: PoolKey, wanted: Sequence[str]) -> tu
     names = sorted((one.name for one in state.candidates), key=natural) if state is not None else []
     if len(names) > DRAWN:
         names = list(wanted)[:DRAWN]
-    return tuple(DeviceMark(name, snapshot.state((*pool, name)), name in wanted) for name in names)
+    return tuple(
+        DeviceMark(name, snapshot.state((pool.driver, pool.name, name, pool.node)), name in wanted) for name in names
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from claims.devices.holdings import Other
+from claims.kinds.allocated_pools import node_of
 from claims.kinds.containers import Container
 from claims.kinds.pods import ContainerState, ContainerStatus, Pod
 from claims.kinds.resource_claims import ResourceClaim
@@ -29,6 +30,7 @@ class HeldDevice:
     driver: str
     pool: str
     device: str
+    node: str
     admin: bool
 
 
@@ -98,9 +100,15 @@ def _claim(pod: Pod, reference: ClaimReference, claim: ResourceClaim | None, tem
         state = "Does not exist" if reference.claim else "Not created yet"
         return ClaimLine(entry=reference.entry, name=reference.claim or "", template=template, state=state, requests=0)
     results = claim.status.allocation.devices.results if claim.status.allocation else ()
+    node = node_of(claim.status.allocation) if claim.status.allocation else ""
     devices = tuple(
         HeldDevice(
-            request=one.request, driver=one.driver, pool=one.pool, device=one.device, admin=bool(one.admin_access)
+            request=one.request,
+            driver=one.driver,
+            pool=one.pool,
+            device=one.device,
+            node=node,
+            admin=bool(one.admin_access),
         )
         for one in results
     )

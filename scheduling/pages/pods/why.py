@@ -139,7 +139,7 @@ def read_why(explained: Explanation, person: Person, changes: Changes) -> Why:
 def _held(report: Report | None, person: Person) -> HeldDevices:
     if report is None:
         return NOBODY
-    return read_held({(one.key.driver, one.key.name, one.name) for one in held_devices(report)}, person)
+    return read_held({(one.key.driver, one.key.name, one.name, one.key.node) for one in held_devices(report)}, person)
 
 
 def _evictions(explained: Explanation, person: Person) -> Iterator[str]:

@@ -54,7 +54,7 @@ def effect_of(
     leaving = read_leaving(Survey().evicted_by(evicting, now), now) if gates.enabled(GATE) else []
     imagined = [Imagined(resource=TAINT_RULES, before=one.before, after=one.after) for one in changes]
     found = what_if_changed(imagined, [one.pod for one in leaving])
-    touched = tuple(one.key for one in snapshot.candidates if coming.of(*one.key) or going.of(*one.key))
+    touched = tuple(one.key for one in snapshot.candidates if coming.of(*one.key[:3]) or going.of(*one.key[:3]))
     lines = (*_of_devices(touched, coming, snapshot), *_dry_run(coming, now, person), *told_of(leaving, found, person))
     return ActionEffect(summary=summary, consequences=lines, warning="" if gates.enabled(GATE) else f"The {OFF}.")
 
@@ -82,10 +82,10 @@ def _of_devices(keys: Sequence[DeviceKey], coming: TaintRules, snapshot: DeviceS
     if not keys:
         yield Consequence(term="Devices", sentences=("No published device is selected now; later ones may be.",))
         return
-    names = ", ".join(f"{pool}/{device}" for _, pool, device in keys[:NAMED])
+    names = ", ".join(f"{pool}/{device}" for _, pool, device, _ in keys[:NAMED])
     more = f" and {len(keys) - NAMED:,} more" if len(keys) > NAMED else ""
     yield Consequence(term="Devices", sentences=(f"{_devices(len(keys))}: {names}{more}.",))
-    fencing = [key for key in keys if any(rule.spec.taint.effect != "None" for rule in coming.of(*key))]
+    fencing = [key for key in keys if any(rule.spec.taint.effect != "None" for rule in coming.of(*key[:3]))]
     if free := sum(snapshot.state(key) == DeviceState.FREE for key in fencing):
         whom = "no longer given to claims without a toleration."
         yield Consequence(

@@ -6,9 +6,11 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from claims.devices.published import DeviceKey, PoolKey
+from claims.devices.published import DeviceKey, pool_of
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
+from inventory.kinds.pools import PoolKey
 from inventory.kinds.taint_rules import TaintRules, place_of
 from manciple.wire.base import ObjectMeta
 
@@ -19,7 +21,7 @@ _LONGEST = 57
 
 
 def rules_for(
-    chosen: Iterable[DeviceKey], taint: DeviceTaint, pools: Mapping[PoolKey, Collection[DeviceKey]], *, word: str
+    chosen: Collection[DeviceKey], taint: DeviceTaint, pools: Mapping[PoolKey, Collection[DeviceKey]], *, word: str
 ) -> tuple[DeviceTaintRule, ...]:
     """One rule for a pool of which everything is chosen, else one for each device.
 
@@ -27,12 +29,14 @@ def rules_for(
     """
     by_pool: dict[PoolKey, list[DeviceKey]] = defaultdict(list)
     for key in sorted(set(chosen)):
-        by_pool[key[:2]].append(key)
+        by_pool[pool_of(key)].append(key)
     found = list[DeviceTaintRule]()
     for pool, keys in by_pool.items():
-        whole = set(pools.get(pool, ())) == set(keys) and len(keys) > 1
-        found += [_rule(word, taint, *pool)] if whole else [_rule(word, taint, *key) for key in keys]
-    return tuple(found)
+        # A rule without a device is for the pools of all nodes with that name.
+        namesakes = (published for other, published in pools.items() if other[:2] == pool[:2])
+        whole = len(keys) > 1 and set(chosen).issuperset(chain.from_iterable(namesakes))
+        found += [_rule(word, taint, *pool[:2])] if whole else [_rule(word, taint, *key[:3]) for key in keys]
+    return tuple({rule.spec.device_selector: rule for rule in found}.values())
 
 
 def _rule(word: str, taint: DeviceTaint, driver: str, pool: str, device: str | None = None) -> DeviceTaintRule:
@@ -66,7 +70,7 @@ def untainting(
 ) -> Untaint:
     """published: every published device, with the taints of its driver."""
     wanted, known = set(chosen), TaintRules(rules)
-    touched = {rule.metadata.name: rule for key in sorted(wanted) for rule in known.of(*key)}
+    touched = {rule.metadata.name: rule for key in sorted(wanted) for rule in known.of(*key[:3])}
     others = {name: sum(selects(rule, key) for key in published.keys() - wanted) for name, rule in touched.items()}
     return Untaint(
         removed=tuple(rule for name, rule in sorted(touched.items()) if not others[name]),
@@ -78,7 +82,7 @@ def untainting(
 def selects(rule: DeviceTaintRule, key: DeviceKey) -> bool:
     """Whether the rule's selector names the device."""
     place = place_of(rule)
-    return place is not None and all(wanted in (None, is_) for wanted, is_ in zip(place, key, strict=True))
+    return place is not None and all(wanted in (None, is_) for wanted, is_ in zip(place, key[:3], strict=True))
 
 
 def selected_in_words(rule: DeviceTaintRule) -> str:

@@ -356,8 +356,8 @@ def _form_context(form: RuleForm, before: DeviceTaintRule | None, effect: Action
         effect=effect,
         effects={effect: MEANINGS[effect] for effect in reversed(TAINT_EFFECTS)},
         chosen_effect=form.text("effect") or "NoSchedule",
-        drivers=sorted({driver for driver, _ in pools}),
-        pools=sorted({pool for _, pool in pools}, key=natural),
+        drivers=sorted({pool.driver for pool in pools}),
+        pools=sorted({pool.name for pool in pools}, key=natural),
     )
 
 

@@ -145,7 +145,7 @@ def device_lanes(
             Lane(
                 name=device, note=place, url=links.device_url(driver, pool, device), bars=packed, rows=rows,
                 hidden=hidden, now=sum(one.ended is None for one in found[key]),
-                impaired=tuple(stretch(one, window) for one in impaired if one.concerns(key)),
+                impaired=tuple(stretch(one, window) for one in impaired if one.concerns((*key, ""))),
             )
         )  # fmt: skip
     return lanes

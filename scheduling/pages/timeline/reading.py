@@ -114,6 +114,8 @@ class Timeline:
             began_at__lt=window.end,
             **{name: value for name, value in filters.items() if name != "admin_access"},
         )
+        if query.node:
+            past, now = (rows.filter(node__in=("", query.node)) for rows in (past, now))
         if query.namespace:
             past, now, told = (person.seen(rows.filter(namespace=query.namespace)) for rows in (past, now, told))
         if query.by == "model":

@@ -218,7 +218,9 @@ def _drawn(names: Sequence[str], placed: Sequence[Placed]) -> Mapping[str, tuple
         model, imagined, _ = name.partition(IMAGINED)
         devices = sorted(known.get(model, ()), key=lambda one: natural(one.address))
         states = {one: DeviceState.FREE if imagined else snapshot.state_of(one) for one in devices}
-        found[name] = _marks(DeviceMark(one.name, state, (name, *one.key) in given) for one, state in states.items())
+        found[name] = _marks(
+            DeviceMark(one.name, state, (name, *one.key[:3]) in given) for one, state in states.items()
+        )
     return found
 
 

@@ -17,6 +17,7 @@ from inventory.kinds.devices import (
     ResourceSlice,
     ResourceSliceSpec,
 )
+from inventory.kinds.pools import PoolKey
 from manciple.wire.base import ObjectMeta
 from nodeagent.drivers.partitionable import counter_set, devices_of
 from scheduling.pages.devices.tiles import label
@@ -36,7 +37,7 @@ def pool(devices: Sequence[Device], counters: Sequence[CounterSet]) -> DevicePoo
         )
         for index, body in enumerate(bodies)
     ]
-    return gather(("mig.example.com", "n1"), map(read_slice, slices))
+    return gather(PoolKey("mig.example.com", "n1", "n1"), map(read_slice, slices))
 
 
 def gpus(count: int = 1) -> DevicePool:
@@ -51,7 +52,7 @@ def holder(claim: str = "c1") -> Holder:
 
 
 def draw(content: DevicePool, *held: str) -> list[Unit]:
-    keys = {("mig.example.com", "n1", name): (holder(name),) for name in held}
+    keys = {("mig.example.com", "n1", name, "n1"): (holder(name),) for name in held}
     return list(PoolState(content, keys).units)
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.pools import PoolKey
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,
@@ -21,7 +22,6 @@ from scheduling.allocator import (
     allocate,
     place,
 )
-from scheduling.allocator.published import PoolKey
 from scheduling.messages import message
 from tests.examples import some
 from tests.scheduling.allocator.cases import (
@@ -159,7 +159,7 @@ def _asking_every_node(snapshot: Snapshot, claim: ResourceClaim, nodes: tuple[No
         outcome = allocate(snapshot, [claim], node)
         if isinstance(outcome, Allocated):
             passed = any(one.request == "r/sub-0" for one in outcome.results[0].devices.results)
-            held = len(snapshot.pool_usage(PoolKey(GPU, node.name)).taken)
+            held = len(snapshot.pool_usage(PoolKey(GPU, node.name, node.name)).taken)
             fitting.append((passed, snapshot.on_node(node).visible.bit_count() - held, node.name))
     return min(fitting)[2] if fitting else ""
 

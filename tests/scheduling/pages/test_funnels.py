@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from scheduling.allocator.published import PoolKey
+from inventory.kinds.pools import PoolKey
 from scheduling.allocator.stages import PoolTrouble
 from scheduling.pages.funnels import troubled_pools
 from tests.builders import DRIVER, make_claim, make_class, make_node, make_pod, make_request, make_slice

@@ -227,7 +227,7 @@ def test_a_device_that_is_not_known_is_not_found(browser: Client) -> None:
 def test_a_page_says_who_holds_the_device_since_when_and_in_which_cdi_file(browser: Client, lab: None) -> None:
     shown = page(browser, f"/devices/d/{AT}")
     since = clock("2026-11-20T12:00:00Z")
-    (holder,) = read_devices().held_by((DRIVER, "node-1", "gpu-0"))
+    (holder,) = read_devices().held_by((DRIVER, "node-1", "gpu-0", "node-1"))
     assert f"since {since}" in text(shown)
     assert "Free again: unknown. The pod sets no deadline." in text(shown)
     assert f"k8s.{DRIVER}-claim_{holder.claim_uid}.json" in shown

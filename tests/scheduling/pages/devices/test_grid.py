@@ -11,6 +11,7 @@ from claims.devices.cards import Unit
 from claims.devices.holdings import Holder, level_of, state_of
 from claims.devices.pools import PoolState
 from claims.devices.published import CandidateDevice, DevicePool, candidate_of, gather, read_slice
+from inventory.kinds.pools import PoolKey
 from manciple.wire.validation import natural
 from scheduling.pages.devices.groups import group_lines
 from scheduling.pages.devices.lines import GridLine, line_of
@@ -19,7 +20,7 @@ from tests.builders import DRIVER, make_device, make_device_taint, make_slice
 
 
 def candidate(name: str = "gpu-0", *, node: str = "node-1", driver: str = DRIVER, **fields: Any) -> CandidateDevice:
-    return candidate_of((driver, node), make_device(name, **fields), node=node)
+    return candidate_of(PoolKey(driver, node, node), make_device(name, **fields), node=node)
 
 
 def holder(claim: str = "c1", *, pods: tuple[str, ...] = ("p1",), shared: bool = False, **fields: Any) -> Holder:
@@ -32,10 +33,10 @@ def tile_of(one: CandidateDevice, holders: tuple[Holder, ...]) -> Unit:
 
 
 def pool_of(candidates: list[CandidateDevice]) -> DevicePool:
-    driver, name, _ = candidates[0].key
+    key = candidates[0].home
     devices = [one.device for one in candidates]
-    published = make_slice(driver=driver, pool=name, node=candidates[0].node, devices=devices)
-    return gather((driver, name), [replace(read_slice(published), candidates=tuple(candidates))])
+    published = make_slice(driver=key.driver, pool=key.name, node=key.node, devices=devices)
+    return gather(key, [replace(read_slice(published), candidates=tuple(candidates))])
 
 
 def line(candidates: list[CandidateDevice], held: dict[str, list[Holder]], *, name: str = "node-1") -> GridLine:

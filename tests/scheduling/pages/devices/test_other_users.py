@@ -48,9 +48,9 @@ def test_what_is_listed_the_log_and_the_index_tell_the_same() -> None:
     publish()
     read_devices()
     hold_for_a_job(pods=("web",))
-    by_log = read_devices().held_by((DRIVER, "node-1", "gpu-0"))
+    by_log = read_devices().held_by((DRIVER, "node-1", "gpu-0", "node-1"))
     follower.forget()
-    by_listing = read_devices().held_by((DRIVER, "node-1", "gpu-0"))
+    by_listing = read_devices().held_by((DRIVER, "node-1", "gpu-0", "node-1"))
     assert by_log == by_listing
     assert by_log[0].pods == ("web",)
     assert by_log[0].label == "lab/web, jobs.batch train"
