@@ -31,6 +31,7 @@ from msgspec import structs
 from claims import quotas
 from claims.kinds.pod_group_rules import POD_GROUP, WORKLOAD
 from claims.kinds.pod_groups import PodGroup, PodWorkload
+from claims.kinds.pod_warnings import warnings_of
 from claims.kinds.pods import Pod
 from claims.kinds.priority_classes import (
     DEFAULT_PREEMPTION_POLICY,
@@ -42,6 +43,7 @@ from claims.kinds.quota_usage import parsed
 from claims.kinds.quotas import RESOURCE_QUOTA
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
 from inventory.kinds import gates
+from manciple.api import first_stage
 from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
@@ -57,6 +59,8 @@ def register() -> None:
         operations={"CREATE", "UPDATE"},
         resources={"resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"},
     )
+    first_stage.register_precedence("pods", refuse_classes)
+    first_stage.register_check(warn_of_pod, resources={"pods"})
     hooks.register_rule(resolve_priority, operations={"CREATE"}, resources={"pods"})
     hooks.register_rule(check_limited_priority, operations={"CREATE"}, resources={"pods"})
     hooks.register_rule(refuse_unserved, operations={"CREATE"}, resources={"pods"})
@@ -168,6 +172,16 @@ def resolve_priority(writer: Writer, write: Write) -> Pod:
         raise Forbidden(f'pods "{name}" is forbidden: {error}', details={"name": name, "kind": "pods"}) from error
 
 
+def refuse_classes(write: Write) -> None:
+    """Raises: Forbidden, where a new pod's classes are refused, whatever else is wrong with it."""
+
+    def work(writer: Writer) -> None:
+        resolve_priority(writer, write)
+        refuse_unserved(writer, write)
+
+    objects.write(work, identity=write.identity, dry_run=True)
+
+
 def with_priority(pod: Pod, known: KnownPriorities) -> Pod:
     """Raises: ValueError where the pod's class is unknown, or it claims what its class does not give it."""
     spec = pod.spec
@@ -253,6 +267,16 @@ def count_new_quota(writer: Writer, write: Write) -> ApiObject | None:
 def settle_quotas(writer: Writer) -> None:
     if writer.noted(quotas.TOUCHED):
         quotas.settle(writer)
+
+
+# Warnings -------------------------------------------------------------------------------------------------------------
+
+
+def warn_of_pod(write: Write) -> None:
+    """Tells the author of a new pod what it says in vain."""
+    if write.operation == "CREATE" and not write.subresource:
+        for text in warnings_of(write.new):
+            hooks.warn(text)
 
 
 # What is not done here ------------------------------------------------------------------------------------------------

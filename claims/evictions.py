@@ -15,7 +15,7 @@ from claims.kinds import disruptions
 from claims.kinds.disruption_budgets import POD_DISRUPTION_BUDGET, PodDisruptionBudget
 from claims.kinds.pods import Pod
 from manciple.api.answers import success
-from manciple.api.requests import ResourcePath, WriteOptions, propagation_of
+from manciple.api.requests import ResourcePath, WriteOptions, checked_deletion, propagation_of
 from manciple.api.subresources import Connected, admit_body, decoded_body
 from manciple.store import objects
 from manciple.store.objects import Writer
@@ -39,7 +39,7 @@ def post(
     admit_body(kind, where, eviction, identity=identity, options=options)
     if eviction.metadata.name != where.name:
         raise BadRequest("name in URL does not match name in Eviction object")
-    wanted = eviction.delete_options or DeleteOptions()
+    wanted = checked_deletion(eviction.delete_options or DeleteOptions())
 
     def work(writer: Writer) -> None:
         pod = writer.get(kind, where.namespace, where.name)

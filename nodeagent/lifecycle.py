@@ -22,7 +22,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from claims.kinds.containers import Container, ContainerRestartRule
+from claims.kinds.containers import Container, ContainerRestartRule, ResourceRequirements
 from claims.kinds.pods import (
     ContainerState,
     ContainerStateRunning,
@@ -38,6 +38,7 @@ from claims.kinds.pods import (
 )
 from nodeagent.client import posix_seconds, seconds_text
 from nodeagent.failures import ContainerFailed
+from nodeagent.resizing import IN_PROGRESS, Resized, held_by
 from nodeagent.runtimes.protocol import ContainerRun, EndedRun, Role
 
 #: Seconds before the second restart, and the longest wait; the first restart comes at once.
@@ -105,6 +106,9 @@ def plan(pod: Pod, runs: Mapping[str, ContainerRun], *, now: float) -> Container
     if state == "waiting":
         return draft.plan(initialized=False)
     ending = _plan_main(pod, runs, draft)
+    # Those for debugging are started once, beside the others, and nothing waits for them.
+    added = [one for one in pod.spec.ephemeral_containers if one.name not in runs]
+    draft.starts += [Start(container, "main", 0) for container in added]
     return ContainerPlan(ending=ending, initialized=True) if ending else draft.plan(initialized=True)
 
 
@@ -264,7 +268,8 @@ class Observed:
 
     prepared: its claims are ready, containers may start. waiting: containers that wait for their restart.
     failure: why the node ended it, where it did. trouble: container name -> why it could not be started.
-    health: container name -> the health of its devices.
+    health: container name -> the health of its devices. resized: the cpu and memory that they have, where that was
+    looked at.
     """
 
     runs: Mapping[str, ContainerRun] = field(default_factory=dict)
@@ -275,6 +280,7 @@ class Observed:
     failure: PodFailure | None = None
     trouble: Mapping[str, ContainerFailed] = field(default_factory=dict)
     health: Mapping[str, tuple[ResourceStatus, ...]] = field(default_factory=dict)
+    resized: Resized | None = None
 
 
 def pod_ip(pod: Pod, *, host_ip: str) -> str:
@@ -289,13 +295,19 @@ def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStat
     """The status of `pod` at `now` (POSIX seconds)."""
     old = pod.status
     address = pod_ip(pod, host_ip=host_ip) if seen.runs or old.pod_ip else ""
-    inits = tuple(_container_status(container, seen) for container in pod.spec.init_containers)
-    mains = tuple(_container_status(container, seen) for container in pod.spec.containers)
+    held = held_by(pod) if seen.resized is None else seen.resized.held
+    inits = tuple(
+        _container_status(container, seen, held.get(container.name)) for container in pod.spec.init_containers
+    )
+    mains = tuple(_container_status(container, seen, held.get(container.name)) for container in pod.spec.containers)
+    added = tuple(
+        _container_status(container, seen, held.get(container.name)) for container in pod.spec.ephemeral_containers
+    )
     return replace(
         old,
         observed_generation=pod.metadata.generation,
         phase=_phase(pod, seen),
-        conditions=_conditions(old.conditions, _facts(pod, seen, (*inits, *mains)), now),
+        conditions=_conditions(_known(old.conditions, seen), _facts(pod, seen, (*inits, *mains)), now),
         host_ip=host_ip,
         host_ips=(HostIP(ip=host_ip),),
         pod_ip=address,
@@ -303,6 +315,7 @@ def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStat
         start_time=old.start_time or seconds_text(now),
         init_container_statuses=inits,
         container_statuses=mains,
+        ephemeral_container_statuses=added,
         reason=seen.failure.reason if seen.failure else old.reason,
         message=seen.failure.message if seen.failure else old.message,
     )
@@ -323,7 +336,8 @@ def _phase(pod: Pod, seen: Observed) -> str:
 
 
 # Containers.
-def _container_status(container: Container, seen: Observed) -> ContainerStatus:
+def _container_status(container: Container, seen: Observed, held: ResourceRequirements | None) -> ContainerStatus:
+    """held: the cpu and memory that it has."""
     run = seen.runs.get(container.name)
     if run is None:
         waiting = _never_started(container, seen)
@@ -333,6 +347,7 @@ def _container_status(container: Container, seen: Observed) -> ContainerStatus:
     if trouble := seen.trouble.get(container.name):
         state = _waiting(trouble)
         waits = True
+    held = held if run.running else None
     last = _state(run) if waits else _terminated(run.previous) if run.previous is not None else ContainerState()
     return ContainerStatus(
         name=container.name,
@@ -344,6 +359,8 @@ def _container_status(container: Container, seen: Observed) -> ContainerStatus:
         image=run.image,
         image_id=run.image_id or run.image,
         container_id=run.container_id,
+        allocated_resources=held.requests if held is not None else {},
+        resources=held,
         allocated_resources_status=seen.health.get(container.name, ()),
     )
 
@@ -409,7 +426,9 @@ def _facts(pod: Pod, seen: Observed, statuses: Iterable[ContainerStatus]) -> _Fa
     uninitialized = [name for name in inits if name not in ready]
     containers = _fact(not unready, "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]")
     gates = [gate.condition_type for gate in pod.spec.readiness_gates if not _holds(pod, gate.condition_type)]
+    trouble = seen.resized.trouble if seen.resized is not None else ""
     return {
+        **({IN_PROGRESS: (True, "Error", trouble)} if trouble else {}),
         "PodReadyToStartContainers": (seen.prepared or bool(seen.runs), "", ""),
         "Initialized": _fact(
             seen.initialized or not pod.spec.init_containers,
@@ -419,6 +438,13 @@ def _facts(pod: Pod, seen: Observed, statuses: Iterable[ContainerStatus]) -> _Fa
         "ContainersReady": containers,
         "Ready": containers if unready else _fact(not gates, "ReadinessGatesNotReady", f"{' '.join(gates)} not True"),
     }
+
+
+def _known(conditions: tuple[PodCondition, ...], seen: Observed) -> tuple[PodCondition, ...]:
+    """Without that of a resize that has gone through since."""
+    if seen.resized is None or seen.resized.trouble:
+        return conditions
+    return tuple(one for one in conditions if one.type != IN_PROGRESS)
 
 
 def _fact(holds: bool, reason: str, message: str) -> tuple[bool, str, str]:

@@ -55,6 +55,7 @@ from nodeagent.lifecycle import (
 )
 from nodeagent.podclaims import KnownHealth, container_devices, is_terminal, resource_statuses
 from nodeagent.prepare import Preparer
+from nodeagent.resizing import Resized, is_told, resize
 from nodeagent.runtimes.protocol import ContainerRequest, Runtime
 from nodeagent.runtimes.requests import container_request
 from nodeagent.runtimes.sources import Addresses
@@ -286,7 +287,10 @@ class PodWorker:
         if step.ending:
             self._end(pod, step.ending)
             return None
-        self._report(pod, self._observed(pod, step, records=records))
+        resized = resize(pod, self._runtime.runs(uid), self._runtime)
+        if resized.trouble and not is_told(pod, resized.trouble):
+            self._events.warn(pod, "ResizeError", resized.trouble)
+        self._report(pod, self._observed(pod, step, records=records, resized=resized))
         # The first report says since when the pod is here, so its deadline is known only after it.
         deadline = deadline_of(self._pods.get(uid) or pod)
         times = [at for at in (step.look_at, self._runtime.next_change(uid), deadline) if at is not None]
@@ -358,6 +362,7 @@ class PodWorker:
         prepared: bool = True,
         trouble: Mapping[str, ContainerFailed] | None = None,
         records: Mapping[str, ClaimRecord] | None = None,
+        resized: Resized | None = None,
     ) -> Observed:
         known = self._health() if records else {}
         containers = (*pod.spec.init_containers, *pod.spec.containers) if records else ()
@@ -367,6 +372,7 @@ class PodWorker:
             initialized=step.initialized,
             waiting=step.waiting,
             trouble=trouble or {},
+            resized=resized,
             health={c.name: resource_statuses(pod, c, records or {}, known) for c in containers},
         )
 

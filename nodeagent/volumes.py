@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from claims.kinds.pod_preparation import limits_of
+from claims.kinds.pod_amounts import limits_of
 from claims.kinds.pods import Pod
 from claims.kinds.volumes import ServiceAccountTokenProjection, Volume
 from manciple.access.kinds.secrets import ConfigMap, Secret
 from manciple.access.kinds.service_accounts import BoundObjectReference, ServiceAccount, TokenRequest, TokenRequestSpec
 from manciple.wire.base import ApiObject, ObjectMeta
-from manciple.wire.quantity import Quantity
+from manciple.wire.quantity import Format, Quantity
 from nodeagent import filesets
 from nodeagent.client import CONFIG_MAPS, SECRETS, ApiResource, Client, posix_seconds
 from nodeagent.failures import AgentError, ApiFailure
@@ -275,7 +275,9 @@ class StorageLimits:
         return cls(
             volumes={name: Quantity.parse(volume.size_limit) for name, volume in on_disk if volume.size_limit},
             containers=given,
-            pod=None if whole is None else Quantity(whole, next(iter(given.values())).format),
+            pod=None
+            if whole is None
+            else Quantity(whole, next((one.format for one in given.values()), Format.BINARY_SI)),
             disk_volumes=tuple(name for name, _ in on_disk),
         )
 

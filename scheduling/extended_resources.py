@@ -22,7 +22,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from claims.kinds.containers import Container
-from claims.kinds.pod_preparation import is_sidecar
+from claims.kinds.pod_amounts import is_sidecar
 from claims.kinds.pods import ContainerExtendedResourceRequest, Pod, PodExtendedResourceClaimStatus
 from claims.kinds.resource_claims import (
     EXTENDED_CLAIM_ANNOTATION,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from claims.kinds.pod_preparation import node_requests_of
+from claims.kinds.pod_amounts import node_requests_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Node, NodeSelector, NodeSpec, NodeStatus

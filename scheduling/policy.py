@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from claims.kinds.pod_preparation import Amounts, node_requests_of, requests_of
+from claims.kinds.pod_amounts import Amounts, node_requests_of, requests_of
 from claims.kinds.pods import NodeAffinity, Pod, Toleration
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import HARD_EFFECTS

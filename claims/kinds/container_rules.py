@@ -1,88 +1,221 @@
-"""Rules of a pod's containers: names, images, resources, claims, environment, mounts, ports.
+"""Rules of a pod's containers: names, images, environment, ports, restarts, and what each sort of them may have.
 
-Source: pkg/apis/core/validation/go (validateContainers, ValidateContainerResourceRequirements and around)
-of Kubernetes 1.36.
+Their resources, mounts, probes and rights are in modules of their own. Source: pkg/apis/core/validation/validation.go
+(validateContainers, validateInitContainers, validateEphemeralContainers and around) of Kubernetes 1.36.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from claims.kinds.containers import (
     Container,
     ContainerPort,
-    ContainerResourceClaim,
+    ContainerRestartRule,
     EnvFromSource,
     EnvVar,
     EnvVarSource,
-    ResourceRequirements,
-    VolumeMount,
+    EphemeralContainer,
 )
+from claims.kinds.mount_rules import validate_devices, validate_mounts
+from claims.kinds.pod_amounts import is_sidecar
+from claims.kinds.pods import PodSpec
+from claims.kinds.probe_rules import PROBES, validate_life, validate_port_number
+from claims.kinds.resource_rules import validate_resize_policies, validate_resources
+from claims.kinds.security_context_rules import validate_container_security
 from claims.kinds.source_rules import validate_environment_source, validate_variable_source
-from manciple.wire.errors import FieldError, duplicate, invalid, not_found, not_supported, required
-from manciple.wire.quantity import Quantity, read_amounts
+from claims.kinds.volumes import Volume
+from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_found, not_supported, required, too_many
 from manciple.wire.validation import (
+    SPEC,
     Path,
     check_dns_label,
     check_environment_name,
-    check_label_key,
     check_port_name,
     each,
-    is_device_resource_name,
-    is_extended_resource_name,
     required_or,
     validate_list,
 )
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-MESSAGE_POLICIES = ("FallbackToLogsOnError", "File")
+MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
 PROTOCOLS = ("SCTP", "TCP", "UDP")
-STANDARD_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
-PORT_MAX = 65535
+RESTART_POLICIES = ("Always", "Never", "OnFailure")
+RESTART_ACTIONS = ("Restart", "RestartAllContainers")
+EXIT_CODE_OPERATORS = ("In", "NotIn")
+RESTART_RULES_MAX, EXIT_CODES_MAX = 20, 255
+
+#: name in JSON, attribute: what a container that is added for debugging has not
+_NOT_EPHEMERAL = (
+    ("ports", "ports"),
+    ("livenessProbe", "liveness_probe"),
+    ("readinessProbe", "readiness_probe"),
+    ("startupProbe", "startup_probe"),
+    ("lifecycle", "lifecycle"),
+    ("resources", "resources"),
+    ("resizePolicy", "resize_policy"),
+    ("restartPolicy", "restart_policy"),
+    ("restartPolicyRules", "restart_policy_rules"),
+)
+_BARE = Container()
 
 Errors = list[FieldError]
+
+# Containers by sort ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a container may refer to: the names of the pod's claims and volumes."""
+    """What a container may refer to: the pod, the names of its claims, and those of its volumes that are valid."""
 
+    spec: PodSpec
     claim_names: frozenset[str]
-    volume_names: frozenset[str]
+    volumes: Mapping[str, Volume]
 
 
-def validate_containers(
-    containers: Sequence[Container], path: Path, around: Surroundings, *, taken: set[str]
+def validate_containers(around: Surroundings) -> Errors:
+    """All of a pod's containers."""
+    spec = around.spec
+    if not spec.containers:
+        found = [required(SPEC.child("containers"))]
+    else:
+        found = _validate_regular(spec.containers, SPEC.child("containers"), around)
+    names = {one.name for one in spec.containers}
+    found += _validate_init(spec.init_containers, SPEC.child("initContainers"), around, taken=set(names))
+    if spec.ephemeral_containers:
+        names |= {one.name for one in spec.init_containers}
+        found += _validate_ephemeral(
+            spec.ephemeral_containers, SPEC.child("ephemeralContainers"), around, targets=frozenset(names)
+        )
+    return found
+
+
+def _validate_regular(containers: Sequence[Container], path: Path, around: Surroundings) -> Errors:
+    taken: set[str] = set()
+    ports: set[str] = set()
+    found: Errors = []
+    for position, container in enumerate(containers):
+        at = path.at(position)
+        found += _validate_name(container, at, taken)
+        found += _validate_container(container, at, around)
+        found += _validate_restarts(container, at)
+        found += validate_life(container, at, grace=around.spec.termination_grace_period_seconds)
+        found += _validate_host_ports(container, at, ports)
+    return found
+
+
+def _validate_init(containers: Sequence[Container], path: Path, around: Surroundings, *, taken: set[str]) -> Errors:
+    """Only those that go on running have probes and a lifecycle; ports are taken one container after the other."""
+    found: Errors = []
+    for position, container in enumerate(containers):
+        at = path.at(position)
+        found += _validate_name(container, at, taken)
+        found += _validate_container(container, at, around)
+        found += _validate_restarts(container, at)
+        found += _validate_host_ports(container, path.at(0), set())
+        if is_sidecar(container):
+            found += validate_life(container, at, grace=around.spec.termination_grace_period_seconds)
+            continue
+        message = "may not be set for init containers without restartPolicy=Always"
+        for shown, attribute in (("lifecycle", "lifecycle"), *PROBES):
+            if getattr(container, attribute) is not None:
+                found.append(forbidden(at.child(shown), message))
+    return found
+
+
+def _validate_ephemeral(
+    containers: Sequence[EphemeralContainer], path: Path, around: Surroundings, *, targets: frozenset[str]
 ) -> Errors:
-    """`taken`: the names of containers seen before; those of these are added."""
+    taken = set(targets)
+    message = "cannot be set for an Ephemeral Container"
+    found: Errors = []
+    for position, container in enumerate(containers):
+        at, target = path.at(position), container.target_container_name
+        found += _validate_name(container, at, taken)
+        found += _validate_container(container, at, around)
+        if target and target not in targets:
+            found.append(not_found(at.child("targetContainerName"), target))
+        for shown, attribute in _NOT_EPHEMERAL:
+            if getattr(container, attribute) != getattr(_BARE, attribute):
+                found.append(forbidden(at.child(shown), message))
+        for place, mount in enumerate(container.volume_mounts):
+            for shown, sub_path in (("subPath", mount.sub_path), ("subPathExpr", mount.sub_path_expr)):
+                if sub_path:
+                    found.append(forbidden(at.child("volumeMounts").at(place).child(shown), message))
+    return found
 
-    def validate_container(container: Container, at: Path) -> Errors:
-        found = required_or(check_dns_label, container.name, at.child("name"))
-        if container.name in taken:
-            found.append(duplicate(at.child("name"), container.name))
-        taken.add(container.name)
-        return found + _validate_container(container, at, around)
 
-    return validate_list(containers, path, validate_container)
+def _validate_name(container: Container, path: Path, taken: set[str]) -> Errors:
+    """`taken`: the names of containers seen before, to which its own is added."""
+    at = path.child("name")
+    found = required_or(check_dns_label, container.name, at)
+    if container.name and container.name in taken:
+        found.append(duplicate(at, container.name))
+    taken.add(container.name)
+    return found
+
+
+# Any container --------------------------------------------------------------------------------------------------------
 
 
 def _validate_container(container: Container, path: Path, around: Surroundings) -> Errors:
     found = _validate_image(container.image, path.child("image"))
-    if container.image_pull_policy not in PULL_POLICIES:
-        found.append(not_supported(path.child("imagePullPolicy"), container.image_pull_policy, PULL_POLICIES))
-    policy = container.termination_message_policy
-    if policy not in MESSAGE_POLICIES:
-        found.append(not_supported(path.child("terminationMessagePolicy"), policy, MESSAGE_POLICIES))
-    return [
-        *found,
-        *validate_list(container.ports, path.child("ports"), _validate_port),
-        *_validate_duplicate_port_names(container.ports, path.child("ports")),
-        *validate_list(container.env, path.child("env"), _validate_variable),
-        *_validate_environment_sources(container.env_from, path.child("envFrom")),
-        *_validate_mounts(container.volume_mounts, path.child("volumeMounts"), around.volume_names),
-        *validate_resources(container.resources, path.child("resources"), around.claim_names),
-    ]
+    for shown, policy, supported in (
+        ("imagePullPolicy", container.image_pull_policy, PULL_POLICIES),
+        ("terminationMessagePolicy", container.termination_message_policy, MESSAGE_POLICIES),
+    ):
+        if policy not in supported:
+            found.append(not_supported(path.child(shown), policy, supported))
+    if container.ports:
+        found += validate_list(container.ports, path.child("ports"), _validate_port)
+        found += _validate_duplicate_port_names(container.ports, path.child("ports"))
+    if container.env:
+        found += validate_list(
+            container.env, path.child("env"), lambda one, at: _validate_variable(one, at, around.volumes)
+        )
+    if container.env_from:
+        found += _validate_environment_sources(container.env_from, path.child("envFrom"))
+    if container.volume_mounts:
+        found += validate_mounts(container, path.child("volumeMounts"), around.volumes)
+    if container.volume_devices:
+        found += validate_devices(container, path.child("volumeDevices"), around.volumes)
+    found += validate_resources(container.resources, path.child("resources"), around.claim_names)
+    if container.resize_policy:
+        at, restart_policy = path.child("resizePolicy"), around.spec.restart_policy
+        found += validate_resize_policies(container.resize_policy, at, restart_policy=restart_policy)
+    if container.security_context is not None:
+        at, host_users = path.child("securityContext"), around.spec.host_users is not False
+        found += validate_container_security(container.security_context, at, host_users=host_users)
+    return found
+
+
+def _validate_restarts(container: Container, path: Path) -> Errors:
+    policy, rules = container.restart_policy, container.restart_policy_rules
+    at = path.child("restartPolicy")
+    found: Errors = []
+    if policy is None and rules:
+        found.append(required(at, "must specify restartPolicy when restart rules are used"))
+    elif policy is not None and policy not in RESTART_POLICIES:
+        found.append(not_supported(at, policy, RESTART_POLICIES))
+    at = path.child("restartPolicyRules")
+    if len(rules) > RESTART_RULES_MAX:
+        return [*found, too_many(at, len(rules), RESTART_RULES_MAX)]
+    return found + validate_list(rules, at, _validate_restart_rule)
+
+
+def _validate_restart_rule(rule: ContainerRestartRule, path: Path) -> Errors:
+    found: Errors = []
+    if rule.action not in RESTART_ACTIONS:
+        found.append(not_supported(path.child("action"), rule.action, RESTART_ACTIONS))
+    at, codes = path.child("exitCodes"), rule.exit_codes
+    if codes is None:
+        return [*found, required(at, "must be specified")]
+    if codes.operator not in EXIT_CODE_OPERATORS:
+        found.append(not_supported(at.child("operator"), codes.operator, EXIT_CODE_OPERATORS))
+    if len(codes.values) > EXIT_CODES_MAX:
+        found.append(too_many(at.child("values"), len(codes.values), EXIT_CODES_MAX))
+    return found
 
 
 def _validate_image(image: str, path: Path) -> Errors:
@@ -99,18 +232,23 @@ def _validate_port(port: ContainerPort, path: Path) -> Errors:
     if port.container_port == 0:
         found.append(required(path.child("containerPort")))
     else:
-        found += _validate_port_number(port.container_port, path.child("containerPort"))
+        found += validate_port_number(port.container_port, path.child("containerPort"))
     if port.host_port:
-        found += _validate_port_number(port.host_port, path.child("hostPort"))
+        found += validate_port_number(port.host_port, path.child("hostPort"))
     if port.protocol not in PROTOCOLS:
         found.append(not_supported(path.child("protocol"), port.protocol, PROTOCOLS))
     return found
 
 
-def _validate_port_number(number: int, path: Path) -> Errors:
-    if 1 <= number <= PORT_MAX:
-        return []
-    return [invalid(path, number, f"must be between 1 and {PORT_MAX}, inclusive")]
+def _validate_host_ports(container: Container, path: Path, taken: set[str]) -> Errors:
+    """`taken`: the host's ports of containers that run at the same time, to which its own are added."""
+    found: Errors = []
+    for position, port in enumerate(container.ports):
+        key = f"{port.protocol}/{port.host_ip}/{port.host_port}"
+        if port.host_port and key in taken:
+            found.append(duplicate(path.child("ports").at(position).child("hostPort"), key))
+        taken.add(key)
+    return found
 
 
 def _validate_duplicate_port_names(ports: Sequence[ContainerPort], path: Path) -> Errors:
@@ -123,12 +261,12 @@ def _validate_duplicate_port_names(ports: Sequence[ContainerPort], path: Path) -
     return found
 
 
-def _validate_variable(variable: EnvVar, path: Path) -> Errors:
+def _validate_variable(variable: EnvVar, path: Path, volumes: Mapping[str, Volume]) -> Errors:
     found = required_or(check_environment_name, variable.name, path.child("name"))
     source, at = variable.value_from, path.child("valueFrom")
     if source is None:
         return found
-    found += validate_variable_source(source, at)
+    found += validate_variable_source(source, at, volumes)
     if variable.value:
         found.append(invalid(at, "", "may not be specified when `value` is not empty"))
     chosen = [name for name in EnvVarSource.__struct_fields__ if getattr(source, name) is not None]
@@ -142,106 +280,3 @@ def _validate_variable(variable: EnvVar, path: Path) -> Errors:
 
 def _validate_environment_sources(sources: Sequence[EnvFromSource], path: Path) -> Errors:
     return validate_list(sources, path, lambda source, at: validate_environment_source(source, at, path))
-
-
-def _validate_mounts(mounts: Sequence[VolumeMount], path: Path, volume_names: Collection[str]) -> Errors:
-    seen: set[str] = set()
-    found: Errors = []
-    for position, mount in enumerate(mounts):
-        at = path.at(position)
-        if not mount.name:
-            found.append(required(at.child("name")))
-        elif mount.name not in volume_names:
-            found.append(not_found(at.child("name"), mount.name))
-        if not mount.mount_path:
-            found.append(required(at.child("mountPath")))
-        elif mount.mount_path in seen:
-            found.append(invalid(at.child("mountPath"), mount.mount_path, "must be unique"))
-        seen.add(mount.mount_path)
-        if mount.sub_path and mount.sub_path_expr:
-            found.append(
-                invalid(at.child("subPathExpr"), mount.sub_path_expr, "subPathExpr and subPath are mutually exclusive")
-            )
-        for name, sub_path in (("subPath", mount.sub_path), ("subPathExpr", mount.sub_path_expr)):
-            found += _validate_local_path(sub_path, at.child(name))
-    return found
-
-
-def _validate_local_path(text: str, path: Path) -> Errors:
-    """A path below some directory: relative, and never above it."""
-    if text.startswith("/"):
-        return [invalid(path, text, "must be a relative path")]
-    return [invalid(path, text, "must not contain '..'")] if ".." in text.split("/") else []
-
-
-# Resources -----------------------------------------------------------------------------------------------------------
-
-
-def validate_resources(resources: ResourceRequirements, path: Path, claim_names: frozenset[str]) -> Errors:
-    """Known names, amounts within limits, claims of the pod."""
-    limits, found = _read_amounts(resources.limits, path.child("limits"))
-    requests, wrong = _read_amounts(resources.requests, path.child("requests"))
-    found += wrong
-    for name, amount in requests.items():
-        found += _validate_against_limit(name, amount, limits.get(name), path)
-    return found + _validate_container_claims(resources.claims, path.child("claims"), claim_names)
-
-
-def _is_hugepages(name: str) -> bool:
-    return name.startswith("hugepages-")
-
-
-def _read_amounts(amounts: Mapping[str, str], path: Path) -> tuple[dict[str, Quantity], Errors]:
-    return read_amounts(amounts, path, validate_name=_validate_resource_name, is_counted=is_device_resource_name)
-
-
-def _validate_resource_name(name: str, path: Path) -> Errors:
-    found = each(check_label_key(name), path, name)
-    if "/" not in name and name not in STANDARD_RESOURCES and not _is_hugepages(name):
-        found.append(invalid(path, name, "must be a standard resource for containers"))
-    elif "/" in name and "kubernetes.io/" not in name and not is_extended_resource_name(name):
-        found.append(invalid(path, name, "doesn't follow extended resource name standard"))
-    return found
-
-
-def _validate_against_limit(name: str, amount: Quantity, limit: Quantity | None, path: Path) -> Errors:
-    """A request is at most its limit; for what cannot be shared it is the limit."""
-    whole = is_device_resource_name(name) or _is_hugepages(name)
-    if limit is None:
-        missing = required(path.child("limits"), "Limit must be set for non overcommit resources")
-        return [missing] if whole else []
-    if whole and amount != limit:
-        message = f"must be equal to {name} limit of {limit}"
-        return [invalid(path.child("requests"), str(amount), message)]
-    if amount > limit:
-        message = f"must be less than or equal to {name} limit of {limit}"
-        return [invalid(path.child("requests"), str(amount), message)]
-    return []
-
-
-def _validate_container_claims(
-    claims: Sequence[ContainerResourceClaim], path: Path, claim_names: frozenset[str]
-) -> Errors:
-    """Each entry names a claim of the pod; one claim several times only for different requests."""
-    seen: set[str] = set()
-    found: Errors = []
-    for position, claim in enumerate(claims):
-        at = path.at(position)
-        if not claim.name:
-            found.append(required(at))
-            continue
-        key = f"{claim.name}/{claim.request}" if claim.request else claim.name
-        if key in seen or claim.name in seen:
-            found.append(duplicate(at, key))
-        seen.add(key)
-        if claim.name not in claim_names:
-            found.append(_unknown_claim(at, claim.name, claim_names))
-        if claim.request:
-            found += each(check_dns_label(claim.request), at.child("request"), claim.request)
-    return found
-
-
-def _unknown_claim(path: Path, name: str, claim_names: Collection[str]) -> FieldError:
-    known = f": {', '.join(sorted(claim_names))}" if claim_names else " which is empty"
-    detail = f"must be one of the names in pod.spec.resourceClaims{known}"
-    return FieldError(type="FieldValueNotFound", field=path, detail=detail, bad_value=name)

@@ -376,7 +376,7 @@ class Container(Value):
     ] = ()
     env_from: Annotated[tuple[EnvFromSource, ...], pb(19)] = ()
     env: Annotated[tuple[EnvVar, ...], pb(7, merge_key="name")] = ()
-    resources: Annotated[ResourceRequirements, pb(8)] = ResourceRequirements()
+    resources: Annotated[ResourceRequirements, pb(8)] = always(ResourceRequirements())
     resize_policy: Annotated[tuple[ContainerResizePolicy, ...], pb(23)] = ()
     restart_policy: Annotated[str | None, pb(24)] = None
     restart_policy_rules: Annotated[tuple[ContainerRestartRule, ...], pb(25)] = ()

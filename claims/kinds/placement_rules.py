@@ -66,11 +66,11 @@ def _validate_node_affinity(affinity: NodeAffinity, path: Path) -> Errors:
     found: Errors = []
     if affinity.required_during_scheduling_ignored_during_execution is not None:
         selector = affinity.required_during_scheduling_ignored_during_execution
-        found += validate_node_selector(selector, path.child(_REQUIRED))
+        found += validate_node_selector(selector, path.child(_REQUIRED), in_full=False)
     for position, term in enumerate(affinity.preferred_during_scheduling_ignored_during_execution):
         at = path.child(_PREFERRED).at(position)
         found += _validate_weight(term.weight, at.child("weight"))
-        found += validate_node_selector_term(term.preference, at.child("preference"))
+        found += validate_node_selector_term(term.preference, at.child("preference"), in_full=False)
     return found
 
 
@@ -91,8 +91,8 @@ def _validate_weight(weight: int, path: Path) -> Errors:
 def _validate_pod_affinity_term(term: PodAffinityTerm, path: Path) -> Errors:
     found = validate_label_selector(term.label_selector, path.child("labelSelector"))
     found += validate_label_selector(term.namespace_selector, path.child("namespaceSelector"))
-    for position, namespace in enumerate(term.namespaces):
-        found += each(check_dns_label(namespace), path.child("namespaces").at(position), namespace)
+    for namespace in term.namespaces:
+        found += each(check_dns_label(namespace), path.child("namespace"), namespace)
     same, other = path.child("matchLabelKeys"), path.child("mismatchLabelKeys")
     found += _validate_label_keys(term.match_label_keys, term.label_selector, same)
     found += _validate_label_keys(term.mismatch_label_keys, term.label_selector, other)

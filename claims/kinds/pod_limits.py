@@ -43,6 +43,7 @@ def _counts(spec: PodSpec) -> Iterator[tuple[Path, int, int]]:
     """(where, how many are there, how many may be there)"""
     yield SPEC.child("containers"), len(spec.containers), MOST_CONTAINERS
     yield SPEC.child("initContainers"), len(spec.init_containers), MOST_CONTAINERS
+    yield SPEC.child("ephemeralContainers"), len(spec.ephemeral_containers), MOST_CONTAINERS
     containers = (*spec.containers, *spec.init_containers)
     resources = {name for one in containers for name in (*one.resources.requests, *one.resources.limits)}
     yield SPEC.child("containers", "resources"), len(resources), MOST_RESOURCES

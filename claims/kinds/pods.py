@@ -121,11 +121,11 @@ class TopologySpreadConstraint(Value):
 class PodCondition(Value):
     """One observed aspect of a pod: PodScheduled, Initialized, ContainersReady, Ready, ..."""
 
-    type: Annotated[str, pb(1)] = ""
+    type: Annotated[str, pb(1)] = always("")
     observed_generation: Annotated[Int64, pb(7)] = 0
-    status: Annotated[str, pb(2)] = ""
-    last_probe_time: Annotated[TimeText | None, pb(3, encoding="time")] = None
-    last_transition_time: Annotated[TimeText | None, pb(4, encoding="time")] = None
+    status: Annotated[str, pb(2)] = always("")
+    last_probe_time: Annotated[TimeText | None, pb(3, encoding="time")] = always(None)
+    last_transition_time: Annotated[TimeText | None, pb(4, encoding="time")] = always(None)
     reason: Annotated[str, pb(5)] = ""
     message: Annotated[str, pb(6)] = ""
 
@@ -152,7 +152,7 @@ class ContainerStateWaiting(Value):
 class ContainerStateRunning(Value):
     """Since when a container runs."""
 
-    started_at: Annotated[TimeText | None, pb(1, encoding="time")] = None
+    started_at: Annotated[TimeText | None, pb(1, encoding="time")] = always(None)
 
 
 class ContainerStateTerminated(Value):
@@ -162,8 +162,8 @@ class ContainerStateTerminated(Value):
     signal: Annotated[Int32, pb(2)] = 0
     reason: Annotated[str, pb(3)] = ""
     message: Annotated[str, pb(4)] = ""
-    started_at: Annotated[TimeText | None, pb(5, encoding="time")] = None
-    finished_at: Annotated[TimeText | None, pb(6, encoding="time")] = None
+    started_at: Annotated[TimeText | None, pb(5, encoding="time")] = always(None)
+    finished_at: Annotated[TimeText | None, pb(6, encoding="time")] = always(None)
     container_id: Annotated[str, pb(7)] = msgspec.field(default="", name="containerID")
 
 
@@ -229,9 +229,9 @@ class ResourceStatus(Value):
 class ContainerStatus(Value):
     """The observed state of one container."""
 
-    name: Annotated[str, pb(1)] = ""
-    state: Annotated[ContainerState, pb(2)] = ContainerState()
-    last_state: Annotated[ContainerState, pb(3)] = ContainerState()
+    name: Annotated[str, pb(1)] = always("")
+    state: Annotated[ContainerState, pb(2)] = always(ContainerState())
+    last_state: Annotated[ContainerState, pb(3)] = always(ContainerState())
     ready: Annotated[bool, pb(4)] = always(zero=False)
     restart_count: Annotated[Int32, pb(5)] = always(0)
     image: Annotated[str, pb(6)] = always("")

@@ -16,7 +16,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from claims.classic import registration as classic
-from claims.kinds import claim_rules, pod_group_rules, pod_preparation, pod_rules
+from claims.kinds import claim_rules, pod_group_rules, pod_preparation, pod_rules, pod_status_rules, pod_update_rules
 from claims.kinds.containers import Container
 from claims.kinds.conversion import CLAIM_VERSIONS, TEMPLATE_VERSIONS
 from claims.kinds.disruption_budgets import POD_DISRUPTION_BUDGET
@@ -353,12 +353,20 @@ POD = Kind(
     prepare_create=pod_preparation.create_pod,
     prepare_update=pod_preparation.update_pod,
     validate_create=pod_rules.validate_pod,
-    validate_update=pod_rules.validate_pod_update,
+    validate_update=pod_update_rules.validate_pod_update,
     subresources={
         "status": Subresource(
             prepare_update=pod_preparation.update_pod_status,
-            validate_update=pod_rules.validate_pod_status_update,
-        )
+            validate_update=pod_status_rules.validate_pod_status_update,
+        ),
+        "resize": Subresource(
+            prepare_update=pod_preparation.resize_pod,
+            validate_update=pod_update_rules.validate_resize,
+        ),
+        "ephemeralcontainers": Subresource(
+            prepare_update=pod_preparation.add_ephemeral_containers,
+            validate_update=pod_update_rules.validate_added_containers,
+        ),
     },
     selectable=selectable_pod,
     columns=POD_COLUMNS,

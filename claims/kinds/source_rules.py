@@ -7,18 +7,21 @@ ValidateEnvFrom) of Kubernetes 1.36. Where it names a field by a shorter path th
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from claims.kinds.containers import (
     EnvFromSource,
     EnvVarSource,
+    FileKeySelector,
     KeyToPath,
     ObjectFieldSelector,
     ResourceFieldSelector,
 )
 from claims.kinds.volumes import (
+    ClusterTrustBundleProjection,
     DownwardAPIVolumeFile,
+    PodCertificateProjection,
     ProjectedVolumeSource,
     ServiceAccountTokenProjection,
     Volume,
@@ -26,8 +29,9 @@ from claims.kinds.volumes import (
 )
 from manciple.access.kinds.secrets import check_key
 from manciple.access.kinds.service_accounts import LONGEST_LIFETIME, SHORTEST_LIFETIME
-from manciple.wire.errors import FieldError, forbidden, invalid, not_supported, required
+from manciple.wire.errors import FieldError, forbidden, invalid, not_found, not_supported, required
 from manciple.wire.quantity import Quantity
+from manciple.wire.selectors import validate_label_selector
 from manciple.wire.validation import (
     Path,
     check_dns_subdomain,
@@ -41,6 +45,9 @@ from manciple.wire.validation import (
 Errors = list[FieldError]
 
 MODE_MAX = 0o777
+KEY_TYPES = ("ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096")
+#: How long a pod's certificate may be wanted to last: from an hour to 91 days.
+_CERTIFICATE_SECONDS = (60 * 60, 91 * 24 * 60 * 60)
 #: What a container can be shown of its pod in a variable, and in a file.
 VARIABLE_FIELDS = (
     "metadata.name",
@@ -93,7 +100,9 @@ def validate_source(volume: Volume, path: Path, *, has_account: bool) -> Errors:
         at = path.child("downwardAPI")
         found = _validate_mode(volume.downward_api.default_mode, at, "defaultMode")
         return found + [error for item in volume.downward_api.items for error in _validate_shown_file(item, at)]
-    if volume.projected is not None and not _is_faultless(volume.projected, has_account=has_account):
+    if volume.projected is not None:
+        if _is_of_hashable_sources(volume.projected) and _is_faultless(volume.projected, has_account=has_account):
+            return []
         return _validate_projected(volume.projected, path.child("projected"), has_account=has_account)
     return []
 
@@ -113,15 +122,24 @@ def _validate_item(item: KeyToPath, path: Path) -> Errors:
     return [*found, *_validate_file_path(item.path, path.child("path")), *_validate_mode(item.mode, path, "mode")]
 
 
+def validate_local_path(text: str, path: Path) -> Errors:
+    """A path below some directory: relative, and never above it."""
+    found: Errors = []
+    if text.startswith("/"):
+        found.append(invalid(path, text, "must be a relative path"))
+    if ".." in text.split("/"):
+        found.append(invalid(path, text, "must not contain '..'"))
+    return found
+
+
 def _validate_file_path(text: str, path: Path) -> Errors:
     """Where a file stands in its volume: below it, and not where the agent keeps what it needs to replace files."""
     if not text:
         return [required(path)]
-    if text.startswith("/"):
-        return [invalid(path, text, "must be a relative path")]
-    if ".." in text.split("/"):
-        return [invalid(path, text, "must not contain '..'")]
-    return [invalid(path, text, "must not start with '..'")] if text.startswith("..") else []
+    found = validate_local_path(text, path)
+    if not found and text.startswith(".."):
+        found.append(invalid(path, text, "must not start with '..'"))
+    return found
 
 
 def _validate_shown_file(item: DownwardAPIVolumeFile, path: Path) -> Errors:
@@ -135,6 +153,11 @@ def _validate_shown_file(item: DownwardAPIVolumeFile, path: Path) -> Errors:
     else:
         found.append(required(path, "one of fieldRef and resourceFieldRef is required"))
     return found + _validate_mode(item.mode, path, "mode")
+
+
+def _is_of_hashable_sources(projected: ProjectedVolumeSource) -> bool:
+    """Those of certificates and of trust bundles may hold maps."""
+    return all(one.pod_certificate is None and one.cluster_trust_bundle is None for one in projected.sources)
 
 
 @lru_cache(maxsize=32)  # entries are as large as a client makes them
@@ -170,6 +193,10 @@ def _validate_projection(source: VolumeProjection, volume: Path, path: Path) -> 
         found += [error for item in source.downward_api.items for error in _validate_shown_file(item, at)]
     if source.service_account_token is not None:
         found += _validate_token(source.service_account_token, volume, path.child("serviceAccountToken"))
+    if source.cluster_trust_bundle is not None:
+        found += _validate_bundle(source.cluster_trust_bundle, path.child("clusterTrustBundle"))
+    if source.pod_certificate is not None:
+        found += _validate_certificate(source.pod_certificate, path.child("podCertificate"))
     return found
 
 
@@ -183,41 +210,115 @@ def _validate_token(token: ServiceAccountTokenProjection, volume: Path, path: Pa
     return found + _validate_file_path(token.path, volume.child("path"))
 
 
+def _validate_bundle(bundle: ClusterTrustBundleProjection, path: Path) -> Errors:
+    found: Errors = []
+    if bundle.name is not None and bundle.signer_name is not None:
+        found.append(invalid(path, bundle, "only one of name and signerName may be used"))
+    elif bundle.name is not None:
+        at = path.child("name")
+        found += [] if bundle.name else [required(at, "must be a valid object name")]
+        signer, colon, name = bundle.name.rpartition(":")
+        messages = check_dns_subdomain(name if colon and signer else bundle.name)
+        found += [invalid(at, bundle.name, f"not a valid clustertrustbundlename: {message}") for message in messages]
+        if bundle.label_selector is not None:
+            message = "labelSelector must be unset if name is specified"
+            found.append(invalid(path.child("labelSelector"), bundle.label_selector, message))
+    elif bundle.signer_name is not None:
+        found += _validate_signer(bundle.signer_name, path.child("signerName"))
+        found += validate_label_selector(bundle.label_selector, path.child("labelSelector"))
+    else:
+        found.append(required(path, "either name or signerName must be specified"))
+    return found + _validate_file_path(bundle.path, path.child("path"))
+
+
+def _validate_signer(name: str, path: Path) -> Errors:
+    """DOMAIN/PATH, as that of a signing request."""
+    if not name:
+        return [required(path, "must be a valid signer name")]
+    domain, slash, rest = name.partition("/")
+    if not slash or "/" in rest or "." not in domain:
+        message = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
+        return [invalid(path, name, message)]
+    return each(check_dns_subdomain(domain), path, domain) + each(check_dns_subdomain(rest), path, rest)
+
+
+def _validate_certificate(certificate: PodCertificateProjection, path: Path) -> Errors:
+    found = _validate_signer(certificate.signer_name, path.child("signerName"))
+    if certificate.key_type not in KEY_TYPES:
+        found.append(not_supported(path.child("keyType"), certificate.key_type, KEY_TYPES))
+    seconds, at = certificate.max_expiration_seconds, path.child("maxExpirationSeconds")
+    if seconds is not None and seconds < _CERTIFICATE_SECONDS[0]:
+        found.append(invalid(at, seconds, f"if provided, maxExpirationSeconds must be >= {_CERTIFICATE_SECONDS[0]}"))
+    elif seconds is not None and seconds > _CERTIFICATE_SECONDS[1]:
+        found.append(invalid(at, seconds, f"if provided, maxExpirationSeconds must be <= {_CERTIFICATE_SECONDS[1]}"))
+    files = (
+        ("credentialBundlePath", certificate.credential_bundle_path),
+        ("keyPath", certificate.key_path),
+        ("certificateChainPath", certificate.certificate_chain_path),
+    )
+    if not any(text for _, text in files):
+        message = "specify at least one of credentialBundlePath, keyPath, and certificateChainPath"
+        found.append(required(path, message))
+    for shown, text in files:
+        found += _validate_file_path(text, path.child(shown)) if text else []
+    return found
+
+
 def _validate_conflicts(source: VolumeProjection, taken: set[str], path: Path) -> Errors:
-    """No two sources make one file. taken: the files of those before it."""
-    name, files = _files_of(source)
-    twice = taken & set(files)
-    taken |= set(files)
-    return [invalid(path, name, "conflicting duplicate paths") for _ in twice]
+    """No two files have one path. taken: the files of the sources before it, to which its own are added."""
+    found: Errors = []
+    for name, file in _files_of(source):
+        if file in taken:
+            found.append(invalid(path, name, "conflicting duplicate paths"))
+        taken.add(file)
+    return found
 
 
-def _files_of(source: VolumeProjection) -> tuple[str, list[str]]:
-    """The name of what is projected, and the files that are known by name."""
+def _files_of(source: VolumeProjection) -> Iterator[tuple[str, str]]:
+    """How a message names it, and the path, of each file that is known by name."""
     for projection in (source.secret, source.config_map):
         if projection is not None:
-            return projection.name, [item.path for item in projection.items if item.path]
+            yield from ((projection.name, item.path) for item in projection.items if item.path)
     if source.downward_api is not None:
-        return "downwardAPI", [item.path for item in source.downward_api.items if item.path]
-    token = source.service_account_token
-    return "token", [token.path] if token is not None and token.path else []
+        yield from ((item.path, item.path) for item in source.downward_api.items if item.path)
+    token, bundle, certificate = source.service_account_token, source.cluster_trust_bundle, source.pod_certificate
+    paths = [token.path if token else "", bundle.path if bundle else ""]
+    if certificate is not None:
+        paths += [certificate.credential_bundle_path, certificate.key_path, certificate.certificate_chain_path]
+    yield from ((file, file) for file in paths if file)
 
 
 # Variables ------------------------------------------------------------------------------------------------------------
 
 
-def validate_variable_source(source: EnvVarSource, path: Path) -> Errors:
-    """What is wrong with the one source that is chosen."""
+def validate_variable_source(source: EnvVarSource, path: Path, volumes: Mapping[str, Volume]) -> Errors:
+    """What is wrong with the one source that is chosen. volumes: the pod's, by name."""
     found: Errors = []
     if source.field_ref is not None:
         found += _validate_field(source.field_ref, path.child("fieldRef"), VARIABLE_FIELDS)
     if source.resource_field_ref is not None:
         found += _validate_amount(source.resource_field_ref, path.child("resourceFieldRef"), in_volume=False)
+    if source.file_key_ref is not None:
+        found += _validate_file_key(source.file_key_ref, path.child("fileKeyRef"), volumes)
     for name, key in (("configMapKeyRef", source.config_map_key_ref), ("secretKeyRef", source.secret_key_ref)):
         if key is not None:
             at = path.child(name)
             found += each(check_dns_subdomain(key.name), at.child("name"), key.name)
             found += required_or(check_key, key.key, at.child("key"))
     return found
+
+
+def _validate_file_key(selector: FileKeySelector, path: Path, volumes: Mapping[str, Volume]) -> Errors:
+    at, volume = path.child("volumeName"), volumes.get(selector.volume_name)
+    found: Errors = []
+    if not selector.volume_name:
+        found.append(required(at))
+    elif volume is None:
+        found.append(not_found(at, selector.volume_name))
+    elif volume.empty_dir is None:
+        found.append(invalid(at, selector.volume_name, "must refer to an emptyDir volume"))
+    found += _validate_file_path(selector.path, path.child("path"))
+    return found + required_or(check_environment_name, selector.key, path.child("key"))
 
 
 def validate_environment_source(source: EnvFromSource, path: Path, collection: Path) -> Errors:

@@ -28,27 +28,30 @@ _COMPARISONS = ("Gt", "Lt")
 Errors = list[FieldError]
 
 
-def validate_node_selector(selector: NodeSelector, path: Path) -> Errors:
-    """At least one term; every requirement of each is checked."""
+def validate_node_selector(selector: NodeSelector, path: Path, *, in_full: bool = True) -> Errors:
+    """At least one term; every requirement of each is checked.
+
+    in_full: that each can be met as well; the reference takes pods whose affinity no node can meet.
+    """
     terms = path.child("nodeSelectorTerms")
     if not selector.node_selector_terms:
         return [required(terms, "must have at least one node selector term")]
     found: Errors = []
     for position, term in enumerate(selector.node_selector_terms):
-        found += validate_node_selector_term(term, terms.at(position))
+        found += validate_node_selector_term(term, terms.at(position), in_full=in_full)
     return found
 
 
-def validate_node_selector_term(term: NodeSelectorTerm, path: Path) -> Errors:
+def validate_node_selector_term(term: NodeSelectorTerm, path: Path, *, in_full: bool = True) -> Errors:
     found: Errors = []
     for position, requirement in enumerate(term.match_expressions):
-        found += _validate_expression(requirement, path.child("matchExpressions").at(position))
+        found += _validate_expression(requirement, path.child("matchExpressions").at(position), in_full=in_full)
     for position, requirement in enumerate(term.match_fields):
         found += _validate_field(requirement, path.child("matchFields").at(position))
     return found
 
 
-def _validate_expression(requirement: NodeSelectorRequirement, path: Path) -> Errors:
+def _validate_expression(requirement: NodeSelectorRequirement, path: Path, *, in_full: bool) -> Errors:
     found: Errors = []
     values, count = path.child("values"), len(requirement.values)
     if requirement.operator in _SET_OPERATORS:
@@ -65,7 +68,7 @@ def _validate_expression(requirement: NodeSelectorRequirement, path: Path) -> Er
     found += each(check_label_key(requirement.key), path.child("key"), requirement.key)
     for position, value in enumerate(requirement.values):
         found += each(check_label_value(value), values.at(position), value)
-        if requirement.operator in _COMPARISONS and not _INTEGER.fullmatch(value):
+        if in_full and requirement.operator in _COMPARISONS and not _INTEGER.fullmatch(value):
             found.append(invalid(values.at(position), value, "for 'Gt', 'Lt' operators, the value must be an integer"))
     return found
 

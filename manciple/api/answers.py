@@ -187,6 +187,9 @@ def list_text(served: Served, page: Page, form: Form, *, now: float) -> str:
         items = [_partial(text, form.shape_version) for text in texts]
         return _list("PartialObjectMetadataList", f"meta.k8s.io/{form.shape_version}", metadata, items)
     shown = [served.text(item.text, item.revision) for item in page.items]
+    if not served.kind.is_open:  # the list's kind tells theirs; only custom resources repeat it
+        typed = f'{{"apiVersion":"{served.api_version}","kind":"{served.kind.kind}",'
+        shown = [f"{{{text.removeprefix(typed)}" if text.startswith(typed) else text for text in shown]
     return _list(served.kind.listed_as, served.api_version, metadata, shown)
 
 

@@ -33,6 +33,7 @@ from manciple.wire.errors import (
     Invalid,
     NotFound,
     UnsupportedMediaType,
+    immutable,
     invalid,
     required,
 )
@@ -63,16 +64,19 @@ class Patch:
         if decoded.object.metadata.name != old.metadata.name and self.served.kind.is_open:
             named = f"({decoded.object.metadata.name}) does not match the name on the URL ({old.metadata.name})"
             raise BadRequest(f"the name of the object {named}")
+        uid, known = decoded.object.metadata.uid, old.metadata.uid
+        if uid and uid != known:
+            kind = self.served.kind
+            wrong = immutable("metadata.uid", uid)
+            raise Invalid.of(kind=kind.kind, group=kind.group, name=old.metadata.name, errors=[wrong])
         self.warnings = tuple(decoded.warnings)
         return self.served.completed(decoded.object, old)
 
     def _decoded(self, patched: dict[str, Any]) -> codec.Decoded:
-        """Raises: BadRequest; of kinds that no type declares Invalid, as upstream says it of all JSON patches."""
+        """Raises: Invalid where the patch makes it something else than an object of the kind."""
         try:
             return requests.decode_document(self.served, patched, strictness=self.strictness)
         except BadRequest as error:
-            if not self.served.kind.is_open:
-                raise
             wrong = invalid("patch", codec.encode(patched).decode(), error.message)
             raise Invalid.of(kind="", group="", name="", errors=[wrong]) from error
 
@@ -99,7 +103,10 @@ def read(served: Served, body: bytes, *, media: str, strictness: Strictness) -> 
     formats: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         JSON_PATCH: lambda document: patch.json_patch(document, content),
         MERGE_PATCH: lambda document: patch.merge_patch(document, content),
-        STRATEGIC_MERGE_PATCH: lambda document: patch.strategic_merge_patch(document, content, served.shape),
+        STRATEGIC_MERGE_PATCH: lambda document: {
+            **patch.strategic_merge_patch(document, content, served.shape),
+            **{name: document[name] for name in ("apiVersion", "kind")},  # whatever the patch says of them
+        },
     }
     return Patch(served, formats[media], strictness)
 
@@ -124,6 +131,8 @@ def apply(served: Served, where: ResourcePath, body: bytes, *, identity: Identit
         wrong = required("fieldManager", "is required for apply patch")
         raise Invalid.of(kind="PatchOptions", group="meta.k8s.io", name="", errors=[wrong])
     document = _named(codec.read_document(body, content_type="application/yaml"), where)
+    if (document.get("metadata") or {}).get("managedFields") is not None:
+        raise BadRequest("metadata.managedFields must be nil")
     checked = requests.decode_document(served, document, strictness=options.strictness)
     wanted = _declared_only(served.kind, served.to_storage(document))
     written = _Application(served, where, wanted, identity=identity, options=options).run()

@@ -31,6 +31,7 @@ from manciple.wire.errors import (
     forbidden,
     invalid,
     not_supported,
+    too_long,
 )
 from manciple.wire.machinery import DeleteOptions
 from manciple.wire.registry import Kind, Served, registry
@@ -129,6 +130,10 @@ class ListOptions(Value):
     timeout_seconds: int | None = None
 
 
+#: Bytes of the name of who owns the fields of a write.
+MANAGER_MAX = 128
+
+
 class WriteOptions(Value):
     """How a create, update or patch is to be done. `field_manager` names whose fields an apply sets."""
 
@@ -165,11 +170,16 @@ def write_options(query: Mapping[str, str], *, operation: str, applies: bool = F
         wrong.append(not_supported("fieldValidation", strictness, _STRICTNESSES))
     if "force" in query and not applies:
         wrong.append(forbidden("force", "may not be specified for non-apply patch"))
+    manager = query.get("fieldManager", "")
+    if len(manager.encode()) > MANAGER_MAX:
+        wrong.append(too_long("fieldManager", MANAGER_MAX))
+    if not manager.isprintable():
+        wrong.append(invalid("fieldManager", manager, "should contain only printable characters"))
     _refuse(f"{operation}Options", wrong)
     return WriteOptions(
         dry_run=bool(query.get("dryRun")),
         strictness=cast("Strictness", strictness),
-        field_manager=query.get("fieldManager", ""),
+        field_manager=manager,
         force=truth(query, "force"),
     )
 
@@ -182,6 +192,11 @@ def delete_options(body: DeleteOptions | None, query: Mapping[str, str]) -> Dele
         orphan_dependents=truth(query, "orphanDependents") if "orphanDependents" in query else None,
         dry_run=(query["dryRun"],) if query.get("dryRun") else (),
     )
+    return checked_deletion(options)
+
+
+def checked_deletion(options: DeleteOptions) -> DeleteOptions:
+    """Raises: Invalid."""
     wrong = _dry_run_errors(options.dry_run)
     policy = options.propagation_policy
     if policy is not None and policy not in _PROPAGATIONS:

@@ -37,7 +37,7 @@ from manciple.store import objects
 from manciple.store.hooks import Write
 from manciple.wire import codec
 from manciple.wire.base import ApiObject, timestamp
-from manciple.wire.errors import Conflict, Invalid, NotFound, not_supported, required
+from manciple.wire.errors import BadRequest, Conflict, Invalid, NotFound, not_supported, required
 from manciple.wire.identity import Identity
 from manciple.wire.machinery import Binding
 from manciple.wire.registry import Kind, Served
@@ -228,6 +228,8 @@ def bind(
     """
     binding = decoded_body(Binding, "", body, content_type=content_type, options=options)
     _check_target(binding)
+    if binding.metadata.name != where.name:
+        raise BadRequest("name in URL does not match name in Binding object")
     admit_body(kind, where, binding, identity=identity, options=options)
 
     def work(writer: objects.Writer) -> None:

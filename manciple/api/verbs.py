@@ -170,11 +170,15 @@ def _named(obj: Any) -> Any:
 def _create(write: Write) -> Any:
     """Raises: Invalid, AlreadyExists, and what checks and rules raise."""
     kind, obj, uid = write.kind, write.new, str(uuid4())
-    edits.refuse_wrong(kind, obj, kind.create_rule(first_stage.version())(obj))
+    try:
+        edits.refuse_wrong(kind, obj, kind.create_rule(first_stage.version())(obj))
+    except Invalid:
+        first_stage.ask_precedence(write)
+        raise
     seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
     first_stage.ask_checks(replace(write, new=seen))
     made = objects.write(
-        lambda writer: writer.create(kind, obj, uid=uid),
+        lambda writer: writer.create(kind, obj, uid=uid, rules_first=True),
         identity=write.identity,
         reads=_reads_of_creation(kind, obj),
         dry_run=write.dry_run,

@@ -207,18 +207,24 @@ class Writer:
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
-    def create(self, kind: Kind, obj: ApiObject, *, uid: str = "") -> ApiObject:
+    def create(self, kind: Kind, obj: ApiObject, *, uid: str = "", rules_first: bool = False) -> ApiObject:
         """Store a new object; returns it with name, uid, creationTimestamp, generation and resourceVersion.
 
-        uid: one that was drawn for it already.
+        uid: one that was drawn for it already. rules_first: what the rules refuse is told before that the name is taken.
         Raises: AlreadyExists, also when no free name was found for its generateName; BadRequest for a namespace that
         does not fit the kind, or a resourceVersion; Invalid without name and generateName.
         """
         metadata.check_scope(kind, obj.metadata)
         name = obj.metadata.name or self._free_name(kind, obj)
-        if self._current(kind, obj.metadata.namespace, name) is not None:
-            raise AlreadyExists.of(kind.resource, name)
         sources = self._sources
+        if self._current(kind, obj.metadata.namespace, name) is not None:
+            taken = AlreadyExists.of(kind.resource, name)
+            if rules_first and hooks.rules_for("CREATE", kind.resource):
+                fresh = metadata.initialise(kind, obj, name=name, uid=uid or sources.new_uid(), now=sources.now())
+                with self.savepoint(identity=self.identity):
+                    self._checked("CREATE", kind, new=fresh)
+                    raise taken
+            raise taken
         fresh = metadata.initialise(kind, obj, name=name, uid=uid or sources.new_uid(), now=sources.now())
         return self._append(kind, "ADDED", self._checked("CREATE", kind, new=fresh), None, growth=True)
 

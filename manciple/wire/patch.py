@@ -61,7 +61,7 @@ def _apply_operation(document: Any, operation: Mapping[str, Any]) -> Any:
     name = operation.get("op")
     handler = _OPERATIONS.get(name) if isinstance(name, str) else None
     if handler is None:
-        raise BadRequest(f"error decoding patch: unexpected kind: {name}")
+        raise Invalid(f"error decoding patch: unexpected kind: {name}")
     return handler(document, operation)
 
 
@@ -77,9 +77,9 @@ def _size_of_copy(document: Any, operation: Mapping[str, Any]) -> int:
 def _pointer(operation: Mapping[str, Any], member: str = "path") -> list[str]:
     text = operation.get(member)
     if not isinstance(text, str):
-        raise BadRequest(f"error decoding patch: {operation.get('op')} operation is missing '{member}'")
+        raise Invalid(f"error decoding patch: {operation.get('op')} operation is missing '{member}'")
     if text and not text.startswith("/"):
-        raise BadRequest(f"error decoding patch: '{text}' is not a JSON pointer")
+        raise Invalid(f"error decoding patch: '{text}' is not a JSON pointer")
     return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
 
 

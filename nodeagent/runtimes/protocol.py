@@ -241,6 +241,11 @@ class Runtime(Protocol):
     def start(self, request: ContainerRequest) -> None:
         """Start a container; nothing happens if that attempt has been started already. Raises: ContainerFailed."""
 
+    def resize(
+        self, pod_uid: str, container: str, *, cpu_millis: int, cpu_request_millis: int, memory_bytes: int
+    ) -> None:
+        """Hold a running container to other limits (0: none). Raises: ContainerFailed, and then nothing has changed."""
+
     def files_folder(self, pod_uid: str, volume: str) -> Path | None:
         """Where the agent is to put the files of a volume that it makes; None where containers see no files.
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from claims.kinds.containers import (
     AppArmorProfile,
     Container,
+    EphemeralContainer,
     PodSecurityContext,
     SeccompProfile,
     SecurityContext,
@@ -77,6 +78,8 @@ def ungranted(pod: Pod, container: Container) -> Iterator[str]:
         yield f"os: this node runs linux, not {spec.os.name}"
     if of_pod.supplemental_groups_policy not in (None, "", "Merge"):
         yield f"supplementalGroupsPolicy: only Merge is served here, not {of_pod.supplemental_groups_policy}"
+    if isinstance(container, EphemeralContainer) and container.target_container_name:
+        yield f"targetContainerName: this node cannot share the processes of {container.target_container_name}"
     own = container.security_context or SecurityContext()
     if own.proc_mount not in (None, "", "Default"):
         yield f"procMount: only Default is served here, not {own.proc_mount}"

@@ -85,6 +85,11 @@ class SimulatedRuntime:
                 run = self._run(request, known)
                 self._keep(request.pod_uid, replace(pod, containers={**pod.containers, request.name: run}))
 
+    def resize(
+        self, pod_uid: str, container: str, *, cpu_millis: int, cpu_request_millis: int, memory_bytes: int
+    ) -> None:
+        """Nothing holds a simulated container to its limits."""
+
     def files_folder(self, pod_uid: str, volume: str) -> Path | None:  # noqa: ARG002 - nobody would read them
         return None
 

@@ -32,6 +32,10 @@ APART = (
     "manciple/api/renewals",  # nodes renew their Leases, whatever pods do
     #: how nodes are compared: one question of the allocator, which docs/placement.md answers
     "scheduling/allocator/fragmentation/",
+    #: each about one part of a pod
+    *(f"claims/kinds/{part}_rules" for part in ("container", "mount", "network", "pod_status", "probe", "resource")),
+    *(f"claims/kinds/{part}_rules" for part in ("source", "volume", "windows")),
+    *("claims/kinds/pod_warnings", "nodeagent/resizing"),
     "inventory/kinds/gate",
     "manciple/extensions/",
     *("manciple/telemetry/", "manciple/api/request_metrics", "manciple/store/log_metrics", "nodeagent/metrics"),

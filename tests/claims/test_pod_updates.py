@@ -78,7 +78,7 @@ MORE = Toleration(key="a", operator="Exists")
         "the node": (changed(node_name="n"), ["spec: Forbidden: pod updates may not change fields other than"]),
         "new gates": (
             changed(scheduling_gates=(PodSchedulingGate(name="x"),)),
-            ["spec.schedulingGates: Forbidden: only deletion is allowed, but found new scheduling gates x"],
+            ["spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'x'"],
         ),
     }.values(),
 )
@@ -169,11 +169,6 @@ RUNNING = ContainerStatus(name="main")
             with_status(OLD, resource_claim_statuses=(PodResourceClaimStatus(name="gpu"),) * 2),
             OLD,
             ['status.resourceClaimStatuses[1].name: Duplicate value: "gpu"'],
-        ),
-        "an unknown phase": (
-            with_status(OLD, phase="Dreaming"),
-            OLD,
-            ['status.phase: Unsupported value: "Dreaming": supported values: "Failed", "Pending", "Running"'],
         ),
         "another quality of service": (
             with_status(OLD, qos_class="Guaranteed"),

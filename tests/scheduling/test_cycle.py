@@ -393,7 +393,8 @@ CLAIMED: dict[str, tuple[str, str]] = {
         'persistentvolumeclaim "data" not found',
     ),
     "to be made": (
-        '{"name": "disk", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}',
+        '{"name": "disk", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"], '
+        '"resources": {"requests": {"storage": "1Gi"}}}}}}',
         'waiting for ephemeral volume controller to create the persistentvolumeclaim "web-disk"',
     ),
 }

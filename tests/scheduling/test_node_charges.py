@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from claims.kinds.containers import Container, ContainerResourceClaim, ResourceRequirements
-from claims.kinds.pod_preparation import node_requests_of, requests_of
+from claims.kinds.pod_amounts import node_requests_of, requests_of
 from claims.kinds.pods import (
     NodeAllocatableMappedResources,
     NodeAllocatableOverheadResources,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims.kinds.pod_preparation import requests_of
+from claims.kinds.pod_amounts import requests_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Node

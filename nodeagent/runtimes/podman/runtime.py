@@ -139,6 +139,17 @@ class PodmanRuntime:
     def subscribe(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
 
+    def resize(
+        self, pod_uid: str, container: str, *, cpu_millis: int, cpu_request_millis: int, memory_bytes: int
+    ) -> None:
+        pod = self._known(pod_uid)
+        if pod is None or container not in pod.notes:
+            raise ContainerFailed(f"container {container} is not known here")
+        options = starting.resource_options(
+            cpu_millis=cpu_millis, cpu_request_millis=cpu_request_millis, memory_bytes=memory_bytes
+        )
+        self._podman("update", *options, self._name(pod.notes[container].request))
+
     def files_folder(self, pod_uid: str, volume: str) -> Path | None:
         pod = self._known(pod_uid) or self._new(pod_uid)
         return pod.folder.files(volume)

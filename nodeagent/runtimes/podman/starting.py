@@ -85,7 +85,11 @@ def _own(request: ContainerRequest, place: Place) -> Iterator[str]:
     )
     yield from ("--tty",) if request.tty else ()
     yield from ("--interactive",) if request.stdin else ()
-    yield from _resources(request)
+    yield from resource_options(
+        cpu_millis=request.cpu_millis,
+        cpu_request_millis=request.cpu_request_millis,
+        memory_bytes=request.memory_bytes,
+    )
     for name, value in request.sysctls:
         yield from ("--sysctl", f"{name}={value}")
 
@@ -94,14 +98,15 @@ def _options(values: dict[str, str]) -> Iterable[str]:
     return [word for name, value in values.items() if value for word in (name, value)]
 
 
-def _resources(request: ContainerRequest) -> Iterator[str]:
-    if request.cpu_millis:
-        yield from ("--cpus", f"{request.cpu_millis / 1000:g}")
-    if request.cpu_request_millis:
-        yield from ("--cpu-shares", str(max(LEAST_SHARES, request.cpu_request_millis * SHARES_PER_CPU // 1000)))
-    if request.memory_bytes:
+def resource_options(*, cpu_millis: int, cpu_request_millis: int, memory_bytes: int) -> Iterator[str]:
+    """Of `podman run` and `podman update`."""
+    if cpu_millis:
+        yield from ("--cpus", f"{cpu_millis / 1000:g}")
+    if cpu_request_millis:
+        yield from ("--cpu-shares", str(max(LEAST_SHARES, cpu_request_millis * SHARES_PER_CPU // 1000)))
+    if memory_bytes:
         # As much memory with swap as without: none is swapped.
-        yield from ("--memory", f"{request.memory_bytes}b", "--memory-swap", f"{request.memory_bytes}b")
+        yield from ("--memory", f"{memory_bytes}b", "--memory-swap", f"{memory_bytes}b")
 
 
 def _image_and_command(request: ContainerRequest, place: Place) -> list[str]:

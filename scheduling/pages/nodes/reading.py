@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DevicePool
 from claims.devices.states import DeviceState
-from claims.kinds.pod_preparation import node_requests_of
+from claims.kinds.pod_amounts import node_requests_of
 from claims.kinds.pods import Pod
 from claims.models import Pod as PodRow
 from inventory.kinds.nodes import Node, Taint

@@ -148,7 +148,9 @@ MIRROR = {"kubernetes.io/config.mirror": "x"}
 
 def test_a_pod_of_a_nodes_own_names_no_account() -> None:
     pod = with_spec(service_account_name="default")
-    mirror = replace(pod, metadata=replace(pod.metadata, annotations=MIRROR))
+    mirror = replace(
+        pod, metadata=replace(pod.metadata, annotations=MIRROR), spec=replace(pod.spec, node_name="node-1")
+    )
     with pytest.raises(Forbidden, match="a mirror pod may not reference service accounts"):
         create(mirror)
     made = create(replace(mirror, spec=replace(mirror.spec, service_account_name="")))
@@ -164,5 +166,7 @@ def test_a_pod_costs_no_query_for_its_account() -> None:
 
     queries(make_pod("first"))
     mirror = make_pod("second")
-    mirror = replace(mirror, metadata=replace(mirror.metadata, annotations=MIRROR))
+    mirror = replace(
+        mirror, metadata=replace(mirror.metadata, annotations=MIRROR), spec=replace(mirror.spec, node_name="node-1")
+    )
     assert queries(make_pod("third")) == queries(mirror)

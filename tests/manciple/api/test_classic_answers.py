@@ -17,7 +17,6 @@ EXPLAINED: dict[str, Sequence[str]] = {
         "rclass/create/suitableNodes.nodeSelectorTerms.0.matchExpressions.0.values.0=long64",
         "rclaim/status/allocation.availableOnNodes.nodeSelectorTerms.0.matchExpressions.0.values.0=long64",
     ),
-    "what a patch makes of an object is judged as a body that a client sends": ("rclaim/seq/devices",),
     "the first draft of KEP-4381 has an object there": ("classparams/create/vendorParameters=object",),
 }
 

@@ -42,7 +42,8 @@ def test_a_pod_is_bound_once(api: Api) -> None:
 
 
 REFUSED = {
-    "a pod that is missing": ({}, binding(), "/q", 404),
+    "a pod that is missing": ({}, binding() | {"metadata": {"name": "q"}}, "/q", 404),
+    "another pod than the path's": ({}, binding(), "/q", 400),
     "another pod of that name": ({}, binding(uid="another"), "/p", 409),
     "a pod held by gates": ({"schedulingGates": [{"name": "example.com/wait"}]}, binding(), "/p", 409),
     "no node": ({}, binding(node=""), "/p", 422),

@@ -205,7 +205,15 @@ def test_roles_are_made_bound_reconciled_and_asked_about(api_server: ApiServer, 
 def test_what_needs_a_shell_is_refused_clearly(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=POD)
     assert "it does not serve pods/exec" in kubectl("exec", "web", "--", "ls", check=False)
-    assert "ephemeral containers are disabled" in kubectl("debug", "web", "--image=busybox", check=False)
+
+
+def test_a_container_is_added_to_a_pod_and_its_resources_are_changed(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", stdin=POD)
+    kubectl("debug", "web", "--image=busybox", "--container=look")
+    patch = '{"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}}'
+    refused = kubectl("patch", "pod", "web", "--subresource=resize", "--patch", patch, check=False)
+    assert "Pod QOS Class may not change as a result of resizing" in refused
+    assert kubectl("get", "pod", "web", "-o", "jsonpath={.spec.ephemeralContainers[*].name}") == "look"
 
 
 def test_explain_reads_the_types(kubectl: Kubectl) -> None:

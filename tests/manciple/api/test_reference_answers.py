@@ -89,7 +89,7 @@ def make_namespaces(group: Sequence[Case]) -> None:
     kind = registry.by_resource(NAMESPACES)
     with objects.writing(identity=SYSTEM) as writer:
         for number, case in enumerate(group):
-            if "/NS/" in json.dumps(case["steps"]):
+            if "NS" in json.dumps(case["steps"]):
                 namespace = Namespace(metadata=ObjectMeta(name=_namespace_of(number)))
                 writer.create(kind, kind.prepare_create(namespace))
 

@@ -170,7 +170,7 @@ def test_an_unchanged_lease_is_answered_as_it_stands(client: httpx.Client) -> No
 REFUSED = {
     "no JSON": (b"{", 400, "BadRequest"),
     "what cannot be": (b'{"spec": {"leaseDurationSeconds": -1}}', 422, "Invalid"),
-    "another object": (b'{"metadata": {"uid": "x"}}', 409, "Conflict"),
+    "another object": (b'{"metadata": {"uid": "x"}}', 422, "Invalid"),
     "a revision that is past": (b'{"metadata": {"resourceVersion": "1"}}', 409, "Conflict"),
 }
 

@@ -47,10 +47,10 @@ def test_a_json_patch_does_what_rfc_6902_says(
     ("operations", "error", "message"),
     {
         "no list": ({"op": "add"}, BadRequest, "a JSON patch is a list of operations"),
-        "unknown operation": ([{"op": "spam", "path": "/a"}], BadRequest, "unexpected kind: spam"),
-        "no path": ([{"op": "remove"}], BadRequest, "is missing 'path'"),
+        "unknown operation": ([{"op": "spam", "path": "/a"}], Invalid, "unexpected kind: spam"),
+        "no path": ([{"op": "remove"}], Invalid, "is missing 'path'"),
         "no value": ([{"op": "add", "path": "/b"}], BadRequest, "is missing 'value'"),
-        "no pointer": ([{"op": "remove", "path": "a"}], BadRequest, "is not a JSON pointer"),
+        "no pointer": ([{"op": "remove", "path": "a"}], Invalid, "is not a JSON pointer"),
         "remove nothing": ([{"op": "remove", "path": "/b"}], Invalid, 'doc is missing path: "/b"'),
         "replace nothing": ([{"op": "replace", "path": "/b", "value": 1}], Invalid, 'doc is missing path: "/b"'),
         "below a scalar": ([{"op": "add", "path": "/a/b/c", "value": 1}], Invalid, "doc is missing path"),

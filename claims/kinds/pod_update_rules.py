@@ -1,0 +1,213 @@
+"""Rules of what may change of a pod: by an update, by a resize, by adding containers for debugging.
+
+Source: pkg/apis/core/validation (ValidatePodUpdate, ValidatePodResize, ValidatePodEphemeralContainersUpdate) of
+Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from claims.kinds.containers import Container, ResourceRequirements
+from claims.kinds.gangs import ANNOTATIONS, validate_gang_update
+from claims.kinds.placement_rules import validate_narrowed, with_node_affinity_of
+from claims.kinds.pod_amounts import qos_class, resources_of
+from claims.kinds.pod_defaults import with_defaults
+from claims.kinds.pod_limits import validate_size
+from claims.kinds.pod_rules import validate_spec
+from claims.kinds.pods import Pod, PodSpec, Toleration
+from claims.kinds.references import MIRROR
+from claims.kinds.resource_rules import RESIZED
+from manciple.wire.errors import FieldError, forbidden, invalid
+from manciple.wire.validation import SPEC, Path, validate_object_meta_update
+
+Errors = list[FieldError]
+
+_UPDATE_RULE = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+
+# Updates -------------------------------------------------------------------------------------------------------------
+
+
+def validate_pod_update(new: Pod, old: Pod) -> Errors:
+    """Little of a pod may change: images, more tolerations, a shorter deadline, fewer scheduling gates."""
+    if new.spec != old.spec and (too_large := validate_size(new.spec)):
+        return too_large
+    found = validate_object_meta_update(new.metadata, old.metadata)
+    if not ANNOTATIONS.isdisjoint({*new.metadata.annotations, *old.metadata.annotations}):
+        found += validate_gang_update(new.metadata, old.metadata)
+    old = replace(old, spec=with_defaults(old.spec))
+    if new.spec == old.spec:  # it was let in by the rules of its time
+        return found
+    found += validate_spec(new.spec, new.metadata)
+    if containers := _validate_same_containers(new.spec, old.spec):
+        return found + containers
+    found += _validate_deadline_update(new.spec, old.spec)
+    found += _validate_gates_update(new.spec, old.spec)
+    found += _validate_node_selector_update(new.spec, old.spec)
+    found += _validate_tolerations_update(new.spec, old.spec)
+    if old.spec.scheduling_gates:
+        before, after = (one.affinity.node_affinity if one.affinity else None for one in (old.spec, new.spec))
+        found += validate_narrowed(after, before, SPEC.child("affinity").child("nodeAffinity"))
+    changed = _changed_fields(_with_liberties(new.spec, old.spec), old.spec)
+    if changed:
+        found.append(forbidden(SPEC, f"{_UPDATE_RULE}; changed: {', '.join(changed)}"))
+    return found
+
+
+def _changed_fields(new: PodSpec, old: PodSpec) -> list[str]:
+    """Field names as they stand in JSON."""
+    pairs = zip(PodSpec.__struct_fields__, PodSpec.__struct_encode_fields__, strict=True)
+    return [shown for name, shown in pairs if getattr(new, name) != getattr(old, name)]
+
+
+def _with_liberties(new: PodSpec, old: PodSpec) -> PodSpec:
+    """`new` with everything that may change as it was in `old`; what then differs is forbidden."""
+    same = replace(
+        new,
+        containers=_with_images(new.containers, old.containers),
+        init_containers=_with_images(new.init_containers, old.init_containers),
+        active_deadline_seconds=old.active_deadline_seconds,
+        scheduling_gates=old.scheduling_gates,
+        tolerations=old.tolerations,
+    )
+    grace = old.termination_grace_period_seconds
+    if grace is not None and grace < 0 and new.termination_grace_period_seconds == 1:
+        same = replace(same, termination_grace_period_seconds=grace)
+    if old.scheduling_gates:  # a gated pod may still be directed to fewer nodes
+        same = replace(same, node_selector=old.node_selector)
+        same = replace(same, affinity=with_node_affinity_of(old.affinity, new.affinity))
+    return same
+
+
+def _with_images(new: Sequence[Container], old: Sequence[Container]) -> tuple[Container, ...]:
+    return tuple(replace(after, image=before.image) for after, before in zip(new, old, strict=True))
+
+
+def _validate_same_containers(new: PodSpec, old: PodSpec) -> Errors:
+    """As many as before; where not, nothing else that changed is worth telling."""
+    counts = (
+        ("containers", len(new.containers), len(old.containers)),
+        ("initContainers", len(new.init_containers), len(old.init_containers)),
+    )
+    for field, after, before in counts:
+        if after != before:
+            return [forbidden(SPEC.child(field), "pod updates may not add or remove containers")]
+    return []
+
+
+def _validate_tolerations_update(new: PodSpec, old: PodSpec) -> Errors:
+    """More may come, and those that are there may last for another time."""
+
+    def untimed(spec: PodSpec) -> set[Toleration]:
+        return {replace(toleration, toleration_seconds=None) for toleration in spec.tolerations}
+
+    if untimed(old) <= untimed(new):
+        return []
+    message = "existing toleration can not be modified except its tolerationSeconds"
+    return [forbidden(SPEC.child("tolerations"), message)]
+
+
+def _validate_deadline_update(new: PodSpec, old: PodSpec) -> Errors:
+    path, before, after = SPEC.child("activeDeadlineSeconds"), old.active_deadline_seconds, new.active_deadline_seconds
+    if before is None or before == after:
+        return []
+    if after is None:
+        return [invalid(path, after, "must not update from a positive integer to nil value")]
+    if after > before:
+        return [invalid(path, after, "must be less than or equal to previous value")]
+    return []
+
+
+def _validate_gates_update(new: PodSpec, old: PodSpec) -> Errors:
+    known = {gate.name for gate in old.scheduling_gates}
+    path, message = SPEC.child("schedulingGates"), "only deletion is allowed, but found new scheduling gate"
+    return [
+        forbidden(path.at(position).child("name"), f"{message} '{gate.name}'")
+        for position, gate in enumerate(new.scheduling_gates)
+        if gate.name not in known
+    ]
+
+
+def _validate_node_selector_update(new: PodSpec, old: PodSpec) -> Errors:
+    """Of a gated pod it may grow."""
+    if not old.scheduling_gates or old.node_selector.items() <= new.node_selector.items():
+        return []
+    message = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+    return [invalid(SPEC.child("nodeSelector"), new.node_selector or None, message)]
+
+
+# Resizes --------------------------------------------------------------------------------------------------------------
+
+
+def validate_resize(new: Pod, old: Pod) -> Errors:
+    """Only cpu and memory, of a pod that stays in its class of service."""
+    found = validate_object_meta_update(new.metadata, old.metadata)
+    if MIRROR in old.metadata.annotations:
+        return [*found, forbidden(_WHOLE, "static pods cannot be resized")]
+    if old.spec.os is not None and old.spec.os.name == "windows":
+        return [*found, forbidden(_WHOLE, "windows pods cannot be resized")]
+    found += validate_spec(new.spec, new.metadata)
+    before = old.status.qos_class or qos_class(old.spec)
+    if qos_class(new.spec) != before:
+        found.append(invalid(SPEC, before, "Pod QOS Class may not change as a result of resizing"))
+    only_amounts = True
+    for field, after, former in (
+        ("containers", new.spec.containers, old.spec.containers),
+        ("initContainers", new.spec.init_containers, old.spec.init_containers),
+    ):
+        for position, (container, known) in enumerate(zip(after, former, strict=True)):
+            at = SPEC.child(field).at(position).child("resources")
+            found += _validate_kept(container.resources, known.resources, at)
+            only_amounts &= _without_resized(container.resources) == _without_resized(known.resources)
+    level, known_level = resources_of(new.spec), resources_of(old.spec)
+    if level is not None and known_level is not None:
+        found += _validate_kept(level, known_level, SPEC.child("resources"))
+    only_amounts &= _without_resized(level) == _without_resized(known_level)
+    return found if only_amounts else [*found, forbidden(SPEC, "only cpu and memory resources are mutable")]
+
+
+#: Where the reference names no field.
+_WHOLE = Path("[]")
+
+
+def _validate_kept(new: ResourceRequirements, old: ResourceRequirements, path: Path) -> Errors:
+    """Amounts may change, and not go."""
+    return [
+        forbidden(path.child(which), f"resource {which} cannot be removed")
+        for which, after, before in (("limits", new.limits, old.limits), ("requests", new.requests, old.requests))
+        if any(name in before and name not in after for name in RESIZED)
+    ]
+
+
+def _without_resized(resources: ResourceRequirements | None) -> ResourceRequirements:
+    if resources is None:
+        return ResourceRequirements()
+    limits = {name: text for name, text in resources.limits.items() if name not in RESIZED}
+    requests = {name: text for name, text in resources.requests.items() if name not in RESIZED}
+    return replace(resources, limits=limits, requests=requests)
+
+
+# Containers for debugging ---------------------------------------------------------------------------------------------
+
+
+def validate_added_containers(new: Pod, old: Pod) -> Errors:
+    """Containers come, and neither change nor go."""
+    if too_large := validate_size(new.spec):
+        return too_large
+    found = validate_object_meta_update(new.metadata, old.metadata)
+    if MIRROR in old.metadata.annotations:
+        return [*found, forbidden(_WHOLE, "static pods do not support ephemeral containers")]
+    found += validate_spec(new.spec, new.metadata)
+    after = {container.name: container for container in new.spec.ephemeral_containers}
+    for container in old.spec.ephemeral_containers:
+        what = "removed" if container.name not in after else "changed" if after[container.name] != container else ""
+        if what:
+            message = f'existing ephemeral containers "{container.name}" may not be {what}\n'
+            found.append(forbidden(SPEC.child("ephemeralContainers"), message))
+    return found

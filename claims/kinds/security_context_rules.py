@@ -1,0 +1,217 @@
+"""Rules of the rights of a pod and of its containers: their form. What a namespace allows is in `security_checks`.
+
+Source: pkg/apis/core/validation/validation.go (validatePodSpecSecurityContext, ValidateSecurityContext,
+validateHostUsers, the seccomp and AppArmor fields and annotations) of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from claims.kinds.containers import (
+    AppArmorProfile,
+    Container,
+    PodSecurityContext,
+    SeccompProfile,
+    SecurityContext,
+    Sysctl,
+)
+from claims.kinds.pods import PodSpec
+from claims.kinds.source_rules import validate_local_path
+from claims.kinds.windows_rules import validate_windows_options
+from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
+from manciple.wire.validation import METADATA, SPEC, Path
+
+Errors = list[FieldError]
+
+ID_MAX = 2**31 - 1
+PROFILE_TYPES = ("Localhost", "RuntimeDefault", "Unconfined")
+PROC_MOUNTS = ("Default", "Unmasked")
+#: name in JSON, attribute, its values
+POLICIES = (
+    ("fsGroupChangePolicy", "fs_group_change_policy", ("Always", "OnRootMismatch")),
+    ("supplementalGroupsPolicy", "supplemental_groups_policy", ("Merge", "Strict")),
+    ("seLinuxChangePolicy", "se_linux_change_policy", ("MountOption", "Recursive")),
+)
+
+_APP_ARMOR_MAX = 4095
+_APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
+_SECCOMP_POD = "seccomp.security.alpha.kubernetes.io/pod"
+_SECCOMP_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
+_ANNOTATIONS = (_APP_ARMOR, _SECCOMP_POD, _SECCOMP_CONTAINER)
+
+_PART = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_SYSCTL = rf"({_PART}[\./])*{_PART}"
+_SYSCTL_MAX = 253
+
+# Pods -----------------------------------------------------------------------------------------------------------------
+
+
+def validate_pod_security(spec: PodSpec) -> Errors:
+    found = _validate_host_users(spec)
+    context, path = spec.security_context, SPEC.child("securityContext")
+    if spec.share_process_namespace and spec.host_pid:
+        message = "ShareProcessNamespace and HostPID cannot both be enabled"
+        found.append(invalid(path.child("shareProcessNamespace"), spec.share_process_namespace, message))
+    if context is None:
+        return found
+    ids = [("fsGroup", context.fs_group), ("runAsUser", context.run_as_user), ("runAsGroup", context.run_as_group)]
+    ids += [(f"supplementalGroups[{position}]", group) for position, group in enumerate(context.supplemental_groups)]
+    found += _validate_ids(ids, path)
+    for shown, attribute, supported in POLICIES:
+        policy = getattr(context, attribute)
+        if policy is not None and policy not in supported:
+            found.append(not_supported(path.child(shown), policy, supported))
+    if context.sysctls:
+        found += _validate_sysctls(context.sysctls, path.child("sysctls"), spec)
+    return found + _validate_profiles(context, path)
+
+
+def _validate_host_users(spec: PodSpec) -> Errors:
+    """A user namespace of its own goes with no other namespace of the host."""
+    if spec.host_users is None or spec.host_users:
+        return []
+    shared = (("hostNetwork", spec.host_network), ("HostPID", spec.host_pid), ("HostIPC", spec.host_ipc))
+    return [forbidden(SPEC.child(shown), "when `hostUsers` is false") for shown, wanted in shared if wanted]
+
+
+def _validate_ids(ids: Iterable[tuple[str, int | None]], path: Path) -> Errors:
+    return [
+        invalid(path.child(shown), number, f"must be between 0 and {ID_MAX}, inclusive")
+        for shown, number in ids
+        if number is not None and not 0 <= number <= ID_MAX
+    ]
+
+
+def _validate_sysctls(sysctls: Iterable[Sysctl], path: Path, spec: PodSpec) -> Errors:
+    seen: set[str] = set()
+    found: Errors = []
+    for position, sysctl in enumerate(sysctls):
+        at, name = path.at(position).child("name"), sysctl.name
+        if not name:
+            found.append(required(at))
+        elif len(name) > _SYSCTL_MAX or not re.fullmatch(_SYSCTL, name):
+            found.append(invalid(at, name, f"must have at most {_SYSCTL_MAX} characters and match regex ^{_SYSCTL}$"))
+        elif name in seen:
+            found.append(duplicate(at, name))
+        for shown, wanted, prefixes in (
+            ("hostNetwork", spec.host_network, ("net.",)),
+            ("hostIPC", spec.host_ipc, ("kernel.sem", "kernel.shm", "kernel.msg", "fs.mqueue.")),
+        ):
+            if wanted and name.replace("/", ".").startswith(prefixes):
+                found.append(invalid(at, name, f"may not be specified when '{shown}' is true"))
+        seen.add(name)
+    return found
+
+
+# Containers -----------------------------------------------------------------------------------------------------------
+
+
+def validate_container_security(context: SecurityContext, path: Path, *, host_users: bool) -> Errors:
+    found = _validate_ids([("runAsUser", context.run_as_user), ("runAsGroup", context.run_as_group)], path)
+    if context.proc_mount is not None:
+        at = path.child("procMount")
+        if context.proc_mount not in PROC_MOUNTS:
+            found.append(not_supported(at, context.proc_mount, PROC_MOUNTS))
+        elif context.proc_mount == "Unmasked" and host_users:
+            found.append(invalid(at, context.proc_mount, "`hostUsers` must be false to use `Unmasked`"))
+    if context.allow_privilege_escalation is False:
+        cannot = "cannot set `allowPrivilegeEscalation` to false and"
+        if context.privileged:
+            found.append(invalid(path, context, f"{cannot} `privileged` to true"))
+        if context.capabilities is not None and "CAP_SYS_ADMIN" in context.capabilities.add:
+            found.append(invalid(path, context, f"{cannot} `capabilities.Add` CAP_SYS_ADMIN"))
+    return found + _validate_profiles(context, path)
+
+
+def _validate_profiles(context: PodSecurityContext | SecurityContext, path: Path) -> Errors:
+    found: Errors = []
+    if context.seccomp_profile is not None:
+        found += _validate_seccomp(context.seccomp_profile, path.child("seccompProfile"))
+    if context.app_armor_profile is not None:
+        found += _validate_app_armor(context.app_armor_profile, path.child("appArmorProfile"))
+    if context.windows_options is not None:
+        found += validate_windows_options(context.windows_options, path.child("windowsOptions"))
+    return found
+
+
+def _validate_type(profile: SeccompProfile | AppArmorProfile, path: Path, field: str) -> Errors:
+    if not profile.type:
+        return [required(path.child("type"), f"type is required when {field} is set")]
+    return [] if profile.type in PROFILE_TYPES else [not_supported(path.child("type"), profile.type, PROFILE_TYPES)]
+
+
+def _validate_seccomp(profile: SeccompProfile, path: Path) -> Errors:
+    found, at = _validate_type(profile, path, "seccompProfile"), path.child("localhostProfile")
+    if profile.type == "Localhost":
+        if profile.localhost_profile is None:
+            return [*found, required(at, "must be set when seccomp type is Localhost")]
+        return found + validate_local_path(profile.localhost_profile, at)
+    if profile.localhost_profile is not None:
+        found.append(invalid(at, profile, "can only be set when seccomp type is Localhost"))
+    return found
+
+
+def _validate_app_armor(profile: AppArmorProfile, path: Path) -> Errors:
+    found, at, name = (
+        _validate_type(profile, path, "appArmorProfile"),
+        path.child("localhostProfile"),
+        profile.localhost_profile,
+    )
+    if profile.type == "Localhost":
+        if name is not None and name != name.strip():
+            found.append(invalid(at, name, "must not be padded with whitespace"))
+        elif not name:
+            found.append(required(at, "must be set when AppArmor type is Localhost"))
+        elif len(name) > _APP_ARMOR_MAX:
+            found.append(too_long(at, _APP_ARMOR_MAX))
+    elif name is not None and profile.type in PROFILE_TYPES:
+        found.append(invalid(at, name, "can only be set when AppArmor type is Localhost"))
+    return found
+
+
+# Annotations that the fields replaced ---------------------------------------------------------------------------------
+
+
+def has_profile_annotations(annotations: Mapping[str, str]) -> bool:
+    return any(key.startswith(_ANNOTATIONS) for key in annotations)
+
+
+def validate_profile_annotations(annotations: Mapping[str, str], spec: PodSpec) -> Errors:
+    path = METADATA.child("annotations")
+    containers = {one.name: one for one in containers_of(spec)}
+    found: Errors = []
+    for key, value in annotations.items():
+        if key.startswith(_APP_ARMOR):
+            name = key.removeprefix(_APP_ARMOR)
+            if name not in containers:
+                found.append(invalid(path.key(key), name, "container not found"))
+            if value not in ("", "runtime/default", "unconfined") and not value.startswith("localhost/"):
+                found.append(invalid(path.key(key), value, f'invalid AppArmor profile name: "{value}"'))
+        elif (key == _SECCOMP_POD or key.startswith(_SECCOMP_CONTAINER)) and not _is_seccomp(value):
+            found.append(invalid(path.child(key), value, "must be a valid seccomp profile"))
+    return found
+
+
+def _is_seccomp(value: str) -> bool:
+    kind, slash, name = value.partition("/")
+    if kind == "localhost" and slash:
+        return not validate_local_path(name, Path())
+    return value in ("runtime/default", "docker/default", "unconfined")
+
+
+def app_armor_of(annotations: Mapping[str, str], container: str) -> AppArmorProfile | None:
+    """The profile that an annotation names for a container; None where none does, or it is not valid."""
+    value = annotations.get(f"{_APP_ARMOR}{container}")
+    if value is None:
+        return None
+    if value.startswith("localhost/"):
+        return AppArmorProfile(type="Localhost", localhost_profile=value.removeprefix("localhost/"))
+    kinds = {"runtime/default": "RuntimeDefault", "unconfined": "Unconfined"}
+    return AppArmorProfile(type=kinds[value]) if value in kinds else None
+
+
+def containers_of(spec: PodSpec) -> tuple[Container, ...]:
+    """All of them, in the order in which they are told."""
+    return (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)
