@@ -210,7 +210,7 @@ class Writer:
     def create(self, kind: Kind, obj: ApiObject, *, uid: str = "", rules_first: bool = False) -> ApiObject:
         """Store a new object; returns it with name, uid, creationTimestamp, generation and resourceVersion.
 
-        uid: one that was drawn for it already. rules_first: what the rules refuse is told before that the name is taken.
+        uid: one that was drawn for it already. rules_first: what rules refuse is told before that the name is taken.
         Raises: AlreadyExists, also when no free name was found for its generateName; BadRequest for a namespace that
         does not fit the kind, or a resourceVersion; Invalid without name and generateName.
         """
