@@ -10,7 +10,7 @@ from manciple.access.authentication import tokens
 from manciple.wire import codec, protobuf
 from manciple.wire.reviews import ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec
 from manciple.wire.wireformat import Envelope, write_envelope
-from tests.manciple.api.requests import PODS, Api, pod
+from tests.manciple.api.requests import PODS, Answer, Api, pod
 
 
 def binding(node: str = "n1", **metadata: Any) -> dict[str, Any]:
@@ -113,3 +113,27 @@ def test_may_i_is_asked_in_protobuf_by_kubectl(api: Api) -> None:
 def test_which_rules_apply_to_me(api: Api) -> None:
     answer = api.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {"spec": {"namespace": "default"}})
     assert {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]} in answer.json["status"]["resourceRules"]
+
+
+def test_a_resize_counts_in_quotas_and_stays_within_them(api: Api) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q"},
+        "spec": {"hard": {"requests.cpu": "1"}},
+    }
+    quotas = PODS.replace("/pods", "/resourcequotas")
+    api.made(quotas, quota)
+    waiting = pod()
+    waiting["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "500m"}}
+    api.made(PODS, waiting)
+
+    def resized(cpu: str) -> Answer:
+        patch = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}}
+        name = waiting["spec"]["containers"][0]["name"]
+        patch["spec"]["containers"][0]["name"] = name
+        return api.patch(f"{PODS}/p/resize", patch, content_type="application/strategic-merge-patch+json")
+
+    assert resized("2").code == 403
+    assert resized("1").code == 200
+    assert api.get(f"{quotas}/q").json["status"]["used"] == {"requests.cpu": "1"}
