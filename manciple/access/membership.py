@@ -20,8 +20,8 @@ from django.db.models.signals import post_save, pre_delete
 from django.utils import timezone
 
 from manciple.access import sign_ins
-from manciple.access.authentication import epoch
-from manciple.access.models import AccountClosing, CertificateRevocation, SignIn, Token
+from manciple.access.authentication import epoch, tokens
+from manciple.access.models import AccountClosing, CertificateRevocation, SignIn
 from manciple.access.people import RESERVED
 
 #: Administrators that are named to who needs one, at most.
@@ -65,9 +65,12 @@ def _note_deletion(instance: Any, **_: Any) -> None:
 
 @transaction.atomic
 def end_credentials(person: Any) -> None:
-    """End everything with which somebody is `person`: tokens, sessions, invitations, client certificates."""
+    """End everything with which somebody is `person`: tokens, sessions, invitations, client certificates.
+
+    A token counts that was issued to the name before there was an account: who made it may still have it.
+    """
     now = timezone.now()
-    Token.objects.filter(person=person).delete()
+    tokens.of_person(person).delete()
     sign_ins.end(SignIn.objects.filter(person=person))
     AccountClosing.objects.update_or_create(person=person, defaults={"at": now})
     CertificateRevocation.objects.update_or_create(name=person.get_username(), defaults={"before": now})

@@ -79,6 +79,16 @@ def is_closed(name: str) -> bool:
     return name in known.names
 
 
+class AccountClosed(Exception):
+    """No credential is issued to the name of a closed account. Its text is for whoever wants one."""
+
+
+def refuse_closed(name: str) -> None:
+    """Raises: AccountClosed."""
+    if is_closed(name):
+        raise AccountClosed(f"The account {name} is closed. Open it at /people first, or choose another name.")
+
+
 def watch_changes() -> None:
     """From now on, whatever takes something away from a person also counts for the tokens that they hold."""
     user: Any = get_user_model()

@@ -18,6 +18,7 @@ from manciple import layout
 from manciple.access.authentication import tokens
 from manciple.access.bootstrap import let_edit
 from manciple.access.invitations import invite
+from manciple.access.people import is_closed
 from manciple.api import kubeconfig
 from manciple.api.kubeconfig import Server
 from manciple.processes.home import Home, write_private
@@ -28,18 +29,24 @@ USER = "user"
 
 
 def first_link(web_url: str) -> str:
-    """The link by which the dashboard's administrator sets their password; "" where that has happened.
+    """The link by which the dashboard's administrator sets their password; "" where that has happened, or where their
+    account is closed.
 
     web_url: where the dashboard is reached.
     """
     known = get_user_model().objects.filter(username=ADMIN).first()
-    if known is not None and known.has_usable_password():
+    if known is not None and (known.has_usable_password() or not known.is_active):
         return ""
     return web_url.rstrip("/") + invite(ADMIN, administers=True).path
 
 
 def how_to_sign_in(link: str) -> str:
     """What the person at the terminal is told. link: of `first_link`."""
+    if is_closed(ADMIN):
+        return (
+            f"as another administrator: the account {ADMIN} is closed, and HOME/kubeconfig with it\n"
+            f"             (nobody left: {layout.COMMAND} invite NAME --administrator)"
+        )
     if not link:
         return f"as {ADMIN}, with the password that was set (forgotten: {layout.COMMAND} invite {ADMIN})"
     return f"{link}\n             sets the password of {ADMIN}; it works once, within {link_hours():g} hours"
@@ -80,7 +87,13 @@ def write_kubeconfigs(home: Home, *, server: Server, nodes: list[str]) -> None:
 
 
 def write_kubeconfig(path: Path, *, server: Server, name: str, groups: tuple[str, ...]) -> bool:
-    """One file for `name`, made where there is none that still holds. Returns whether its token is a new one."""
+    """One file for `name`, made where there is none that still holds. Returns whether its token is a new one.
+
+    While the account of that name is closed there is no new one: the file then only says where the API is.
+    """
+    if is_closed(name):
+        write_private(path, kubeconfig.render(server, user=name))
+        return False
     kept = _kept_token(path, name)
     write_private(path, kubeconfig.render(server, user=name, token=kept or tokens.issue(name, groups)))
     return kept is None

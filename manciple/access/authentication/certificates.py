@@ -26,6 +26,7 @@ from django.utils import timezone
 from manciple.access.authentication import epoch
 from manciple.access.authentication.chain import Credentials
 from manciple.access.models import CertificateRevocation
+from manciple.access.people import closed_names_if_known, is_closed
 from manciple.wire.identity import AUTHENTICATED, Identity
 
 #: By how much the start of a certificate that we sign lies before its issue: a client's clock may be behind.
@@ -79,15 +80,15 @@ class ClientCertificates:
 
     def authenticate(self, credentials: Credentials) -> Identity | None:
         found = _current(credentials)
-        if found is None or _is_revoked(found, _revocations(epoch.current())):
+        if found is None or _is_revoked(found, _revocations(epoch.current())) or is_closed(found.identity.name):
             return None
         return found.identity
 
     def remembered(self, credentials: Credentials) -> Identity | None:
-        found, revoked = _current(credentials), _revocations_if_known(epoch.known())
-        if found is None or revoked is None or _is_revoked(found, revoked):
+        found, revoked, closed = _current(credentials), _revocations_if_known(epoch.known()), closed_names_if_known()
+        if found is None or revoked is None or closed is None:
             return None
-        return found.identity
+        return None if _is_revoked(found, revoked) or found.identity.name in closed else found.identity
 
 
 def _current(credentials: Credentials) -> ClientCertificate | None:

@@ -34,7 +34,7 @@ from django.utils import timezone
 from manciple.access.authentication import epoch
 from manciple.access.authentication.chain import API_AUDIENCE, Authenticated
 from manciple.access.models import Token
-from manciple.access.people import groups_of_user
+from manciple.access.people import groups_of_user, is_closed, refuse_closed
 from manciple.wire.identity import AUTHENTICATED, Identity
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,10 @@ def issue(
     purpose: Purpose | None = None,
     creator: str = "",
 ) -> str:
-    """A new token for a machine called `name`, shown once. `lifetime` None means until it is revoked."""
+    """A new token for a machine called `name`, shown once. `lifetime` None means until it is revoked.
+
+    Raises: AccountClosed where a closed account has that name.
+    """
     text, _row = _make(name, lifetime=lifetime, purpose=purpose, creator=creator, groups=list(groups))
     return text
 
@@ -98,13 +101,17 @@ def issue(
 def issue_for_person(
     person: Any, *, lifetime: timedelta | None, purpose: Purpose | None = None, creator: str = ""
 ) -> tuple[str, Token]:
-    """A new token for a person (a user of Django's): its text, shown once, and what is kept of it."""
+    """A new token for a person (a user of Django's): its text, shown once, and what is kept of it.
+
+    Raises: AccountClosed.
+    """
     return _make(person.get_username(), lifetime=lifetime, purpose=purpose, creator=creator, person=person)
 
 
 def _make(
     name: str, *, lifetime: timedelta | None, purpose: Purpose | None, creator: str, **whose: Any
 ) -> tuple[str, Token]:
+    refuse_closed(name)
     text, now, purpose = _new_text(), timezone.now(), purpose or Purpose()
     row = Token.objects.create(
         name=name,
@@ -150,6 +157,11 @@ def revoke_all(tokens: QuerySet[Token]) -> int:
     if ended:
         epoch.settle()
     return ended
+
+
+def of_person(person: Any) -> QuerySet[Token]:
+    """A person's tokens, and those that were issued to their name with groups of their own."""
+    return Token.objects.filter(Q(person=person) | Q(person=None, name=person.get_username()))
 
 
 def live() -> QuerySet[Token]:
@@ -231,9 +243,9 @@ def _look_up(digest: str, current: int) -> _Recognised | None:
 
 
 def _groups(row: Token) -> tuple[str, ...] | None:
-    """None where the person may no longer sign in."""
+    """None where the person may no longer sign in, or the account of that name is closed."""
     if row.person is None:
-        return tuple(dict.fromkeys((*row.groups, AUTHENTICATED)))
+        return None if is_closed(row.name) else tuple(dict.fromkeys((*row.groups, AUTHENTICATED)))
     return groups_of_user(row.person) if row.person.is_active else None
 
 

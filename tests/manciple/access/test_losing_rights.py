@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.apps import apps
 from django.contrib.auth.models import Group, User
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
+from django.utils import timezone
 
 from manciple.access import membership
-from manciple.access.authentication import tokens
+from manciple.access.authentication import certificates as client_certificates
+from manciple.access.authentication import chain, epoch, tokens
+from manciple.access.authentication.chain import Credentials
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.invitations import invite
 from manciple.access.kinds.roles import CLUSTER_ROLE_BINDING, ROLE_BINDING
@@ -21,13 +27,19 @@ from manciple.access.membership import Standing
 from manciple.access.models import CertificateRevocation, Token
 from manciple.access.outside import person_of_provider
 from manciple.access.people import groups_as_told, groups_of_user
+from manciple.api import certificates, kubeconfig
+from manciple.api.kubeconfig import Server
 from manciple.live.topics import TopicChange
 from manciple.notifications import sight
 from manciple.notifications.models import Happening, Notification
 from manciple.pages.listening import Hearing
 from manciple.pages.people import Person, person_of_user
+from manciple.processes import accounts
+from manciple.processes.home import Home
 from manciple.store import objects
-from manciple.wire.identity import AUTHENTICATED, PEOPLE, VIEWERS, Identity
+from manciple.wire.errors import Unauthorized
+from manciple.wire.identity import AUTHENTICATED, MASTERS, PEOPLE, VIEWERS, Identity
+from tests.manciple.access.client_keys import signed
 
 pytestmark = pytest.mark.django_db
 
@@ -224,6 +236,83 @@ def test_a_closed_account_leaves_nothing_that_works_after_it_is_opened_again(
     assert Client().get(link, follow=True).status_code == 410, "the old link"
     assert Client().get(invite("bob").path, follow=True).status_code == 200, "a new one"
     assert CertificateRevocation.objects.filter(name="bob").exists()
+
+
+@pytest.mark.parametrize("close", [close_on_the_page, close_directly, User.delete], ids=lambda one: one.__name__)
+def test_a_token_of_the_name_that_is_older_than_the_account_ends_with_it(close: Callable[[User], object]) -> None:
+    person("ada", is_staff=True)
+    older, others = tokens.issue("bob", [MASTERS]), tokens.issue("rob", [MASTERS])
+    bob = person("bob", VIEWERS)
+    assert tokens.identify(older) is not None
+    close(bob)
+    assert tokens.identify(older) is None
+    assert tokens.identify(others) is not None
+    if bob.pk:
+        open_directly(User.objects.get(pk=bob.pk))
+        assert tokens.identify(older) is None
+
+
+def test_closing_an_account_leaves_the_token_of_whoever_had_its_name_before() -> None:
+    robert = person("bob")
+    token, _ = tokens.issue_for_person(robert, lifetime=None)
+    robert.username = "robert"
+    robert.save()
+    close_directly(person("bob"))
+    assert tokens.identify(token) is not None
+
+
+def test_no_token_of_a_closed_name_is_recognised_or_issued(tmp_path: Path) -> None:
+    bob = person("bob")
+    close_directly(bob)
+    text = "N0-whatever_code_wrote_this"
+    Token.objects.create(name="bob", groups=[MASTERS], digest=tokens.digest_of(text), created=timezone.now())
+    assert tokens.identify(text) is None
+    for command in (
+        ["token", "issue", "bob"],
+        ["certificate", "issue", "bob", "--kubeconfig", str(tmp_path / "bob"), "--server", "https://127.0.0.1:1"],
+    ):
+        with pytest.raises(CommandError, match="The account bob is closed"):
+            call_command(*command, stdout=StringIO())
+    assert not (tmp_path / "bob").exists()
+    open_directly(bob)
+    call_command("token", "issue", "bob", stdout=StringIO())
+
+
+def test_a_certificate_of_a_closed_name_lets_nobody_in(tmp_path: Path) -> None:
+    certificates.ensure(tmp_path)
+    shown = Credentials(headers={}, certificate=signed(tmp_path, "bob", [MASTERS]).der)
+    bob = person("bob")
+    assert chain.identify(shown) is not None
+    close_directly(bob)
+    CertificateRevocation.objects.all().delete()  # so only the closed account is against it
+    epoch.settle()
+    with pytest.raises(Unauthorized):
+        chain.identify(shown)
+    assert chain.remembered(shown) is None
+    open_directly(bob)
+    CertificateRevocation.objects.all().delete()
+    client_certificates.forget()
+    assert chain.identify(shown) is not None
+    assert chain.remembered(shown) is not None
+
+
+def test_the_kubeconfig_of_a_closed_administrator_works_again_after_they_come_back(tmp_path: Path) -> None:
+    home, server = Home(tmp_path), Server(url="https://127.0.0.1:1")
+
+    def who() -> str | None:
+        accounts.write_kubeconfigs(home, server=server, nodes=[])
+        token = kubeconfig.read_token(home.kubeconfig.read_text())
+        identity = tokens.identify(token) if token else None
+        return identity.name if identity else None
+
+    assert who() == "admin"
+    admin = person("admin", is_staff=True)
+    close_directly(admin)
+    assert who() is None
+    assert kubeconfig.read_server(home.kubeconfig.read_text()) == server
+    assert "the account admin is closed" in accounts.how_to_sign_in(accounts.first_link("https://127.0.0.1:1"))
+    open_directly(admin)
+    assert who() == "admin"
 
 
 def test_an_account_under_the_name_of_a_deleted_one_has_none_of_its_credentials() -> None:

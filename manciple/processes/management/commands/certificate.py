@@ -15,6 +15,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from manciple.access.authentication import certificates as client_certificates
+from manciple.access.people import AccountClosed, refuse_closed
 from manciple.api import kubeconfig
 from manciple.api.certificates import SigningAuthority, sign_client
 from manciple.api.kubeconfig import ClientKey
@@ -59,7 +60,8 @@ def made(name: str, groups: list[str], *, lifetime: timedelta) -> ClientKey:
     """A new key with its certificate. Raises: CommandError."""
     try:
         node_of(name)
-    except ValueError as error:
+        refuse_closed(name)
+    except (ValueError, AccountClosed) as error:
         raise CommandError(str(error)) from error
     key = ec.generate_private_key(ec.SECP256R1())
     subject = [x509.NameAttribute(NameOID.COMMON_NAME, name)]

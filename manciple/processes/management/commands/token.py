@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from manciple.access.authentication import tokens
 from manciple.access.authentication.tokens import LifetimeRefused, Purpose
 from manciple.access.models import Token
+from manciple.access.people import AccountClosed
 from manciple.api import kubeconfig
 from manciple.api.kubeconfig import Server
 from manciple.audit.commands import OPERATOR, note_command
@@ -102,9 +103,12 @@ def _issued(options: dict[str, Any]) -> str:
     except ValueError as error:
         raise CommandError(str(error)) from error
     lifetime = _lifetime(options)
-    if person is None:
-        return tokens.issue(name, options["group"], lifetime=lifetime, purpose=purpose, creator=OPERATOR)
-    return tokens.issue_for_person(person, lifetime=lifetime, purpose=purpose, creator=OPERATOR)[0]
+    try:
+        if person is None:
+            return tokens.issue(name, options["group"], lifetime=lifetime, purpose=purpose, creator=OPERATOR)
+        return tokens.issue_for_person(person, lifetime=lifetime, purpose=purpose, creator=OPERATOR)[0]
+    except AccountClosed as error:
+        raise CommandError(str(error)) from error
 
 
 def _lifetime(options: dict[str, Any]) -> timedelta | None:
