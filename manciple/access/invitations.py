@@ -20,6 +20,7 @@ from django.urls import reverse
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 
+from manciple.access.authentication import tokens
 from manciple.access.models import AccountClosing
 from manciple.access.people import RESERVED
 
@@ -33,11 +34,26 @@ class NameRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
-    """path: of the link, below the dashboard's address. new: the person was made for it."""
+    """path: of the link, below the dashboard's address. new: the person was made for it.
+
+    named_tokens: that were issued to the name with groups of their own; whoever has one acts under the person's name.
+    """
 
     person: Any
     path: str
     new: bool
+    named_tokens: int
+
+    @property
+    def warning(self) -> str:
+        """What an administrator should know of the name; "" where there is nothing."""
+        if not (count := self.named_tokens):
+            return ""
+        issued, one, own = ("1 token was", "it", "its") if count == 1 else (f"{count} tokens were", "one", "their")
+        name = self.person.get_username()
+        return (
+            f"{issued} issued to the name {name}, with groups of {own} own: who has {one} acts as {name}. See /people."
+        )
 
 
 class _LinkTokens(PasswordResetTokenGenerator):
@@ -75,7 +91,7 @@ def invite(name: str, *, groups: Collection[str] = (), administers: bool | None 
         if group.startswith(RESERVED):
             raise NameRefused(f'Groups that begin with "{RESERVED}" are the system\'s: nobody is added to {group}.')
         person.groups.add(Group.objects.get_or_create(name=group)[0])
-    return Invitation(person=person, path=link_of(person), new=new)
+    return Invitation(person=person, path=link_of(person), new=new, named_tokens=tokens.named(name).count())
 
 
 def _make(name: str) -> Any:

@@ -164,6 +164,11 @@ def of_person(person: Any) -> QuerySet[Token]:
     return Token.objects.filter(Q(person=person) | Q(person=None, name=person.get_username()))
 
 
+def named(name: str) -> QuerySet[Token]:
+    """Those that were issued to a name with groups of their own, and have not expired."""
+    return live().filter(person=None, name=name)
+
+
 def live() -> QuerySet[Token]:
     """The tokens that have not expired."""
     return Token.objects.filter(Q(expires=None) | Q(expires__gt=timezone.now()))

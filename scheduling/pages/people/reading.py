@@ -8,8 +8,8 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
-from django.db.models import Count, F, Q, QuerySet
-from django.utils import timezone
+from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
 
 from manciple.access.authentication import tokens
 from manciple.access.models import Token
@@ -33,7 +33,8 @@ class PeopleQuery(ListQuery):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonRow:
-    """One person in the list. user: a user of Django's, its groups fetched; tokens: that have not expired."""
+    """One person in the list. user: a user of Django's, its groups fetched; tokens: of theirs and of their name, that
+    have not expired."""
 
     user: Any
     tokens: int
@@ -70,8 +71,11 @@ def find_people(query: PeopleQuery) -> tuple[PageOfRows, list[PersonRow], Callab
     """A page of those whom the query lets through, and how all of them are read."""
     found = _filtered(query)
     page = PageOfRows(total=found.count(), size=SHOWN, asked=query.page)
-    unexpired = Q(tokens__expires=None, tokens__isnull=False) | Q(tokens__expires__gt=timezone.now())
-    counted = found.annotate(token_count=Count("tokens", filter=unexpired)).prefetch_related("groups")
+    theirs = Q(person=OuterRef("pk")) | Q(person=None, name=OuterRef("username"))
+    count = (
+        tokens.live().filter(theirs).annotate(all=Value(1)).values("all").annotate(count=Count("pk")).values("count")
+    )
+    counted = found.annotate(token_count=Coalesce(Subquery(count), 0)).prefetch_related("groups")
     order = _ORDERS.get(query.sort, _ORDERS["name"])
     ordered = counted.order_by(order, "pk")
     return page, _rows(ordered[page.rows]), lambda: _rows(ordered)
@@ -102,5 +106,5 @@ def read_person(name: str) -> PersonRow | None:
 
 
 def tokens_of(user: Any) -> QuerySet[Token]:
-    """Those that have not expired, the newest first."""
-    return tokens.live().filter(person=user).order_by("-created")
+    """Theirs and those of their name that have not expired, the newest first."""
+    return (tokens.of_person(user) & tokens.live()).order_by("-created")

@@ -43,6 +43,7 @@ from scheduling.pages.people.reading import (
 )
 
 UNPROCESSABLE = 422
+_KUBECONFIG = ", so HOME/kubeconfig lets nobody in now"
 COLUMNS = (
     ListColumn[PersonRow](title="Name", sort="name", text=lambda row: row.name),
     ListColumn[PersonRow](title="Groups", text=lambda row: " ".join(row.groups)),
@@ -151,6 +152,8 @@ def invite_person(request: HttpRequest) -> HttpResponse:
     if made is None:
         return _draw(request, invitation=form)
     note_account(person.identity, "create", PEOPLE, made.person.get_username())
+    if made.warning:
+        messages.warning(request, made.warning)
     return _draw(request, who=made.person.get_username(), link=request.build_absolute_uri(made.path))
 
 
@@ -170,6 +173,7 @@ def _invited(form: InvitationForm) -> Any:
 def change_person(request: HttpRequest) -> HttpResponse:
     """Groups, whether they administer, whether they may come in."""
     person, row, form = _demand(request), _named(request), StandingForm(request.POST)
+    named = tokens.named(row.name).count()
     if form.is_valid():
         try:
             membership.change(row.user, form.standing, by=person.name)
@@ -178,7 +182,14 @@ def change_person(request: HttpRequest) -> HttpResponse:
     if form.errors:
         return _draw(request, who=row.name, standing=form)
     note_account(person.identity, "update", PEOPLE, row.name)
-    messages.success(request, f"Changed {row.name}. The change is in effect now, for their tokens too.")
+    if form.standing.active or not named:
+        messages.success(request, f"Changed {row.name}. The change is in effect now, for their tokens too.")
+    else:
+        messages.success(
+            request,
+            f"Closed {row.name}. Also revoked: {named} token{'' if named == 1 else 's'} issued to that name with groups "
+            f"of {'its' if named == 1 else 'their'} own{_KUBECONFIG if row.name == 'admin' else ''}.",
+        )
     return redirect(row.url)
 
 
@@ -189,7 +200,7 @@ def revoke_tokens(request: HttpRequest) -> HttpResponse:
     """One of a person's; with `all` every one."""
     person = _demand(request)
     row = _named(request)
-    own = Token.objects.filter(person=row.user)
+    own = tokens.of_person(row.user)
     given = request.POST.get("token", "")
     found = own if "all" in request.POST else own.filter(pk__in=[one.pk for one in own if str(one.pk) == given])
     ended = tokens.revoke_all(found)

@@ -21,6 +21,7 @@ from django.test import Client
 from django.utils import timezone
 
 from manciple.access import sign_ins, throttle
+from manciple.access.authentication import tokens
 from manciple.access.invitations import NameRefused, invite
 from manciple.access.models import SignIn, SignInAttempts
 from manciple.access.passwords import BROWSER_COOKIE
@@ -164,6 +165,14 @@ def test_the_command_prints_a_link_and_nothing_else_on_its_output() -> None:
     assert told == "bob is new: the link works once, within 24 hours."
     assert User.objects.get(username="bob").is_staff
     assert set_password(Client(), out.removeprefix("https://lab.example.org")).status_code == 302
+
+
+def test_the_command_tells_of_tokens_that_the_name_has_already() -> None:
+    tokens.issue("bob", ["system:masters"])
+    tokens.issue("bob", [], lifetime=timedelta(seconds=-1))
+    _, told = run("invite", "bob", "--administrator")
+    assert "1 token was issued to the name bob, with groups of its own" in told
+    assert "issued" not in run("invite", "eve", "--administrator")[1]
 
 
 def test_inviting_again_changes_nothing_that_was_not_asked_for() -> None:

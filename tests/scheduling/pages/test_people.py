@@ -13,6 +13,7 @@ from django.test import Client
 from manciple.access import membership
 from manciple.access.authentication import tokens
 from manciple.access.membership import ChangeRefused, Standing
+from manciple.access.models import Token
 from manciple.access.people import groups_of_user
 from manciple.audit.searching import Search
 from manciple.audit.sign_ins import PEOPLE, TOKENS
@@ -114,6 +115,30 @@ def test_an_invitation_makes_a_person_and_a_link_that_lets_them_in_once(admin: C
     assert "autofocus>A link for bob" in answer.content.decode(), "it is not shown again: it is read first"
     assert Client().get(found.group(1), follow=True).status_code == 200
     assert found.group(1) not in admin.get("/people?who=bob").content.decode()
+
+
+def test_tokens_of_a_name_are_shown_before_somebody_gets_it_and_end_with_the_account(admin: Client) -> None:
+    older = tokens.issue("admin", ["system:masters"])
+    tokens.issue("eve", [])
+    answer = admin.post("/people/invite", {"name": "admin", "groups": ""}).content.decode()
+    assert "1 token was issued to the name admin, with groups of its own" in answer
+    assert "issued to the name, with groups of its own: system:masters" in answer
+    assert "HOME/kubeconfig" in answer
+    assert "admin none never 1" in words(admin, "/people")
+    assert "admin none never 1" in words(admin, "/people?sort=-tokens")
+    assert change(admin, "admin").status_code == 302
+    page = words(admin, "/people")
+    assert "Closed admin. Also revoked: 1 token issued to that name" in page
+    assert "HOME/kubeconfig lets nobody in now" in page
+    assert tokens.identify(older) is None
+    assert Token.objects.get().name == "eve"
+
+
+def test_a_token_of_the_name_is_revoked_on_the_page(admin: Client) -> None:
+    older, bob = tokens.issue("bob", []), person("bob")
+    mine, _ = token_of(bob), tokens.issue("eve", [])
+    assert admin.post("/people/revoke", {"who": "bob", "all": "1"}).status_code == 302
+    assert (tokens.identify(older), tokens.identify(mine), Token.objects.count()) == (None, None, 1)
 
 
 def test_who_forgot_the_password_gets_a_new_link(admin: Client) -> None:

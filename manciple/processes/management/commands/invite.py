@@ -35,6 +35,8 @@ class Command(BaseCommand):
         self.stdout.write(f"{options['url'].rstrip('/')}{made.path}")
         who = f"{options['name']} is new" if made.new else f"For {options['name']}"
         self.stderr.write(f"{who}: the link works once, within {link_hours():g} hours.")
+        if made.warning:
+            self.stderr.write(made.warning)
         if not made.person.is_staff and not made.person.groups.exists():
             self.stderr.write(
                 f"{options['name']} is in no group and sees no namespace. Add one (--group {VIEWERS} to see all, "
