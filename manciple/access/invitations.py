@@ -2,7 +2,8 @@
 
 A link is good once and for a day (`MANCIPLE_INVITATION_HOURS`): it is signed over the password as it is, the last
 sign-in and the last closing of the account, so using it, signing in, setting a password in any other way, or closing
-the account ends it. No link is stored. A newer link does not end an older one; whichever is used first ends both.
+the account ends it. After a backup was restored all links end (`end_all`), since it undoes what had ended some of them.
+No link is stored. A newer link does not end an older one; whichever is used first ends both.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from django.contrib.auth.tokens import PasswordResetTokenGenerator
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 
@@ -92,6 +94,19 @@ def invite(name: str, *, groups: Collection[str] = (), administers: bool | None 
             raise NameRefused(f'Groups that begin with "{RESERVED}" are the system\'s: nobody is added to {group}.')
         person.groups.add(Group.objects.get_or_create(name=group)[0])
     return Invitation(person=person, path=link_of(person), new=new, named_tokens=tokens.named(name).count())
+
+
+def end_all() -> None:
+    """From now on no link works that was made before."""
+    now = timezone.now()
+    people = get_user_model()._default_manager.values_list("pk", flat=True)
+    AccountClosing.objects.bulk_create(
+        (AccountClosing(person_id=person, at=now) for person in people),
+        update_conflicts=True,
+        unique_fields=["person"],
+        update_fields=["at"],
+        batch_size=500,
+    )
 
 
 def _make(name: str) -> Any:

@@ -73,7 +73,7 @@ class SignIn(models.Model):
 
 
 class AccountClosing(models.Model):
-    """When an account was closed last: links that were made before stay dead after it is opened again."""
+    """When an account was closed last, or the database set back: links that were made before stay dead."""
 
     person = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="closing")
     at = models.DateTimeField()

@@ -72,10 +72,9 @@ def find_people(query: PeopleQuery) -> tuple[PageOfRows, list[PersonRow], Callab
     found = _filtered(query)
     page = PageOfRows(total=found.count(), size=SHOWN, asked=query.page)
     theirs = Q(person=OuterRef("pk")) | Q(person=None, name=OuterRef("username"))
-    count = (
-        tokens.live().filter(theirs).annotate(all=Value(1)).values("all").annotate(count=Count("pk")).values("count")
-    )
-    counted = found.annotate(token_count=Coalesce(Subquery(count), 0)).prefetch_related("groups")
+    together = tokens.live().filter(theirs).annotate(all=Value(1)).values("all")
+    count = Subquery(together.annotate(count=Count("pk")).values("count"))
+    counted = found.annotate(token_count=Coalesce(count, 0)).prefetch_related("groups")
     order = _ORDERS.get(query.sort, _ORDERS["name"])
     ordered = counted.order_by(order, "pk")
     return page, _rows(ordered[page.rows]), lambda: _rows(ordered)

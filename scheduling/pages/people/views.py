@@ -185,11 +185,9 @@ def change_person(request: HttpRequest) -> HttpResponse:
     if form.standing.active or not named:
         messages.success(request, f"Changed {row.name}. The change is in effect now, for their tokens too.")
     else:
-        messages.success(
-            request,
-            f"Closed {row.name}. Also revoked: {named} token{'' if named == 1 else 's'} issued to that name with groups "
-            f"of {'its' if named == 1 else 'their'} own{_KUBECONFIG if row.name == 'admin' else ''}.",
-        )
+        count = f"{named} token{'' if named == 1 else 's'}"
+        effect = _KUBECONFIG if row.name == "admin" else ""
+        messages.success(request, f"Closed {row.name}. Also revoked: {count} issued to that name{effect}.")
     return redirect(row.url)
 
 

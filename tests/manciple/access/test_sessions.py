@@ -19,8 +19,9 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from manciple.access import sign_ins
-from manciple.access.authentication import epoch
+from manciple.access import membership, sign_ins
+from manciple.access.authentication import bootstrap_tokens, epoch
+from manciple.access.invitations import invite
 from manciple.access.models import SignIn
 from manciple.access.sessions import SessionStore, stored_key
 from scheduling.controllers import sign_ins as sweeping
@@ -137,3 +138,19 @@ def test_a_restored_database_signs_nobody_in(alice: User, capsys: pytest.Capture
     assert client.get("/account").status_code == 302
     assert not SignIn.objects.exists()
     assert epoch.current() != before, "open pages are told"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_restored_database_opens_nobodys_link(alice: User, capsys: pytest.CaptureFixture[str]) -> None:
+    """The database set back no longer knows which links were used, nor which accounts were closed and opened."""
+    User.objects.create_user("bob")
+    membership.end_credentials(User.objects.create_user("eve"))
+    before = [invite(name).path for name in ("alice", "bob", "eve")]
+    token = bootstrap_tokens.issue(lifetime=timedelta(hours=1), node="node-1")
+    call_command("restored")
+    told = capsys.readouterr().out
+    assert f"{token.partition('.')[0]}, for node-1, until" in told
+    assert "All links for\nsetting a password ended" in told
+    for path in before:
+        assert Client().get(path, follow=True).status_code == 410
+    assert Client().get(invite("bob").path, follow=True).status_code == 200

@@ -11,14 +11,16 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from manciple.access import sign_ins
+from manciple.access import invitations, sign_ins
+from manciple.access.authentication import bootstrap_tokens
 from manciple.audit import recording
 from manciple.store import restoring
 from scheduling.coordination import SILENT_AFTER
 from scheduling.models import Heartbeat
 
 _NEXT = """\
-Revisions go on from {revision}. {sessions} sessions of the dashboard ended: everybody signs in again. Next:
+Revisions go on from {revision}. {sessions} sessions of the dashboard ended: everybody signs in again. All links for
+setting a password ended, used or not: make new ones with `manage.py invite NAME`. Next:
 
   1. start the API processes, beat and the workers
   2. every agent compares its node with the API: pods that were bound in the lost time are stopped, and their devices
@@ -29,6 +31,7 @@ Revisions go on from {revision}. {sessions} sessions of the dashboard ended: eve
   5. what was taken away in the lost time is there again: tokens and certificates that were revoked, accounts that were
      closed, groups, roles, passwords that were changed. Take it away again:
          manage.py token list        manage.py token revoke NAME        manage.py certificate revoke NAME
+     Bootstrap tokens of nodes that work again now: {joining}
 """
 
 
@@ -49,4 +52,12 @@ class Command(BaseCommand):
         recording.catch_up()
         Heartbeat.objects.all().delete()
         ended = sign_ins.end_all()  # some may have been ended in the lost time, or be in the hands of a thief
-        self.stdout.write(_NEXT.format(revision=restoring.skip_lost_revisions(), sessions=ended))
+        invitations.end_all()  # a backup knows nothing of the links that were used since
+        joining = [
+            f"\n         {one.key}, for {one.node or 'any node'}, until {one.expires:%Y-%m-%d %H:%M}: "
+            f"manage.py node_token revoke {one.key}"
+            for one in bootstrap_tokens.live().order_by("key")
+        ]
+        self.stdout.write(
+            _NEXT.format(revision=restoring.skip_lost_revisions(), sessions=ended, joining="".join(joining) or "none")
+        )
