@@ -8,6 +8,7 @@ No link is stored. A newer link does not end an older one; whichever is used fir
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ from django.utils.http import urlsafe_base64_encode
 
 from manciple.access.authentication import tokens
 from manciple.access.models import AccountClosing
-from manciple.access.people import RESERVED
+from manciple.access.people import RESERVED, namesake
 
 #: The URL's name of the page that a link leads to.
 PAGE = "welcome"
@@ -32,6 +33,10 @@ PAGE = "welcome"
 
 class NameRefused(Exception):
     """Nobody can be invited under that name, or into that group. Its text is for who asked."""
+
+
+class GroupRefused(NameRefused):
+    """It is the group that is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +96,7 @@ def invite(name: str, *, groups: Collection[str] = (), administers: bool | None 
         person.save(update_fields=["is_staff", "is_superuser"])
     for group in groups:
         if group.startswith(RESERVED):
-            raise NameRefused(f'Groups that begin with "{RESERVED}" are the system\'s: nobody is added to {group}.')
+            raise GroupRefused(f'Groups that begin with "{RESERVED}" are the system\'s: nobody is added to {group}.')
         person.groups.add(Group.objects.get_or_create(name=group)[0])
     return Invitation(person=person, path=link_of(person), new=new, named_tokens=tokens.named(name).count())
 
@@ -116,7 +121,17 @@ def _make(name: str) -> Any:
         model._meta.get_field("username").clean(name, None)
     except ValidationError as error:
         raise NameRefused(f"{name!r} is not a valid name:  {' '.join(error.messages)}") from error
+    if len(scripts := _scripts(name)) > 1:
+        raise NameRefused(f"{name!r} has letters of several scripts that look alike: {', '.join(scripts)}. Use one.")
+    if known := namesake(name):
+        raise NameRefused(f"{name!r} is too much like {known}, who has an account already. Choose another name.")
     return model.objects.create_user(name)  # without a password: only the link lets them in
+
+
+def _scripts(name: str) -> list[str]:
+    """Those of the letters that pass for one another: a Cyrillic \u0430 is read as a Latin a."""
+    found = {unicodedata.name(one, "").partition(" ")[0] for one in name}
+    return sorted(found & {"LATIN", "CYRILLIC", "GREEK"})
 
 
 def link_of(person: Any) -> str:

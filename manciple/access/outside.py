@@ -17,7 +17,7 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 
 from manciple.access.models import OutsideAccount
-from manciple.access.people import LOCAL
+from manciple.access.people import LOCAL, namesake
 from manciple.wire.identity import AUTHENTICATED, MASTERS, Identity
 
 #: As many characters as the name of a person or of a group may have.
@@ -36,7 +36,7 @@ def person_of_provider(issuer: str, subject: str, identity: Identity) -> Any:
         link = OutsideAccount.objects.create(issuer=issuer, subject=subject, person=_new(identity.name))
     person: Any = link.person
     if person.get_username() != identity.name:
-        _check_free(identity.name)
+        _check_free(identity.name, but=person)
         person.username = identity.name
         person.save(update_fields=["username"])
     return _admitted(person, identity, prefix=settings.OIDC_GROUPS_PREFIX, told=bool(settings.OIDC_GROUPS_CLAIM))
@@ -58,11 +58,11 @@ def _new(name: str) -> Any:
     return model.objects.create_user(name)  # without a password
 
 
-def _check_free(name: str) -> None:
-    """Raises: PersonRefused."""
-    if get_user_model().objects.filter(username=name).exists():
+def _check_free(name: str, *, but: Any = None) -> None:
+    """Raises: PersonRefused for the name of somebody but `but`, in whatever case."""
+    if known := namesake(name, but=but):
         raise PersonRefused(
-            f"There is an account {name} already, which is not known to be yours. An administrator can rename or "
+            f"There is an account {known} already, which is not known to be yours. An administrator can rename or "
             f"remove it, or set a prefix for the provider's names."
         )
 

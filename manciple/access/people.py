@@ -10,6 +10,7 @@ opens that namespace to its members (`manciple.access.rbac`).
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
@@ -46,6 +47,17 @@ def groups_as_told(names: Iterable[str]) -> tuple[str, ...]:
     told = dict.fromkeys(one for one in names if one and not one.startswith((RESERVED, LOCAL)))
     given = (MASTERS,) if settings.ADMINISTRATORS_GROUP in told else ()
     return (*given, *told, AUTHENTICATED)
+
+
+def namesake(name: str, *, but: Any = None) -> str:
+    """The name of a person that differs from `name` at most in case and form; "" without one. but: a person to skip."""
+    others = get_user_model()._default_manager.exclude(pk=but.pk if but else None)
+    folded = _folded(name)
+    return next((one for one in others.values_list("username", flat=True) if _folded(one) == folded), "")
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 class _Closed:

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_safe
 
 from manciple.access import membership
 from manciple.access.authentication import tokens
-from manciple.access.invitations import NameRefused, invite
+from manciple.access.invitations import GroupRefused, NameRefused, invite
 from manciple.access.membership import ChangeRefused
 from manciple.access.models import Token
 from manciple.audit.sign_ins import PEOPLE, TOKENS, note_account
@@ -163,7 +163,7 @@ def _invited(form: InvitationForm) -> Any:
     try:
         return invite(asked["name"], groups=asked["groups"], administers=asked["administers"])
     except NameRefused as error:
-        form.add_error("groups" if "roup" in str(error) else "name", str(error))
+        form.add_error("groups" if isinstance(error, GroupRefused) else "name", str(error))
         return None
 
 

@@ -25,7 +25,7 @@ from manciple.access.invitations import invite
 from manciple.access.kinds.roles import CLUSTER_ROLE_BINDING, ROLE_BINDING
 from manciple.access.membership import Standing
 from manciple.access.models import CertificateRevocation, Token
-from manciple.access.outside import person_of_provider
+from manciple.access.outside import PersonRefused, person_of_provider, person_of_proxy
 from manciple.access.people import groups_as_told, groups_of_user
 from manciple.api import certificates, kubeconfig
 from manciple.api.kubeconfig import Server
@@ -337,3 +337,15 @@ def test_a_token_follows_its_person_to_another_name() -> None:
     identity = tokens.identify(token)
     assert identity is not None
     assert identity.name == "robert"
+
+
+def test_who_a_provider_or_proxy_names_in_another_case_is_not_made_beside_the_one_who_is_here() -> None:
+    person("admin", is_staff=True)
+    for come in (
+        lambda: person_of_provider("https://idp", "1", Identity("Admin", ())),
+        lambda: person_of_proxy(Identity("ADMIN", ())),
+    ):
+        with pytest.raises(PersonRefused, match="There is an account admin already"):
+            come()
+    person_of_provider("https://idp", "2", Identity("zoe", ()))
+    assert person_of_provider("https://idp", "2", Identity("Zoe", ())).username == "Zoe", "their own name"

@@ -154,6 +154,8 @@ REFUSED = {
     "no name": ({"name": ""}, "invite-name-error"),
     "a name that is none": ({"name": "no blanks"}, "invite-name-error"),
     "somebody who is here": ({"name": "ada"}, "invite-name-error"),
+    "somebody who is here, in capitals": ({"name": "ADA"}, "invite-name-error"),
+    "a name with group in it, in two scripts": ({"name": "group\u0430"}, "invite-name-error"),
     "a group of the system": ({"name": "bob", "groups": "system:masters"}, "invite-groups-error"),
     "a group that is too long": ({"name": "bob", "groups": "g" * 151}, "invite-groups-error"),
 }
