@@ -51,7 +51,8 @@ def groups_as_told(names: Iterable[str]) -> tuple[str, ...]:
 
 def namesake(name: str, *, but: Any = None) -> str:
     """The name of a person that differs from `name` at most in case and form; "" without one. but: a person to skip."""
-    others = get_user_model()._default_manager.exclude(pk=but.pk if but else None)
+    people = get_user_model()._default_manager.all()
+    others = people.exclude(pk=but.pk) if but else people
     folded = _folded(name)
     return next((one for one in others.values_list("username", flat=True) if _folded(one) == folded), "")
 
