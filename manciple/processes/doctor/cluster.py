@@ -113,7 +113,8 @@ def examine_drivers(_now: datetime) -> Iterator[Diagnosis]:
                 f"{pool.slices_seen} of {pool.slices_expected} ResourceSlices are there, so nobody gets its devices",
                 f"see the log of the driver on node {pool.node_name or '(any)'}; restart it where it does not publish",
             )
-    for driver, names in sorted(left.items()):
+    for driver, of_pools in sorted(left.items()):
+        names = sorted(set(of_pools))  # a driver may have several pools on one node
         yield warning(
             f"driver {driver}",
             f"it is stale on {len(names)} silent nodes ({_some(names)}): what is published there may not be so",

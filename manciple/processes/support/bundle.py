@@ -28,7 +28,7 @@ def write(path: Path, members: Mapping[str, Callable[[], Any]], logs: Sequence[P
     path.touch(mode=0o600)
     path.chmod(0o600)  # one that was there keeps its mode
     with tarfile.open(path, "w:gz") as archive:
-        for name, text in [("README.txt", _README), *_texts(members), *_logs(logs)]:
+        for name, text in [("README.txt", _README), *_texts(members, scrubber), *_logs(logs)]:
             data = scrubber.scrub(text).encode()
             info = tarfile.TarInfo(f"{path.name.partition('.')[0]}/{name}")
             info.size, info.mode = len(data), 0o600
@@ -37,13 +37,13 @@ def write(path: Path, members: Mapping[str, Callable[[], Any]], logs: Sequence[P
     return names
 
 
-def _texts(members: Mapping[str, Callable[[], Any]]) -> Iterator[tuple[str, str]]:
+def _texts(members: Mapping[str, Callable[[], Any]], scrubber: Scrubber) -> Iterator[tuple[str, str]]:
     for name, tell in members.items():
         try:
             told = tell()
         except Exception as error:  # a part that is broken is why somebody asks for help
             told = {"error": f"{type(error).__name__}: {error}"}
-        yield name, told if isinstance(told, str) else json.dumps(told, indent=1, default=str)
+        yield name, told if isinstance(told, str) else json.dumps(scrubber.scrub_leaves(told), indent=1)
 
 
 def _logs(paths: Sequence[Path]) -> Iterator[tuple[str, str]]:

@@ -9,10 +9,10 @@ import base64
 import binascii
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from django.db import DatabaseError, InterfaceError
@@ -40,7 +40,9 @@ _NAMES: Final = (
 )
 #: What secrets look like, whoever's they are. The first group of a pattern, where it has one, is kept.
 _PATTERNS: Final = (
-    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
+    re.compile(
+        r"-----BEGIN [A-Z ]*PRIVATE KEY[A-Z ]*-----.*?(?:-----END [A-Z ]*PRIVATE KEY[A-Z ]*-----|\Z)", re.DOTALL
+    ),
     re.compile(r"(?i)(?<=bearer )[A-Za-z0-9._~+/=-]{8,}"),
     re.compile(r"(?i)(?<=basic )[A-Za-z0-9+/=_-]{8,}"),
     re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
@@ -53,9 +55,24 @@ _PATTERNS: Final = (
     re.compile(r"(?<=://)[^\s/@:\"']*:[^\s/@\"']+(?=@)"),
     re.compile(r"(?<=://)[^\s/@:\"']{8,}(?=@)"),
     re.compile(r"(?i)(\b(?:set-)?cookie[\"']?\s*[:=]\s*[\"']?)[^\s\"'][^\n\"']*"),
-    re.compile(rf"(?i)(\b{_NAMES}[\"']?\s*[:=]\s*\")(?!\[removed\])[^\n\"]{{6,}}"),
+    # In double quotes that JSON within JSON has escaped, in double quotes, in single ones, in none.
+    re.compile(rf"(?i)(\b{_NAMES}(\\+)[\"']\s*[:=]\s*\\+\")(?!\[removed\])(?:(?!\2\")[^\n]){{4,}}"),
+    re.compile(rf"(?i)(\b{_NAMES}[\"']?\s*[:=]\s*\")(?!\[removed\])(?:\\.|[^\n\"\\]){{6,}}"),
     re.compile(rf"(?i)(\b{_NAMES}[\"']?\s*[:=]\s*')(?!\[removed\])[^\n']{{6,}}"),
-    re.compile(rf"(?i)(\b{_NAMES}[\"']?\s*[:=]\s*[\"']?)(?!\[removed\])[^\s&\"',;}}\]]{{6,}}"),
+    re.compile(rf"(?i)(\b{_NAMES}\\*[\"']?\s*[:=]\s*\\*[\"']?)(?!\[removed\])[^\s&\"',;}}\]\\]{{6,}}"),
+    # Options of programs: `--token VALUE`, as a shell or a list of words has it.
+    re.compile(
+        rf"(?i)(?<![\w-])(--?{_NAMES}\\*[\"']?(?:,\s*|\s+|=)\\*)"
+        r"(?![\"']?(?:\[removed\]|-))(?:\"[^\n\"]*|'[^\n']*|[^\s\"',\\]+)"
+    ),
+    re.compile(r"((?<![\w-])(?:-u|--user)[ =][\"']?[^\s:\"']+:)[^\s\"'\\]+"),
+    # An Authorization header of any scheme; those of Digest and AWS4 have parameters in quotes.
+    re.compile(r"(?i)(\bauthorization\\*[\"']?\s*[:=]\s*\\*[\"']?(?:digest|aws4[\w-]*)\s+)[^\n]+"),
+    re.compile(r"(?i)(\bauthorization\\*[\"']?\s*[:=]\s*\\*[\"']?(?:[a-z][\w-]*[ ]+)?)(?!\[removed\])[^\s\"'\\]{8,}"),
+    # Credentials of GitHub, GitLab, Slack and AWS.
+    re.compile(r"\b(?:gh[opusr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[a-z]-[\w-]{8,})"),
+    re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}"),
+    re.compile(r"(?i)(\baws\W[^\n]{0,40}?key[^\n]{0,12}?(?<![A-Za-z0-9/+]))[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])"),
     re.compile(r"(?i)([?&](?:code|state|sig|key|auth)=)[^\s&\"']+"),
     # Keys of sessions, of which the database has digests alone; digests have no letter beyond f.
     re.compile(r"\b(?=[a-z0-9]*[g-z])(?=[a-z0-9]*[0-9])[a-z0-9]{32}\b"),
@@ -89,6 +106,14 @@ class Scrubber:
         for pattern in (*self._links, *_PATTERNS):
             text = pattern.sub(rf"\1{REMOVED}" if pattern.groups else REMOVED, text)
         return text
+
+    def scrub_leaves(self, value: Any) -> Any:
+        """The same of every text in something that becomes JSON: there, escapes would hide what a secret looks like."""
+        if isinstance(value, Mapping):
+            return {self.scrub(str(key)): self.scrub_leaves(one) for key, one in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.scrub_leaves(one) for one in value]
+        return value if value is None or isinstance(value, (bool, int, float)) else self.scrub(str(value))
 
 
 def secrets_of_installation(home: Home) -> Iterator[str]:

@@ -451,6 +451,7 @@ def test_drivers_that_are_stale(running: Cluster) -> None:
     running.create(make_node("node-2", ready=False))
     for node, slices in (("node-2", 1), ("node-9", 1)):
         running.create(make_slice(node=node, slices=slices))
+    running.create(make_slice(node="node-2", pool="second"))
     running.create(make_node("node-3"))
     running.create(make_slice(node="node-3", slices=2))
     held = make_allocation(make_result("gpu-99", pool="node-1"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import tarfile
 from pathlib import Path
 
@@ -117,6 +118,14 @@ def test_a_part_that_is_broken_is_told_of_in_its_place(tmp_path: Path) -> None:
     assert "RuntimeError: out of order" in found["broken.json"]
 
 
+def test_quotes_that_json_escapes_hide_no_secret(tmp_path: Path) -> None:
+    event = {"message": 'refused {"password": "correcthorse8", "user": "eve"}', "seen": [1, None, ("a", True)]}
+    bundle.write(tmp_path / "b.tar.gz", {"events.json": lambda: [event]}, [], Scrubber([]))
+    found = json.loads(members(tmp_path / "b.tar.gz")["events.json"])
+    told = 'refused {"password": "[removed]", "user": "eve"}'
+    assert found == [{"message": told, "seen": [1, None, ["a", True]]}]
+
+
 def test_short_values_and_words_are_left_alone() -> None:
     assert Scrubber(["on", "abc"]).scrub("on and on: abc") == "on and on: abc"
 
@@ -154,6 +163,24 @@ LINES = {
     "SMTP_PASSWORD='swordfish99'": "swordfish99",
     "session_key=k3q9x0v1m2n3b4c5": "k3q9x0v1m2n3b4c5",
     "git clone https://ghp0123456789@github.com/a/b": "ghp0123456789",
+    "mysql --user root --password swordfish99 -e x": "swordfish99",
+    "tool --token 'sword fish99' x": "fish99",
+    "args ['--api-key', 'swordfish99']": "swordfish99",
+    "curl -u admin:swordfish99 http://h": "swordfish99",
+    "pushed with ghp_0123456789abcdefABCDEF0123456789abcd": "ghp_0123456789",
+    "pushed with github_pat_11ABCDEFG0_0123456789abcdef": "11ABCDEFG0",
+    "access by AKIAIOSFODNN7EXAMPLE": "AKIAIOSFODNN7EXAMPLE",
+    "aws secret key is wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY": "wJalrXUtnFEMI",
+    "aws secret key: wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY": "wJalrXUtnFEMI",
+    "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY": "wJalrXUtnFEMI",
+    "slack xoxb-123456789012-abcdefGHIJ": "abcdefGHIJ",
+    "-----BEGIN PGP PRIVATE KEY BLOCK-----\nlQOYBF\n-----END PGP PRIVATE KEY BLOCK-----": "lQOYBF",
+    "Authorization: Token swordfish99": "swordfish99",
+    "authorization=swordfish99": "swordfish99",
+    'Authorization: Digest username="a", response="swordfish99"': "swordfish99",
+    r'{"message": "told {\"password\": \"correcthorse8\"}"}': "correcthorse8",
+    r'{"message": "told {\"password\": \"sword fish\"}"}': "fish",
+    r'{"password": "sword\"correcthorse8"}': "correcthorse8",
     "s3?X-Amz-Signature=0123456789abcdef": "0123456789abcdef",
 }
 
@@ -173,6 +200,7 @@ def test_whatever_lets_somebody_in_is_taken_out_of_a_log(line: str) -> None:
         "pod team-a/web-0123456789 bound to node-1: 2 of 3 devices",
         '"secrets": 12,',
         "0 tokens revoked",
+        "unit manciple-token-controller is up, authorization by RBAC",
         "6f2a1c9e-7b2d-4a53-9a57-0c6b3f1f2a11",
         "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
         "manciple.access.0010_rights_are_given 2026-11-28 18:10",
