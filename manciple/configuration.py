@@ -45,6 +45,16 @@ def something(value: str) -> str:
     return "" if value.strip(" ,") else _EMPTY
 
 
+#: Characters of a key that signs or encrypts.
+SHORTEST_KEY: Final = 16
+
+
+def key(value: str) -> str:
+    """Of several keys the first one; older ones only open what they encrypted. Where one is needed, settings say."""
+    newest = value.strip(" ,").partition(",")[0].strip()
+    return f"must have {SHORTEST_KEY} characters at least" if 0 < len(newest) < SHORTEST_KEY else ""
+
+
 def number(value: str) -> str:
     if not value:
         return _EMPTY
@@ -120,8 +130,8 @@ def _settings() -> Iterator[DeclaredSetting]:
     yield one("HOME")
     yield one("DATABASE_URL", url_of("postgresql", "postgres"), secret=True)
     yield one("REDIS_URL", url_of("redis", "rediss", "unix"), secret=True)
-    yield one("SECRET_KEY", secret=True)
-    yield several("ENCRYPTION_KEYS", secret=True)
+    yield one("SECRET_KEY", key, secret=True)
+    yield several("ENCRYPTION_KEYS", check=key, secret=True)
     yield one("CA_FILE", something)
     yield one("SERVICE_ACCOUNT_ISSUER", something)
     yield one("EXTEND_POD_TOKENS", switch)

@@ -18,11 +18,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from manciple.access.authentication.certificates import BACKDATED
+from manciple.refusals import StartRefused
 
 AUTHORITY_LIFETIME = timedelta(days=3650)
 SERVER_LIFETIME = timedelta(days=365)
@@ -30,6 +32,15 @@ SERVER_LIFETIME = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=30)
 #: Hosts that every server certificate names.
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+#: A new authority would end the trust of every kubeconfig file and node.
+_RESTORE_CA = (
+    "Restore ca.crt and ca.key from the backup of the home (docs/operating.md, Lost keys). If they are lost, move both "
+    "away:\na new authority is made at the next start, and kubeconfig files, certificates and nodes need renewal."
+)
+
+
+class CertificatesRefused(StartRefused):
+    """Files of certificates and keys that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +57,10 @@ class Certificates:
 
 
 def ensure(folder: Path, *, hosts: Iterable[str] = (), now: datetime | None = None) -> Certificates:
-    """The files in `folder`, made or renewed; they name `hosts` (DNS names, IP addresses) and the local ones."""
+    """The files in `folder`, made or renewed; they name `hosts` (DNS names, IP addresses) and the local ones.
+
+    Raises: CertificatesRefused where files are damaged, or half of the authority is missing.
+    """
     now = now or datetime.now(UTC)
     folder.mkdir(parents=True, exist_ok=True)
     authority = _Authority.load_or_make(folder, now)
@@ -71,12 +85,33 @@ class _Authority:
         return cls(x509.load_pem_x509_certificate(certificate.read_bytes()), signing)
 
     @classmethod
-    def load_or_make(cls, folder: Path, now: datetime) -> _Authority:
+    def kept(cls, folder: Path) -> _Authority | None:
+        """The one in `folder`; None where there is none yet. Raises: CertificatesRefused."""
         certificate_file, key_file = folder / "ca.crt", folder / "ca.key"
-        if certificate_file.exists() and key_file.exists():
-            certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
-            if certificate.not_valid_after_utc - now > RENEW_BEFORE:
-                return cls(certificate, _read_key(key_file))
+        for missing, other in ((key_file, certificate_file), (certificate_file, key_file)):
+            if other.exists() and not missing.exists():
+                raise CertificatesRefused(f"{missing} is missing, and {other} is of no use without it\n{_RESTORE_CA}")
+        if certificate_file.exists():
+            try:
+                certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
+            except ValueError as error:
+                raise CertificatesRefused(f"{certificate_file} is not a certificate\n{_RESTORE_CA}") from error
+            try:
+                key = _read_key(key_file)
+            except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+                raise CertificatesRefused(f"{key_file} is not the key of a certificate\n{_RESTORE_CA}") from error
+            if key.public_key() != certificate.public_key():
+                raise CertificatesRefused(f"{key_file} is not the key of {certificate_file}\n{_RESTORE_CA}")
+            return cls(certificate, key)
+        return None
+
+    @classmethod
+    def load_or_make(cls, folder: Path, now: datetime) -> _Authority:
+        """Raises: CertificatesRefused."""
+        kept = cls.kept(folder)
+        if kept is not None and kept.certificate.not_valid_after_utc - now > RENEW_BEFORE:
+            return kept
+        certificate_file, key_file = folder / "ca.crt", folder / "ca.key"
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name("manciple-ca")
         certificate = (
@@ -90,16 +125,41 @@ class _Authority:
         return cls(certificate, key)
 
 
-def _will_do(files: Certificates, authority: _Authority, *, wanted: list[x509.GeneralName], now: datetime) -> bool:
+def check(folder: Path) -> None:
+    """Whether what `ensure` would find there can be used. Raises: CertificatesRefused."""
+    _Authority.kept(folder)
+    _server_pair(
+        Certificates(authority=folder / "ca.crt", certificate=folder / "server.crt", key=folder / "server.key")
+    )
+
+
+def _server_pair(files: Certificates) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
+    """Raises: CertificatesRefused."""
     if not (files.certificate.exists() and files.key.exists()):
+        return None
+    try:
+        return x509.load_pem_x509_certificate(files.certificate.read_bytes()), _read_key(files.key)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise CertificatesRefused(
+            f"{files.certificate} or {files.key} is damaged: {str(error).partition('.')[0]}\n"
+            "Restore both from the backup of the home, or move both away: new ones are made at the next start."
+        ) from error
+
+
+def _will_do(files: Certificates, authority: _Authority, *, wanted: list[x509.GeneralName], now: datetime) -> bool:
+    kept = _server_pair(files)
+    if kept is None:
         return False
-    certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
-    named = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    certificate, key = kept
+    try:
+        named = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return False
     return (
         certificate.not_valid_after_utc - now > RENEW_BEFORE
         and set(wanted) <= set(named)
         and _signed_by(certificate, authority)
-        and certificate.public_key() == _read_key(files.key).public_key()
+        and certificate.public_key() == key.public_key()
     )
 
 

@@ -25,6 +25,7 @@ from manciple import configuration, layout
 from manciple.configuration import ConfigurationRefused
 from manciple.processes import database_file, home
 from manciple.processes.database_file import DatabaseRefused
+from manciple.refusals import StartRefused
 
 #: Options of every verb, and what in the environment stands for each.
 EVERYWHERE: Final[Mapping[str, str]] = {"--home": "MANCIPLE_HOME", "--config": configuration.VARIABLE}
@@ -32,6 +33,8 @@ EVERYWHERE: Final[Mapping[str, str]] = {"--home": "MANCIPLE_HOME", "--config": c
 WORKER_OPTIONS: Final = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO")
 #: Verbs that stop on Ctrl-C by themselves once they listen.
 _INTERRUPTIBLE: Final = frozenset({"up", "serve", "demo", "screenshots"})
+#: Verbs that tell of broken keys themselves, or need none.
+_WITHOUT_KEYS: Final = frozenset({"doctor", "support_bundle", "help", "backup"})
 
 #: Runs with what stands behind the verb; returns the exit status.
 Run = Callable[[Sequence[str]], int]
@@ -113,16 +116,18 @@ def _is_about_tables(error: Exception) -> bool:
 
 
 def _prepare_for(name: str) -> None:
-    """What must be so before Django's settings are read."""
+    """What must be so before Django's settings are read. Raises: StartRefused, ConfigurationRefused."""
+    in_production = os.environ.get("MANCIPLE_DATABASE_URL") or os.environ.get("MANCIPLE_REDIS_URL")
+    folder = Path(os.environ.get("MANCIPLE_HOME") or layout.default_home())
     if name not in _INTERRUPTIBLE:
+        if not in_production and name not in _WITHOUT_KEYS:
+            home.check_keys(home.Home(folder.expanduser().resolve()))
         return
     # Until they listen for it themselves. Python's own handler raises KeyboardInterrupt wherever an import is at,
     # and some places there swallow it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if name != "serve":  # its terminal is for what a person must know
         os.environ.setdefault("MANCIPLE_LOG_LEVEL", "WARNING")
-    in_production = os.environ.get("MANCIPLE_DATABASE_URL") or os.environ.get("MANCIPLE_REDIS_URL")
-    folder = Path(os.environ.get("MANCIPLE_HOME") or layout.default_home())
     try:
         home.prepare(folder, with_key=not in_production)
     except OSError as error:
@@ -135,6 +140,16 @@ def _celery(*options: str) -> Run:
         from celery.bin.celery import celery  # noqa: PLC0415 - as above
 
         configuration.apply()
+        if options[0] == "worker":
+            import django  # noqa: PLC0415 - as above
+
+            django.setup()
+            from django.db import connection  # noqa: PLC0415 - as above
+
+            from manciple.processes import keys  # noqa: PLC0415 - needs Django's models
+
+            keys.check_sealed()
+            connection.close()  # this thread needs it no more
         celery.main(args=["-A", "manciple", *options, *rest], prog_name="manciple")
         return 0
 
@@ -306,7 +321,7 @@ def _run_or_refuse(run: Callable[[], int]) -> int:
         told = [f"  {problem}" for problem in refusal.problems]
         print("\n".join(["manciple: the configuration is wrong:", *told]), file=sys.stderr)
         return 2
-    except DatabaseRefused as refusal:
+    except StartRefused as refusal:
         print(f"manciple: {refusal}", file=sys.stderr)
         return 1
     except PermissionError as error:

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from manciple.refusals import StartRefused
+
 #: Bytes up to which every page is checked before a server starts: less than a second.
 CHECKED_WHOLE: Final = 256 << 20
 #: Beginnings of SQLite's messages about damaged content.
 _DAMAGE: Final = ("file is not a database", "database disk image is malformed", "malformed database schema")
 
 
-class DatabaseRefused(Exception):
+class DatabaseRefused(StartRefused):
     """The database cannot be used. Its text says which, why, and what to do."""
 
 

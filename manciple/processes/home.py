@@ -8,11 +8,16 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import sqlite3
 import stat
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from manciple.configuration import SHORTEST_KEY
+from manciple.refusals import StartRefused
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +30,8 @@ PRIVATE_FILES: Final = (
     *("secret-key", "encryption-keys", "ca.key", "server.key", "kubeconfig", "kubeconfig-user"),
     *DATABASE_FILES,
 )
+#: What to do about a key that is lost or spoilt.
+RESTORE: Final = "Restore it from the backup of the home (docs/operating.md, Lost keys), and start again."
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -88,17 +95,61 @@ def prepare(path: Path, *, with_key: bool = True) -> Home:
     """Make the folder and the keys in it; a home that exists is continued.
 
     with_key: False in production, whose keys are in the environment of every process.
+    Raises: StartRefused where a key is empty or too short, or lost and still needed.
     """
     home = Home(path.expanduser().resolve())
     home.path.mkdir(parents=True, exist_ok=True)
     if not any(home.path.iterdir()):
         home.path.chmod(0o700)
     (home.path / "static").mkdir(exist_ok=True)  # what collectstatic fills; it is looked for at start
-    for key in (home.secret_key, home.encryption_keys):
-        if with_key and not key.exists():
-            write_private(key, secrets.token_urlsafe(48))
+    if with_key:
+        check_keys(home)
+        for key in (home.secret_key, home.encryption_keys):
+            if not key.exists():
+                write_private(key, secrets.token_urlsafe(48))
     close_to_others(home.path)
     return home
+
+
+def check_keys(home: Home) -> None:
+    """Raises: StartRefused."""
+    for path, why in wrong_keys(home):
+        raise StartRefused(f"{path} {why}\n{RESTORE}")
+
+
+def wrong_keys(home: Home) -> Iterator[tuple[Path, str]]:
+    """Key files that cannot be used, and why; those for which the environment has a value are not."""
+    for path, setting in (
+        (home.secret_key, "MANCIPLE_SECRET_KEY"),
+        (home.encryption_keys, "MANCIPLE_ENCRYPTION_KEYS"),
+    ):
+        if os.environ.get(setting, "").strip(" ,"):
+            continue
+        if not path.exists():
+            if path == home.encryption_keys and _holds_sealed(home.path / DATABASE_FILES[0]):
+                yield path, "is missing, and the database holds what was encrypted with it"
+            continue
+        # Of several encryption keys, one a line, the newest is first; older ones only open.
+        keys = path.read_text(errors="replace").split()
+        if not keys:
+            yield path, "is empty"
+        elif len(keys[0]) < SHORTEST_KEY:
+            yield path, f"holds a key of {len(keys[0])} characters; it needs {SHORTEST_KEY} at least"
+
+
+def _holds_sealed(database: Path) -> bool:
+    """Whether something in it is encrypted. One that cannot be read is told of elsewhere."""
+    if not database.is_file():
+        return False
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
+        for statement in (
+            "SELECT 1 FROM access_signingkey LIMIT 1",
+            "SELECT 1 FROM store_storedobject WHERE resource = 'secrets' LIMIT 1",
+        ):
+            with suppress(sqlite3.OperationalError):  # a table of a later version
+                if connection.execute(statement).fetchone():
+                    return True
+    return False
 
 
 def open_to_others(folder: Path) -> Iterator[Path]:

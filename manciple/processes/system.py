@@ -36,7 +36,7 @@ from manciple.audit import trail
 from manciple.audit.searching import Search
 from manciple.audit.shipping import Shipment
 from manciple.celery import app
-from manciple.processes import accounts, demo_controller, node_bootstrap
+from manciple.processes import accounts, demo_controller, keys, node_bootstrap
 from manciple.processes.home import Home
 from manciple.processes.listeners import Address, Listeners, Tls, bind, warm
 from manciple.processes.standing import ensure_standing_objects
@@ -279,6 +279,7 @@ class System:
         self._say(f"Home is {self._home.path}")
         self._say("Bringing the database up to date")
         call_command("migrate", verbosity=0, interactive=False)
+        keys.check_sealed()
         files = certificates.ensure(self._home.path, hosts=[api.host, api.url_host])
         ensure_standing_objects()
         return files

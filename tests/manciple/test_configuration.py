@@ -17,7 +17,7 @@ from tests.architecture.test_documentation import settings_read
 from tests.e2e.processes import ROOT
 
 #: Planted where a value is secret.
-SECRET = "hunter2hunter2"
+SECRET = "hunter2hunter2hunter2"
 
 
 def write(folder: Path, text: str) -> Path:

@@ -75,9 +75,15 @@ def test_an_embedded_system_keeps_its_key_where_its_owner_alone_reads_it(
     assert settings["ENCRYPTION_KEYS"] == (made.encryption_keys.read_text(),)
 
 
+@pytest.mark.parametrize("name", KEY)
+def test_a_short_key_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=f"{name} must have 16 characters at least"):
+        read(monkeypatch, {**POSTGRESQL, **KEY, name: "x"})
+
+
 def test_of_several_keys_the_first_is_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {**POSTGRESQL, **KEY, "MANCIPLE_ENCRYPTION_KEYS": "new, old,"}
-    assert read(monkeypatch, given)["ENCRYPTION_KEYS"] == ("new", "old")
+    given = {**POSTGRESQL, **KEY, "MANCIPLE_ENCRYPTION_KEYS": "the newest of the keys, old,"}
+    assert read(monkeypatch, given)["ENCRYPTION_KEYS"] == ("the newest of the keys", "old")
 
 
 def test_no_key_is_left_in_the_home_of_a_production_process(tmp_path: Path) -> None:

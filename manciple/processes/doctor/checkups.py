@@ -14,6 +14,7 @@ CHECKUPS: Final = (
     Checkup(name="disks", examine=machine.examine_disks),
     Checkup(name="open files", examine=machine.examine_files),
     Checkup(name="permissions", examine=machine.examine_permissions),
+    Checkup(name="keys", examine=machine.examine_keys),
     Checkup(name="certificates", examine=machine.examine_certificates),
     Checkup(name="database", examine=database.examine_connection),
     Checkup(name="clock", examine=database.examine_clock, needs=_DATABASE),

@@ -6,18 +6,21 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from cryptography import x509
 from django.conf import settings
+from django.db import DatabaseError, InterfaceError
 
 from manciple import descriptors
-from manciple.processes import backup
+from manciple.api.certificates import CertificatesRefused, check
+from manciple.processes import backup, keys
 from manciple.processes.config_check import checked_configuration
 from manciple.processes.doctor.diagnoses import Diagnosis, problem, warning
-from manciple.processes.home import open_to_others
+from manciple.processes.home import RESTORE, Home, open_to_others, wrong_keys
 
 #: Bytes that must be free, and the part of the disk.
 LEAST_FREE: Final = 1 << 30
@@ -122,6 +125,22 @@ def _readable_backups(folder: Path) -> Iterator[Diagnosis]:
             yield problem(f"backup {path}", "others can read it, and with it the whole database", f"chmod 700 {path}")
 
 
+def examine_keys(_now: datetime) -> Iterator[Diagnosis]:
+    """The files of the home, and whether what is encrypted opens."""
+    if not settings.PRODUCTION:
+        for path, why in wrong_keys(Home(Path(settings.HOME))):
+            yield problem(f"key {path}", why, RESTORE)
+    try:
+        check(Path(settings.HOME))
+    except CertificatesRefused as refusal:
+        why, _, advice = str(refusal).partition("\n")
+        yield problem("certificates", why, " ".join(advice.split()))
+    # The checkup of the database tells where it is away.
+    with suppress(DatabaseError, InterfaceError):
+        if found := list(keys.unopened()):
+            yield problem(f"keys in {keys.where()}", keys.lacking(found), RESTORE)
+
+
 def examine_certificates(now: datetime) -> Iterator[Diagnosis]:
     home = Path(settings.HOME)
     authority = "nothing that it signed is accepted afterwards: make a new one, and new kubeconfig files, before then"
@@ -132,7 +151,11 @@ def examine_certificates(now: datetime) -> Iterator[Diagnosis]:
     for path, what_to_do in advice.items():
         if not path.exists():
             continue
-        ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+        try:
+            ends = x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+        except ValueError:
+            yield problem(f"certificate {path}", "is not a certificate", "restore it from the backup of the home")
+            continue
         if ends <= now:
             yield problem(f"certificate {path}", f"ended on {ends:%Y-%m-%d}", what_to_do)
         elif ends - now < ENDS_SOON:

@@ -73,9 +73,30 @@ def test_a_server_certificate_is_renewed_under_the_same_authority(
 
 def test_a_new_authority_signs_a_new_server_certificate(tmp_path: Path) -> None:
     certificates.ensure(tmp_path, now=NOW)
-    (tmp_path / "ca.key").unlink()
+    for name in ("ca.crt", "ca.key"):
+        (tmp_path / name).unlink()
     files = certificates.ensure(tmp_path, now=NOW)
     read(files.certificate).verify_directly_issued_by(read(files.authority))
+
+
+@pytest.mark.parametrize("content", [None, "", "garbage", "of another"], ids=["missing", "empty", "garbage", "another"])
+@pytest.mark.parametrize("name", ["ca.crt", "ca.key", "server.crt", "server.key"])
+def test_damaged_files_are_refused_by_name_and_never_replaced(tmp_path: Path, name: str, content: str | None) -> None:
+    certificates.ensure(tmp_path / "home", now=NOW)
+    certificates.ensure(tmp_path / "other", now=NOW)
+    damaged = tmp_path / "home" / name
+    if content is None:
+        damaged.unlink()
+    else:
+        damaged.write_text((tmp_path / "other" / name).read_text() if content == "of another" else content)
+    before = {path: path.read_bytes() for path in (tmp_path / "home").iterdir()}
+    if name.startswith("server") and content in (None, "of another"):
+        certificates.ensure(tmp_path / "home", now=NOW)
+        certificates.check(tmp_path / "home")
+        return
+    with pytest.raises(certificates.CertificatesRefused, match=str(damaged)):
+        certificates.ensure(tmp_path / "home", now=NOW)
+    assert {path: path.read_bytes() for path in (tmp_path / "home").iterdir()} == before
 
 
 def test_a_kubeconfig_holds_all_that_a_client_needs() -> None:

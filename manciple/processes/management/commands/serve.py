@@ -17,6 +17,7 @@ from manciple.api import certificates
 from manciple.api.streams import close_streams
 from manciple.asgi import application
 from manciple.audit import trail
+from manciple.processes import keys
 from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind, warm
 from manciple.store.tail import Tail
 from manciple.telemetry import processes
@@ -42,6 +43,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
+        keys.check_sealed()
         tls = _tls(options["tls_cert"], options["tls_key"], hosts=options["host"])
         listeners = Listeners(application, on_stop=close_streams)
         try:
@@ -66,7 +68,8 @@ def _tls(certificate: Path | None, key: Path | None, *, hosts: list[str]) -> Tls
     if (certificate is None) != (key is None):
         raise CommandError("--tls-cert and --tls-key belong together")
     clients: Path = settings.CLIENT_CA_FILE
-    if clients.parent == Path(settings.HOME):
+    # Beside a certificate of the operator's own, the authority's key may be kept with the workers alone.
+    if clients.parent == Path(settings.HOME) and not (certificate and clients.exists()):
         certificates.ensure_authority(clients.parent)
     if certificate and key:
         return Tls(certificate=certificate, key=key, clients=clients)
