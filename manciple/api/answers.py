@@ -30,6 +30,7 @@ from rest_framework import exceptions as drf
 from manciple.api import faults
 from manciple.cel.time_limit import TimeLimitExceeded
 from manciple.store.records import Page
+from manciple.store.sealing import Undecipherable
 from manciple.wire import codec, tables
 from manciple.wire.caching import short_text_cache
 from manciple.wire.errors import (
@@ -359,6 +360,10 @@ def status_of(error: Exception) -> ApiError:
     if outage := faults.unavailable(error):
         faults.note(error)
         return outage
+    if isinstance(error, Undecipherable):
+        told = faults.undecipherable(error)
+        faults.note(told)
+        return told
     logger.exception("request failed", exc_info=error)
     return ApiError(f"Internal error occurred: {error}", details={"causes": [{"message": str(error)}]})
 

@@ -12,11 +12,14 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
+from django.core.exceptions import SuspiciousOperation
 from django.db import Error
 
 from manciple.postgresql import OutcomeUnknown
 from manciple.store import sql
+from manciple.store.sealing import Undecipherable
 from manciple.wire.errors import ApiError, GatewayTimeout, InsufficientStorage, ServiceUnavailable
 
 logger = logging.getLogger(__name__)
@@ -47,6 +50,20 @@ def unavailable(error: BaseException) -> ApiError | None:
     if any(map(_is_outage, chain)):
         return unavailable_for("the database is not available or too busy: try again")
     return None
+
+
+def undecipherable(error: Undecipherable) -> ApiError:
+    """What to answer where something encrypted cannot be opened: the object is named, not only its revision."""
+    found = None
+    if isinstance(error.place, int):
+        with suppress(Error):
+            found = sql.object_at(error.place)
+    if found is None:
+        return ApiError(f"Internal error occurred: {error}", details={"causes": [{"message": str(error)}]})
+    resource, namespace, name = found
+    message = f'{resource} "{name}" in namespace "{namespace}" cannot be decrypted: {error}'
+    details = {"name": name, "kind": resource, "causes": [{"message": message}]}
+    return ApiError(f"Internal error occurred: {message}", details=details)
 
 
 def unavailable_for(reason: str) -> ServiceUnavailable:
@@ -83,12 +100,18 @@ class NotFromOutages(logging.Filter):
         return raised is not None and unavailable(raised) is None
 
 
+def is_told_in_brief(error: BaseException) -> bool:
+    """Whether the way by which it came is no news: an outage, a lost key, a request that Django refuses."""
+    known = any(isinstance(one, (SuspiciousOperation, Undecipherable)) for one in _chain(error))
+    return known or unavailable(error) is not None
+
+
 class OutagesInBrief(logging.Filter):
-    """What an outage raised is one line: by which way it came is no news, and it comes by all of them."""
+    """What an outage raised is one line: it comes by all ways. So is what anybody could fill the log with."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         raised = record.exc_info[1] if record.exc_info else None
-        if raised is not None and unavailable(raised) is not None:
+        if raised is not None and is_told_in_brief(raised):
             said, why = record.getMessage().partition("\n")[0], str(raised).strip().partition("\n")[0]
             record.msg = said if why in said else f"{said}: {type(raised).__name__}: {why}"
             record.args, record.exc_info, record.exc_text = (), None, None

@@ -34,7 +34,14 @@ _PURPOSE = b"manciple document "
 
 
 class Undecipherable(Exception):
-    """A sealed text that none of the keys opens, or that is not what was sealed."""
+    """A sealed text that none of the keys opens, or that is not what was sealed.
+
+    place: which text it is; of a document the revision.
+    """
+
+    def __init__(self, message: str, place: int | str) -> None:
+        super().__init__(message)
+        self.place = place
 
 
 def sealed(text: str, place: int | str) -> str:
@@ -56,18 +63,23 @@ def sealed(text: str, place: int | str) -> str:
 
 def opened(text: str, place: int | str) -> str:
     """What was sealed for that place. Raises: Undecipherable."""
-    _, name, encoded = text.split(":")
+    damaged = f"what the database holds at {place} is not what was encrypted for it"
+    try:
+        _, name, encoded = text.split(":")
+        data = base64.b64decode(encoded)
+    except ValueError:
+        raise Undecipherable(damaged, place) from None
     key = _keys(tuple(settings.ENCRYPTION_KEYS)).get(name)
     if key is None:
         raise Undecipherable(
-            f"what the database holds at {place} is encrypted with key {name}, which MANCIPLE_ENCRYPTION_KEYS lacks"
+            f"what the database holds at {place} is encrypted with key {name}, which MANCIPLE_ENCRYPTION_KEYS lacks",
+            place,
         )
-    data = base64.b64decode(encoded)
     salt = data[:_SALT_BYTES]
     try:
         return AESGCM(_derived(key, salt)).decrypt(_NONCE, data[_SALT_BYTES:], str(place).encode()).decode()
     except InvalidTag:
-        raise Undecipherable(f"what the database holds at {place} is not what was encrypted for it") from None
+        raise Undecipherable(damaged, place) from None
 
 
 def is_current(text: str) -> bool:

@@ -428,6 +428,12 @@ def as_of(resource: str, revision: int, *, namespace: str, after: tuple[str, str
     return [_row(values) for values in fetch(statement, arguments)]
 
 
+def object_at(revision: int) -> tuple[str, str, str] | None:
+    """(resource, namespace, name) of what was written at a revision; None where it is pruned."""
+    found = fetch("SELECT resource, namespace, name FROM store_event WHERE revision = %s", [revision])
+    return found[0] if found else None
+
+
 def texts(revisions: Iterable[int]) -> dict[int, str]:
     """Documents by revision; what is pruned is absent."""
     found: dict[int, str] = {}

@@ -7,6 +7,7 @@ from django.contrib.auth.models import Group, User
 from django.template.loader import render_to_string
 from django.test import Client
 
+from manciple.api.faults import OutagesInBrief
 from manciple.wire.identity import VIEWERS
 
 
@@ -62,3 +63,18 @@ def test_where_a_form_is_sent_to_leads_back_to_its_page(visitor: Client, form: s
     """Who had to sign in again comes there by GET."""
     answer = visitor.get(form)
     assert (answer.status_code, answer.headers["Location"]) == (302, page)
+
+
+def test_an_address_with_too_many_fields_is_refused_in_one_line_of_the_log(
+    visitor: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    fields = "&".join(["cols="] * 2000)
+    for answer in (visitor.get(f"/pods?{fields}"), visitor.get(f"/login?{fields}"), visitor.post(f"/login?{fields}")):
+        assert answer.status_code in (200, 302, 400)
+    assert visitor.get(f"/pods?{fields}").status_code == 400
+    assert caplog.records
+    for record in caplog.records:
+        OutagesInBrief().filter(record)
+        assert record.exc_info is None
+        assert "TooManyFieldsSent" in record.getMessage() + record.name
+        assert "\n" not in record.getMessage()

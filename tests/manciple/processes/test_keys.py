@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from manciple.access.authentication import signing_keys
+from manciple.access.authentication import signing_keys, tokens
 from manciple.access.kinds.secrets import SECRET, Secret
 from manciple.api import certificates
 from manciple.processes import command_line, home, keys
 from manciple.processes.doctor import machine
 from manciple.refusals import StartRefused
-from manciple.store import objects
+from manciple.store import objects, sealing
 from tests.builders import make_meta
+from tests.manciple.api.requests import Api
 
 NOW = datetime.now(UTC)
 
@@ -97,3 +98,28 @@ def test_the_doctor_tells_of_half_an_authority(settings: Settings, tmp_path: Pat
     assert diagnoses() == ""
     (tmp_path / "ca.key").unlink()
     assert f"problem certificates: {tmp_path}/ca.key is missing" in diagnoses()
+
+
+SECRETS = "/api/v1/namespaces/team-a/secrets"
+
+
+@pytest.mark.usefixtures("sealed")
+@pytest.mark.parametrize("path", [SECRETS, f"{SECRETS}/login", "/api/v1/secrets"])
+def test_a_secret_that_cannot_be_decrypted_is_named(
+    settings: Settings, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    tokens.forget()
+    api = Api(tokens.issue("alice", ["system:masters"]))
+    settings.ENCRYPTION_KEYS = ("another key than before",)
+    answer = api.get(path)
+    assert (answer.code, answer.reason) == (500, "InternalError")
+    assert answer.message.startswith(
+        'Internal error occurred: secrets "login" in namespace "team-a" cannot be decrypted'
+    )
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_a_damaged_text_cannot_be_opened() -> None:
+    for text in ("sealed:", "sealed:a:b:c", "sealed:a:x", f"{sealing.sealed('text', 7)[:60]}"):
+        with pytest.raises(sealing.Undecipherable):
+            sealing.opened(text, 7)
