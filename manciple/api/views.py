@@ -17,6 +17,7 @@ from threading import Lock
 from typing import Any
 
 import orjson
+from django.core.exceptions import SuspiciousOperation
 from django.http import HttpRequest, HttpResponse
 from django.urls import Resolver404, resolve
 from rest_framework.negotiation import BaseContentNegotiation
@@ -69,13 +70,18 @@ def answer_api_first(get_response: GetResponse) -> GetResponse:
     of_resources = ResourceView.as_view()
 
     def answer(request: HttpRequest) -> HttpResponse:
-        if _names_a_resource(request.path_info):
-            return of_resources(request)
         try:
-            found = resolve(request.path_info, URLCONF)
-        except Resolver404:
-            return get_response(request)
-        response: HttpResponse = found.func(request, *found.args, **found.kwargs)
+            if _names_a_resource(request.path_info):
+                return of_resources(request)
+            try:
+                found = resolve(request.path_info, URLCONF)
+            except Resolver404:
+                return get_response(request)
+            response: HttpResponse = found.func(request, *found.args, **found.kwargs)
+        except (
+            SuspiciousOperation
+        ) as error:  # of the query (too many fields), which is read before a view handles errors
+            return answers.handle_exception(error)
         return response
 
     return answer

@@ -186,3 +186,13 @@ def test_warnings_are_one_safe_header_of_limited_length() -> None:
 def test_a_patch_of_too_much_nesting_is_refused(api: Api) -> None:
     api.made(CLAIMS, claim())
     assert api.patch(f"{CLAIMS}/c", b'{"a":' * 500 + b"1" + b"}" * 500).code == 400
+
+
+@pytest.mark.parametrize("path", [PODS, "/version", "/readyz"])
+def test_an_address_with_too_many_fields_is_answered_with_a_status(api: Api, path: str) -> None:
+    answer = api.get(f"{path}?{'&'.join(['x='] * 2000)}")
+    if path == PODS:
+        assert (answer.code, answer.reason) == (400, "BadRequest")
+        assert "exceeded" in answer.message
+    else:
+        assert answer.code in (200, 400)
