@@ -42,7 +42,7 @@ def test_static_files_may_be_kept() -> None:
 def names_of_cookies(key: str, **more: str) -> list[str]:
     """As a process with this signing key has them."""
     code = "from django.conf import settings as s; print(s.SESSION_COOKIE_NAME, s.CSRF_COOKIE_NAME)"
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "manciple.settings", "MANCIPLE_SECRET_KEY": key, **more}
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "manciple.settings", "MANCIPLE_SECRET_KEY": key * 16, **more}
     told = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
     return told.stdout.split()
 
