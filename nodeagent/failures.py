@@ -24,6 +24,10 @@ class ApiFailure(AgentError):
         return self.reason == "NotFound"
 
     @property
+    def already_exists(self) -> bool:
+        return self.reason == "AlreadyExists"
+
+    @property
     def conflict(self) -> bool:
         return self.reason == "Conflict"
 

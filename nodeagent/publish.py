@@ -11,6 +11,10 @@ is as this publisher itself wrote it last. After a write whose outcome is not kn
 by somebody else, another write may still be under way whose change would join ours; so the next change is written as a
 new generation, whose first slice (the same for all, written only if it is as it was read) lets one writer through.
 
+Names of slices are not the agent's alone: anybody who may write slices can take one first. Then the slices that are
+missing get a random suffix, and the generation rises by a random number: two publishers that both avoid a taken name
+never write one generation together.
+
 Source: kubernetes staging/src/k8s.io/dynamic-resource-allocation/resourceslice/resourceslicecontroller.go, syncPool.
 """
 
@@ -19,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -49,8 +54,11 @@ DEVICES_PER_SLICE, RICH_DEVICES_PER_SLICE, COUNTER_SETS_PER_SLICE = 128, 64, 8
 #: `spec.pool.generation` is an int64. After it the pool is deleted and published again from generation 1.
 MAX_GENERATION = 2**63 - 1
 
-#: What leaves room for a number in the 253 characters of an object's name.
-LONGEST_BASE = 240
+#: What leaves room for a number and a suffix in the 253 characters of an object's name.
+LONGEST_BASE = 238
+
+#: By how much a generation rises, at most, where the name of a slice was taken.
+LONGEST_JUMP = 2**31
 
 Item = TypeVar("Item")
 _PoolKey = tuple[str, str]  # (driver, pool)
@@ -169,6 +177,8 @@ class Publisher:
         self._generations: dict[_PoolKey, int] = {}
         #: what is known to be published; nothing while a publication is under way or has failed
         self._published: dict[_PoolKey, _Published] = {}
+        #: what the next slices that are created add to their names, where somebody else had taken one
+        self._suffixes: dict[_PoolKey, str] = {}
         #: pools that once needed small slices keep them, so that the next taint moves no device to another slice
         self._rich: set[_PoolKey] = set()
 
@@ -188,6 +198,14 @@ class Publisher:
 
         Raises: ApiFailure; call again later.
         """
+        try:
+            self._publish(driver)
+        except ApiFailure as failure:
+            if not failure.already_exists:
+                raise
+            self._publish(driver)
+
+    def _publish(self, driver: Driver) -> None:
         existing = sorted((s for s in self._existing() if s.spec.driver == driver.name), key=lambda s: s.metadata.name)
         by_pool = {name: list(group) for name, group in itertools.groupby(sorted(existing, key=_pool), _pool)}
         pools = fenced_off(driver.pools(), driver.health(), self._unhealthy)
@@ -219,14 +237,24 @@ class Publisher:
             )
             self._published[key] = written
 
-    def _slices(self, key: _PoolKey, pool: Pool, generation: int) -> dict[str, ResourceSlice]:
+    def _slices(
+        self, key: _PoolKey, pool: Pool, generation: int, current: Iterable[str], suffix: str = ""
+    ) -> dict[str, ResourceSlice]:
+        """By name: as the slice in the same place is called, of those that the pool has (`current`)."""
         slices = slices_of(pool, driver=key[0], owner=self._owner(), generation=generation, rich=key in self._rich)
-        return {slice_.metadata.name: slice_ for slice_ in slices}
+        usual = {slice_.metadata.name for slice_ in slices}
+        in_place = {name if name in usual else name.rpartition("-")[0]: name for name in sorted(current, reverse=True)}
+        found = {}
+        for slice_ in slices:
+            name = in_place.get(slice_.metadata.name, slice_.metadata.name + suffix)
+            metadata = msgspec.structs.replace(slice_.metadata, name=name)
+            found[name] = msgspec.structs.replace(slice_, metadata=metadata)
+        return found
 
     def _adopted(self, key: _PoolKey, pool: Pool, current: Mapping[str, ResourceSlice]) -> _Published | None:
         """What a predecessor published, if it is this very pool, complete; nothing is written then."""
         generation = self._generations.get(key, 0)
-        wanted = self._slices(key, pool, generation)
+        wanted = self._slices(key, pool, generation, current)
         if {name: slice_.spec for name, slice_ in wanted.items()} != {n: s.spec for n, s in current.items()}:
             return None
         log.info("pool %s of driver %s: already published, generation %d", pool.name, key[0], generation)
@@ -236,7 +264,7 @@ class Publisher:
         self, key: _PoolKey, pool: Pool, current: Mapping[str, ResourceSlice], known: _Published
     ) -> _Published | None:
         """Write the one slice that differs, if it is one and nobody else can be writing on the same ground."""
-        wanted = self._slices(key, pool, known.generation)
+        wanted = self._slices(key, pool, known.generation, current)
         if len(wanted) == 1 or not known.own or wanted.keys() != known.wanted.keys():
             return None
         changed = [name for name, slice_ in wanted.items() if slice_.spec != known.wanted[name].spec]
@@ -255,7 +283,7 @@ class Publisher:
             current = {}
             self._generations[key] = 0
         generation = self._generations[key] = self._generations.get(key, 0) + 1
-        wanted = self._slices(key, pool, generation)
+        wanted = self._slices(key, pool, generation, current, self._suffixes.pop(key, ""))
         answers = {name: self._write(slice_, current.get(name)) for name, slice_ in wanted.items()}
         self._delete(slice_ for name, slice_ in current.items() if name not in wanted)
         log.info("published pool %s of driver %s: generation %d, %d slices", pool.name, key[0], generation, len(wanted))
@@ -263,9 +291,21 @@ class Publisher:
 
     def _write(self, wanted: ResourceSlice, old: ResourceSlice | None) -> ResourceSlice:
         if old is None:
-            return self._client.create(SLICES, wanted)
+            return self._create(wanted)
         metadata = msgspec.structs.replace(old.metadata, owner_references=wanted.metadata.owner_references)
         return self._client.update(SLICES, msgspec.structs.replace(wanted, metadata=metadata))
+
+    def _create(self, wanted: ResourceSlice) -> ResourceSlice:
+        try:
+            return self._client.create(SLICES, wanted)
+        except ApiFailure as failure:
+            if failure.already_exists:
+                key = (wanted.spec.driver, wanted.spec.pool.name)
+                log.warning("slice name %s is taken: trying another one", wanted.metadata.name)
+                self._suffixes[key] = f"-{secrets.token_hex(4)}"
+                risen = self._generations.get(key, 0) + 1 + secrets.randbelow(LONGEST_JUMP)
+                self._generations[key] = min(risen, MAX_GENERATION)
+            raise
 
     def _delete(self, slices: Iterable[ResourceSlice]) -> None:
         """The oldest generation first: what is left never looks like a complete older pool."""

@@ -208,6 +208,36 @@ def test_a_slice_of_another_pool_in_the_way_is_removed() -> None:
     assert complete_pool(api) == content_of(driver.offered[0])
 
 
+@pytest.mark.parametrize("taken", [(0,), (1,), (0, 1, 2)])
+def test_names_that_another_node_has_taken_hide_nothing(taken: Sequence[int]) -> None:
+    api, driver = FakeApi(), Offering(pool_of(*devices(300)))
+    name = publish.slice_name(NODE, driver.name, NODE, 0).removesuffix("0")
+    other = {"driver": "x", "nodeName": "evil", "pool": {"name": "evil", "generation": 9, "resourceSliceCount": 1}}
+    for index in taken:
+        api.put("resourceslices", {"metadata": {"name": f"{name}{index}"}, "spec": other})
+
+    def own() -> list[Any]:
+        return [one for one in api.all("resourceslices") if one["spec"]["nodeName"] == NODE]
+
+    def published() -> list[Any]:
+        assert {one["spec"]["pool"]["resourceSliceCount"] for one in own()} == {len(own())}
+        assert len({one["spec"]["pool"]["generation"] for one in own()}) == 1
+        return [device["name"] for one in own() for device in one["spec"]["devices"]]
+
+    one = publisher(api)
+    one.publish(driver)
+    assert published() == [device.name for device in devices(300)]
+    api.requests.clear()
+    publisher(api).publish(driver)  # as after a crash
+    one.publish(driver)
+    assert writes(api) == []
+
+    driver.offered = (pool_of(*devices(600)),)
+    publisher(api).publish(driver)
+    assert published() == [device.name for device in devices(600)]
+    assert len(api.all("resourceslices")) == len(own()) + len(taken)
+
+
 # What readers see.
 
 LIMITS = {"DEVICES_PER_SLICE": 4, "RICH_DEVICES_PER_SLICE": 2, "COUNTER_SETS_PER_SLICE": 1}
