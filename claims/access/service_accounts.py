@@ -18,9 +18,10 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
+from claims.access.node_authorizer import node_of
 from claims.kinds.containers import Container, KeyToPath, ObjectFieldSelector, VolumeMount
 from claims.kinds.pods import Pod
-from claims.kinds.references import MIRROR, SECRETS, named_by
+from claims.kinds.references import CONFIG_MAPS, MIRROR, SECRETS, named_by
 from claims.kinds.volumes import (
     ConfigMapProjection,
     DownwardAPIProjection,
@@ -39,6 +40,7 @@ from manciple.store.records import Written
 from manciple.store.tail import POLL_INTERVAL
 from manciple.wire.base import ApiObject, LocalObjectReference
 from manciple.wire.errors import Forbidden
+from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.validation import generate_name
 
 PODS = "pods"
@@ -112,7 +114,7 @@ def admit(write: Write) -> Pod:
     """The pod with its account and token. Raises: Forbidden."""
     pod: Pod = write.new
     if MIRROR in pod.metadata.annotations:
-        return _checked_mirror(pod)
+        return _checked_mirror(pod, write.identity)
     name = pod.spec.service_account_name or pod.spec.service_account or DEFAULT_NAME
     namespace = pod.metadata.namespace
     account = _account(namespace, name)
@@ -130,13 +132,22 @@ def admit(write: Write) -> Pod:
     return _with_token(pod) if (account.automounts if wanted is None else wanted) else pod
 
 
-def _checked_mirror(pod: Pod) -> Pod:
-    """A pod that a node made of a file of its own; it is shown here, and gets nothing from here. Raises: Forbidden."""
+def _checked_mirror(pod: Pod, identity: Identity) -> Pod:
+    """A pod that a node made of a file of its own; it is shown here, and gets nothing from here. Raises: Forbidden.
+
+    Drains leave such pods alone, so nobody but nodes and administrators makes them; Kubernetes lets anybody.
+    """
+    if not node_of(identity) and MASTERS not in identity.groups:
+        raise _refusal(pod, f'only nodes can create mirror pods (annotation "{MIRROR}")')
     spec = pod.spec
     if spec.service_account_name or spec.service_account:
         raise _refusal(pod, "a mirror pod may not reference service accounts")
     if any(reference.resource == SECRETS for reference in named_by(pod)):
         raise _refusal(pod, "a mirror pod may not reference secrets")
+    if any(reference.resource == CONFIG_MAPS for reference in named_by(pod)):
+        raise _refusal(pod, "a mirror pod may not reference configmaps")
+    if spec.resource_claims or isinstance(spec.resources, tuple):
+        raise _refusal(pod, "a mirror pod may not reference resourceclaims")
     sources = (source for volume in spec.volumes if volume.projected for source in volume.projected.sources)
     if any(source.service_account_token is not None for source in sources):
         raise _refusal(pod, "a mirror pod may not use ServiceAccountToken volume projections")

@@ -48,6 +48,7 @@ from manciple.wire.validation import (
     validate_labels,
     validate_list,
     validate_object_meta,
+    validate_object_meta_update,
     validate_set,
 )
 
@@ -225,3 +226,14 @@ def _validate_seconds(spec: PodSpec) -> Errors:
         return []
     message = f"must be between 1 and {SECONDS_MAX}, inclusive"
     return [invalid(SPEC.child("activeDeadlineSeconds"), deadline, message)]
+
+
+def validate_pod_meta_update(new: ObjectMeta, old: ObjectMeta) -> Errors:
+    """Drains leave mirror pods alone, so no pod becomes one later."""
+    found = validate_object_meta_update(new, old)
+    before, after = old.annotations.get(MIRROR), new.annotations.get(MIRROR)
+    if before != after:
+        what = "add" if before is None else "remove or update"
+        path = METADATA.child("annotations").key(MIRROR)
+        found.append(forbidden(path, f"may not {what} mirror pod annotation"))
+    return found

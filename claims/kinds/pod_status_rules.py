@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from claims.kinds.network_rules import check_address
 from claims.kinds.node_charges import validate_node_charges
+from claims.kinds.pod_rules import validate_pod_meta_update
 from claims.kinds.pods import ContainerStatus, Pod, PodExtendedResourceClaimStatus, PodStatus
 from manciple.wire.errors import FieldError, duplicate, forbidden, immutable, invalid, not_supported
 from manciple.wire.validation import (
@@ -20,7 +21,6 @@ from manciple.wire.validation import (
     each,
     is_device_resource_name,
     required_or,
-    validate_object_meta_update,
 )
 
 Errors = list[FieldError]
@@ -30,7 +30,7 @@ HEALTHS = ("Healthy", "Unhealthy", "Unknown")
 
 def validate_pod_status_update(new: Pod, old: Pod) -> Errors:
     """What a node agent may report: claims that the pod has, and no container risen from the dead."""
-    found = validate_object_meta_update(new.metadata, old.metadata)
+    found = validate_pod_meta_update(new.metadata, old.metadata)
     status = new.status
     if status.observed_generation < 0:
         at = STATUS.child("observedGeneration")

@@ -16,12 +16,12 @@ from claims.kinds.placement_rules import validate_narrowed, with_node_affinity_o
 from claims.kinds.pod_amounts import qos_class, resources_of
 from claims.kinds.pod_defaults import with_defaults
 from claims.kinds.pod_limits import validate_size
-from claims.kinds.pod_rules import validate_spec
+from claims.kinds.pod_rules import validate_pod_meta_update, validate_spec
 from claims.kinds.pods import Pod, PodSpec, Toleration
 from claims.kinds.references import MIRROR
 from claims.kinds.resource_rules import RESIZED
 from manciple.wire.errors import FieldError, forbidden, invalid
-from manciple.wire.validation import SPEC, Path, validate_object_meta_update
+from manciple.wire.validation import SPEC, Path
 
 Errors = list[FieldError]
 
@@ -38,7 +38,7 @@ def validate_pod_update(new: Pod, old: Pod) -> Errors:
     """Little of a pod may change: images, more tolerations, a shorter deadline, fewer scheduling gates."""
     if new.spec != old.spec and (too_large := validate_size(new.spec)):
         return too_large
-    found = validate_object_meta_update(new.metadata, old.metadata)
+    found = validate_pod_meta_update(new.metadata, old.metadata)
     if not ANNOTATIONS.isdisjoint({*new.metadata.annotations, *old.metadata.annotations}):
         found += validate_gang_update(new.metadata, old.metadata)
     old = replace(old, spec=with_defaults(old.spec))
@@ -147,7 +147,7 @@ def _validate_node_selector_update(new: PodSpec, old: PodSpec) -> Errors:
 
 def validate_resize(new: Pod, old: Pod) -> Errors:
     """Only cpu and memory, of a pod that stays in its class of service."""
-    found = validate_object_meta_update(new.metadata, old.metadata)
+    found = validate_pod_meta_update(new.metadata, old.metadata)
     if MIRROR in old.metadata.annotations:
         return [*found, forbidden(_WHOLE, "static pods cannot be resized")]
     if old.spec.os is not None and old.spec.os.name == "windows":
@@ -200,7 +200,7 @@ def validate_added_containers(new: Pod, old: Pod) -> Errors:
     """Containers come, and neither change nor go."""
     if too_large := validate_size(new.spec):
         return too_large
-    found = validate_object_meta_update(new.metadata, old.metadata)
+    found = validate_pod_meta_update(new.metadata, old.metadata)
     if MIRROR in old.metadata.annotations:
         return [*found, forbidden(_WHOLE, "static pods do not support ephemeral containers")]
     found += validate_spec(new.spec, new.metadata)

@@ -43,6 +43,27 @@ def changed(**spec: Any) -> Pod:
     return replace(OLD, spec=replace(OLD.spec, **spec))
 
 
+def annotated(**annotations: str) -> Pod:
+    named = {f"kubernetes.io/config.{name}": text for name, text in annotations.items()}
+    return replace(OLD, metadata=replace(OLD.metadata, annotations=named))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "what"),
+    [
+        (OLD, annotated(mirror="a"), "add"),
+        (OLD, annotated(mirror=""), "add"),
+        (annotated(mirror="a"), annotated(mirror="b"), "remove or update"),
+        (annotated(mirror="a"), OLD, "remove or update"),
+        (annotated(mirror="a"), annotated(mirror="a", seen="b"), ""),
+    ],
+)
+def test_a_pod_neither_becomes_a_mirror_pod_nor_ceases_to_be_one(before: Pod, after: Pod, what: str) -> None:
+    refusal = f"metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not {what} mirror pod annotation"
+    for kind in (POD, STATUS):
+        assert texts(kind.validate_update(after, before)) == ([refusal] if what else [])
+
+
 MORE = Toleration(key="a", operator="Exists")
 
 

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from claims.access.service_accounts import MOUNT_PATH
 from claims.kinds.containers import VolumeMount
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, PodResourceClaim
 from claims.kinds.registration import POD
-from claims.kinds.volumes import EmptyDirVolumeSource, Volume
+from claims.kinds.volumes import ConfigMapVolumeSource, EmptyDirVolumeSource, Volume
 from manciple.access.kinds.service_accounts import SERVICE_ACCOUNT, ServiceAccount
 from manciple.api import verbs
 from manciple.api.namespaces import ensure_namespaces
@@ -21,7 +21,7 @@ from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.base import LocalObjectReference
 from manciple.wire.errors import Forbidden
-from manciple.wire.identity import MASTERS, Identity
+from manciple.wire.identity import AUTHENTICATED, MASTERS, Identity
 from tests.builders import make_container, make_meta, make_pod
 
 ALICE = Identity("alice", (MASTERS,))
@@ -155,6 +155,26 @@ def test_a_pod_of_a_nodes_own_names_no_account() -> None:
         create(mirror)
     made = create(replace(mirror, spec=replace(mirror.spec, service_account_name="")))
     assert mounts(made) == [[]]
+
+
+@pytest.mark.parametrize("node", ["", "n1"])
+def test_nobody_but_nodes_and_administrators_makes_a_pod_that_drains_leave_alone(node: str) -> None:
+    mirror = with_spec(node_name=node)
+    mirror = replace(mirror, metadata=replace(mirror.metadata, annotations=MIRROR))
+    with pytest.raises(Forbidden, match='pods "web" is forbidden: only nodes can create mirror pods'):
+        verbs.create(POD, mirror, namespace="default", identity=Identity("bob", (AUTHENTICATED,)))
+
+
+def test_a_pod_of_a_nodes_own_uses_no_claim_and_no_config_map() -> None:
+    settings = Volume(name="settings", config_map=ConfigMapVolumeSource(name="settings"))
+    for what, fields in {
+        "resourceclaims": {"resource_claims": (PodResourceClaim(name="gpu", resource_claim_name="mine"),)},
+        "configmaps": {"volumes": (settings,)},
+    }.items():
+        mirror = with_spec(node_name="n1", **fields)
+        mirror = replace(mirror, metadata=replace(mirror.metadata, annotations=MIRROR))
+        with pytest.raises(Forbidden, match=f"a mirror pod may not reference {what}"):
+            create(mirror)
 
 
 @pytest.mark.django_db(transaction=True)
