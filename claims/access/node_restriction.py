@@ -7,6 +7,8 @@
     resourceslices    created and deleted: its own (updates are the authorizer's, which knows whose the slice is);
                       not in a pool that has the name of another node, or of a pool of no single node
     devicetaintrules  where a role lets nodes write them (Kubernetes has none): its own, for one device of its own pool
+    events            about itself, its own pods, their claims and its own slices, under its own name; changed and
+                      deleted: those that are under its name (Kubernetes lets a node write any)
     tokens            of service accounts: bound to one of its pods, for an audience that this pod names
     certificate       requests to the signers of nodes: for its own name
     requests
@@ -27,7 +29,7 @@ from cryptography.x509.oid import NameOID
 from claims.access.graph import NODE_SLICES
 from claims.access.node_authorizer import LEASE_NAMESPACE, node_of
 from claims.kinds.pods import Pod, PodResourceClaimStatus
-from claims.kinds.references import ACCOUNTS, CONFIG_MAPS, MIRROR, SECRETS, of_environment, of_volume
+from claims.kinds.references import ACCOUNTS, CLAIMS, CONFIG_MAPS, MIRROR, SECRETS, of_environment, of_volume
 from inventory.drafts.structured.values import NodeResourceSlice
 from inventory.kinds.devices import DeviceTaintSelector, ResourceSlice
 from inventory.kinds.node_rules import agent_may_label
@@ -44,9 +46,11 @@ from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from manciple.wire.errors import Forbidden, NotFound
 from manciple.wire.identity import NODE_PREFIX, Identity
+from manciple.wire.machinery import Event
 from manciple.wire.registry import registry
 
 LEASES, SLICES = "leases.coordination.k8s.io", "resourceslices.resource.k8s.io"
+EVENTS = "events"
 TAINT_RULES = "devicetaintrules.resource.k8s.io"
 #: Signers of certificates with which nodes come, and with which they serve.
 NODE_SIGNERS = (certificate_requests.NODE_SIGNER, "kubernetes.io/kubelet-serving")
@@ -302,6 +306,44 @@ def _taint_rule(node: str, write: Write, _find: Find) -> str:
     return "" if own else f'node "{node}" can only create DeviceTaintRules for devices of pools that are its own'
 
 
+def _event(node: str, write: Write, find: Find) -> str:
+    """People take an event for the word of the component and host that it names."""
+    for event in (write.new, write.old):
+        if event is None:
+            continue
+        hosts = {event.source.host, event.reporting_instance}
+        if not hosts <= {"", node} or (event is write.old and hosts == {""}):
+            return f'node "{node}" can only write events whose source is itself'
+        about = event.involved_object
+        gone = write.old is not None and about == write.old.involved_object  # it was there when the event was created
+        if not _concerns(node, event, find, gone=gone):
+            what = f'{about.kind} "{about.name}"'
+            return f'node "{node}" can only write events about itself and its pods, not about {what}'
+    return ""
+
+
+def _concerns(node: str, event: Event, find: Find, *, gone: bool) -> bool:
+    """Whether what the event is about is the node's. gone: the answer where it does not exist."""
+    about = event.involved_object
+    match about.kind:
+        case "Node":
+            return about.name == node
+        case "Pod":
+            pod = find("pods", about.namespace, about.name)
+            return gone if pod is None else pod.spec.node_name == node
+        case "ResourceSlice":
+            slice_ = find(SLICES, "", about.name)
+            return gone if slice_ is None else slice_.spec.node_name == node
+        case "ResourceClaim":
+            claim = find(CLAIMS, about.namespace, about.name)
+            if claim is None:
+                return gone
+            users = (one.name for one in claim.status.reserved_for if one.resource == "pods")
+            pods = (find("pods", about.namespace, name) for name in users)
+            return any(pod is not None and pod.spec.node_name == node for pod in pods)
+    return False
+
+
 # Tokens of service accounts -------------------------------------------------------------------------------------------
 
 
@@ -378,6 +420,7 @@ _RESTRICTIONS: Mapping[str, Callable[[str, Write, Find], str]] = {
     SLICES: _slice,
     NODE_SLICES: _slice,
     TAINT_RULES: _taint_rule,
+    EVENTS: _event,
     ACCOUNTS: _token,
     certificate_requests.RESOURCE: _certificate_request,
 }

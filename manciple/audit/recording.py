@@ -3,7 +3,7 @@
 The log keeps a write's note for as long as its entry, which is an hour or so; before that it is copied here, within
 the database (`catch_up`): now and then by a controller, before the log is pruned, and by whoever reads the trail, so
 that nobody reads a trail that lacks what is committed. Renewals of Leases, and Events that parts of the system write,
-are left out: both are signs of life, and would be nearly all there is.
+are left out: both are signs of life, and would be nearly all there is. What changes another's is in it.
 
 Whoever adds entries holds the lock of the one `Place`, so ids become visible in their order.
 """
@@ -19,6 +19,7 @@ from django.db import connection, transaction
 from manciple.audit.models import Entry
 from manciple.store import origins, persistence, sql, tail
 from manciple.store.origins import said
+from manciple.wire.identity import NODE_PREFIX
 
 #: Revisions that are taken over in one transaction.
 STEP = 5000
@@ -117,6 +118,15 @@ def _by_system() -> str:
 
 
 def _signs_of_life() -> str:
-    renewed = f"e.resource = '{LEASES}' AND e.type = 'MODIFIED'"
+    """Renewals of Leases and Events of parts of the system: as far as they touch nothing that another has written."""
     events = ", ".join(f"'{resource}'" for resource in EVENTS)
-    return f"({renewed}) OR (e.resource IN ({events}) AND {_by_system()})"
+    own = (
+        f"(e.type = 'ADDED' OR e.type = 'MODIFIED' AND {origins.goes_on()} OR e.type = 'DELETED' AND NOT {_by_node()})"
+    )
+    renewed = f"e.resource = '{LEASES}' AND e.type = 'MODIFIED' AND {origins.goes_on()}"
+    return f"({renewed}) OR (e.resource IN ({events}) AND {_by_system()} AND {own})"
+
+
+def _by_node() -> str:
+    asking = f"COALESCE({said('user', 'username')}, '')"
+    return f"(substr({asking}, 1, {len(NODE_PREFIX)}) = '{NODE_PREFIX}')"

@@ -209,3 +209,15 @@ def said(*path: str) -> str:
     if connection.vendor == "postgresql":
         return f"n.said #>> '{{{','.join(path)}}}'"
     return f"json_extract(NULLIF(e.actor, ''), '$.{'.'.join(path)}')"
+
+
+def goes_on() -> str:
+    """SQL: whether the entry changes what the same user wrote before, as far as the log still has that."""
+    if connection.vendor == "postgresql":
+        before = "NULLIF(p.actor, '')::jsonb #>> '{user,username}'"
+    else:
+        before = "json_extract(NULLIF(p.actor, ''), '$.user.username')"
+    return (
+        "EXISTS (SELECT 1 FROM store_event p WHERE p.revision = e.previous_revision "  # noqa: S608 - constants only
+        f"AND {before} = {said('user', 'username')})"
+    )

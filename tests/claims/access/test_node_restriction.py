@@ -8,11 +8,13 @@ from functools import cache
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from claims.kinds.resource_claims import ResourceClaimConsumerReference
 from manciple.access.authentication import tokens
 from manciple.wire.identity import AUTHENTICATED, NODES
 from tests import conformance
-from tests.builders import make_devices, make_node, make_slice
+from tests.builders import make_claim, make_devices, make_node, make_pod, make_slice
 from tests.manciple.access.test_certificate_requests import NODE_SIGNER, PATH, pem
 from tests.manciple.access.test_certificate_requests import request as certificate_request
 from tests.manciple.api.conftest import api
@@ -168,3 +170,70 @@ def test_an_agent_that_a_role_lets_write_rules_writes_those_for_its_own_devices(
     assert api.post(RULES, rule("repair", owner="n2")).code == 201
     assert agent.delete(f"{RULES}/repair").code == 403
     assert agent.delete(f"{RULES}/unhealthy").code == 200
+
+
+# Events, of which Kubernetes lets a node write any --------------------------------------------------------------------
+
+
+EVENTS = "/api/v1/namespaces/{}/events"
+
+
+def said(name: str, about: str, of: str, *, host: str = "n1", namespace: str = "default") -> dict[str, Any]:
+    of_cluster = about in ("Node", "ResourceSlice", "DeviceClass")
+    reference = {"kind": about, "name": of, "namespace": "" if of_cluster else namespace}
+    return {
+        "metadata": {"name": name, "namespace": namespace},
+        "involvedObject": reference,
+        "source": {"component": "kubelet", "host": host},
+        "reason": "Failed",
+        "type": "Warning",
+    }
+
+
+@pytest.fixture
+def agents(api: Api) -> tuple[Api, Api]:
+    cluster = Cluster()
+    for node in ("n1", "n2"):
+        cluster.create(make_node(node))
+        cluster.create(make_slice(f"slice-{node}", node=node, pool=node, devices=make_devices(1)))
+        cluster.create(make_pod(f"p-{node}", node=node))
+        users = (ResourceClaimConsumerReference(resource="pods", name=f"p-{node}", uid="u"),)
+        claim = cluster.create(make_claim(f"c-{node}"))
+        cluster.update(replace(claim, status=replace(claim.status, reserved_for=users)))
+    cluster.create(make_pod("waits"))
+    first, second = (Api(tokens.issue(f"system:node:{node}", [NODES, AUTHENTICATED])) for node in ("n1", "n2"))
+    return first, second
+
+
+def test_an_agent_says_what_happens_on_its_own_node_alone(agents: tuple[Api, Api]) -> None:
+    agent, _ = agents
+    path = EVENTS.format("default")
+    own = [("Node", "n1"), ("Pod", "p-n1"), ("ResourceClaim", "c-n1"), ("ResourceSlice", "slice-n1")]
+    others = [(kind, name.replace("n1", "n2")) for kind, name in own]
+    for number, (kind, name) in enumerate(own):
+        for host in ("n1", ""):
+            answer = agent.post(path, said(f"own-{number}{host}", kind, name, host=host))
+            assert answer.code == 201, answer.text
+    for kind, name in (*others, ("Pod", "waits"), ("Pod", "none"), ("DeviceClass", "gpu"), ("Secret", "s")):
+        answer = agent.post(path, said("forged", kind, name))
+        assert (answer.code, f'not about {kind} "{name}"' in answer.message) == (403, True), answer.text
+    answer = agent.post(path, said("forged", "Pod", "p-n1", host="n2"))
+    assert (answer.code, "events whose source is itself" in answer.message) == (403, True), answer.text
+    forged = {**said("forged", "Pod", "p-n1"), "reportingComponent": "kubelet", "reportingInstance": "n2"}
+    assert agent.post(path, forged).code == 403
+
+
+def test_an_agent_changes_only_its_own_events(api: Api, agents: tuple[Api, Api]) -> None:
+    agent, other = agents
+    path = EVENTS.format("default")
+    assert agent.post(path, said("mine", "Pod", "p-n1")).code == 201
+    assert other.post(path, said("theirs", "Pod", "p-n2", host="n2")).code == 201
+    assert api.post(path, said("scheduled", "Pod", "p-n1", host="")).code == 201
+    for name in ("theirs", "scheduled"):
+        assert agent.patch(f"{path}/{name}", {"message": "all is well"}).code == 403
+        assert agent.put(f"{path}/{name}", said(name, "Pod", "p-n1")).code == 403
+    assert agent.patch(f"{path}/mine", {"involvedObject": {"name": "p-n2"}}).code == 403
+    assert agent.patch(f"{path}/mine", {"source": {"host": "n2"}}).code == 403
+    assert agent.patch(f"{path}/mine", {"count": 2}).code == 200
+    assert api.delete("/api/v1/namespaces/default/pods/p-n1?gracePeriodSeconds=0").code == 200
+    assert agent.patch(f"{path}/mine", {"count": 3}).code == 200

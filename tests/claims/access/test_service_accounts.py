@@ -167,10 +167,11 @@ def test_nobody_but_nodes_and_administrators_makes_a_pod_that_drains_leave_alone
 
 def test_a_pod_of_a_nodes_own_uses_no_claim_and_no_config_map() -> None:
     settings = Volume(name="settings", config_map=ConfigMapVolumeSource(name="settings"))
-    for what, fields in {
+    cases: dict[str, dict[str, Any]] = {
         "resourceclaims": {"resource_claims": (PodResourceClaim(name="gpu", resource_claim_name="mine"),)},
         "configmaps": {"volumes": (settings,)},
-    }.items():
+    }
+    for what, fields in cases.items():
         mirror = with_spec(node_name="n1", **fields)
         mirror = replace(mirror, metadata=replace(mirror.metadata, annotations=MIRROR))
         with pytest.raises(Forbidden, match=f"a mirror pod may not reference {what}"):

@@ -9,12 +9,16 @@ import pytest
 from django.db import connection
 from msgspec import structs
 
+from manciple.api.namespaces import ensure_namespaces
 from manciple.audit import events, recording
 from manciple.audit.models import Entry, Place
 from manciple.audit.searching import Search
 from manciple.store import hooks, objects, pruning
 from manciple.store.origins import Origin
+from manciple.wire.base import ObjectReference
 from manciple.wire.identity import MASTERS, SCHEDULER, Identity, controller, service_account
+from manciple.wire.machinery import EVENT, Event
+from tests.builders import make_meta
 from tests.manciple.api.requests import CLAIMS, LEASES, NAMESPACES, Api, claim, lease, namespace
 from tests.manciple.audit.reading import about, look
 from tests.manciple.store.kinds import SHELVES, shelf
@@ -133,6 +137,30 @@ def test_signs_of_life_are_left_out(api: Api) -> None:
     api.patch(f"{LEASES}/l", {"spec": {"holderIdentity": "bob"}})
     api.delete(f"{LEASES}/l")
     assert [entry.verb for entry in look(Search(resource="leases.coordination.k8s.io"))] == ["delete", "create"]
+
+
+@pytest.mark.django_db
+def test_a_node_that_changes_anothers_event_is_in_the_trail() -> None:
+    def count(who: str, number: int) -> None:
+        with objects.writing(identity=mighty(who)) as writer:
+            old = writer.get(EVENT, "default", "e")
+            assert isinstance(old, Event)
+            writer.update(EVENT, structs.replace(old, count=number))
+
+    ensure_namespaces()
+    with objects.writing(identity=mighty("system:node:n1")) as writer:
+        meta = make_meta("e", "default")
+        about = ObjectReference(kind="Pod", namespace="default", name="p")
+        writer.create(EVENT, Event(api_version="v1", kind="Event", metadata=meta, involved_object=about))
+    count("system:node:n1", 2)
+    everything = Search(resource="events", routine=True)
+    assert look(everything) == []
+    count("system:node:n2", 3)
+    count("system:node:n2", 4)
+    with objects.writing(identity=mighty("system:node:n2")) as writer:
+        writer.delete(EVENT, "default", "e")
+    found = [(entry.verb, entry.username) for entry in look(everything)]
+    assert found == [("delete", "system:node:n2"), ("update", "system:node:n2")]
 
 
 def test_what_no_client_can_write_does_not_stop_the_trail(api: Api) -> None:

@@ -19,7 +19,9 @@ from tests.builders import make_meta, make_namespace, make_node
 from tests.scheduling.cluster import Cluster
 
 TENANT = Identity("mallory", ("namespace:default", "namespace:team-a", AUTHENTICATED))
-AGENT, OTHER_AGENT = (Identity(f"system:node:{name}", ("system:nodes", AUTHENTICATED)) for name in ("node-1", "node-2"))
+AGENT = Identity("system:node:node-1", ("system:nodes", AUTHENTICATED))
+#: One whom NodeRestriction would let write it.
+OTHER_AGENT = Identity("system:node:node-2", (MASTERS, AUTHENTICATED))
 
 CONTROLLER = controller("node-controller")
 
@@ -46,6 +48,7 @@ def say(
         message=text or f"text of {reason}",
         type="Warning",
         reporting_component="node-controller",
+        reporting_instance="node-1" if who is AGENT else "",
     )
     with objects.writing(identity=who) as writer:
         writer.create(kind(EVENTS), event)
