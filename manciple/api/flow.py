@@ -36,6 +36,12 @@ SHARES: Mapping[Level, int] = MappingProxyType({"exempt": 4, "system": 4, "workl
 #: Bytes of an answer after which its flow has one seat, for so many seconds: putting such a list together takes several
 #: times its size in memory.
 LARGE_ANSWER, LARGE_LASTS = 16 * 1024 * 1024, 60.0
+#: Levels whose costly requests are few in a process. Agents and controllers, which write large objects, and
+#: administrators are not held up by them: each of these has one at a time.
+LIMITED: tuple[Level, ...] = ("workload", "strangers")
+#: Requests with a large body that one lane serves at a time for the limited levels. Each identity has one: reading and
+#: checking a megabyte takes seconds, in threads that share one interpreter with all others.
+MOST_LARGE_BODIES = 2
 #: Bytes of a flow's answers that its clients have not taken yet, beyond which it is refused.
 MOST_UNSENT = 128 * 1024 * 1024
 
@@ -142,6 +148,7 @@ class Ticket:
     flow: str
     turn: asyncio.Future[None]
     since: float
+    large_body: bool = False
     seated: bool = False
 
 
@@ -174,12 +181,16 @@ class _Bucket:
 
 @dataclass(slots=True)
 class _Flow:
-    """One identity in its level."""
+    """The requests of one identity in its level: those with a large body, or the others."""
 
     #: the number of the turn that it had last; of a newcomer, as if it had been the one before the present
     turn: int
     line: deque[Ticket] = field(default_factory=deque)
     seats: int = 0
+
+
+#: Of a `_Flow` in its level: the identity's flow, and whether the bodies are large.
+_Key = tuple[str, bool]
 
 
 class FairQueues:
@@ -189,7 +200,7 @@ class FairQueues:
         self._limits = limits
         self._clock = clock
         #: those of each level who wait or have seats
-        self._flows: dict[Level, dict[str, _Flow]] = {level: {} for level in SHARES}
+        self._flows: dict[Level, dict[_Key, _Flow]] = {level: {} for level in SHARES}
         #: turns that were given
         self._turns = 0
         self._buckets: OrderedDict[tuple[Level, str], _Bucket] = OrderedDict()
@@ -200,6 +211,7 @@ class FairQueues:
         #: seconds of costly work that those have left who did some lately
         self._work: OrderedDict[tuple[Level, str], _Bucket] = OrderedDict()
         self._seats = 0
+        self._large_bodies = 0  # of these, with a large body and a limited level
         self._waiting = 0
         self.counts: dict[Level, FlowCounts] = {level: FlowCounts() for level in SHARES}
 
@@ -208,8 +220,8 @@ class FairQueues:
         if self._seats + self._waiting >= self._limits.seats + self._limits.queue:
             raise Overflow("queue-full")
 
-    def enter(self, level: Level, flow: str) -> Ticket:
-        """Raises: Overflow."""
+    def enter(self, level: Level, flow: str, *, large_body: bool = False) -> Ticket:
+        """large_body: it waits until no other such request of its flow is served. Raises: Overflow."""
         try:
             self.check_room()
             if level != "exempt":
@@ -220,11 +232,10 @@ class FairQueues:
             told = self.counts[level].refused
             told[refused.why] = told.get(refused.why, 0) + 1
             raise
-        ticket = Ticket(level, flow, asyncio.get_running_loop().create_future(), self._clock())
-        known = self._flows[level].setdefault(flow, _Flow(self._turns - 1))
+        ticket = Ticket(level, flow, asyncio.get_running_loop().create_future(), self._clock(), large_body)
+        known = self._flows[level].setdefault((flow, large_body), _Flow(self._turns - 1))
         self.counts[level].waiting += 1
-        most = self._most_seats(level, flow)
-        if not self._waiting and self._seats < self._limits.seats and known.seats < most:
+        if not self._waiting and self._seats < self._limits.seats and self._may_sit(level, (flow, large_body)):
             self._tell_seated(ticket, known)  # nobody else wants one
             return ticket
         known.line.append(ticket)
@@ -234,7 +245,7 @@ class FairQueues:
 
     def leave(self, ticket: Ticket) -> None:
         """It has been served, or does not want to be any more. Twice is once."""
-        flow = self._flows[ticket.level].get(ticket.flow)
+        flow = self._flows[ticket.level].get((ticket.flow, ticket.large_body))
         if flow is None:
             return
         counts = self.counts[ticket.level]
@@ -242,12 +253,14 @@ class FairQueues:
             ticket.seated = False
             flow.seats -= 1
             self._seats -= 1
+            self._large_bodies -= _is_limited(ticket)
             counts.executing -= 1
         elif ticket in flow.line:
             flow.line.remove(ticket)
             self._waiting -= 1
             counts.waiting -= 1
-        self._forget_idle(ticket.level, ticket.flow)
+        if not flow.line and not flow.seats:
+            del self._flows[ticket.level][ticket.flow, ticket.large_body]
         self._seat()
 
     @contextmanager
@@ -272,6 +285,20 @@ class FairQueues:
             return 1
         return self._limits.flow_seats
 
+    def _of_identity(self, level: Level, flow: str) -> list[_Flow]:
+        flows = self._flows[level]
+        return [flows[flow, large] for large in (False, True) if (flow, large) in flows]
+
+    def _may_sit(self, level: Level, key: _Key) -> bool:
+        """Whether the flow, which is known, may have another seat."""
+        flow, large_body = key
+        if sum(one.seats for one in self._of_identity(level, flow)) >= self._most_seats(level, flow):
+            return False
+        if not large_body:
+            return True
+        limited = level in LIMITED and self._large_bodies >= MOST_LARGE_BODIES
+        return not limited and not self._flows[level][key].seats
+
     def charge(self, level: Level, flow: str, seconds: float) -> None:
         """A request of this identity was costly: it took so much processor time."""
         now, key = self._clock(), (level, flow)
@@ -288,8 +315,7 @@ class FairQueues:
             raise Overflow("work", after=-left / WORK_RATE)
 
     def _check_queue(self, level: Level, flow: str) -> None:
-        known = self._flows[level].get(flow)
-        if known and len(known.line) >= self._limits.flow_queue:
+        if sum(len(one.line) for one in self._of_identity(level, flow)) >= self._limits.flow_queue:
             raise Overflow("identity-queue-full")
         if self._unsent[level, flow] > MOST_UNSENT:
             raise Overflow("answers-not-read")
@@ -311,8 +337,8 @@ class FairQueues:
     def _seat(self) -> None:
         """Give free seats to those whose turn it is."""
         while self._waiting and self._seats < self._limits.seats and (found := self._next()):
-            level, name = found
-            flow = self._flows[level][name]
+            level, key = found
+            flow = self._flows[level][key]
             self._waiting -= 1
             self._tell_seated(flow.line.popleft(), flow)
 
@@ -321,6 +347,7 @@ class FairQueues:
         flow.turn = self._turns
         flow.seats += 1
         self._seats += 1
+        self._large_bodies += _is_limited(ticket)
         counts = self.counts[ticket.level]
         counts.waiting -= 1
         counts.executing += 1
@@ -330,18 +357,18 @@ class FairQueues:
         if not ticket.turn.done():  # who waited may have gone: `leave` follows
             ticket.turn.set_result(None)
 
-    def _next(self) -> tuple[Level, str] | None:
+    def _next(self) -> tuple[Level, _Key] | None:
         """Whose turn it is; None where nobody waits who may have another seat."""
         waiting = (level for level in SHARES if self.counts[level].waiting)
-        ready = ((level, name) for level in waiting if (name := self._next_of(level)))
+        ready = ((level, key) for level in waiting if (key := self._next_of(level)))
         return min(ready, key=lambda one: self.counts[one[0]].executing / SHARES[one[0]], default=None)
 
-    def _next_of(self, level: Level) -> str:
+    def _next_of(self, level: Level) -> _Key | None:
         flows = self._flows[level]
-        ready = (name for name, flow in flows.items() if flow.line and flow.seats < self._most_seats(level, name))
-        return min(ready, key=lambda name: flows[name].turn, default="")
+        ready = (key for key, flow in flows.items() if flow.line and self._may_sit(level, key))
+        return min(ready, key=lambda key: flows[key].turn, default=None)
 
-    def _forget_idle(self, level: Level, name: str) -> None:
-        flow = self._flows[level][name]
-        if not flow.line and not flow.seats:
-            del self._flows[level][name]
+
+def _is_limited(ticket: Ticket) -> bool:
+    """Whether it counts towards `MOST_LARGE_BODIES`."""
+    return ticket.large_body and ticket.level in LIMITED

@@ -3,7 +3,8 @@
 Most requests take milliseconds. What makes one costly is what its sender wrote: expressions that are compiled and
 evaluated, long ranges of the log. Such work asks `check_time` again and again (`manciple.cel.time_limit`), and each
 lane serves a request within the limits of its `RequestWork`. Past some processor time (`WorkLimits.cheap`) a request is
-costly: each identity has one of these at a time and a process `MOST`; others are refused with 429 and Retry-After.
+costly: each identity has one of these at a time and a process `MOST` of tenants; others are refused with 429 and
+Retry-After.
 Past its allowance it ends (504, or a page that says so). It ends as well once its client has disconnected.
 
 Time is processor time of the request's thread, so that a busy machine makes no request costly.
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
+from manciple.api.flow import LIMITED
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import Identity
 
@@ -46,21 +48,22 @@ class CostlyRequests:
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._owners: set[Hashable] = set()
+        #: each, and whether it counts towards `most`
+        self._owners: dict[Hashable, bool] = {}
         self._changing = threading.Lock()
 
-    def enter(self, owner: Hashable) -> None:
-        """Raises: TooManyRequests."""
+    def enter(self, owner: Hashable, *, limited: bool = True) -> None:
+        """limited: it may be refused because of other owners. Raises: TooManyRequests."""
         with self._changing:
             if owner in self._owners:
                 raise _refused("another costly request of yours is still being worked on, please try again later")
-            if len(self._owners) >= self._most:
+            if limited and sum(self._owners.values()) >= self._most:
                 raise _refused("too many costly requests are being worked on, please try again later")
-            self._owners.add(owner)
+            self._owners[owner] = limited
 
     def leave(self, owner: Hashable) -> None:
         with self._changing:
-            self._owners.discard(owner)
+            self._owners.pop(owner, None)
 
 
 def _refused(message: str) -> TooManyRequests:
@@ -78,7 +81,7 @@ class RequestWork:
     """
 
     def __init__(self, limits: WorkLimits, owner: Callable[[], Hashable], *, costly: CostlyRequests = COSTLY) -> None:
-        """owner: whose request it is; called where it becomes costly."""
+        """owner: whose request it is (level and flow); called where it becomes costly."""
         #: who is signed in, where a page asked for that
         self.sender: Identity | None = None
         self._cheap, self._allowance = limits.cheap, limits.allowance
@@ -89,7 +92,7 @@ class RequestWork:
         self._over = False
         #: seconds of processor time that it took, once it has ended
         self.spent = 0.0
-        #: what of that is charged to its sender
+        #: what of that is charged to its sender: all, where it was costly
         self.charged = 0.0
         self.abandoned = False
 
@@ -98,7 +101,7 @@ class RequestWork:
 
     def end(self) -> None:
         self.spent = time.thread_time() - self._began
-        self.charged = max(self.spent - self._cheap, 0.0)
+        self.charged = self.spent if self.spent >= self._cheap else 0.0
         if self._entered is not None:
             self._costly.leave(self._entered)
 
@@ -110,7 +113,7 @@ class RequestWork:
     def _enter(self) -> None:
         if self._entered is None:
             owner = self._owner()
-            self._costly.enter(owner)
+            self._costly.enter(owner, limited=not isinstance(owner, tuple) or owner[0] in LIMITED)
             self._entered = owner
 
     def abandon(self) -> None:

@@ -187,3 +187,47 @@ def test_a_credential_is_taken_for_its_identitys_for_a_while() -> None:
     assert senders.find("Bearer x") == ("workload", "alice")
     clock.now = senders.LASTS
     assert senders.find("Bearer x") is None
+
+
+def seated(tickets: list[Ticket]) -> list[bool]:
+    return [ticket.seated for ticket in tickets]
+
+
+def test_requests_with_large_bodies_of_one_identity_are_served_one_after_the_other() -> None:
+    def story() -> None:
+        queues = FairQueues(FlowLimits(seats=8))
+        large = [queues.enter("workload", "mallory", large_body=True) for _ in range(4)]
+        assert seated(large) == [True, False, False, False]
+        assert queues.enter("workload", "mallory").seated, "small ones do not wait behind them"
+        assert queues.enter("workload", "bob").seated
+        queues.leave(large[0])
+        assert seated(large) == [False, True, False, False]
+        for ticket in large:
+            queues.leave(ticket)
+        assert queues._large_bodies == 0
+
+    played(story)
+
+
+def test_large_bodies_of_all_tenants_have_two_seats_and_hold_up_no_system_part() -> None:
+    def story() -> None:
+        queues = FairQueues(FlowLimits(seats=8))
+        tenants = [queues.enter("workload", f"tenant-{number}", large_body=True) for number in range(4)]
+        assert seated(tenants) == [True, True, False, False]
+        agents = [queues.enter("system", f"system:node:{number}", large_body=True) for number in range(3)]
+        assert seated(agents) == [True] * 3
+        assert queues.enter("exempt", "ada", large_body=True).seated
+        queues.leave(tenants[1])
+        assert seated(tenants) == [True, False, True, False]
+
+    played(story)
+
+
+def test_large_and_small_bodies_together_never_take_all_seats() -> None:
+    def story() -> None:
+        queues = FairQueues(FlowLimits(seats=4))
+        flood = [queues.enter("workload", "mallory", large_body=number == 0) for number in range(5)]
+        assert seated(flood) == [True, True, True, False, False]
+        assert queues.enter("workload", "bob").seated
+
+    played(story)

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from manciple.access import authorization
 from manciple.access.authentication import chain
+from manciple.api import streams
 from manciple.api.flow import FairQueues, FlowLimits, Overflow
 from manciple.api.intake import Intake
 from manciple.api.lanes import NOTICE_AFTER, ThreadedWsgi
@@ -47,7 +49,9 @@ class Application:
 
 @pytest.fixture(autouse=True)
 def tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever shows a token has its name."""
+    """Whoever shows a token has its name, and may do everything."""
+    monkeypatch.setattr(authorization, "demand", lambda identity, wanted: None)
+    monkeypatch.setattr(streams, "close_old_connections", lambda: None)  # there is no database
     monkeypatch.setattr(chain, "remembered", lambda shown: Identity(shown.bearer) if shown.bearer else None)
 
 
@@ -134,6 +138,7 @@ def test_costly_requests_of_all_identities_together_are_few() -> None:
     costly.enter("b")
     with pytest.raises(TooManyRequests, match="too many costly requests"):
         costly.enter("c")
+    costly.enter("an agent", limited=False)
     costly.leave("a")
     costly.enter("c")
 
@@ -146,6 +151,49 @@ def test_cheap_work_never_asks_for_room() -> None:
         check_time()
     work.end()
     assert work.spent < CHEAP
+
+
+def test_a_costly_request_is_charged_whole() -> None:
+    work = RequestWork(WorkLimits(0.01, ALLOWANCE), lambda: "a")
+    work.begin()
+    while time.thread_time() - work._began < 0.02:
+        pass
+    work.end()
+    assert work.charged == work.spent >= 0.02
+
+
+KIB = 1024
+
+
+@pytest.mark.parametrize(
+    ("media", "size"),
+    [("application/json", 200 * KIB), ("application/yaml", 20 * KIB), ("application/json-patch+json", 40 * KIB)],
+)
+def test_large_bodies_of_one_identity_are_read_one_at_a_time_and_none_is_refused(media: str, size: int) -> None:
+    at_once: list[int] = []
+    now: set[int] = set()
+
+    def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        now.add(id(environ))
+        at_once.append(len(now))
+        time.sleep(0.02)
+        now.discard(id(environ))
+        start("200 OK", [])
+        return [b""]
+
+    class Sent(Conversation):
+        @property
+        def scope(self) -> dict[str, Any]:
+            scope = super().scope
+            return scope | {"headers": [*scope["headers"], (b"content-type", media.encode())]}
+
+    async def attack() -> list[Conversation]:
+        door = Intake({"api": ThreadedWsgi(application, FlowLimits(seats=8), name="api")})
+        sent = [Sent(COSTLY, token="mallory", pieces=[b"x" * size]) for _ in range(8)]
+        return await asyncio.gather(*(one.held(door) for one in sent))
+
+    assert [one.code for one in asyncio.run(attack())] == [200] * 8
+    assert max(at_once) == 1
 
 
 def test_whoever_used_more_processor_time_than_comes_back_is_refused_until_it_has() -> None:
