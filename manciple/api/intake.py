@@ -8,13 +8,13 @@ somebody sends too much, the answer is 429, at once.
 Nobody's megabytes are read: a request that announces a long body is let in, or refused, by its head alone. Short
 bodies, which are nearly all, are read first, and who sends them and whether they may is asked in the thread that serves
 them: one trip, one look-up. Bodies are read whole before a thread is taken, so a slow client holds none; one that takes
-too long over its body is cut off.
+too long over its body is cut off. The bytes of bodies that a process keeps are limited (`manciple.api.body_budget`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from django.conf import settings
@@ -22,6 +22,7 @@ from django.conf import settings
 from manciple.access.authentication import chain
 from manciple.access.authentication.chain import CONNECTION
 from manciple.api.answers import BODY_LIMIT, body_too_large, status_of
+from manciple.api.body_budget import BodyBudget
 from manciple.api.connection_table import claim
 from manciple.api.door import IDENTITY, SHOWN, admit, attributes_of
 from manciple.api.flow import FlowLimits
@@ -67,8 +68,9 @@ _API = ("/api", "/apis", "/openapi")
 class Intake:
     """Serves every HTTP request that is no stream from the lane that it belongs to."""
 
-    def __init__(self, lanes: Mapping[str, RequestLane]) -> None:
+    def __init__(self, lanes: Mapping[str, RequestLane], *, bodies: BodyBudget | None = None) -> None:
         self._lanes = lanes
+        self._bodies = bodies or BodyBudget()
 
     @classmethod
     def of_settings(cls, application: WsgiApplication) -> Intake:
@@ -96,18 +98,29 @@ class Intake:
             lane.check_room()
             _check_length(scope)
             await _recognise(scope)
-            body = await _read_in_time(receive)
-        except ClientGone:
-            return
         except Exception as error:  # every error is a Status
             await _refuse_unread(status_of(error), scope, receive, send)
             return
-        try:
-            await lane(scope, body, receive, send)
-        except ClientGone:
-            return
-        except TooManyRequests as error:
-            await refuse(error, send)
+        with self._bodies.account(*lane.sender_of(scope), is_long=_is_long(scope)) as reserve:
+            try:
+                body = await _read_in_time(scope, receive, reserve)
+            except ClientGone:
+                return
+            except Exception as error:  # every error is a Status
+                refusal = status_of(error)
+            else:
+                await _answer(lane, scope, body, receive, send)
+                return
+        await _refuse_unread(refusal, scope, receive, send)
+
+
+async def _answer(lane: RequestLane, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+    try:
+        await lane(scope, body, receive, send)
+    except ClientGone:
+        return
+    except TooManyRequests as error:
+        await refuse(error, send)
 
 
 def _limits(seats: int) -> FlowLimits:
@@ -175,19 +188,26 @@ def _check_length(scope: Scope) -> None:
         raise body_too_large()
 
 
-async def _read_in_time(receive: Receive) -> bytes:
-    """Raises: RequestTimeout where the client takes too long over it; as `_read_body`."""
+async def _read_in_time(scope: Scope, receive: Receive, reserve: Callable[[int], None]) -> bytes:
+    """reserve: of `BodyBudget.account`.
+
+    Raises: RequestTimeout where the client takes too long over it; TooManyRequests before what does not fit is read; as
+    `_read_body`.
+    """
+    announced = _announced(scope)
+    if announced > 0:
+        reserve(announced)
     try:
         async with asyncio.timeout(settings.BODY_SECONDS):
-            return await _read_body(receive)
+            return await _read_body(receive, reserve if announced < 0 else lambda _: None)
     except TimeoutError as error:
         raise RequestTimeout(
             f"the body of the request did not arrive within {settings.BODY_SECONDS:g} seconds", details={}
         ) from error
 
 
-async def _read_body(receive: Receive) -> bytes:
-    """Raises: TooLarge; ClientGone."""
+async def _read_body(receive: Receive, reserve: Callable[[int], None]) -> bytes:
+    """Raises: TooLarge; ClientGone; as `reserve`."""
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -198,6 +218,7 @@ async def _read_body(receive: Receive) -> bytes:
         size += len(chunk)
         if size > BODY_LIMIT:
             raise body_too_large()
+        reserve(len(chunk))
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)

@@ -20,6 +20,7 @@ from manciple.access import authorization
 from manciple.access.attributes import Attributes, refusal
 from manciple.access.authentication import chain, tokens
 from manciple.api import intake, streams
+from manciple.api.body_budget import BodyBudget, BodyLimits
 from manciple.api.door import IDENTITY
 from manciple.api.flow import FlowLimits
 from manciple.api.intake import LINGER_BYTES, SHORT_BODY, Intake, lane_of
@@ -316,6 +317,79 @@ def test_a_body_over_the_limit_is_refused_unread(
     asyncio.run(request.held(door_to(application)))
 
     assert (request.code, json.loads(request.body)["reason"]) == (413, "RequestEntityTooLarge")
+
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize("announced", [True, False], ids=["content-length", "chunked"])
+def test_half_sent_bodies_of_one_identity_are_read_up_to_a_limit(
+    announced: bool, application: Application, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.BODY_SECONDS = 0.3
+    monkeypatch.setattr(intake, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(intake, "LINGER_BYTES", 0)
+    monkeypatch.setattr(chain, "remembered", lambda shown: Identity(shown.bearer))
+    monkeypatch.setattr(authorization, "demand", lambda identity, wanted: None)
+    monkeypatch.setattr(streams, "close_old_connections", lambda: None)
+    bodies = BodyBudget(BodyLimits(process=20 * MIB, tenants=16 * MIB, identity=8 * MIB))
+    most_held = 0
+
+    class HalfSent(Conversation):
+        unfinished = True
+
+        @property
+        def scope(self) -> dict[str, Any]:
+            headers = [(b"authorization", f"Bearer {self.token}".encode())]
+            headers.append((b"content-length", b"2900000") if announced else (b"transfer-encoding", b"chunked"))
+            return super().scope | {"headers": headers}
+
+        async def receive(self) -> dict[str, Any]:
+            nonlocal most_held
+            most_held = max(most_held, bodies.held)
+            return await super().receive()
+
+    def half_sent(token: str) -> HalfSent:
+        return HalfSent(CLAIMS, token=token, pieces=[b"x" * MIB] * 2, unfinished=True)
+
+    async def attack() -> tuple[list[Conversation], Conversation]:
+        door = Intake({"api": ThreadedWsgi(application, FlowLimits(seats=1), name="api")}, bodies=bodies)
+        sent = [half_sent(f"mallory-{number % 3}") for number in range(30)]
+        held = [asyncio.create_task(one.held(door)) for one in sent]
+        await asyncio.sleep(0.1)
+        bob = Conversation(CLAIMS, token="bob")
+        await bob.held(door)
+        return await asyncio.gather(*held), bob
+
+    refused, bob = asyncio.run(attack())
+    assert sorted({one.code for one in refused}) == [408, 429]
+    assert next(one.headers[b"retry-after"] for one in refused if one.code == 429) == b"1"
+    assert sum(one.code == 429 for one in refused) >= 20
+    assert most_held <= 16 * MIB
+    assert bodies.held == 0
+    assert bob.code == 200
+
+
+def test_long_bodies_of_strangers_are_not_collected(
+    application: Application, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.BODY_SECONDS = 0.2
+    monkeypatch.setattr(intake, "LINGER_SECONDS", 0.01)
+
+    async def attack() -> tuple[list[Conversation], Conversation]:
+        door = door_to(application, queue=1000)
+        sent = [
+            Conversation("/login", token="", length=2_900_000, pieces=[b"x" * MIB], unfinished=True) for _ in range(20)
+        ]
+        held = [asyncio.create_task(one.held(door)) for one in sent]
+        await asyncio.sleep(0.05)
+        signing_in = Conversation("/login", token="")
+        await signing_in.held(door)
+        return await asyncio.gather(*held), signing_in
+
+    refused, signing_in = asyncio.run(attack())
+    assert sorted(one.code for one in refused) == [408] + [429] * 19
+    assert signing_in.code == 200
 
 
 def test_a_request_that_broke_off_is_not_taken_for_a_whole_one(known: None, application: Application) -> None:
