@@ -87,10 +87,10 @@ class Intake:
             "pages": WorkLimits(PAGE_CHEAP, settings.PAGE_WORK_SECONDS),
         }
         lanes: dict[str, RequestLane] = {
-            name: ThreadedWsgi(application, _limits(n), name=name, work=work.get(name, UNLIMITED))
+            name: ThreadedWsgi(application, _limits(n, name), name=name, work=work.get(name, UNLIMITED))
             for name, n in threads.items()
         }
-        return cls(lanes | {"renewals": Renewals(_limits(RENEWALS))})
+        return cls(lanes | {"renewals": Renewals(_limits(RENEWALS, "renewals"))})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         lane = self._lanes["renewals" if is_renewal(scope) else lane_of(scope["path"])]
@@ -123,13 +123,15 @@ async def _answer(lane: RequestLane, scope: Scope, body: bytes, receive: Receive
         await refuse(error, send)
 
 
-def _limits(seats: int) -> FlowLimits:
+def _limits(seats: int, lane: str) -> FlowLimits:
+    """Probes have no rate: they are cheap, and a flood from a kubelet's address must not make it restart a process."""
+    rate = 0.0 if lane in ("readiness", "liveness") else settings.IDENTITY_RATE
     return FlowLimits(
         seats=seats,
         queue=settings.REQUEST_QUEUE,
         flow_queue=settings.IDENTITY_QUEUE,
-        rate=settings.IDENTITY_RATE,
-        burst=settings.IDENTITY_RATE * BURST_SECONDS,
+        rate=rate,
+        burst=rate * BURST_SECONDS,
     )
 
 

@@ -319,6 +319,17 @@ def test_a_body_over_the_limit_is_refused_unread(
     assert (request.code, json.loads(request.body)["reason"]) == (413, "RequestEntityTooLarge")
 
 
+def test_a_flood_of_probes_from_an_address_refuses_no_probe(application: Application, settings: Any) -> None:
+    settings.IDENTITY_RATE = 1.0
+
+    async def flood() -> list[int]:
+        door = Intake.of_settings(application)
+        probes = [Conversation(path, "GET", token="", pieces=[b""]) for path in ("/livez", "/readyz") * 20]
+        return [(await one.held(door)).code for one in probes]
+
+    assert set(asyncio.run(flood())) == {200}
+
+
 MIB = 1024 * 1024
 
 
