@@ -1,11 +1,12 @@
 """What the work for one request may cost: processor time, and how many costly requests are worked on at once.
 
 Most requests take milliseconds. What makes one costly is what its sender wrote: expressions that are compiled and
-evaluated, long ranges of the log. Such work asks `check_time` again and again (`manciple.cel.time_limit`), and each
-lane serves a request within the limits of its `RequestWork`. Past some processor time (`WorkLimits.cheap`) a request is
-costly: each identity has one of these at a time and a process `MOST` of tenants; others are refused with 429 and
-Retry-After.
-Past its allowance it ends (504, or a page that says so). It ends as well once its client has disconnected.
+evaluated, documents that are read and checked, patches of many operations, long ranges of the log. Such work asks
+`check_time` again and again (`manciple.wire.time_limit`), and each lane serves a request within the limits of its
+`RequestWork`. Past some processor time (`WorkLimits.cheap`) a request is costly: each identity has one of these at a
+time and a process `MOST` of tenants; others are refused with 429 and Retry-After. Past its allowance it ends (504, or a
+page that says so). It ends as well once its client has disconnected. Requests with large bodies, which are likely to be
+costly, wait for each other before that (`manciple.api.flow`).
 
 Time is processor time of the request's thread, so that a busy machine makes no request costly.
 """

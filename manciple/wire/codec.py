@@ -42,6 +42,7 @@ from manciple.wire.documents import RepeatedKeys
 from manciple.wire.errors import BadRequest, Invalid, UnsupportedMediaType, invalid
 from manciple.wire.quantity import Quantity
 from manciple.wire.registry import Kind
+from manciple.wire.time_limit import check_time
 
 Strictness = Literal["Strict", "Warn", "Ignore"]
 PROTOBUF_MEDIA = "application/vnd.kubernetes.protobuf"
@@ -262,6 +263,7 @@ def as_go_reads(raw: Any, path: str, findings: Findings) -> Any:
     that are too large.
     """
     if isinstance(raw, dict):
+        check_time()
         _report_repeated(raw, path, findings)
         return {key: as_go_reads(item, _join(path, key), findings) for key, item in raw.items()}
     if isinstance(raw, list):
@@ -281,6 +283,8 @@ def _in_words(message: str) -> str:
 
 # Normalization --------------------------------------------------------------------------------------------------------
 
+#: Items from which a list or map is worth a look at the time.
+_MANY = 64
 #: Wrong values that one answer tells of.
 MOST_WRONG = 20
 #: Unknown and repeated fields that one answer tells of.
@@ -391,11 +395,15 @@ def _contained(shape: Shape, encoding: str, asides: bool) -> Normalizer:
     def normalize_list(raw: Any, path: str, findings: Findings) -> Any:
         if not isinstance(raw, list | tuple):
             return raw if shape.or_object and isinstance(raw, dict) else findings.mismatch(raw, path, "array")
+        if len(raw) >= _MANY:
+            check_time()
         return [zero if item is None else element(item, f"{path}[{at}]", findings) for at, item in enumerate(raw)]
 
     def normalize_map(raw: Any, path: str, findings: Findings) -> Any:
         if not isinstance(raw, dict):
             return findings.mismatch(raw, path, "map")
+        if len(raw) >= _MANY:
+            check_time()
         _report_repeated(raw, path, findings)
         return {key: zero if item is None else element(item, _join(path, key), findings) for key, item in raw.items()}
 

@@ -18,6 +18,7 @@ import msgspec
 from manciple.wire import documents, schema
 from manciple.wire.base import MERGE_SCALARS, REPLACED
 from manciple.wire.errors import BadRequest, Invalid
+from manciple.wire.time_limit import check_time
 
 Document = dict[str, Any]
 
@@ -43,6 +44,7 @@ def json_patch(document: Document, operations: Any) -> Document:
     patched: Any = copy.deepcopy(document)
     copied = 0
     for operation in operations:
+        check_time()
         if operation.get("op") == "copy":
             copied += _size_of_copy(patched, operation)
             if copied > MAX_COPIED:
@@ -214,6 +216,7 @@ def merge_patch(document: Document, patch: Any) -> Document:
 
 def _merged(document: Any, patch: Document) -> Document:
     result = dict(document) if isinstance(document, dict) else {}
+    check_time()
     for key, value in patch.items():
         if value is None:
             result.pop(key, None)
