@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 from manciple.wire.base import ObjectMeta, OwnerReference, Value
 from manciple.wire.caching import short_text_cache
 from manciple.wire.errors import FieldError, duplicate, forbidden, immutable, invalid, required, too_long, too_many
+from manciple.wire.time_limit import check_time
 
 # Names ----------------------------------------------------------------------------------------------------------------
 
@@ -274,9 +275,11 @@ class Path(str):
         return Path(".".join((self, *parts)) if self else ".".join(parts))
 
     def at(self, position: int) -> Path:
+        check_time()  # loops over items name them, so this ends all of them
         return Path(f"{self}[{position}]")
 
     def key(self, key: str) -> Path:
+        check_time()
         return Path(f"{self}[{key}]")
 
 

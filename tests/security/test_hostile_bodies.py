@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from claims.kinds.registration import POD
+from inventory.kinds.node_rules import validate_node_selector_term
+from inventory.kinds.nodes import NodeSelectorTerm
 from manciple.api import edits
 from manciple.api.answers import BODY_LIMIT
 from manciple.wire import codec, field_sets, patch, protobuf
@@ -21,6 +23,7 @@ from manciple.wire.errors import ApiError, BadRequest, Invalid, TooLarge
 from manciple.wire.machinery import Namespace
 from manciple.wire.selectors import parse_field_selector, parse_label_selector
 from manciple.wire.time_limit import TimeLimitExceeded, time_limit
+from manciple.wire.validation import Path, validate_list
 from manciple.wire.wireformat import delimited_field
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import JSON_PATCH, NAMESPACES, PODS, STRATEGIC, Api, pod
@@ -59,12 +62,17 @@ class Passed:
 
 
 LONG = {f"key-{number}": "value" for number in range(100)}
+SELECTING = codec.decode_value(
+    NodeSelectorTerm, {"matchExpressions": [{"key": "a", "operator": "In", "values": list(LONG)}]}
+)
 LOOPS: dict[str, Callable[[], object]] = {
     "objects in JSON": read(b'[{"a": 1}]'),
     "events of YAML": yaml(b"a: b"),
     "operations": lambda: patch.json_patch({}, [{"op": "add", "path": "/a", "value": 1}]),
     "a merge": lambda: patch.merge_patch({}, {"a": 1}),
     "a map": lambda: codec.decode_value(Namespace, {"metadata": {"labels": LONG}}),
+    "the validation of items": lambda: validate_list(["a"], Path("spec"), lambda _item, _path: []),
+    "the validation of a selector": lambda: validate_node_selector_term(SELECTING, Path("term")),
     "a list": lambda: codec.decode_value(Namespace, {"metadata": {"finalizers": list(LONG)}}),
 }
 
