@@ -1,13 +1,15 @@
 """Scheduling time, shared between namespaces.
 
 A worker decides about one pod at a time, so a pod whose selectors take long to evaluate, or whose devices take long to
-find, keeps every other pod waiting. Three rules limit that wait, whoever causes it:
+find, keeps every other pod waiting. Four rules limit that wait, whoever causes it:
 
 - Slices. A decision that has taken `MANCIPLE_SEARCH_SLICE` seconds is cut off as soon as pods of other namespaces wait;
   until then it may go on (`MANCIPLE_FILTER_TIMEOUT`). The pod says so and backs off. The verdicts of its selectors so
   far are kept, so its next attempt goes on from there.
 - Batches. A batch takes up no more pods, and is committed, after `BATCH_SECONDS` of decisions, after one that was cut
-  off, and before the first of a slow namespace.
+  off, and before the first of a slow namespace. One with a slow decision ends as soon as pods of others have come.
+- Turns. A worker takes up no more batches after `TURN_SECONDS`, nor after one that ended because others wait. It then
+  sends itself a message, so that other controllers, above all the one that makes claims for new pods, get their turn.
 - Order. Processor time is counted by namespace and halves every `HALF_LIFE` seconds. Namespaces with slow decisions
   (`NamespaceTimes.slow`) go last, whatever their priority; of one priority, those that used much time go last.
 
@@ -37,6 +39,8 @@ from scheduling.scheduler_metrics import NAMESPACE_TIME
 
 #: Seconds of decisions after which a batch takes up no more pods.
 BATCH_SECONDS = 0.5
+#: Seconds after which a worker takes up no more batches in one turn.
+TURN_SECONDS = 0.25
 #: Seconds between two looks at whether pods of other namespaces wait.
 LOOK_EVERY = 0.05
 #: Events read in one look.
@@ -143,7 +147,9 @@ class BatchTime:
         self._slow = frozenset(times.slow())
         self._newcomers = Newcomers(revision)
         self._deadline = Deadline.after(BATCH_SECONDS)
-        self._was_cut_off = False
+        #: whether the batch ends early because pods of other namespaces wait
+        self.gave_way = False
+        self._was_slow = False
         #: the namespace of the last decision; "" before the first
         self._last = ""
 
@@ -152,7 +158,12 @@ class BatchTime:
         if not self._last:
             return False
         late = namespace in self._slow and namespace != self._last
-        return late or self._was_cut_off or self._deadline.has_passed
+        if late or self.gave_way or self._deadline.has_passed:
+            return True
+        if self._was_slow or namespace in self._slow:
+            # Others may wait for their claims: they are not in the queue yet.
+            self.gave_way = self._newcomers.of_others(namespace)
+        return self.gave_way
 
     @contextmanager
     def deciding(self, pod: Pod, *, group: int = 0) -> Iterator[None]:
@@ -164,8 +175,10 @@ class BatchTime:
             with time_limit(limit.deadline):
                 yield
         finally:
-            self._was_cut_off = limit.has_cut_off
-            self._times.add(namespace, time.thread_time() - began, cut_off=limit.has_cut_off)
+            took = time.thread_time() - began
+            self.gave_way = limit.has_cut_off
+            self._was_slow |= took > NOT_SLOW
+            self._times.add(namespace, took, cut_off=limit.has_cut_off)
 
     def _others_wait(self, namespace: str) -> bool:
         """Those of the batch that were decided about wait for its commit."""

@@ -17,12 +17,14 @@ from typing import TypeVar, cast
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller
+from manciple.cel.time_limit import Deadline, TimeLimitExceeded, time_limit
 from scheduling.allocator import AllocationFailed, Unallocatable, Undecided, overall
 from scheduling.capture import ClusterState
 from scheduling.causes import (
     CannotAllocate,
     ClaimInUse,
     NoNodeFits,
+    OfDevices,
     OfNode,
     OfPod,
     PreemptionNotHelpful,
@@ -39,6 +41,10 @@ from scheduling.policy import REASON_OF_PLUGIN, extended_names
 from scheduling.preemption import Asking
 from scheduling.remedies import Remedies, Remedy
 from scheduling.scheduler_metrics import PluginRun
+
+#: Seconds of processor time for finding out which part of a selector refuses the devices. After that the message names
+#: the selector alone.
+EXPLAIN_SECONDS = 0.03
 
 _Decided = TypeVar("_Decided", bound=Placement | PodRefusal | Postponed)
 
@@ -88,7 +94,7 @@ def refused_by_nodes(
     cause = NoNodeFits(
         nodes=len(state.nodes),
         refused=counted(told.values()),
-        because=overall([one for one in refusals.values() if isinstance(one, Unallocatable)]),
+        because=_because([one for one in refusals.values() if isinstance(one, Unallocatable)]),
         deallocated=idle is not None,
         without_claims=not asking.has_claims,
         preemption=remedy.told,
@@ -107,6 +113,17 @@ def refused_by_nodes(
         eviction=remedy.eviction,
         again=remedy.again,
     )
+
+
+def _because(refusals: Sequence[Unallocatable]) -> OfDevices | None:
+    limit = Deadline.after_work(EXPLAIN_SECONDS)
+    try:
+        with time_limit(limit):
+            return overall(refusals)
+    except TimeLimitExceeded as error:
+        if error.deadline is not limit:
+            raise
+        return None
 
 
 # Where others decide about claims of the pod --------------------------------------------------------------------------

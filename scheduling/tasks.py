@@ -79,7 +79,7 @@ def work(controller: Controller) -> bool:
 def _reconcile(controller: Controller) -> bool:
     """Returns whether there may be more to do than one run does."""
     changed = controller.reconcile(utc_now())
-    return 0 < controller.most_per_turn <= changed
+    return 0 < controller.most_per_turn <= changed or controller.has_more()
 
 
 class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
@@ -104,9 +104,12 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
 
     def _work(self) -> None:
         # Whoever waits for scheduling need not wait for another message; a sweep lets the others have its thread.
-        turns_in_a_row = MOST_IN_A_ROW if self.controller.queue is Queue.SCHEDULING else 1
-        if all(work(self.controller) for _ in range(turns_in_a_row)):
-            self.apply_async()
+        for _ in range(MOST_IN_A_ROW if self.controller.queue is Queue.SCHEDULING else 1):
+            if not work(self.controller):
+                return
+            if self.controller.has_more():
+                break
+        self.apply_async()
 
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
         message, controller = task_id or uuid(), self.controller

@@ -113,7 +113,9 @@ def _selector(short: Shortage) -> _Fields:
 
 
 def _operand(drop: Drop, refused: int, asked: int) -> RefusingOperand:
-    """refused: devices that the selector refused; only so many as `asked` were asked for what they have."""
+    """refused: devices that the selector refused. At most `asked` of them speak for all; fewer, where a deadline passed
+    before so many were asked, do not.
+    """
     comparison = drop.clause.comparison
     compared: _Fields = {} if comparison is None else {
         "subject": comparison.subject,
@@ -127,8 +129,8 @@ def _operand(drop: Drop, refused: int, asked: int) -> RefusingOperand:
     return RefusingOperand(
         text=_one_line(str(drop.clause)),
         refuses=drop.count,
-        refuses_all=drop.count == min(refused, asked),
-        all_asked=refused <= asked,
+        refuses_all=drop.count == min(refused, asked) == drop.asked,
+        all_asked=refused <= drop.asked,
         **compared,
     )
 

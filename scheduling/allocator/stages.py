@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -63,6 +63,8 @@ class Drop:
 
     clause: Clause
     count: int
+    #: how many devices were asked, those that other operands refused included
+    asked: int = 0
     #: value -> devices that have it, most first, at most NAMED; only where the operand is a simple comparison
     values: tuple[tuple[str, int], ...] = ()
     more_values: bool = False
@@ -77,18 +79,19 @@ def drops(selector: SelectorRef, refused: DeviceSet, *, most: int = ASKED_THOROU
     """
     try:
         compiled = compile_selector(selector.expression)
-    except CompileError:
+    except (CompileError, TimeLimitExceeded):
         return ()
     views = _Views(compiled)
-    found: dict[str, tuple[Clause, list[DeviceView], PublishedDevice]] = {}
+    asked, found = 0, dict[str, tuple[Clause, list[DeviceView], PublishedDevice]]()
     for device in islice(refused, most):
         try:
             view, clause = views.of(device)
         except TimeLimitExceeded:
             break
+        asked += 1
         if clause is not None:
             found.setdefault(clause.text, (clause, [], device))[1].append(view)
-    summed = (_summed(clause, alike, str(example)) for clause, alike, example in found.values())
+    summed = (replace(_summed(clause, alike, str(example)), asked=asked) for clause, alike, example in found.values())
     return tuple(sorted(summed, key=lambda drop: (-drop.count, drop.clause.text)))
 
 

@@ -380,7 +380,10 @@ FOLLOWER = CursorFollower(
 
 
 def reconcile(now: datetime) -> int:
-    """Make the claims that new pods ask for by template, and place these pods at once."""
+    """Make the claims that new pods ask for by template, and place these pods at once.
+
+    Nobody else makes claims meanwhile, so the scheduling stops after a while; the next run goes on with it.
+    """
     return FOLLOWER.follow() + scheduler.schedule(now)
 
 
@@ -400,6 +403,7 @@ CONTROLLER = Controller(
     is_work=frozenset({(PODS, ADDED), (TEMPLATES, ADDED)}),  # a pod that came with its node may lack them too
     queue=Queue.SCHEDULING,
     covers=frozenset({scheduler.CONTROLLER.name}),
+    has_more=scheduler.has_more,
     known_as="resource_claim",
 )
 

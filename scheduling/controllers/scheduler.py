@@ -74,7 +74,7 @@ from scheduling.coordination import utc_now
 from scheduling.fair_share import FairShare
 from scheduling.gangs import decide_with_group
 from scheduling.holds import Hold, Reason
-from scheduling.namespace_time import BatchTime, NamespaceTimes
+from scheduling.namespace_time import TURN_SECONDS, BatchTime, NamespaceTimes
 from scheduling.negotiation import Negotiation, StillNegotiating, agreed
 from scheduling.nodes import FilterResult
 from scheduling.placement_policies import policy_of, quietest, score_of, why
@@ -136,15 +136,22 @@ class SchedulingWorker:
         self._times = NamespaceTimes()
         self._turn = threading.Lock()
         self._asked = threading.Event()
+        self._gave_way = False
+        #: whether the last run stopped while there was more to do
+        self.has_more = False
 
-    def run(self) -> CycleReport:
+    def run(self, *, seconds: float = math.inf) -> CycleReport:
         """Schedule the pods that are ready, and again while somebody has asked meanwhile.
 
-        Who becomes ready meanwhile has somebody who asks for it.
+        Who becomes ready meanwhile has somebody who asks for it. seconds: after these, or after a batch that ended
+        early because others wait, no other batch is taken up. Then `has_more` is true, and the caller sees to it that
+        there is another run.
         """
         taken = settled = placed = 0
+        end = time.monotonic() + seconds
         self._asked.set()
         while self._asked.is_set() and self._turn.acquire(blocking=False):
+            self.has_more = False
             try:
                 with coordination.turn() as ours:
                     self._asked.clear()
@@ -157,8 +164,13 @@ class SchedulingWorker:
                         done = [outcome for outcome in outcomes if isinstance(outcome, Done)]
                         settled += len(done)
                         placed += sum(one.placed for one in done)
+                        if seconds < math.inf and (self._gave_way or time.monotonic() >= end):
+                            self.has_more = more or self._asked.is_set()
+                            break
             finally:
                 self._turn.release()
+            if self.has_more:
+                break
         return CycleReport(taken=taken, settled=settled, placed=placed)
 
     def sweep(self) -> int:
@@ -195,7 +207,7 @@ class SchedulingWorker:
             self._turn.release()
         if self._asked.is_set():
             # Somebody asked for a run meanwhile and went away, trusting whoever works to do it.
-            self.run()
+            self.run(seconds=TURN_SECONDS)
 
     def _cycle(self) -> tuple[list[Outcome], bool]:
         """How it ended for each pod of a batch, and whether more may be done now."""
@@ -212,6 +224,7 @@ class SchedulingWorker:
         slow, busy = self._times.slow(), self._times.busy()
         found = queue.ready(BATCH, self._clock(), of_each=state.shares is not None, slow=slow, busy=busy)
         ready = found.next
+        self._gave_way = False
         if not ready:
             return [], False
         if not found.due:
@@ -229,6 +242,7 @@ class SchedulingWorker:
             outcomes = commit(state, decisions, undecided=undecided, revision=revision, now=self._clock())
         finally:
             state.drop_assumptions()
+        self._gave_way = spent.gave_way
         attempts.ended(outcomes, committing=time.perf_counter() - began, now=self._clock())
         return outcomes, found.is_more_to_do(outcomes, BATCH)
 
@@ -477,9 +491,14 @@ worker = PerProcess(lambda: SchedulingWorker(utc_now))
 
 def schedule(_now: datetime) -> int:
     """Place the pods that are ready. Returns how many found a node."""
-    report = worker().run()
+    report = worker().run(seconds=TURN_SECONDS)
     coordination.heart().did(attempts=report.taken, placed=report.placed)
     return report.placed
+
+
+def has_more() -> bool:
+    """Whether the last run of this process's worker left pods that are ready."""
+    return worker().has_more
 
 
 def sweep_queue(_now: datetime) -> int:
@@ -496,6 +515,7 @@ CONTROLLER = Controller(
     # Pods that the queue does not know yet are brought there by whoever creates their claims.
     has_work=queue.ANYBODY_WAITS,
     queue=Queue.SCHEDULING,
+    has_more=has_more,
     singleton=False,  # the workers take turns by themselves, and wait for theirs
 )
 

@@ -5,19 +5,39 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 
 import pytest
 from django.db import connections
 from pytest_django.fixtures import Settings
 
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import DeviceRequest, ResourceClaim
+from claims.kinds.resource_claims import DeviceConstraint, DeviceRequest, ResourceClaim
+from scheduling import tasks
+from scheduling.capture import ClusterState
 from scheduling.commit import commit
+from scheduling.controllers import claims
+from scheduling.controllers.scheduler import _decision
 from scheduling.models import QueuedPod
 from scheduling.queue import Done, Outcome
+from scheduling.remedies import Remedies
 from scheduling.scheduler_metrics import NAMESPACE_TIME
-from tests.builders import make_claim, make_pod, make_priority, make_request
+from tests.builders import (
+    NAMESPACE,
+    make_alternative,
+    make_alternatives,
+    make_claim,
+    make_class,
+    make_constraint,
+    make_devices,
+    make_node,
+    make_pod,
+    make_priority,
+    make_request,
+    make_slice,
+    make_template,
+)
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.conftest import cluster, shared_cluster
 
@@ -162,3 +182,58 @@ def test_processor_time_is_counted_by_namespace_until_that_is_gone(cluster: Clus
     cluster.worker.sweep()
     assert HOSTILE not in NAMESPACE_TIME
     assert "default" in NAMESPACE_TIME
+
+
+def costly_requests(number: int) -> list[DeviceRequest]:
+    """One evaluation takes some hundredths of a second, so a pod is decided about in about one slice."""
+    items = list(range(46))
+    loops = f"{items}.all(a, {items}.all(b, [1,2,3,4,5].all(c, a + b + c < 1000 + {number})))"
+    return [make_request(expressions=[f"device.attributes['gpu.example.com'].index >= 0 && {loops} && false"])]
+
+
+def many_alternatives(number: int) -> list[DeviceRequest]:
+    return [make_alternatives(f"r{at}", *(make_alternative(f"s{one}") for one in range(8))) for at in range(9)]
+
+
+TEMPLATES: dict[str, tuple[Callable[[int], list[DeviceRequest]], Sequence[DeviceConstraint]]] = {
+    "costly selectors": (2, costly_requests, ()),
+    "alternatives and a constraint": (40, many_alternatives, (make_constraint("gpu.example.com/numa"),)),
+}
+
+
+@pytest.mark.parametrize("phrase", TEMPLATES)
+def test_claims_are_made_for_others_while_pods_of_templates_are_decided_about(
+    shared_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, settings: Settings, phrase: str
+) -> None:
+    """In one thread, as where nobody else makes claims: the pod comes while the first batch is decided about."""
+    cluster = shared_cluster
+    tasks.forget_process()
+    nodes, requests, constraints = TEMPLATES[phrase]
+    settings.SCHEDULER_FILTER_TIMEOUT = 2.0
+    cluster.create(make_class())
+    for node in (f"node-{number}" for number in range(nodes)):
+        sockets = [make_devices(4, prefix=f"gpu-{socket}", attributes={"numa": socket}) for socket in (0, 1)]
+        cluster.create(make_node(node))
+        cluster.create(make_slice(node=node, devices=(*sockets[0], *sockets[1])))
+    cluster.create(make_template("one-gpu"))
+    for number in range(8):
+        name = f"hostile-{number}"
+        cluster.create(make_template(name, namespace=HOSTILE, requests=requests(number), constraints=constraints))
+        cluster.create(make_pod(name, namespace=HOSTILE, templates={"gpu": name}))
+    decided = list[str]()
+
+    def deciding(state: ClusterState, pod: Pod, now: datetime, remedies: Remedies | None) -> object:
+        if not decided:
+            cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+        decided.append(pod.metadata.namespace)
+        return _decision(state, pod, now, remedies)
+
+    monkeypatch.setattr("scheduling.controllers.scheduler._decision", deciding)
+    began = time.monotonic()
+    for _turn in range(8):
+        tasks.work(claims.CONTROLLER)
+        if cluster.pod("web").spec.node_name:
+            break
+    print(f"placed after {time.monotonic() - began:.2f} s, {len(decided)} decisions")
+    assert cluster.pod("web").spec.node_name
+    assert decided.index(NAMESPACE) <= 3
