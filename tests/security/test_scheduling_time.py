@@ -195,7 +195,7 @@ def many_alternatives(number: int) -> list[DeviceRequest]:
     return [make_alternatives(f"r{at}", *(make_alternative(f"s{one}") for one in range(8))) for at in range(9)]
 
 
-TEMPLATES: dict[str, tuple[Callable[[int], list[DeviceRequest]], Sequence[DeviceConstraint]]] = {
+TEMPLATES: dict[str, tuple[int, Callable[[int], list[DeviceRequest]], Sequence[DeviceConstraint]]] = {
     "costly selectors": (2, costly_requests, ()),
     "alternatives and a constraint": (40, many_alternatives, (make_constraint("gpu.example.com/numa"),)),
 }
