@@ -195,6 +195,8 @@ def many_alternatives(number: int) -> list[DeviceRequest]:
     return [make_alternatives(f"r{at}", *(make_alternative(f"s{one}") for one in range(8))) for at in range(9)]
 
 
+#: Some seconds of decisions, however fast the machine is.
+HOSTILE_PODS = 30
 TEMPLATES: dict[str, tuple[int, Callable[[int], list[DeviceRequest]], Sequence[DeviceConstraint]]] = {
     "costly selectors": (2, costly_requests, ()),
     "alternatives and a constraint": (40, many_alternatives, (make_constraint("gpu.example.com/numa"),)),
@@ -216,7 +218,7 @@ def test_claims_are_made_for_others_while_pods_of_templates_are_decided_about(
         cluster.create(make_node(node))
         cluster.create(make_slice(node=node, devices=(*sockets[0], *sockets[1])))
     cluster.create(make_template("one-gpu"))
-    for number in range(8):
+    for number in range(HOSTILE_PODS):
         name = f"hostile-{number}"
         cluster.create(make_template(name, namespace=HOSTILE, requests=requests(number), constraints=constraints))
         cluster.create(make_pod(name, namespace=HOSTILE, templates={"gpu": name}))
@@ -236,4 +238,4 @@ def test_claims_are_made_for_others_while_pods_of_templates_are_decided_about(
             break
     print(f"placed after {time.monotonic() - began:.2f} s, {len(decided)} decisions")
     assert cluster.pod("web").spec.node_name
-    assert decided.index(NAMESPACE) <= 3
+    assert decided.index(NAMESPACE) <= HOSTILE_PODS / 2
