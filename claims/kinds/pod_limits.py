@@ -1,17 +1,21 @@
 """How much a new pod's spec may list: what the scheduler has to look at again for every node, or every other pod.
 
 Upstream limits only the size of the object (etcd's 1.5 MiB), and a spec of that size keeps our scheduler busy for
-minutes on a few thousand nodes, during which no other tenant's pod is placed. The limits are far above what
-real pods list. They hold for new pods, and for updates that change the spec; pods that are stored stay as they are.
+minutes on a few thousand nodes, during which no other tenant's pod is placed. Every worker also keeps pods in memory,
+where many short values take about ten times the size of their text. The limits are far above what real pods list. They
+hold for new pods, and for updates that change the spec; pods that are stored stay as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from claims.kinds.pods import Affinity, NodeAffinity, PodAffinity, PodAntiAffinity, PodSpec
+import msgspec
+
+from claims.kinds.pods import Affinity, NodeAffinity, PodAffinity, PodAffinityTerm, PodAntiAffinity, PodSpec
 from inventory.kinds.nodes import NodeSelectorTerm
-from manciple.wire.errors import FieldError, too_many
+from manciple.wire.base import LabelSelector
+from manciple.wire.errors import FieldError, too_long, too_many
 from manciple.wire.selectors import MOST_REQUIREMENTS
 from manciple.wire.validation import SPEC, Path
 
@@ -27,6 +31,10 @@ MOST_SPREAD_CONSTRAINTS = 32
 MOST_POD_TERMS = 100
 #: Requirements in all required terms of node affinity, and in all preferred ones; an empty term counts as one.
 MOST_NODE_REQUIREMENTS = 500
+#: Values in all requirements and terms of an affinity.
+MOST_VALUES = 5_000
+#: Bytes of JSON of an affinity, a node selector, tolerations and spread constraints together.
+MOST_TEXT = 128 * 1024
 
 Errors = list[FieldError]
 
@@ -35,8 +43,19 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def validate_size(spec: PodSpec) -> Errors:
-    """One error for each list that is too long."""
-    return [too_many(path, count, most) for path, count, most in _counts(spec) if count > most]
+    """One error for each list that is too long; where none is, one if all together are too much text."""
+    if found := [too_many(path, count, most) for path, count, most in _counts(spec) if count > most]:
+        return found
+    parts = {
+        "affinity": spec.affinity,
+        "nodeSelector": spec.node_selector,
+        "tolerations": spec.tolerations,
+        "topologySpreadConstraints": spec.topology_spread_constraints,
+    }
+    sizes = {name: len(msgspec.json.encode(part)) for name, part in parts.items() if part}
+    return (
+        [too_long(SPEC.child(max(sizes, key=sizes.__getitem__)), MOST_TEXT)] if sum(sizes.values()) > MOST_TEXT else []
+    )
 
 
 def _counts(spec: PodSpec) -> Iterator[tuple[Path, int, int]]:
@@ -53,6 +72,7 @@ def _counts(spec: PodSpec) -> Iterator[tuple[Path, int, int]]:
     constraints = spec.topology_spread_constraints
     yield SPEC.child("topologySpreadConstraints"), len(constraints), MOST_SPREAD_CONSTRAINTS
     affinity, path = spec.affinity or Affinity(), SPEC.child("affinity")
+    yield path, _values(affinity), MOST_VALUES
     if affinity.node_affinity is not None:
         yield from _node_counts(affinity.node_affinity, path.child("nodeAffinity"))
     if affinity.pod_affinity is not None:
@@ -78,3 +98,29 @@ def _pod_counts(affinity: PodAffinity | PodAntiAffinity, path: Path) -> Iterator
     preferred = affinity.preferred_during_scheduling_ignored_during_execution
     yield path.child(_REQUIRED), len(required), MOST_POD_TERMS
     yield path.child(_PREFERRED), len(preferred), MOST_POD_TERMS
+
+
+def _values(affinity: Affinity) -> int:
+    found = 0
+    if nodes := affinity.node_affinity:
+        required = nodes.required_during_scheduling_ignored_during_execution
+        terms = [one.preference for one in nodes.preferred_during_scheduling_ignored_during_execution]
+        for term in (*terms, *(required.node_selector_terms if required else ())):
+            found += sum(len(one.values) for one in (*term.match_expressions, *term.match_fields))
+    for pods in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        for term in _pod_terms(pods) if pods else ():
+            found += len(term.namespaces) + len(term.match_label_keys) + len(term.mismatch_label_keys)
+            found += _selector_values(term.label_selector) + _selector_values(term.namespace_selector)
+    return found
+
+
+def _pod_terms(affinity: PodAffinity | PodAntiAffinity) -> Iterator[PodAffinityTerm]:
+    yield from affinity.required_during_scheduling_ignored_during_execution
+    for one in affinity.preferred_during_scheduling_ignored_during_execution:
+        yield one.pod_affinity_term
+
+
+def _selector_values(selector: LabelSelector | None) -> int:
+    if selector is None:
+        return 0
+    return len(selector.match_labels) + sum(len(one.values) for one in selector.match_expressions)

@@ -14,7 +14,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from msgspec import convert
 
-from claims.kinds.pod_limits import MOST_NODE_REQUIREMENTS, MOST_POD_TERMS, validate_size
+from claims.kinds.pod_limits import MOST_NODE_REQUIREMENTS, MOST_POD_TERMS, MOST_TEXT, MOST_VALUES, validate_size
 from claims.kinds.pods import Pod, PodSpec
 from inventory.kinds.nodes import Node
 from manciple.access import rbac
@@ -245,6 +245,7 @@ def test_a_selector_with_many_values_is_as_quick_as_one_with_few() -> None:
 # Pods -----------------------------------------------------------------------------------------------------------------
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def spread(number: int) -> dict[str, Any]:
@@ -291,6 +292,47 @@ def test_a_pod_lists_no_more_than_the_scheduler_can_look_at(api: Api, what: str)
         answer = api.post(PODS, document)
     assert answer.code == 422
     assert f"must have at most {most} items" in answer.message
+
+
+def node_values(number: int) -> dict[str, Any]:
+    expression = {"key": "zone", "operator": "In", "values": [f"v{i}" for i in range(number)]}
+    return {"matchExpressions": [expression]}
+
+
+#: Where an affinity has values: what it is with so many.
+VALUES: dict[str, Callable[[int], dict[str, Any]]] = {
+    "required nodes": lambda n: {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [node_values(n)]}}},
+    "preferred nodes": lambda n: {"nodeAffinity": {PREFERRED: [{"weight": 1, "preference": node_values(n)}]}},
+    "required pods": lambda n: pod_terms(1, labelSelector=node_values(n)),
+    "preferred pods": lambda n: {
+        "podAffinity": {
+            PREFERRED: [{"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": node_values(n)}}]
+        }
+    },
+    "namespaces": lambda n: pod_terms(1, namespaces=[f"n{i}" for i in range(n)]),
+    "selected namespaces": lambda n: pod_terms(1, namespaceSelector=node_values(n)),
+}
+
+
+@pytest.mark.parametrize("where", VALUES)
+def test_an_affinity_has_a_limited_number_of_values(api: Api, where: str) -> None:
+    # One less: the terms of `pod_terms` have a label beside.
+    assert validate_size(convert({"affinity": VALUES[where](MOST_VALUES - 1)}, PodSpec)) == []
+    document = pod("p")
+    document["spec"]["affinity"] = VALUES[where](MOST_VALUES + 1)
+    answer = api.post(PODS, document)
+    assert answer.code == 422
+    assert "spec.affinity: Too many" in answer.message
+    assert f"must have at most {MOST_VALUES} items" in answer.message
+
+
+def test_what_a_pod_says_of_its_place_is_a_limited_text(api: Api) -> None:
+    document = pod("p")
+    long = [{"key": "k", "operator": "Equal", "value": "v" * 1000, "effect": "NoSchedule"}] * 150
+    document["spec"]["tolerations"] = long
+    answer = api.post(PODS, document)
+    assert answer.code == 422
+    assert f"spec.tolerations: Too long: may not be more than {MOST_TEXT} bytes" in answer.message
 
 
 def test_terms_about_a_tenants_own_pods_are_not_asked_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
