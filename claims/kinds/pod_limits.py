@@ -108,9 +108,9 @@ def _values(affinity: Affinity) -> int:
         for term in (*terms, *(required.node_selector_terms if required else ())):
             found += sum(len(one.values) for one in (*term.match_expressions, *term.match_fields))
     for pods in (affinity.pod_affinity, affinity.pod_anti_affinity):
-        for term in _pod_terms(pods) if pods else ():
-            found += len(term.namespaces) + len(term.match_label_keys) + len(term.mismatch_label_keys)
-            found += _selector_values(term.label_selector) + _selector_values(term.namespace_selector)
+        for one in _pod_terms(pods) if pods else ():
+            found += len(one.namespaces) + len(one.match_label_keys) + len(one.mismatch_label_keys)
+            found += _selector_values(one.label_selector) + _selector_values(one.namespace_selector)
     return found
 
 

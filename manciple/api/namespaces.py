@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from itertools import islice
 
 from msgspec import structs
 
@@ -110,8 +109,6 @@ IDENTITY = controller("namespace-controller")
 EVENTS = "Event"
 #: The finalizer in the metadata that keeps the object in the store; spec.finalizers say the same to clients.
 FINALIZER = KUBERNETES_FINALIZER
-#: Objects deleted in one transaction: other writers wait no longer than these take.
-BATCH = 100
 #: How long whoever deleted a namespace has to delete its contents themselves.
 PATIENCE = timedelta(seconds=5)
 
@@ -176,18 +173,15 @@ def _holds(namespace: str, kind: Kind) -> bool:
 
 def _delete_contents(kind: Kind, namespace: str) -> int:
     """How many objects of `kind` are still there after all of them were asked to go."""
-    items = iter(objects.list(kind, namespace=namespace).items)
-    left = 0
-    while batch := tuple(islice(items, BATCH)):
-        left += _delete_batch(kind, batch)
-    return left
+    portions = objects.portions(objects.list(kind, namespace=namespace).items, lambda item: len(item.text))
+    return sum(_delete_portion(kind, portion) for portion in portions)
 
 
-def _delete_batch(kind: Kind, batch: Sequence[Stored]) -> int:
+def _delete_portion(kind: Kind, portion: Sequence[Stored]) -> int:
     left = 0
     with objects.writing(identity=IDENTITY) as writer:
-        writer.load(kind, [(item.namespace, item.name) for item in batch])
-        for item in batch:
+        writer.load(kind, [(item.namespace, item.name) for item in portion])
+        for item in portion:
             if item.deleting:
                 left += 1
             elif writer.get(kind, item.namespace, item.name) is not None:

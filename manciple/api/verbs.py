@@ -12,7 +12,7 @@ wants exactly that one replaced, and gets the Conflict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from random import SystemRandom
@@ -391,32 +391,14 @@ def delete_all(
 ) -> Page:
     """Delete what `selected` selects in `namespace`; returns the objects as they were before.
 
-    Each is deleted by itself, as in Kubernetes, though many share a commit: an object that is refused keeps none of
+    Each is deleted by itself, as in Kubernetes, though some share a commit: an object that is refused keeps none of
     those beside it.
     Raises: as `delete`, once what was not refused is gone; what would have come later is left.
     """
     page = list_page(kind, namespace=namespace, options=selected)
-    deleted = [item for group in _groups(page.items) for item in _deleted_together(kind, group, identity, options)]
+    portions = objects.portions(page.items, lambda item: len(item.text))
+    deleted = [item for portion in portions for item in _deleted_together(kind, portion, identity, options)]
     return replace(page, items=tuple(deleted))
-
-
-#: Bytes of documents in one commit of deletions. The log keeps a copy of each until it is pruned, and on a full disk
-#: that has to fit into what is kept for deletions.
-GROUP_BYTES = 8 << 20
-
-
-def _groups(items: Iterable[Stored]) -> Iterator[Sequence[Stored]]:
-    """Those that are deleted in one commit."""
-    group: list[Stored] = []
-    size = 0
-    for item in items:
-        if group and (len(group) == objects.LARGEST_GROUP or size + len(item.text) > GROUP_BYTES):
-            yield group
-            group, size = [], 0
-        group.append(item)
-        size += len(item.text)
-    if group:
-        yield group
 
 
 def _deleted_together(
@@ -425,7 +407,7 @@ def _deleted_together(
     """Those that were there to be deleted. Raises: as `delete`, after all of them."""
     admitted, refusal = _admitted(kind, items, identity, options)
     pending = [_pending_removal(kind, item, identity, options) for item in admitted]
-    objects.settle(pending, dry_run=bool(options.dry_run))
+    objects.settle(pending, dry_run=bool(options.dry_run), portion=True)
     for item, removal in zip(admitted, pending, strict=True):
         try:
             removal.outcome()

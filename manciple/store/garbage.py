@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from manciple.store import sql
 from manciple.store.metadata import with_meta
 from manciple.store.models import OwnerLink, StoredObject
 from manciple.store.records import Propagation
-from manciple.store.transactions import writing
+from manciple.store.transactions import portions, writing
 from manciple.store.writer import Writer
 from manciple.wire.base import ApiObject
 from manciple.wire.identity import controller
@@ -28,7 +29,7 @@ from manciple.wire.validation import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 #: Who writes (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("generic-garbage-collector")
-#: Objects in one transaction: other writers wait no longer than these take.
+#: Objects that are looked up at once.
 BATCH = 100
 #: Whether there may be anything to collect.
 HAS_WORK: sql.Query = (
@@ -46,6 +47,7 @@ class Dependent:
     namespace: str
     name: str
     uid: str
+    size: int  # bytes of its document
 
 
 Duty = Callable[[Writer, Sequence[Dependent]], int]
@@ -65,8 +67,10 @@ def collect(limit: int = 1000) -> int:
 
 
 def _run(duty: Duty, found: Sequence[Dependent]) -> int:
-    if not found:
-        return 0
+    return sum(_run_portion(duty, portion) for portion in portions(found, lambda item: item.size))
+
+
+def _run_portion(duty: Duty, found: Sequence[Dependent]) -> int:
     with writing(identity=IDENTITY) as writer:
         for kind in {item.kind.resource: item.kind for item in found}.values():
             writer.load(kind, [(item.namespace, item.name) for item in found if item.kind is kind])
@@ -82,7 +86,7 @@ def _is_still(writer: Writer, item: Dependent) -> bool:
 Search = tuple[str, Sequence[str], int]
 
 _FOUND = (
-    "SELECT o.resource, o.namespace, o.name, o.uid FROM store_storedobject o "
+    "SELECT o.resource, o.namespace, o.name, o.uid, {size}(e.document) FROM store_storedobject o "
     "JOIN store_event e ON e.revision = o.event_id WHERE {where} ORDER BY o.event_id LIMIT %s"
 )
 
@@ -102,7 +106,9 @@ def _look(searches: Sequence[Search]) -> list[list[Dependent]]:
 
 def _found(searches: Sequence[Search]) -> list[list[Dependent]]:
     """Raises: KeyError for an object of a kind that this process does not know."""
-    answers = sql.fetch_together([(_FOUND.format(where=where), (*values, limit)) for where, values, limit in searches])
+    # PostgreSQL tells the bytes of a text without reading it; SQLite tells the characters.
+    found = partial(_FOUND.format, size="octet_length" if sql.on_postgresql() else "length")
+    answers = sql.fetch_together([(found(where=where), (*values, limit)) for where, values, limit in searches])
     return [[Dependent(registry.by_resource(resource), *key) for resource, *key in rows] for rows in answers]
 
 
@@ -187,17 +193,18 @@ _LEAVING_ORPHANS = "NOT (o.propagation = '') AND o.propagation = 'Orphan'"
 
 
 def _leave_orphans(writer: Writer, found: Sequence[Dependent]) -> int:
-    """One batch of dependents lets go of its owners; owners without any left lose the finalizer."""
+    """Some dependents let go of their owners; owners without any left lose the finalizer."""
     uids = {item.uid for item in found}
     owned = f"o.uid IN (SELECT object_id FROM store_ownerlink WHERE owner_uid IN ({', '.join(['%s'] * len(uids))}))"  # noqa: S608
     (dependents,) = _look([(owned, tuple(uids), BATCH)])
-    for item in dependents:
+    portion = next(portions(dependents, lambda item: item.size), ())
+    for item in portion:
         _disown(writer, item, uids)
-    if len(dependents) == BATCH:
-        return BATCH
+    if len(portion) == BATCH or len(portion) < len(dependents):
+        return len(portion)
     for item in found:
         _remove_finalizer(writer, item, ORPHAN_FINALIZER)
-    return len(dependents) + len(found)
+    return len(portion) + len(found)
 
 
 def _remove_finalizer(writer: Writer, item: Dependent, finalizer: str) -> None:

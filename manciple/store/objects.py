@@ -21,7 +21,7 @@ import msgspec
 from manciple.store import records, sql
 from manciple.store.persistence import Current
 from manciple.store.records import DeletionAnswer, EventRecord, Page, Stored, StoreSelector, decode
-from manciple.store.transactions import LARGEST_GROUP, PendingWrite, Read, settle, write, writing
+from manciple.store.transactions import PendingWrite, Read, portions, settle, write, writing
 from manciple.store.writer import Sources, Wanted, Writer, to_read
 from manciple.wire.base import ApiObject, Int64
 from manciple.wire.errors import BadRequest, Expired
@@ -163,7 +163,6 @@ def _expired() -> Expired:
 
 
 __all__ = [
-    "LARGEST_GROUP",
     "DeletionAnswer",
     "ObjectT",
     "PendingWrite",
@@ -180,6 +179,7 @@ __all__ = [
     "known",
     "list",
     "listed",
+    "portions",
     "settle",
     "to_read",
     "write",

@@ -13,7 +13,9 @@ then, opens one transaction, reads what they announced in one query, runs them o
 of its own, stores all that they wrote in one go, commits, and tells each its own outcome. What comes meanwhile is the
 next group. So a lone write starts at once and pays for nobody, and the busier the process, the larger the groups.
 
-Whoever has many works of its own puts them in line together (`PendingWrite`, `settle`), and they share a commit.
+Whoever has many works of its own puts them in line together (`PendingWrite`, `settle`), and they share a commit. Those
+of a request that works through a whole collection (`portions`) wait in a line of their own: each portion is a commit
+that nobody else shares, and between two of them everybody else who waits has theirs.
 
 An exception of one work undoes that work alone. Where the database refuses the group as a whole (an index row that
 violates a constraint), its works are run again one by one, so that the refusal meets the one it concerns: a work may
@@ -134,6 +136,9 @@ def _finish(writer: Writer, committed: Callable[[], None]) -> None:
 
 #: Works in one transaction: everybody in it waits for all of them.
 LARGEST_GROUP = 128
+#: Objects, and bytes of their documents, in one transaction of what works through a whole collection: other writers
+#: wait for it. On a full disk the log's copies of these have to fit into what is kept for deletions.
+PORTION, PORTION_BYTES = 32, 2 << 20
 #: Seconds without a write after which the thread and its connection go.
 IDLE = 60.0
 
@@ -199,12 +204,19 @@ class GroupCommit:
         self._guard = threading.Lock()
         self._news = threading.Condition(self._guard)
         self._line: deque[PendingWrite[object]] = deque()
+        #: portions, each of which has a commit of its own
+        self._portions: deque[Sequence[PendingWrite[object]]] = deque()
+        self._had_portion = False
         self._thread: threading.Thread | None = None
         self._stopping = False
 
-    def add(self, works: Sequence[PendingWrite[T]]) -> None:
+    def add(self, works: Sequence[PendingWrite[T]], *, portion: bool = False) -> None:
         with self._news:
-            self._line.extend(cast("Sequence[PendingWrite[object]]", works))
+            added = cast("Sequence[PendingWrite[object]]", works)
+            if portion:
+                self._portions.append(added)
+            else:
+                self._line.extend(added)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
                 self._thread.start()
@@ -212,7 +224,7 @@ class GroupCommit:
 
     def waiting(self) -> int:
         """How many stand in line."""
-        return len(self._line)
+        return len(self._line) + sum(map(len, self._portions))
 
     def stop(self) -> None:
         """End the thread once nobody waits; the next work begins another."""
@@ -232,9 +244,12 @@ class GroupCommit:
             connection.close()
 
     def _next_group(self) -> Sequence[PendingWrite[object]]:
-        """Those who wait; nobody when the thread is to end."""
+        """Those who wait, by turns with a portion; nobody when the thread is to end."""
         with self._news:
-            self._news.wait_for(lambda: self._line or self._stopping, timeout=IDLE)
+            self._news.wait_for(lambda: self._line or self._portions or self._stopping, timeout=IDLE)
+            self._had_portion = bool(self._portions) and not (self._line and self._had_portion)
+            if self._had_portion:
+                return self._portions.popleft()
             if not self._line:
                 self._thread = None
             return [self._line.popleft() for _ in range(min(len(self._line), LARGEST_GROUP))]
@@ -320,9 +335,24 @@ def write(
     return waiting.outcome()
 
 
-def settle(works: Sequence[PendingWrite[T]], *, dry_run: bool = False) -> None:
+def portions(items: Iterable[T], size: Callable[[T], int]) -> Iterator[Sequence[T]]:
+    """`items` in parts that are small enough for one transaction. size: bytes of the document of one."""
+    portion: list[T] = []
+    total = 0
+    for item in items:
+        if portion and (len(portion) == PORTION or total + size(item) > PORTION_BYTES):
+            yield portion
+            portion, total = [], 0
+        portion.append(item)
+        total += size(item)
+    if portion:
+        yield portion
+
+
+def settle(works: Sequence[PendingWrite[T]], *, dry_run: bool = False, portion: bool = False) -> None:
     """Put them in line together; or, as `write` does, run them where they stand. Each tells its outcome itself.
 
+    portion: they are part of the work on a whole collection.
     Raises: django.db.Error of those that are run where they stand.
     """
     if dry_run or is_open() or connection.in_atomic_block:
@@ -331,4 +361,4 @@ def settle(works: Sequence[PendingWrite[T]], *, dry_run: bool = False) -> None:
                 one.run(writer)
         _end(cast("Sequence[PendingWrite[object]]", works), None)
     elif works:
-        commits().add(works)
+        commits().add(works, portion=portion)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connections
 from django.test import override_settings
 
 from manciple.access.authentication import tokens
-from manciple.api import verbs
-from manciple.store import persistence, pruning, space, sql, tail, transactions
+from manciple.api import namespaces
+from manciple.store import objects, persistence, pruning, space, sql, tail, transactions
 from manciple.store.models import Event
 from manciple.store.persistence import NewEvent
+from manciple.wire import codec
 from manciple.wire.errors import Expired
-from manciple.wire.identity import MASTERS, NODES
+from manciple.wire.identity import MASTERS, NODES, SYSTEM
+from manciple.wire.registry import registry
 from tests.examples import some
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import NAMESPACES, Api, namespace
@@ -140,13 +145,14 @@ def test_on_a_full_database_anybody_may_delete_and_nobody_may_add(
     assert pruning.prune(keep=0) >= 3
 
 
+@pytest.mark.parametrize("by", ["collection", "namespace"])
 def test_many_large_objects_are_deleted_in_commits_that_fit_into_the_reserve(
-    tenants: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch
+    by: str, tenants: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mallory, _ = tenants
     for number in range(8):
         mallory.made(configmaps("mallory"), configmap(f"c{number}", SIZE))
-    monkeypatch.setattr(verbs, "GROUP_BYTES", 3 * SIZE)
+    monkeypatch.setattr(transactions, "PORTION_BYTES", 3 * SIZE)
     sizes: list[int] = []
     real = persistence.append_events
 
@@ -155,10 +161,50 @@ def test_many_large_objects_are_deleted_in_commits_that_fit_into_the_reserve(
         return real(events, now, after=after)
 
     monkeypatch.setattr(persistence, "append_events", append)
-    assert mallory.delete(configmaps("mallory")).code == 200
-    assert mallory.get(configmaps("mallory")).json["items"] == []
-    assert len(sizes) >= 4
+    if by == "collection":
+        assert mallory.delete(configmaps("mallory")).code == 200
+    else:
+        assert Api(tokens.issue("root", [MASTERS])).delete(f"{NAMESPACES}/mallory").code == 200
+        namespaces.sweep(datetime.now(UTC) + timedelta(minutes=1))
+    assert objects.list(registry.by_resource("configmaps"), namespace="mallory").items == ()
+    assert sum(sizes) > 8 * SIZE
     assert max(sizes) < 3 * SIZE
+
+
+def test_others_write_between_the_commits_of_a_collection(
+    tenants: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mallory, _ = tenants
+    for number in range(6):
+        mallory.made(configmaps("mallory"), configmap(f"c{number}", 1))
+    monkeypatch.setattr(transactions, "PORTION", 2)
+    commits: list[set[str]] = []
+    real, writers = persistence.append_events, ThreadPoolExecutor(1)
+
+    def append(events: Sequence[NewEvent], now: datetime, *, after: int) -> int:
+        commits.append({event.current.object.metadata.namespace for event in events})
+        if commits == [{"mallory"}]:
+            # One more portion is in line already, and Alice comes after it.
+            nothing = transactions.PendingWrite(lambda _writer: None, SYSTEM, ())
+            transactions.commits().add([nothing], portion=True)
+            written.append(writers.submit(write))
+            while transactions.commits().waiting() < 2:
+                time.sleep(0.001)
+        return real(events, now, after=after)
+
+    def write() -> None:
+        try:
+            kind = registry.by_resource("configmaps")
+            made = codec.decode_text(kind.type, '{"metadata": {"name": "c", "namespace": "alice"}}')
+            objects.write(lambda writer: writer.create(kind, made))
+        finally:
+            connections.close_all()
+
+    written: list[Future[None]] = []
+    monkeypatch.setattr(persistence, "append_events", append)
+    assert mallory.delete(configmaps("mallory")).code == 200
+    written[0].result(10)
+    assert commits == [{"mallory"}, {"alice"}, {"mallory"}, {"mallory"}]
 
 
 def test_readiness_reports_it_and_lets_deletions_through(api: Api, full: None) -> None:

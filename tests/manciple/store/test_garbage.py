@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from manciple.store import garbage, objects
+from manciple.store import garbage, objects, persistence, transactions
 from manciple.store.metadata import with_meta
+from manciple.store.persistence import NewEvent
 from manciple.store.records import Propagation
 from manciple.wire.base import ApiObject, OwnerReference
 from tests.manciple.store.kinds import NOTES, SHELVES, note, owned_by, shelf
@@ -203,6 +207,31 @@ def test_many_orphans_are_set_free_over_several_transactions(monkeypatch: pytest
     collect()
     assert living() == [f"child-{number}" for number in range(8)]
     assert not any(owners_of(name) for name in living())
+
+
+@pytest.mark.parametrize("propagation", ["Background", "Orphan"])
+def test_no_transaction_has_many_objects_or_many_bytes(
+    propagation: Propagation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[tuple[int, int]] = []
+    real = persistence.append_events
+
+    def append(events: Sequence[NewEvent], now: datetime, *, after: int) -> int:
+        written.append((len(events), sum(event.size for event in events)))
+        return real(events, now, after=after)
+
+    owner = create(note("owner"))
+    for number in range(40):
+        create(note(f"small-{number}"), owned_by(owner))
+    for number in range(6):
+        create(note(f"large-{number}", text="x" * (transactions.PORTION_BYTES // 3)), owned_by(owner))
+    monkeypatch.setattr(persistence, "append_events", append)
+    delete("owner", propagation=propagation)
+    collect()
+    counts, sizes = zip(*written, strict=True)
+    assert sum(counts) >= 46
+    assert max(counts) <= transactions.PORTION + 1  # and the owner
+    assert max(sizes) <= transactions.PORTION_BYTES
 
 
 def test_adopting_and_disowning_changes_who_goes() -> None:

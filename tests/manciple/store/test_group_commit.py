@@ -316,3 +316,26 @@ def test_a_dry_run_of_several_stores_none() -> None:
     with pytest.raises(AlreadyExists):
         works[1].outcome()
     assert names() == []
+
+
+def test_between_two_portions_of_a_collection_others_have_their_turn(
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crowd.lead()
+    for number in range(3):
+        works = [PendingWrite(creating(f"many-{number}-{one}"), SYSTEM, ()) for one in range(3)]
+        transactions.settle(works, portion=True)
+    with counted_transactions(monkeypatch) as counted:
+        for number in range(5):
+            crowd.wait_in_line(creating(f"other-{number}"))
+        crowd.go()
+        works[-1].outcome()
+    order = [record.name.partition("-")[0] for record in tail.read_after(0)]
+    assert order == ["many"] * 3 + ["other"] * 5 + ["many"] * 6
+    assert len(counted) == 4
+
+
+def test_a_collection_is_worked_through_in_small_portions() -> None:
+    sizes = [*[1] * 100, transactions.PORTION_BYTES, transactions.PORTION_BYTES * 2, 1]
+    found = [len(portion) for portion in transactions.portions(sizes, lambda size: size)]
+    assert found == [32, 32, 32, 4, 1, 1, 1]
