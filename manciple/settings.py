@@ -220,7 +220,7 @@ CONNECTIONS = min(int(os.environ.get("MANCIPLE_CONNECTIONS", "20000")), descript
 #: (half of what the connections of all users may always have, at most).
 IDENTITY_QUEUE = int(os.environ.get("MANCIPLE_IDENTITY_QUEUE", "500"))
 IDENTITY_RATE = float(os.environ.get("MANCIPLE_IDENTITY_RATE", "500"))
-IDENTITY_WATCHES = min(int(os.environ.get("MANCIPLE_IDENTITY_WATCHES", "1000")), CONNECTIONS // 4)
+IDENTITY_WATCHES = min(int(os.environ.get("MANCIPLE_IDENTITY_WATCHES", "200")), CONNECTIONS // 4)
 #: Bytes a second that may be written into one namespace (0: any number), and at once after a pause. Every update counts
 #: with the whole object (`manciple.store.write_budgets`).
 WRITE_RATE = int(os.environ.get("MANCIPLE_WRITE_RATE", str(512 << 10)))

@@ -3,9 +3,10 @@
 The event log is fanned out to the watches of one event loop. The process's one `Tail` reads the log in its own thread.
 The `Hub` of a loop subscribes to it once, carries each batch into the loop (`call_soon_threadsafe`), and there puts
 every event into the queues of the watches of its resource. An event is shaped once per form, however many watches want
-it (`SharedEvent`). A watch that joins is told the hub's position: events above it will arrive in its queue, those up to
-it must be read from the log. So nothing is skipped and nothing needs a lock. A watch whose client does not keep up is
-closed when its queue is full; the client comes back with the revision that it has seen last.
+it (`SharedEvent`), and after every few watches the other tasks of the loop have their turn. A watch that joins learns
+the revision up to which it must read the log: later events will arrive in its queue. So nothing is skipped and nothing
+needs a lock. A watch whose client does not keep up is closed when its queue is full, or when the watches of its
+identity hold too many bytes that were not read; the client comes back with the revision that it has seen last.
 
 And the end of the server: what is still being answered when its time is up gets an end that its client understands.
 Streams are ended in order, and new ones refused, as soon as a server stops (`close_streams`). Seconds later the server
@@ -17,8 +18,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import weakref
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -36,7 +38,7 @@ from manciple.api.answers import error_answer
 from manciple.api.connection_table import claim
 from manciple.api.door import CERTIFICATE, ORIGIN, PEER, Admission, attributes_of
 from manciple.api.faults import unavailable_for
-from manciple.api.flow import flow_of
+from manciple.api.flow import flow_of, level_of
 from manciple.store import tail
 from manciple.store.records import EventRecord
 from manciple.store.tail import Tail
@@ -49,6 +51,13 @@ from manciple.wire.selectors import FieldRequirement
 
 #: Events that a watch may lie behind the log before it is closed.
 QUEUE_LIMIT = 10_000
+#: Watches that get their events before the event loop does something else: each of them wakes a task.
+TURN = 20
+#: Bytes of events that the watches of one identity may hold before those that have not sent theirs for so many seconds
+#: are closed, the slowest first.
+UNREAD_LIMIT, SLOW = 16 << 20, 1.0
+#: Watches that a node or a part of the control plane may have open; `MANCIPLE_IDENTITY_WATCHES` if that is more.
+SYSTEM_WATCHES = 1000
 #: Seconds after which somebody with too many watches should try again.
 RETRY_WATCH = 10
 
@@ -72,10 +81,11 @@ DEFINING: dict[str, Callable[[EventRecord], Collection[str]]] = {}
 class SharedEvent:
     """An event of the log with the texts it was already shaped into; used from one event loop only."""
 
-    __slots__ = ("_texts", "record")
+    __slots__ = ("_texts", "record", "size")
 
-    def __init__(self, record: EventRecord) -> None:
+    def __init__(self, record: EventRecord, size: int = 0) -> None:
         self.record = record
+        self.size = size  # in bytes, about
         self._texts: dict[object, bytes] = {}
 
     def shaped(self, key: object, shape: Callable[[EventRecord], bytes]) -> bytes:
@@ -104,8 +114,14 @@ class Watcher:
         self.ending = False
         #: why its client may not watch any more
         self.refused: ApiError | None = None
+        #: bytes of the events that are queued, or were taken and not sent yet; since when there are any
+        self.unread = 0
+        self.unread_since = 0.0
+        #: while something is sent to its client
+        self.sending: asyncio.Timeout | None = None
         self._limit = limit
         self._queue: list[SharedEvent] = []
+        self._taken = 0  # bytes of the events that were taken last
         self._ready = asyncio.Event()
 
     def enqueue(self, event: SharedEvent) -> None:
@@ -117,6 +133,9 @@ class Watcher:
             self.close()
             return
         self._queue.append(event)
+        if not self.unread:
+            self.unread_since = time.monotonic()
+        self.unread += event.size
         self._ready.set()
 
     @property
@@ -128,12 +147,24 @@ class Watcher:
         self.closed = True
         self._ready.set()
 
+    def drop(self) -> None:
+        """Close it though its client takes nothing, and forget what it was to send."""
+        self._queue, self.unread = [], 0
+        self.close()
+        if self.sending is not None and not self.sending.expired():
+            self.sending.reschedule(asyncio.get_running_loop().time())
+
     def end(self) -> None:
         self.ending = True
         self._ready.set()
 
     async def take(self, *, seconds: float) -> list[SharedEvent]:
-        """All waiting events, after waiting up to `seconds` for the first one; empty after that time."""
+        """All waiting events, after waiting up to `seconds` for the first one; empty after that time.
+
+        Those that were taken before were sent.
+        """
+        self.unread, self._taken = max(0, self.unread - self._taken), 0
+        self.unread_since = time.monotonic()
         if not self._queue and not self.closed:
             try:
                 async with asyncio.timeout(seconds):
@@ -141,6 +172,7 @@ class Watcher:
             except TimeoutError:
                 return []
         taken, self._queue = self._queue, []
+        self._taken = self.unread
         if not self.closed:
             self._ready.clear()
         return taken
@@ -163,6 +195,11 @@ class Hub:
         self._unsubscribe: Callable[[], None] | None = None
         #: every event up to this revision was queued for the watchers
         self.position = 0
+        #: and up to this one for those who joined before
+        self._begun = 0
+        self._arrived: deque[EventRecord] = deque()
+        self._serving: Iterator[None] | None = None
+        self._by_owner: defaultdict[str, set[Watcher]] = defaultdict(set)
         #: called when a role or binding was written
         self._rights: set[Callable[[], None]] = set()
         #: the server stops: whatever is streamed ends
@@ -178,9 +215,12 @@ class Hub:
 
     def check_watches(self, identity: Identity) -> None:
         """Raises: TooManyRequests for who has as many open as one may have; administrators may have any number."""
-        if MASTERS not in identity.groups and self.open_watches[flow_of(identity)] >= settings.IDENTITY_WATCHES:
+        most = settings.IDENTITY_WATCHES
+        if level_of(identity) == "system":
+            most = max(most, min(SYSTEM_WATCHES, settings.CONNECTIONS // 4))
+        if MASTERS not in identity.groups and self.open_watches[flow_of(identity)] >= most:
             raise TooManyRequests(
-                f"you have reached the limit of open watches ({settings.IDENTITY_WATCHES}): close some first",
+                f"you have reached the limit of open watches ({most}): close some first",
                 details={"retryAfterSeconds": RETRY_WATCH},
             )
 
@@ -193,14 +233,15 @@ class Hub:
         owner: str = "",
         topic: FieldRequirement | None = None,
     ) -> tuple[Watcher, int]:
-        """A new watcher, and the hub's position when it joined: events above that will be in its queue."""
+        """A new watcher, and the revision above which events will be in its queue."""
         await self.follow()
         watcher = Watcher(resource, limit, version, owner, topic)
         self._watchers[resource].add(watcher)
         field, value = _place(watcher)
         self._topics[resource].setdefault(field, {}).setdefault(value, set()).add(watcher)
         self.open_watches[owner] += 1
-        return watcher, self.position
+        self._by_owner[owner].add(watcher)
+        return watcher, self._begun
 
     async def follow(self) -> None:
         """Hear of the log from now on, if that is not so already."""
@@ -225,6 +266,9 @@ class Hub:
             found.discard(watcher)
             if not found:
                 del by_value[value]
+        self._by_owner[watcher.owner].discard(watcher)
+        if not self._by_owner[watcher.owner]:
+            del self._by_owner[watcher.owner]
         self.open_watches[watcher.owner] -= 1
         if not self.open_watches[watcher.owner]:
             del self.open_watches[watcher.owner]
@@ -236,13 +280,15 @@ class Hub:
                 watcher.close()
         self._watchers.clear()
         self._topics.clear()
+        self._arrived.clear()
+        self._serving = None
         if self._unsubscribe is not None:
             self._unsubscribe()
         self._unsubscribe, self._started = None, None
 
     async def _start(self) -> None:
         try:
-            self.position = await self._loop.run_in_executor(readers, tail.latest_revision)
+            self.position = self._begun = await self._loop.run_in_executor(readers, tail.latest_revision)
             self._unsubscribe = await self._loop.run_in_executor(readers, self._subscribe, self.position)
         except BaseException:
             self._started = None
@@ -267,18 +313,63 @@ class Hub:
             rbac.expect(rights[-1])
             for tell in tuple(self._rights):
                 tell()
-        for record in records:
+        self._arrived.extend(records)
+        if self._serving is None:
+            self._serving = self._served()
+            self._serve(self._serving)
+
+    def _serve(self, serving: Iterator[None]) -> None:
+        """Goes on with `serving`; what else the loop has to do comes between."""
+        if serving is not self._serving:
+            return  # the hub was closed meanwhile
+        try:
+            for _ in serving:
+                self._loop.call_soon(self._serve, serving)
+                return
+        except BaseException:
+            self._serving = self._served()  # without the event that could not be served
+            self._loop.call_soon(self._serve, self._serving)
+            raise
+        self._serving = None
+
+    def _served(self) -> Iterator[None]:
+        """Gives each event to all whom it concerns, in the order of the log; stops after every few of them."""
+        count = 0
+        while self._arrived:
+            record = self._arrived.popleft()
+            self._begun = record.revision
             if self._watchers.get(record.resource):
-                event = SharedEvent(record)
-                for watcher in self._concerned(record):
+                event = SharedEvent(record, len(record.document))
+                owners: set[str] = set()
+                for watcher in tuple(self._concerned(record)):
                     watcher.enqueue(event)
+                    owners.add(watcher.owner)
+                    count += 1
+                    if count % TURN == 0:
+                        yield
+                for owner in owners:
+                    self._close_slow(owner)
             defined = self._watchers.get(record.name) if record.resource in DEFINING else None
             if defined:
                 served = DEFINING[record.resource](record)
-                for watcher in defined:
+                for watcher in tuple(defined):
                     if watcher.version not in served:
                         watcher.end()
             self.position = record.revision
+
+    def _close_slow(self, owner: str) -> None:
+        """Close the slowest watches of an identity whose watches hold too much."""
+        watchers = self._by_owner.get(owner, ())
+        unread = sum(watcher.unread for watcher in watchers)
+        if unread <= UNREAD_LIMIT:
+            return
+        since = time.monotonic() - SLOW
+        for watcher in sorted(watchers, key=lambda one: one.unread_since):
+            if watcher.unread and watcher.unread_since <= since:
+                unread -= watcher.unread
+                watcher.drop()
+                if unread <= UNREAD_LIMIT:
+                    return
 
     def _concerned(self, record: EventRecord) -> Iterator[Watcher]:
         """Thousands of agents watch the pods of their node: an event wakes those whose node it concerns, not all."""

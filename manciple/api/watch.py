@@ -324,8 +324,11 @@ class _Stream:
 
     async def _write(self, chunk: bytes) -> None:
         if chunk:
-            async with asyncio.timeout(SEND_TIMEOUT):
-                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            try:
+                async with asyncio.timeout(SEND_TIMEOUT) as self._watcher.sending:
+                    await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            finally:
+                self._watcher.sending = None
 
 
 def _frame(type_: str, text: bytes) -> bytes:

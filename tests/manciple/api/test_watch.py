@@ -301,6 +301,66 @@ def test_an_event_wakes_the_watches_of_its_node_and_not_those_of_others(monkeypa
     assert asyncio.run(woken()) == [4, 2, 1, 0]
 
 
+def test_an_event_for_many_watches_leaves_the_loop_to_others_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def follows(_hub: streams.Hub) -> None:
+        """There is no log here."""
+
+    monkeypatch.setattr(streams.Hub, "follow", follows)
+    most = 5 * streams.TURN
+
+    async def served() -> None:
+        hub = streams.Hub(asyncio.get_running_loop())
+        watchers = [(await hub.join("pods"))[0] for _ in range(most)]
+        hub._dispatch([event(1, ""), event(2, "n1", before="")])
+        hub._dispatch([event(3, "n2", before="n1")])
+        assert sum(watcher.waiting for watcher in watchers) == streams.TURN
+        assert hub.position == 0  # a bookmark must not tell of an event that some have not
+        late, joined_at = await hub.join("pods")
+        assert joined_at == 1  # who joins now reads event 1 from the log
+        turns = 0
+        while hub.position < 3:
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= 3 * most // streams.TURN - 1
+        for watcher in watchers:
+            assert [one.record.revision for one in await watcher.take(seconds=1)] == [1, 2, 3]
+        assert [one.record.revision for one in await late.take(seconds=1)] == [2, 3]
+
+    asyncio.run(served())
+
+
+def test_of_an_identitys_watches_that_hold_too_much_the_slowest_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def follows(_hub: streams.Hub) -> None:
+        """There is no log here."""
+
+    monkeypatch.setattr(streams.Hub, "follow", follows)
+    monkeypatch.setattr(streams, "SLOW", 0.01)
+    monkeypatch.setattr(streams, "UNREAD_LIMIT", 2 * len("{}"))
+
+    async def served() -> None:
+        hub = streams.Hub(asyncio.get_running_loop())
+        slow, quick = [(await hub.join("pods", owner="mallory"))[0] for _ in range(2)]
+        other, _ = await hub.join("pods", owner="alice")
+        hub._dispatch([event(1, "")])
+        assert await slow.take(seconds=1)  # and its client takes nothing of it
+        cut_off = asyncio.create_task(sends_for_ever(slow))
+        for revision in range(2, 5):
+            await quick.take(seconds=1)
+            await asyncio.sleep(0.02)
+            await quick.take(seconds=0)
+            await other.take(seconds=0)
+            hub._dispatch([event(revision, "")])
+        assert (slow.closed, quick.closed, other.closed) == (True, False, False)
+        await asyncio.wait_for(cut_off, 5)
+
+    async def sends_for_ever(watcher: streams.Watcher) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(60) as watcher.sending:
+                await asyncio.Event().wait()
+
+    asyncio.run(served())
+
+
 def prune_everything() -> None:
     """Make the log forget all that is not the latest of an object."""
     pruning.prune(older_than=timedelta(0))
