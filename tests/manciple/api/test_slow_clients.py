@@ -13,7 +13,7 @@ import pytest
 
 from manciple.api.streams import Hub
 from manciple.wire.errors import TooManyRequests
-from manciple.wire.identity import MASTERS, Identity
+from manciple.wire.identity import MASTERS, NODES, Identity
 from tests.manciple.api.server import ApiServer
 
 
@@ -84,6 +84,10 @@ def test_an_identity_has_so_many_watches_and_no_more(settings: Any) -> None:
             hub.check_watches(alice)
         hub.check_watches(Identity("bob"))
         hub.check_watches(Identity("alice", (MASTERS,)))
+        node = Identity("system:node:n1", (NODES,))
+        agents, _ = await hub.join("pods", owner=node.name)
+        hub.check_watches(node)
+        hub.leave(agents)
         hub.leave(watcher)
         hub.check_watches(alice)
         assert not hub.open_watches
