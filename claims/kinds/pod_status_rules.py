@@ -113,6 +113,7 @@ def _validate_device_health(pod: Pod, statuses: Sequence[ContainerStatus], path:
                 continue
             used = container.resources.claims
             known = {f"claim:{use.name}/{use.request}" if use.request else f"claim:{use.name}" for use in used}
+            known |= {f"claim:{name}" for name in container.pod_resources}
             if one.name.startswith("claim:") and one.name not in known and not _is_part(one.name, known):
                 message = (
                     "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or "
