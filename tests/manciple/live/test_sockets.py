@@ -97,7 +97,7 @@ def root(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ap
     tokens.forget()
     ensure_namespaces()
     ensure_roles()
-    api = Api(tokens.issue("alice", ["system:masters"]))
+    api = Api(tokens.issue("root", ["system:masters"]))
     set_up_people(api)
     set_up_nodes(api)
     for namespace, node in NODES.items():
