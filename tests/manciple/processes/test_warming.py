@@ -53,6 +53,7 @@ def test_the_process_serves_while_it_fills() -> None:
     thread.join()
 
 
+@pytest.mark.django_db  # which keys open it is checked first
 @pytest.mark.parametrize("web", [True, False])
 def test_serving_pages_begins_with_it(web: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(settings, "HOME", tmp_path)
