@@ -15,7 +15,7 @@ from msgspec import structs
 
 from claims.devices.cards import Unit
 from claims.devices.pools import DeviceSnapshot
-from claims.devices.published import CandidateDevice, DeviceKey
+from claims.devices.published import CandidateDevice, DeviceKey, address_of
 from inventory.kinds.pools import PoolKey
 from manciple.cel.time_limit import TimeLimitExceeded
 from manciple.wire.validation import natural
@@ -34,7 +34,7 @@ class Chosen:
     @property
     def text(self) -> str:
         """A line each, for a form to send."""
-        return "\n".join("/".join(key) for key in self.keys)
+        return "\n".join(map(address_of, self.keys))
 
     @property
     def count(self) -> str:

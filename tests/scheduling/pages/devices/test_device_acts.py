@@ -6,12 +6,16 @@ import csv
 import html
 import io
 import re
+from urllib.parse import urlencode
 
 import pytest
+from django.http import QueryDict
 from django.test import Client
 
+from claims.devices.cache import read_devices
 from inventory.kinds.devices import DeviceTaintRule
 from manciple.store.models import Event as LogEntry
+from scheduling.pages.devices.chosen import Chosen, read_chosen
 from tests.builders import (
     DRIVER,
     make_claim,
@@ -249,3 +253,12 @@ def test_the_file_has_a_line_for_each_device_and_no_formula(admin: Client, clust
     assert (rows[0]["claim"], rows[0]["pods"], rows[1]["state"]) == ("first", "first", "Free")
     (row,) = csv.DictReader(io.StringIO(admin.post("/devices.csv", {"at": at("node-1/gpu-1")}).content.decode()))
     assert row["device"] == "gpu-1"
+
+
+@pytest.mark.django_db
+def test_the_preview_sends_addresses_that_are_known_again(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1", each=2)
+    snapshot = read_devices()
+    chosen = Chosen(snapshot=snapshot, keys=tuple(one.key for one in snapshot.candidates))
+    again = read_chosen(QueryDict(urlencode({"at": chosen.text})), snapshot, {})
+    assert (again.keys, again.gone) == (chosen.keys, ())
