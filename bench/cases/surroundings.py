@@ -25,7 +25,7 @@ def servers(*, redis: bool, without: str = "") -> Iterator[Servers]:
         os.environ["DJANGO_SETTINGS_MODULE"] = "manciple.settings"
         os.environ["MANCIPLE_HOME"] = stack.enter_context(tempfile.TemporaryDirectory())
         os.environ["MANCIPLE_SECRET_KEY"] = "of a benchmark, forty characters long...."
-        os.environ["MANCIPLE_ENCRYPTION_KEYS"] = "of a benchmark, not a secret"
+        os.environ["MANCIPLE_ENCRYPTION_KEYS"] = "of a benchmark and not a secret"
         os.environ["MANCIPLE_LOG_LEVEL"] = "WARNING"
         if without:
             os.environ["DJANGO_SETTINGS_MODULE"] = "without.settings"

@@ -179,3 +179,9 @@ def test_the_exit_status_says_whether_anything_is_wrong(
     write(tmp_path, "audit_days = 30")
     assert config_check.main(["check", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["problems"] == []
+
+
+def test_only_the_list_of_keys_is_divided_at_commas() -> None:
+    assert configuration.key("a key, with a comma in it") == ""
+    assert configuration.newest_key("short, an older key that is long enough")
+    assert configuration.newest_key("a newest key that is long enough, short") == ""
