@@ -106,8 +106,10 @@ async def _all(installation: Installation, *, nodes: int, seconds: float, only: 
                     await _watched(installation, tenant, cookie, now, prefix=f"p{attempt}", seconds=seconds)
                 now.failed += seen.failed
                 now.silent = seen.silent
-                figures += _figures(phase, now)
-                print(f"   {phase}: {answers}; failed: {dict(now.failed)}", file=sys.stderr, flush=True)
+                found = list(_figures(phase, now))
+                figures += found
+                rows = "\n".join(figure.row() for figure in found)
+                print(f"   {phase}: {answers}; failed: {dict(now.failed)}\n{rows}", file=sys.stderr, flush=True)
                 if phase == name:
                     await asyncio.to_thread(_cleared)
     return figures
