@@ -92,13 +92,13 @@ def objects(resource: str, group: str = "/api/v1") -> str:
 
 
 def costly(number: int) -> str:
-    """True, within the cost limit, different for each number, and evaluated anew for each device."""
+    """True, within the cost limit, different for each number, and evaluated for every device."""
     loops = f"{_NUMBERS}.all(a, {_NUMBERS}.all(b, {_NUMBERS}.all(c, a + b + c >= -{number})))"
     return f"[device].all(d, d.driver != '') && {loops}"
 
 
 def costly_claim(name: str, selectors: int, *, matches: bool = False) -> dict[str, Any]:
-    """matches: whether devices pass all of its selectors; otherwise its pod waits for ever."""
+    """matches: whether devices pass all of its selectors; otherwise its pod waits forever."""
     texts = [costly(number) for number in range(selectors)] + ([] if matches else ["!device.driver.startsWith('gpu')"])
     requests = [
         {

@@ -98,7 +98,7 @@ def _validate_extended(pod: Pod, status: PodExtendedResourceClaimStatus) -> Erro
 
 
 def _validate_device_health(pod: Pod, statuses: Sequence[ContainerStatus], path: Path) -> Errors:
-    """What is told of devices is told of resources that the container has, and of each once."""
+    """Each allocated resource belongs to the container and is listed once."""
     containers = {one.name: one for one in (*pod.spec.init_containers, *pod.spec.containers)}
     found: Errors = []
     for position, status in enumerate(statuses):
