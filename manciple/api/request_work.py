@@ -42,6 +42,9 @@ UNLIMITED = WorkLimits()
 MOST = 2
 #: Seconds between two looks at the clock of the thread, which costs a system call.
 _LOOK_EVERY = 0.001
+#: Processor time, in seconds, past which a request lets other threads have the interpreter at each look. Ordinary
+#: requests take less: changing threads in the middle of each would cost more than it gives.
+_YIELD_AFTER = 0.005
 
 
 class CostlyRequests:
@@ -130,8 +133,9 @@ class RequestWork:
         if now < self._next_look:
             return False
         self._next_look = now + _LOOK_EVERY
-        time.sleep(0)  # other threads get the interpreter now, and not when their 5 ms are over
         spent = time.thread_time() - self._began
+        if spent > _YIELD_AFTER:
+            time.sleep(0)  # other threads get the interpreter now, and not when their 5 ms are over
         if spent >= self._cheap:
             self._enter()
         self._over = spent >= self._allowance
