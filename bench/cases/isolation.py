@@ -35,6 +35,7 @@ from manciple.access.bootstrap import let_edit
 from manciple.store import objects
 from manciple.store.objects import to_read
 from manciple.wire.codec import encode
+from manciple.wire.errors import NotFound
 from manciple.wire.registry import registry
 from tests.builders import NAMESPACE, make_namespace
 
@@ -170,14 +171,20 @@ async def _attacked(name: str, target: Target) -> AsyncIterator[dict[str, int]]:
 
 def _cleared() -> None:
     """What the attacker has stored is deleted, as its user would."""
-    for resource_name in ("pods", "resourceclaims.resource.k8s.io", "configmaps"):
+    for resource_name in (
+        "pods",
+        "resourceclaims.resource.k8s.io",
+        "resourceclaimtemplates.resource.k8s.io",
+        "configmaps",
+    ):
         kind = registry.by_resource(resource_name)
         keys = [(ATTACKER, one.name) for one in objects.list(kind, namespace=ATTACKER).items]
         for first in range(0, len(keys), cluster.BATCH):
             some = keys[first : first + cluster.BATCH]
             with objects.writing(reads=to_read((kind, some))) as writer:
                 for namespace, name in some:
-                    writer.delete(kind, namespace, name, grace_seconds=0)
+                    with suppress(NotFound):  # its controller was faster
+                        writer.delete(kind, namespace, name, grace_seconds=0)
 
 
 # The others ----------------------------------------------------------------------------------------------------------
