@@ -15,7 +15,7 @@ from manciple.wire.quantity import Quantity
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.protocol import ContainerRun, Runtime
 
-#: What running containers have, by name; of those that ask for nothing, nothing is told.
+#: What running containers have, by name; containers without requests are left out.
 Held = Mapping[str, ResourceRequirements]
 
 

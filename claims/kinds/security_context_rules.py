@@ -213,5 +213,5 @@ def app_armor_of(annotations: Mapping[str, str], container: str) -> AppArmorProf
 
 
 def containers_of(spec: PodSpec) -> tuple[Container, ...]:
-    """All of them, in the order in which they are told."""
+    """All of them, in the order of their arrival."""
     return (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)

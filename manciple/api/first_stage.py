@@ -95,7 +95,7 @@ _precedences: dict[str, Callable[[Write], None]] = {}
 
 
 def register_precedence(resource: str, refuse: Callable[[Write], None]) -> None:
-    """Ask `refuse` about invalid new objects: what it raises is told in place of what is wrong with them.
+    """Ask `refuse` about invalid new objects: what it raises is the answer, instead of what is wrong with them.
 
     For rules of the transaction that complete an object: upstream asks these before it validates, here that is done
     only where it makes a difference.

@@ -333,7 +333,7 @@ class Hub:
         self._serving = None
 
     def _served(self) -> Iterator[None]:
-        """Gives each event to all whom it concerns, in the order of the log; stops after every few of them."""
+        """Gives each event to all watches that it concerns, in the order of the log; stops after every few of them."""
         count = 0
         while self._arrived:
             record = self._arrived.popleft()

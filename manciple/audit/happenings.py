@@ -1,4 +1,4 @@
-"""What the audit trail is told of one request."""
+"""What the audit trail records about one request."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def surpluses(counts: Mapping[str, int], *, keep: int) -> dict[str, int]:
 
 
 def sender_of(username: str) -> str:
-    """With whom the identity of an entry shares the limit."""
+    """Who shares the limit with the identity of an entry."""
     return SYSTEM if recording.is_system(username) else sender_name(username)
 
 

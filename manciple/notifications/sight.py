@@ -17,5 +17,5 @@ def ask(may_tell: MayTell) -> None:
 
 
 def may_tell(notification: Notification) -> bool:
-    """Nobody may be told anything before somebody answers for it."""
+    """False for everybody until some code has been registered by `ask`: rights are denied by default."""
     return bool(notification.person.is_active and _asked and all(answer(notification) for answer in _asked))

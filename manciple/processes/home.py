@@ -138,7 +138,7 @@ def wrong_keys(home: Home) -> Iterator[tuple[Path, str]]:
 
 
 def _holds_sealed(database: Path) -> bool:
-    """Whether something in it is encrypted. One that cannot be read is told of elsewhere."""
+    """Whether something in it is encrypted. One that cannot be read is reported elsewhere."""
     if not database.is_file():
         return False
     with suppress(sqlite3.Error), closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:

@@ -75,7 +75,7 @@ def prune(
 
 
 def byte_limit(counter: sql.RevisionCounter) -> int:
-    """How many bytes of log may stay: it gives way before writes have to be refused for want of room."""
+    """How many bytes of log may stay: it shrinks before writes have to be refused because the disk is full."""
     return int(min(settings.LOG_BYTES, max(SHORTEST, counter.log_bytes + space.spare())))
 
 

@@ -62,7 +62,7 @@ class BoundedThreads(socketserver.ThreadingMixIn):
         try:
             return super().get_request()  # type: ignore[misc,no-any-return]  # of the server beside this class
         except OSError as error:
-            if error.errno in EXHAUSTED:  # the socket stays readable: without a pause this would be tried for ever
+            if error.errno in EXHAUSTED:  # the socket stays readable: without a pause this would loop without end
                 with self._lock:
                     self._drop_one(error.strerror or "")
                 time.sleep(PAUSE)

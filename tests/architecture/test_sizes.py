@@ -14,7 +14,7 @@ LONGER = {
     "scheduling/allocator/index.py": 530,  # which nodes could meet a request: the counts and the index they follow
     "scheduling/allocator/snapshot.py": 540,  # what is published, and what is in use of it
     "scheduling/controllers/scheduler.py": 530,  # all of a cycle on one page
-    "scheduling/controllers/claims.py": 510,  # claims from templates, and who is asked before they are made
+    "scheduling/controllers/claims.py": 510,  # claims from templates, and the checks before they are made
     "scheduling/neighbours.py": 520,  # affinity, spreading and host ports are counted over the same groups of pods
     "scheduling/queue.py": 520,  # one table, and every way of a row
 }

@@ -107,7 +107,7 @@ def test_the_log_stays_within_its_bytes_whatever_is_patched(tenants: tuple[Api, 
         stored = sum(len(text) for text in Event.objects.values_list("document", flat=True))
         assert stored <= most + 3 * SIZE
         with pytest.raises(Expired):
-            tail.read_after(seen)  # somebody who was away is told, and lists again
+            tail.read_after(seen)  # a reader that was away gets this error, and lists again
         assert alice.get(f"{configmaps('alice')}/mine").code == 200
 
 

@@ -51,7 +51,7 @@ class ProxyHeaders:
 
 
 def vouched_for(credentials: Credentials) -> Identity | None:
-    """Whom the proxy names, closed account or not. Raises: Unauthorized for the headers of anybody else."""
+    """The user that the proxy names, even if the account is closed. Raises: Unauthorized if others sent the headers."""
     name = said_name(credentials)
     if not name:
         return None

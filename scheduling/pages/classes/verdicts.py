@@ -133,7 +133,7 @@ def judge(expressions: Sequence[str], devices: JudgedDevices, *, reasons: bool =
         error |= erring
         judged.append(Judged(reached=reached.bit_count(), kept=left.bit_count(), cost=selector.estimated_max_cost))
         if reasons:
-            with suppress(TimeLimitExceeded):  # the counts are told without reasons then
+            with suppress(TimeLimitExceeded):  # then there are counts without reasons
                 refusals += _refusals(index, selector, devices, reached & ~left & ~erring)
             failures += _failures(index, devices, erring, found.errors)
     most = attrgetter("devices")

@@ -41,7 +41,7 @@ from scheduling.resources import EVENTS
 NODE_PREFIX = "system:node:"
 #: In place of the text of an Event about an object of the cluster, for people who do not see every namespace.
 HIDDEN = "The text is for people who see every namespace: it may name objects in any of them."
-#: An author of whom the log says nothing.
+#: An author that the log does not name.
 UNKNOWN = "an unknown author"
 #: Events on one page.
 SHOWN = 100

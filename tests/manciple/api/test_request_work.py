@@ -26,7 +26,7 @@ COSTLY = "/api/v1/costly"
 
 
 class Application:
-    """What is asked for at COSTLY computes without end, and looks at its limit, as expressions do."""
+    """A request for COSTLY computes without end, and checks its limit, as expressions do."""
 
     def __init__(self) -> None:
         self.ended: list[str] = []

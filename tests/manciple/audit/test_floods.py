@@ -1,4 +1,4 @@
-"""Nobody erases what others did from the trail: refusals are counted, limits are kept apart, and cuts are told."""
+"""Nobody erases what others did from the trail: refusals are counted, have their own limit, and cuts are reported."""
 
 from __future__ import annotations
 
