@@ -2,7 +2,11 @@
 
     bound to a node that does not exist     -> marked Failed, removed without grace
     being deleted, never bound              -> removed without grace
-    being deleted, node out of service      -> removed without grace (KEP-4381 "non graceful node shutdowns")
+    being deleted, node out of service and not ready
+                                            -> removed without grace (KEP-4381 "non graceful node shutdowns")
+
+Removing a pod frees its devices before its node has unprepared them. So the taint node.kubernetes.io/out-of-service is
+not enough: while the node is Ready, its agent ends the pod and unprepares its claims first.
 
 A node may register a moment after its pods were bound by hand, and one that was deleted may be made again, so a pod is
 given up only when its node has been missing for a while. Upstream: pkg/controller/podgc/gc_controller.go.
@@ -30,6 +34,7 @@ from manciple.wire.errors import NotFound
 from manciple.wire.identity import controller
 from scheduling import event_recorder
 from scheduling.controllers.declaration import DELETED, Controller, batches
+from scheduling.controllers.node_lifecycle import ready_condition
 from scheduling.event_recorder import EventNote
 from scheduling.hints import FINISHED_PHASES
 from scheduling.resources import EVENTS, NODES, PODS, Key, kind
@@ -73,7 +78,7 @@ def _departures(names: Iterable[str]) -> dict[str, datetime]:
 
 def _candidates() -> Sequence[Key]:
     """The pods that the index cannot tell to be well. Two queries."""
-    tainted = NodeRow.objects.exclude(taints=[]).values_list("name", "taints")
+    tainted = NodeRow.objects.filter(ready=False).exclude(taints=[]).values_list("name", "taints")
     out = [name for name, taints in tainted if any(taint["key"] == OUT_OF_SERVICE for taint in taints)]
     has_node = Exists(NodeRow.objects.filter(name=OuterRef("node_name")))
     leaving = Q(deleting=True) & (Q(node_name="") | Q(node_name__in=out))
@@ -96,7 +101,9 @@ def is_lost(pod: Pod, known: NodesAndDepartures, now: datetime) -> bool:
     node = known.nodes.get(name)
     if node is None:
         return _missing_since(pod, known.departed.get(name), now) < now - QUARANTINE
-    return deleting and any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
+    ready = ready_condition(node)
+    is_ready = ready is not None and ready.status == "True"
+    return deleting and not is_ready and any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
 
 
 def _missing_since(pod: Pod, departed: datetime | None, now: datetime) -> datetime:
@@ -147,7 +154,7 @@ def _note(pod: Pod) -> EventNote:
 
 CONTROLLER = Controller(
     name="sweep_pods",
-    does="removes pods whose node is gone or out of service, and deleted ones that never had a node",
+    does="removes pods whose node is gone, or out of service and not ready, and deleted ones that never had a node",
     reconcile=sweep,
     # A node that does not come back ends without an event.
     every=3,

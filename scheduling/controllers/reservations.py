@@ -7,6 +7,8 @@ The states of a claim and what `decide` makes of each (upstream: pkg/controller/
     deleted, unreserved, finalizer present  -> deallocated, finalizer removed: the object may go
     made for a pod that needs it no more    -> deleted besides
     allocated, never reserved, for long     -> deallocated (only where `idle` says so)
+    the last two, and a bound pod names it  -> stays: its node may have the devices prepared, though somebody removed
+                                               the reservation
     allocated by a driver's controller      -> deallocationRequested after the last reservation, never for being idle
                                                or deleted: its driver does the rest (KEP-3063)
     anything else                           -> stays
@@ -21,11 +23,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import cast
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, TextField, Value
-from django.db.models.functions import Coalesce, Concat
+from django.db.models.functions import Cast, Coalesce, Concat
 from msgspec import structs
 
 from claims import models
@@ -62,16 +65,17 @@ class Release:
     delete: bool = False
 
 
-def decide(claim: ResourceClaim, find_pod: FindPod, *, idle: bool = False) -> Release | None:
+def decide(claim: ResourceClaim, find_pod: FindPod, *, idle: bool = False, prepared: bool = False) -> Release | None:
     """What becomes of `claim` now; None when it stays as it is.
 
     idle: the claim is allocated and has been unreserved for longer than any consumer needs between the two.
+    prepared: a node may have it prepared for a pod, although it is not reserved for that pod.
     """
     valid = tuple(entry for entry in claim.status.reserved_for if _holds(entry, find_pod))
     following = claim
     if len(valid) < len(claim.status.reserved_for):
         following = _reserved_for(claim, valid) if valid or stays_allocated(claim) else deallocated(claim)
-    elif not valid and FINALIZER in claim.metadata.finalizers and (_deleting(claim) or idle):
+    elif not (valid or prepared) and FINALIZER in claim.metadata.finalizers and (_deleting(claim) or idle):
         following = deallocated(claim)
     delete = not valid and not _deleting(claim) and _owner_is_done(claim, find_pod)
     if following is claim and not delete:
@@ -226,7 +230,22 @@ def _release_batch(keys: Sequence[Key], idle: frozenset[Key]) -> int:
         writer.load(kind(CLAIMS), keys)
         claims = [claim for key in keys if (claim := cast("ResourceClaim | None", writer.get(kind(CLAIMS), *key)))]
         writer.load(kind(PODS), {key for claim in claims for key in _pods_of(claim)})
-        return sum(_release_one(writer, claim, idle=claim.key in idle) for claim in claims)
+        prepared = _named_by_bound_pods(
+            [claim.key for claim in claims if claim.status.allocation is not None and not claim.status.reserved_for]
+        )
+        return sum(
+            _release_one(writer, claim, idle=claim.key in idle, prepared=claim.key in prepared) for claim in claims
+        )
+
+
+def _named_by_bound_pods(keys: Sequence[Key]) -> frozenset[Key]:
+    """Those of these claims that living pods with a node name. One query, none without claims."""
+    if not keys:
+        return frozenset()
+    named = [Q(namespace=namespace, names__contains=f'"{name}"') for namespace, name in keys]
+    bound = _living_pods().exclude(node_name="").annotate(names=Cast("claim_names", TextField()))
+    rows = bound.filter(reduce(or_, named)).values_list("namespace", "claim_names")
+    return frozenset((namespace, name) for namespace, names in rows for name in names)
 
 
 def _pods_of(claim: ResourceClaim) -> Iterable[Key]:
@@ -236,9 +255,14 @@ def _pods_of(claim: ResourceClaim) -> Iterable[Key]:
         yield namespace, owner[0]
 
 
-def _release_one(writer: Writer, claim: ResourceClaim, *, idle: bool) -> bool:
+def _release_one(writer: Writer, claim: ResourceClaim, *, idle: bool, prepared: bool) -> bool:
     namespace = claim.metadata.namespace
-    step = decide(claim, lambda name: cast("Pod | None", writer.get(kind(PODS), namespace, name)), idle=idle)
+    step = decide(
+        claim,
+        lambda name: cast("Pod | None", writer.get(kind(PODS), namespace, name)),
+        idle=idle,
+        prepared=prepared,
+    )
     if step is None:
         return False
     if step.claim is not claim:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec import structs
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
@@ -74,16 +75,54 @@ def test_a_node_that_comes_back_in_time_keeps_its_pods(cluster: Cluster) -> None
     assert podgc.sweep(cluster.now) == 0
 
 
-@pytest.mark.parametrize(("taints", "gone"), [((), False), ((OUT_OF_SERVICE,), True)], ids=["up", "out of service"])
-def test_a_terminating_pod_waits_for_its_node_unless_that_is_out_of_service(
-    cluster: Cluster, taints: tuple[Taint, ...], gone: bool
+#: what is so -> (the status of the node's condition Ready, None where it has none; its taints; whether the pod goes)
+NODES: dict[str, tuple[str | None, tuple[Taint, ...], bool]] = {
+    "ready": ("True", (), False),
+    "ready and tainted": ("True", (OUT_OF_SERVICE,), False),
+    "silent": ("Unknown", (), False),
+    "silent with another taint": ("Unknown", (Taint(key="example.com/broken", effect="NoExecute"),), False),
+    "silent and tainted": ("Unknown", (OUT_OF_SERVICE,), True),
+    "not ready and tainted": ("False", (OUT_OF_SERVICE,), True),
+    "never reported and tainted": (None, (OUT_OF_SERVICE,), True),
+    "silent and tainted with another effect": ("Unknown", (Taint(key=OUT_OF_SERVICE.key, effect="NoSchedule"),), True),
+}
+
+
+@pytest.mark.parametrize("case", NODES)
+def test_a_terminating_pod_waits_for_its_node_unless_that_is_out_of_service_and_not_ready(
+    cluster: Cluster, case: str
 ) -> None:
-    cluster.create(make_node())
+    """As kube-controller-manager's gcTerminating."""
+    ready, taints, gone = NODES[case]
+    node = make_node(taints=taints)
+    (condition,) = node.status.conditions
+    conditions = () if ready is None else (structs.replace(condition, status=ready),)
+    cluster.create(structs.replace(node, status=structs.replace(node.status, conditions=conditions)))
     cluster.create(make_pod("web", node="node-1"))
-    cluster.update(with_spec(cluster.node(), taints=taints))
     cluster.delete(cluster.pod("web"), grace=30)
     podgc.sweep(cluster.now)
     assert (cluster.find(Pod, "web") is None) is gone
+
+
+def test_the_out_of_service_taint_leaves_the_devices_of_a_ready_node_to_its_agent(cluster: Cluster) -> None:
+    cluster.with_gpus("node-1")
+    cluster.create(make_template("one-gpu"))
+    cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
+    cluster.settle()
+    cluster.update(with_spec(cluster.node(), taints=(OUT_OF_SERVICE,)))
+    cluster.delete(cluster.pod("web"), grace=30)
+    cluster.later(3600)
+    podgc.sweep(cluster.now)
+    reservations.sweep(cluster.now)
+    (claim,) = cluster.all(ResourceClaim)
+    assert claim.status.allocation is not None, "its agent has not unprepared it yet"
+
+    (condition,) = cluster.node().status.conditions
+    silent = structs.replace(cluster.node().status, conditions=(structs.replace(condition, status="Unknown"),))
+    cluster.update(structs.replace(cluster.node(), status=silent))
+    assert podgc.sweep(cluster.now) == 1
+    cluster.settle()
+    assert cluster.all(ResourceClaim) == []
 
 
 def test_a_pod_with_a_node_is_left_alone(cluster: Cluster) -> None:
@@ -127,6 +166,31 @@ def test_an_allocation_that_nobody_reserves_is_given_up_by_the_sweep(cluster: Cl
     cluster.later(61)
     assert reservations.sweep(cluster.now) == 1
     assert cluster.claim("idle").status.allocation is None
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["idle", "deleted"])
+def test_an_allocation_is_kept_for_a_bound_pod_whose_reservation_somebody_removed(
+    cluster: Cluster, *, deleted: bool
+) -> None:
+    """The node still has the devices prepared for it."""
+    cluster.with_gpus("node-1")
+    cluster.create(make_claim("training"))
+    cluster.create(make_pod("web", claims={"gpu": "training"}))
+    cluster.settle()
+    pod, claim = cluster.pod("web"), cluster.claim("training")
+    cluster.update(structs.replace(pod, status=structs.replace(pod.status, phase="Running")))
+    cluster.update(structs.replace(claim, status=structs.replace(claim.status, reserved_for=())))
+    if deleted:
+        cluster.delete(cluster.claim("training"))
+    cluster.settle()
+    cluster.later(3600)
+    reservations.sweep(cluster.now)
+    assert cluster.claim("training").status.allocation is not None
+    cluster.finish("web")
+    cluster.settle()
+    reservations.sweep(cluster.now)
+    left = cluster.find(ResourceClaim, "training")
+    assert left is None or left.status.allocation is None
 
 
 def test_the_sweeps_find_what_the_followers_never_saw(cluster: Cluster) -> None:
