@@ -105,6 +105,38 @@ def test_a_failure_gives_the_device_back_and_another_is_tried(fabric: Cluster) -
     assert fabric.pod("web").spec.node_name == "node-1"
 
 
+@pytest.mark.parametrize("names", [("only",), ("a", "b")], ids=["no other device", "another device"])
+@pytest.mark.parametrize("late", [False, True], ids=["failure", "timeout"])
+def test_a_pod_whose_device_cannot_be_attached_is_unschedulable_until_it_has_another(
+    cluster: Cluster, *, late: bool, names: tuple[str, ...]
+) -> None:
+    """The reference's PodScheduled settles on that, too: nothing is wrong with the scheduler."""
+    cluster.create(make_node("node-1"))
+    cluster.create(make_slice(node="node-1", devices=[attachable(name) for name in names]))
+    cluster.create(make_class())
+    cluster.create(make_claim("gpu"))
+    cluster.create(make_pod("web", claims={"gpu": "gpu"}))
+    cluster.settle()
+    if late:
+        cluster.later(601)
+    else:
+        report(cluster, "gpu", "failed", detail="no free port")
+    for _ in range(2):
+        cluster.settle()
+        condition = cluster.condition("web")
+        assert (condition.status, condition.reason) == ("False", "Unschedulable")
+        assert f"device binding {'timeout' if late else 'failed'}: claim=gpu" in condition.message
+        assert late or 'reason=Fabric, message="no free port"' in condition.message
+        cluster.retry()
+    (event,) = cluster.events("FailedScheduling")
+    assert event.message == condition.message
+    report(cluster, "gpu", "attached")
+    cluster.retry()
+    condition = cluster.condition("web")
+    assert (condition.status, condition.reason) == ("True", "")
+    assert cluster.pod("web").spec.node_name == "node-1"
+
+
 def test_without_another_device_the_same_one_is_tried_again(cluster: Cluster) -> None:
     cluster.create(make_node("node-1"))
     cluster.create(make_slice(node="node-1", devices=[attachable("only")]))
