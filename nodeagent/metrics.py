@@ -110,6 +110,11 @@ class AgentMetrics:
         if driver not in self._behind_sockets:
             self._any_calls.labels(driver, f"Node{operation}", "Unknown" if failed else "OK").observe(seconds)
 
+    def driver_missing(self, driver: str, operation: Operation) -> None:
+        """A driver was needed and is not registered, so no call was made that could have failed."""
+        self._calls.labels(driver, operation, "true").observe(0.0)
+        self._any_calls.labels(driver, f"Node{operation}", "Unavailable").observe(0.0)
+
     def grpc_called(self, driver: str, method: str, code: str, seconds: float) -> None:
         """A driver has answered over its socket. method: its path, "/package.Service/Method"; code: "OK", ..."""
         self._behind_sockets.add(driver)

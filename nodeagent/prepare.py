@@ -229,8 +229,8 @@ class Preparer:
         if strange := [name for name in names_on_disk(claim) if not is_file_name(name)]:
             raise PrepareRefused(f"ResourceClaim {use.claim}: {strange[0]!r} cannot be a file's name")
         for driver in driver_records(claim):
-            if reason := self._calls.missing(driver.driver):
-                raise PrepareFailed(reason)
+            if isinstance(found := self._calls.find(driver.driver, "PrepareResources"), Failed):
+                raise PrepareFailed(found.reason)
         return claim
 
     def _fetch_draft(self, pod: Pod, use: ClaimUse) -> ResourceClaim:
@@ -421,9 +421,13 @@ class DriverCalls:
         self._node = node
         self._metrics = metrics
 
-    def missing(self, name: str) -> str:
-        """Why `name` cannot be asked; empty when it can."""
-        return "" if self._drivers.get(name) else f"DRA driver {name} is not registered on node {self._node}"
+    def find(self, name: str, operation: Operation) -> ClaimDriver | Failed:
+        """Failed, and counted as a failed call, while no such driver is registered."""
+        driver = self._drivers.get(name)
+        if driver is None:
+            self._metrics.driver_missing(name, operation)
+            return Failed(f"DRA driver {name} is not registered on node {self._node}")
+        return driver
 
     def need_handles(self, claim: ResourceClaim) -> bool:
         """Whether a driver cannot do without what only v1alpha2 shows of the claim."""
@@ -459,20 +463,21 @@ class DriverCalls:
         call_of: Callable[[ClaimDriver], Callable[[Sequence[Claim]], Mapping[str, Answer | Failed]]],
     ) -> Mapping[str, Answer | Failed]:
         """One call about `claims`, by uid, timed. Every one of them has an answer, whatever the driver does."""
-        started, driver = time.perf_counter(), self._drivers.get(name)
+        driver = self.find(name, operation)
+        if isinstance(driver, Failed):
+            return dict.fromkeys(claims, driver)
+        started = time.perf_counter()
         given: Mapping[str, Answer | Failed]
-        if driver is None:
-            given = dict.fromkeys(claims, Failed(self.missing(name)))
-        else:
-            try:
-                given = call_of(driver)(list(claims.values()))
-            except Exception as error:  # whatever a driver raises, it must not take the agent with it
-                what = operation.removesuffix("Resources").lower()
-                log.exception("driver %s failed to %s %d claims; they are retried", name, what, len(claims))
-                given = dict.fromkeys(claims, Failed(str(error)))
-        failed = any(isinstance(answer, Failed) for answer in given.values())
+        try:
+            given = call_of(driver)(list(claims.values()))
+        except Exception as error:  # whatever a driver raises, it must not take the agent with it
+            what = operation.removesuffix("Resources").lower()
+            log.exception("driver %s failed to %s %d claims; they are retried", name, what, len(claims))
+            given = dict.fromkeys(claims, Failed(str(error)))
+        answers = {uid: given.get(uid, _UNANSWERED) for uid in claims}
+        failed = any(isinstance(answer, Failed) for answer in answers.values())
         self._metrics.driver_called(name, operation, time.perf_counter() - started, failed=failed)
-        return {uid: given.get(uid, _UNANSWERED) for uid in claims}
+        return answers
 
 
 def _identity(record: ClaimRecord, driver: str) -> ClaimIdentity:

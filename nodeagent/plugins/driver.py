@@ -34,7 +34,7 @@ from nodeagent.plugins.protocol import (
     UnpreparedClaim,
 )
 from nodeagent.plugins.registration import RegisteredPlugin, RegistrationRefused
-from nodeagent.plugins.services import Ask, DraService
+from nodeagent.plugins.services import PLUGIN_SERVICES, Ask, DraService
 from nodeagent.plugins.streams import Following, HealthCache, HealthWatch, Models, ResourceWatch
 from nodeagent.podclaims import handles_for
 
@@ -90,6 +90,10 @@ Called = Callable[[str, str, str, float], None]
 
 def ignore_calls(_driver: str, _path: str, _code: str, _seconds: float) -> None:
     """For those who count nothing."""
+
+
+#: How calls are counted for which no instance is there.
+PREPARE, UNPREPARE = PLUGIN_SERVICES[0].prepare.path, PLUGIN_SERVICES[0].unprepare.path
 
 
 class Instance:
@@ -248,7 +252,7 @@ class PluginDriver:
     def prepare(self, claims: Sequence[ResourceClaim]) -> Mapping[str, Prepared | Failed]:
         asked = [_questions(_identity(claim), handles_for(claim, self._name)) for claim in claims]
         answers: dict[str, Prepared | Failed] = {}
-        for uid, given in self._ask(asked, lambda service, part, ask: service.prepare_claims(part, ask)):
+        for uid, given in self._ask(asked, lambda service, part, ask: service.prepare_claims(part, ask), PREPARE):
             answer = given if isinstance(given, Failed) else prepared(given)
             answers[uid] = _both(answers[uid], answer) if uid in answers else answer
         return answers
@@ -256,7 +260,7 @@ class PluginDriver:
     def unprepare(self, claims: Sequence[ClaimIdentity]) -> Mapping[str, Failed | None]:
         asked = [_questions(claim, claim.handles) for claim in claims]
         answers: dict[str, Failed | None] = {}
-        for uid, given in self._ask(asked, lambda service, part, ask: service.unprepare_claims(part, ask)):
+        for uid, given in self._ask(asked, lambda service, part, ask: service.unprepare_claims(part, ask), UNPREPARE):
             answer = given if isinstance(given, Failed) else unprepared(given)
             answers[uid] = answers.get(uid) or answer
         return answers
@@ -273,21 +277,25 @@ class PluginDriver:
         instance = self._current()
         return instance is not None and instance.service(handles=False).has_handles
 
-    def _ask(self, asked: Sequence[_Questions], what: _Ask[Answer]) -> Iterator[tuple[str, Answer | Failed | None]]:
-        """The answer to every question, by the claim's uid."""
+    def _ask(
+        self, asked: Sequence[_Questions], what: _Ask[Answer], path: str
+    ) -> Iterator[tuple[str, Answer | Failed | None]]:
+        """The answer to every question, by the claim's uid. path: of the call, to count it where none is made."""
         for part in _parts(asked):
             given: Mapping[str, Answer | Failed]
             try:
-                given = self._ask_part(part, what)
+                given = self._ask_part(part, what, path)
             except CallFailed as failure:
                 given = dict.fromkeys((claim.uid for claim in part.claims), Failed(str(failure)))
             yield from ((claim.uid, given.get(claim.uid)) for claim in part.claims)
 
-    def _ask_part(self, part: _Questions, what: _Ask[Answer]) -> Mapping[str, Answer]:
+    def _ask_part(self, part: _Questions, what: _Ask[Answer], path: str) -> Mapping[str, Answer]:
         """In the newest version that the driver knows. Raises: CallFailed."""
         instance = self._current()
         if instance is None:
-            raise CallFailed("it is no longer registered")
+            gone = CallFailed("it is no longer registered")
+            self._called(self._name, path, gone.code, 0.0)
+            raise gone
         ask = _Asking(self._name, instance.channel, seconds=self._call_seconds, called=self._called)
         service = instance.service(handles=part.handled)
         while True:

@@ -325,8 +325,8 @@ def _while_binding(state: ClusterState, pod: Pod, now: datetime) -> PodRefusal |
         given_up = tuple(claim for claim in claims if claim.metadata.uid in failed)
         state.avoid(pod, given_up)
         binding_ended(given_up, "timeout" if any(one.timed_out for one in failed.values()) else "failure", now)
-        awaited = pod_claims.awaiting_binding(pod, node, given_up)
-        hold = replace(awaited, cause=next(iter(failed.values())))
+        cause = next(iter(failed.values()))
+        hold = replace(pod_claims.awaiting_binding(pod, node, given_up), cause=cause)
         return PodRefusal(pod=pod, hold=hold, given_up=given_up)
     awaited = [claim for claim in claims if not pod_claims.is_ready_to_bind(claim)]
     if not awaited or not all(is_reserved_for_pod(claim, pod) for claim in claims):

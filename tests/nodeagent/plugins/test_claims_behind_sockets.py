@@ -5,16 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 
 import grpc
+import msgspec
 import pytest
 
+from claims.kinds.resource_claims import ResourceClaim
 from nodeagent.drivers.simulated import SimulatedDriver
+from nodeagent.metrics import AgentMetrics
 from nodeagent.plugins.protocol import Claim, Device, PreparedClaim, UnpreparedClaim
+from nodeagent.podclaims import with_pod
+from nodeagent.prepare import DriverCalls, DriverRegistry
 from nodeagent.work import WorkQueue
+from tests.exposition import samples
 from tests.nodeagent.objects import DRIVER, NODE, claim, pod
-from tests.nodeagent.plugins.conftest import PluginNode
-from tests.nodeagent.plugins.plugin import NAME, TIMEOUT, cdi_device
+from tests.nodeagent.plugins.conftest import PluginNode, until
+from tests.nodeagent.plugins.plugin import NAME, TIMEOUT, Plugin, cdi_device
 
 UID = "claim-of-p"
 
@@ -227,3 +234,83 @@ def test_drivers_in_the_agent_and_behind_sockets_serve_one_node(node: PluginNode
     node.come("q", device="gpu-0", driver=DRIVER)
     node.runs("p")
     node.runs("q")
+
+
+# What is counted ------------------------------------------------------------------------------------------------------
+
+
+def failed_calls(node: PluginNode, operation: str) -> set[str]:
+    """The gRPC codes other than OK that KEP-4381's metric has of the driver."""
+    assert node.agent is not None
+    labels = {"driver_name": NAME, "method_name": f"Node{operation}Resources"}
+    found = samples(node.agent.metrics.text().decode(), "dra_operations_seconds_count")
+    return {one.labels["grpc_status_code"] for one in found if one.value and labels.items() <= one.labels.items()} - {
+        "OK"
+    }
+
+
+def leave(node: PluginNode, plugin: Plugin) -> None:
+    plugin.stop()
+    until(lambda: node.agent is not None and node.agent.registry.get(NAME) is None)
+
+
+def crash(_node: PluginNode, plugin: Plugin) -> None:
+    plugin.crash()
+
+
+def refuse_calls(_node: PluginNode, plugin: Plugin) -> None:
+    plugin.fail = (grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
+
+
+#: what the driver does -> (how, the code that is counted)
+FAILURES: dict[str, tuple[Callable[[PluginNode, Plugin], None], str]] = {
+    "it is gone": (leave, "Unavailable"),
+    "it was killed": (crash, "Unavailable"),
+    "it refuses the call": (refuse_calls, "ResourceExhausted"),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+@pytest.mark.parametrize("operation", ["Prepare", "Unprepare"])
+def test_a_call_that_fails_or_cannot_be_made_is_counted_as_a_failure(
+    node: PluginNode, operation: str, case: str
+) -> None:
+    act, code = FAILURES[case]
+    node.start()
+    plugin = node.registered()
+    node.come("other")
+    node.runs("other")
+    if operation == "Unprepare":
+        node.come(device="dev-1")
+        node.runs()
+    act(node, plugin)
+    if operation == "Unprepare":
+        node.api.delete("pods", "p")
+    else:
+        node.come(device="dev-1")
+    until(lambda: failed_calls(node, operation) == {code})
+
+
+def test_a_driver_that_was_never_there_since_the_agent_started_is_counted_as_unavailable(node: PluginNode) -> None:
+    node.start()
+    plugin = node.registered()
+    node.come()
+    node.runs()
+    node.stop()
+    plugin.stop()
+    node.start()
+    node.api.delete("pods", "p")
+    node.come("q", device="dev-1")
+    until(lambda: failed_calls(node, "Unprepare") == failed_calls(node, "Prepare") == {"Unavailable"})
+
+
+def test_an_answer_that_leaves_claims_out_is_a_failure_of_a_driver_in_the_agents_process(node: PluginNode) -> None:
+    metrics = AgentMetrics()
+    silent = SimpleNamespace(name=NAME, prepare=lambda _claims: {}, unprepare=lambda _claims: {}, health=lambda: ())
+    calls = DriverCalls(DriverRegistry([silent]), node=NODE, metrics=metrics)
+    made = msgspec.convert(claim("c", "dev-0", driver=NAME), ResourceClaim)
+    record = with_pod(None, made, pod="uid-p")
+    calls.prepare([(made, record)])
+    calls.unprepare([record])
+    found = [one.labels for one in samples(metrics.text().decode(), "dra_operations_seconds_count")]
+    assert [one["grpc_status_code"] for one in found] == ["Unknown", "Unknown"]
