@@ -1,8 +1,8 @@
 """The agent of one node: wires the parts together and keeps them going.
 
     1. read what the last agent of this node left on the disk: checkpoint, CDI files, containers
-    2. register the node
-    3. publish the slices of its drivers; those of drivers that nobody has seen since go after a grace period
+    2. delete the node's slices whose drivers have not registered, before the node takes pods; register the node
+    3. publish the slices of its drivers
     4. watch the node itself, its pods and slices; whatever changes is put on the queue by name
     5. workers take names from the queue and bring each pod, each driver's slices, to what they should be; a Node that
        somebody deleted is registered anew
@@ -63,6 +63,8 @@ NODE_GONE = (
 
 #: Seconds that stopping waits for work in progress; it is picked up by the next start if it takes longer.
 STOP_SECONDS = 5.0
+#: Seconds that the drivers whose sockets are there have to register before their slices are deleted.
+REGISTRATION_SECONDS = 2.0
 
 
 class Agent:
@@ -247,7 +249,7 @@ class Agent:
         if self.plugins is not None:
             self.plugins.make_folders()
         threads: list[threading.Thread] = []
-        steps = (self._recover_or_say_why_not, self.register, self.publish_all)
+        steps = (self.remove_unregistered, self._recover_or_say_why_not, self.register, self.publish_all)
         try:
             if all(self._insist(step, stop) for step in steps):
                 threads = self._start_threads()
@@ -260,6 +262,22 @@ class Agent:
             log.info("node %s: stopped", self.config.node_name)
 
     # The steps, without threads.
+
+    def remove_unregistered(self) -> None:
+        """Delete the slices of drivers that have not registered: a pod that got their devices could not start.
+
+        A kubelet deletes all slices of its node. Those of a driver behind a socket that answers at once can stay: its
+        library takes up to a minute to notice a deletion and publish again. Raises: ApiFailure.
+        """
+        registered = frozenset(self._drivers)
+        if self.plugins is not None:
+            registered |= self.plugins.register_present(REGISTRATION_SECONDS)
+        unregistered = self._publisher.publishing_drivers() - registered
+        if self.plugins is not None:
+            self.plugins.expect(unregistered)
+        for name in unregistered:
+            log.info("node %s: driver %s is not registered: deleting its slices", self.config.node_name, name)
+            self._publisher.remove(name)
 
     def recover(self) -> None:
         """Step 1. Raises: StorageFailed when the disk cannot be read or written as far as needed."""
@@ -314,17 +332,7 @@ class Agent:
             self._watching.look_at_everything()
 
     def publish_all(self) -> None:
-        """Step 3. Raises: ApiFailure.
-
-        A driver behind a socket may be alive and have published already: deleting its slices would go unnoticed by it
-        for as long as its cache lasts. It is expected to register.
-        """
-        strangers = self._publisher.publishing_drivers() - self._drivers.keys()
-        if self.plugins is not None:
-            self.plugins.expect(strangers)
-        else:
-            for name in strangers:  # nobody can come back
-                self._publisher.remove(name)
+        """Step 3. Raises: ApiFailure."""
         for driver in self._drivers.values():
             self._publisher.publish(driver)
 

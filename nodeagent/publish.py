@@ -41,7 +41,7 @@ from inventory.kinds.devices import (
     ResourceSliceSpec,
 )
 from manciple.wire.base import ObjectMeta, OwnerReference
-from nodeagent.client import SLICES, Client
+from nodeagent.client import NODE_SLICES, SLICES, Client
 from nodeagent.drivers.protocol import DeviceHealth, Driver, Pool, UnhealthyEffect
 from nodeagent.failures import ApiFailure
 
@@ -183,15 +183,28 @@ class Publisher:
         self._rich: set[_PoolKey] = set()
 
     def publishing_drivers(self) -> frozenset[str]:
-        """The drivers of which there are slices on the node, whoever wrote them. Raises: ApiFailure."""
+        """The drivers with slices on the node, whoever wrote them. Raises: ApiFailure."""
         existing = self._existing()
         for slice_ in existing:
             self._note_generation(slice_)
-        return frozenset(slice_.spec.driver for slice_ in existing)
+        return frozenset((*(one.spec.driver for one in existing), *self._drivers_of_draft()))
 
     def remove(self, driver: str) -> None:
         """Delete every slice of a driver on the node. Raises: ApiFailure."""
         self._client.delete_collection(SLICES, field_selector=f"spec.nodeName={self._node},spec.driver={driver}")
+        if driver in self._drivers_of_draft():
+            selector = f"spec.nodeName={self._node},spec.driverName={driver}"
+            self._client.delete_collection(NODE_SLICES, field_selector=selector)
+
+    def _drivers_of_draft(self) -> frozenset[str]:
+        """Those that publish as the KEP-4381 draft has it; none while its gate is off. Raises: ApiFailure."""
+        try:
+            found = self._client.list(NODE_SLICES, field_selector=f"spec.nodeName={self._node}").items
+        except ApiFailure as failure:
+            if failure.not_found:
+                return frozenset()
+            raise
+        return frozenset(one.spec.driver_name for one in found)
 
     def publish(self, driver: Driver) -> None:
         """Make the API show exactly the driver's pools, what is unhealthy fenced off.

@@ -169,6 +169,12 @@ class PluginHost:
             if driver.published is not None and driver.registered:
                 publish_named(client, driver.published, driver=driver.name, owner=owner)
 
+    def register_present(self, seconds: float) -> frozenset[str]:
+        """Register the drivers whose sockets are there, in `seconds` at most. Returns the names of all registered."""
+        self.reconcile()
+        self._registrar.wait(seconds)
+        return frozenset(driver.name for driver in self._all() if driver.registered)
+
     def expect(self, names: Iterable[str]) -> None:
         """These drivers have published on the node before; whoever is not here yet is away from now on."""
         for name in names:

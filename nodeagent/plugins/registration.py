@@ -190,7 +190,7 @@ class Registrar(Generic[Admission]):
         self._register = register
         self._dismiss = dismiss
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._candidates: dict[Path, _Candidate[Admission]] = {}
 
     def reconcile(self, sockets: Mapping[Path, SocketIdentity]) -> None:
@@ -204,6 +204,11 @@ class Registrar(Generic[Admission]):
             self._drop(path, candidate)
         for path, candidate in self._due():
             threading.Thread(target=self._try, args=(path, candidate), name=f"registers {path}", daemon=True).start()
+
+    def wait(self, seconds: float) -> None:
+        """Until no registration is under way, `seconds` at most."""
+        with self._lock:
+            self._lock.wait_for(lambda: not any(one.busy for one in self._candidates.values()), seconds)
 
     def _due(self) -> list[tuple[Path, _Candidate[Admission]]]:
         now = self._clock()
@@ -230,6 +235,7 @@ class Registrar(Generic[Admission]):
                 candidate.busy = False
                 candidate.admission = admission
                 gone = candidate.gone
+                self._lock.notify_all()
             if gone:
                 self._dismiss(admission)
 
@@ -240,6 +246,7 @@ class Registrar(Generic[Admission]):
             candidate.failures += 1
             candidate.due = self._clock() + delay
             repeated, candidate.said = candidate.said == reason, reason
+            self._lock.notify_all()
         # A socket that a driver left behind may lie there for ever.
         level = logging.DEBUG if repeated else logging.WARNING
         log.log(level, "plugin at %s is not registered: %s; trying again in %.1f s", path, reason, delay)

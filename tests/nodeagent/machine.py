@@ -159,6 +159,7 @@ class Machine:
 
     def start(self) -> None:
         """What `Agent.run` does before its threads."""
+        self.agent.remove_unregistered()
         self.agent.recover()
         self.agent.register()
         self.agent.publish_all()

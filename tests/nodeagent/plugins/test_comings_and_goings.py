@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pytest
 
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.plugins.driver import PluginDriver
@@ -36,43 +38,112 @@ def slices(node: PluginNode, driver: str = NAME) -> set[str]:
     return {one["metadata"]["name"] for one in node.api.all("resourceslices") if one["spec"]["driver"] == driver}
 
 
+def draft_slice(node: PluginNode, name: str, driver: str = NAME) -> None:
+    """As drivers of the KEP-4381 draft publish."""
+    document: dict[str, Any] = {
+        "apiVersion": "resource.k8s.io/v1alpha2",
+        "kind": "NodeResourceSlice",
+        "metadata": {"name": name},
+        "spec": {"driverName": driver, "nodeName": NODE, "namedResourcesWithAttributes": [{"name": "card"}]},
+    }
+    node.api.put("noderesourceslices", document)
+
+
 def test_ResourceSlices_removed_on_kubelet_startup(node: PluginNode) -> None:  # noqa: N802
-    """Not at once: its driver may be alive and would not notice. When the grace period is over and it is not here."""
-    node.grace_seconds = 0.3
-    publish(node, "of-yesterday")
-    node.start()
-    node.eventually(lambda: slices(node) == set())
-
-
-def test_slices_of_a_driver_that_registers_in_time_are_left_as_they_are(node: PluginNode) -> None:
-    """A stock driver does not notice for its cache's minute that somebody deleted what it has just written."""
+    """Before the node takes pods: none could start with the devices of a driver that is not there."""
     node.grace_seconds = 3600.0
+    publish(node, "of-yesterday")
+    draft_slice(node, "of-the-draft", "draft.example.com")
+    node.start()
+    assert slices(node) == set()
+    assert node.api.all("noderesourceslices") == []
+    deleted = [at for at, asked in enumerate(node.api.requests) if asked.startswith("DELETE ")]
+    registered = next(at for at, asked in enumerate(node.api.requests) if asked.startswith("PUT /api/v1/nodes/"))
+    assert max(deleted) < registered, node.api.requests
+
+
+def test_slices_of_a_driver_that_is_there_when_the_agent_starts_stay(node: PluginNode) -> None:
+    """A stock driver does not notice for its cache's minute that somebody deleted what it has just written."""
+    plugin = node.plugin().start()
     publish(node, "of-the-living")
     publish(node, "of-yesterday", "gone.example.com")
     before = node.api.find("resourceslices", "of-the-living")
     agent = node.start()
-    plugin = node.registered()
-    plugins = agent.plugins
-    assert plugins is not None
-    until(lambda: plugins.away() == {"gone.example.com"})
+    assert node.api.find("resourceslices", "of-the-living") == before
+    assert slices(node, "gone.example.com") == set()
+    assert plugin.registered
     for key in agent.everything():
         agent.work(key)
     assert node.api.find("resourceslices", "of-the-living") == before
-    assert slices(node, "gone.example.com") == {"of-yesterday"}
-    plugin.stop()
-    node.stop()
 
 
-def test_a_driver_that_is_not_back_when_the_agent_starts_once_more_loses_its_slices_all_the_same(
-    node: PluginNode,
-) -> None:
+def hang(plugin: Plugin) -> None:
+    plugin.hold = threading.Event()
+    plugin.start()
+
+
+def leave_sockets_behind(plugin: Plugin) -> None:
+    plugin.start()
+    plugin.crash()
+
+
+#: what the driver does -> (its name, how it does that)
+SILENT: dict[str, tuple[str, Callable[[Plugin], object]]] = {
+    "it was killed": (NAME, leave_sockets_behind),
+    "it hangs": (NAME, hang),
+    "it registers under another name": ("renamed.example.com", Plugin.start),
+}
+
+
+@pytest.mark.parametrize("case", SILENT)
+def test_slices_of_a_driver_whose_socket_is_there_but_that_does_not_register_go(node: PluginNode, case: str) -> None:
     node.grace_seconds = 3600.0
+    name, act = SILENT[case]
+    act(node.plugin(name))
     publish(node, "of-yesterday")
     node.start()
-    node.stop()
-    node.grace_seconds = 0.3
+    assert slices(node) == set()
+
+
+def test_a_driver_that_registers_late_publishes_again(node: PluginNode) -> None:
+    node.grace_seconds = 3600.0
+    publish(node, "of-yesterday")
+    agent = node.start()
+    assert slices(node) == set()
+    node.registered()
+    publish(node, "of-today")
+    for key in agent.everything():
+        agent.work(key)
+    assert slices(node) == {"of-today"}
+
+
+def test_slices_that_a_driver_publishes_without_registering_go_after_the_grace_period(node: PluginNode) -> None:
+    node.grace_seconds = 1.5
+    publish(node, "of-yesterday")
     node.start()
+    publish(node, "of-today")
     node.eventually(lambda: slices(node) == set())
+
+
+@pytest.mark.parametrize("reboots", [False, True], ids=["restart", "reboot"])
+def test_deleting_slices_leaves_running_pods_and_their_devices_alone(node: PluginNode, *, reboots: bool) -> None:
+    node.start()
+    plugin = node.registered()
+    publish(node, "mine")
+    node.come()
+    node.runs()
+    node.reboot() if reboots else node.stop()
+    plugin.stop()
+
+    agent = node.start()
+    assert slices(node) == set()
+    assert plugin.count("v1 unprepare") == 0
+    assert [(one.pods, len(one.drivers)) for one in agent.preparer.records()] == [(("uid-p",), 1)]
+    plugin.start()
+    node.runs()
+    node.api.delete("pods", "p")
+    node.ends()
+    assert plugin.count("v1 unprepare") == 1
 
 
 def test_ResourceSlices_removed_after_plugin_unregistration(node: PluginNode) -> None:  # noqa: N802
