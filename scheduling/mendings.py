@@ -42,7 +42,7 @@ from scheduling.explanations.current import Apart
 from scheduling.findings import FindingsProgress, RehearsedFindings
 from scheduling.holds import Hold
 from scheduling.plans import Placement, PodRefusal
-from scheduling.pod_claims import has_group
+from scheduling.pod_claims import has_group, keeps_unused
 from scheduling.preemption import Asking
 from scheduling.rehearsed_queue import WaitingPods
 from scheduling.remedies import gist_of
@@ -242,9 +242,13 @@ def _forgotten() -> Iterator[ForgottenClaim]:
     living = PodRow.objects.exclude(phase__in=("Succeeded", "Failed")).values("uid")
     used = Reservation.objects.filter(Q(uid__in=living) | ~Q(resource=PODS)).values("claim_id")
     idle = Claim.objects.filter(allocated=True).exclude(uid__in=used).order_by("namespace", "name")
-    for claim in idle.prefetch_related("devices")[:MOST]:
+    found = list(idle.prefetch_related("devices")[:MOST])
+    documents = objects.get_many(kind(CLAIMS), {(claim.namespace, claim.name) for claim in found}) if found else ()
+    kept = {stored.uid for stored in documents if keeps_unused(decoded(stored, ResourceClaim))}
+    for claim in found:
         devices = [one for one in claim.devices.all() if not one.admin_access]
-        if devices and (claim.allocated_at or claim.created_at).timestamp() < before:
+        late = (claim.allocated_at or claim.created_at).timestamp() < before
+        if devices and late and claim.uid not in kept:
             yield ForgottenClaim(namespace=claim.namespace, claim=claim.name, devices=len(devices))
 
 

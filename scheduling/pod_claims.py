@@ -34,6 +34,7 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
     ResourceClaimConsumerReference,
     ResourceClaimTemplate,
+    is_allocated_by_controller,
     names_controller,
 )
 from inventory.kinds import gates
@@ -165,6 +166,12 @@ def can_be_reserved(claim: ResourceClaim) -> bool:
 def stays_allocated(claim: ResourceClaim) -> bool:
     """Whether it keeps what it has when nobody uses it."""
     return claim.spec.allocation_mode == IMMEDIATE and claim.metadata.deletion_timestamp is None
+
+
+def keeps_unused(claim: ResourceClaim) -> bool:
+    """Whether it holds its devices by design though nobody uses it: Immediate, or its driver's controller decides."""
+    is_over = claim.status.deallocation_requested or claim.metadata.deletion_timestamp is not None
+    return stays_allocated(claim) or (is_allocated_by_controller(claim) and not is_over)
 
 
 def consumer(pod: Pod) -> ResourceClaimConsumerReference:

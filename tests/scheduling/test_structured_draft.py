@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
@@ -13,10 +14,17 @@ from claims.devices.cache import read_devices
 from inventory.drafts.structured.registration import NODE_RESOURCE_SLICE
 from inventory.kinds import gates
 from manciple.api import openapi
+from manciple.pages.people import ALL_NAMESPACES, Person
+from manciple.processes.doctor import cluster as doctor
+from manciple.processes.doctor.cluster import STUCK
 from manciple.store import follower
 from manciple.wire import codec
+from manciple.wire.identity import MASTERS, Identity
+from scheduling import mendings
 from scheduling.capture import ClusterState
 from scheduling.controllers.scheduler import decide
+from scheduling.pages.claims import states
+from scheduling.pages.claims.reading import read_claims
 from scheduling.plans import Placement, PodRefusal
 from scheduling.resources import NODE_SLICES
 from tests.builders import make_node, make_pod
@@ -43,6 +51,7 @@ from tests.scheduling.test_feature_gates import restarted_with
 
 __all__ = ["api"]
 GATE = "DRAStructuredParametersDraft"
+EVERYONE = Person(Identity("ada", (MASTERS,)), ALL_NAMESPACES)
 
 
 @pytest.fixture
@@ -393,6 +402,32 @@ def test_a_claim_with_immediate_allocation_remains_allocated_when_no_longer_in_u
     assert "reservedFor" not in cards.claim()["status"]
     cards.delete("ResourceClaim", "my-card")
     assert cards.api.get("/apis/resource.k8s.io/v1alpha2/namespaces/default/resourceclaims").json["items"] == []
+
+
+def test_a_claim_that_is_kept_by_design_and_devices_of_the_draft_are_no_trouble(
+    cards: DraftCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(states, "FORGOTTEN", timedelta(0))
+    monkeypatch.setattr(mendings, "FORGOTTEN", 0.0)
+    cards.apply(parameters(SELECTOR), claim(mode="Immediate"), pod())
+    cards.delete("Pod", "p")
+    later = cards.cluster.now + STUCK + timedelta(minutes=1)
+    assert [*doctor.examine_drivers(later), *doctor.examine_claims(later)] == []
+    (line,) = (one for one in read_claims(EVERYONE) if one.name == "my-card")
+    assert (line.state, line.note) == ("unused", "No pod is reserved for it; allocated until it is deleted")
+    assert mendings.troubles() == []
+
+
+def test_devices_of_the_draft_that_are_gone_and_slices_of_silent_or_missing_nodes_are_told_of(
+    cards: DraftCluster,
+) -> None:
+    cards.apply(parameters(SELECTOR), claim(), pod())
+    cards.api.made(address(node_slice()), node_slice(card("gpu-9"), name="stray", node="worker-9"))
+    cards.delete("NodeResourceSlice", "cards")
+    missing, lost = doctor.examine_drivers(cards.cluster.now)
+    assert missing.about == f"pool worker-9 of driver {DRIVER}"
+    assert missing.advice == "kubectl delete noderesourceslices --field-selector=spec.nodeName=worker-9"
+    assert "claims hold 1 devices that it does not publish any more: worker-1/gpu-1" in lost.what
 
 
 def test_an_immediate_claim_without_a_place_says_what_it_waits_for(cards: DraftCluster) -> None:

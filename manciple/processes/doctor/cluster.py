@@ -8,17 +8,24 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from django.contrib.auth import get_user_model
-from django.db.models import Exists, Max, Min, OuterRef, Q
+from django.db.models import Max, Min
 
-from claims.models import AllocatedDevice, Claim, Pod, Reservation
-from inventory.models import Device, Node, Pool
+from claims.devices.cache import read_devices
+from claims.devices.pools import DeviceSnapshot
+from claims.devices.published import DevicePool
+from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller
+from claims.models import Claim, Pod, Reservation
+from inventory.drafts.structured.publishing import GENERATION as DRAFT_GENERATION
+from inventory.models import Node
 from manciple.processes.accounts import ADMIN
 from manciple.processes.doctor.diagnoses import Diagnosis, problem, warning
 from manciple.store import history, objects, sql
+from manciple.store.objects import decoded
 from manciple.wire.machinery import Lease
 from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
 from scheduling.coordination import SILENT_AFTER
 from scheduling.models import Cursor, Heartbeat, QueuedPod
+from scheduling.pod_claims import keeps_unused
 from scheduling.resources import CLAIMS, LEASES, PODS, kind
 
 #: For how long something may stand still before it is told of.
@@ -98,20 +105,22 @@ def examine_drivers(_now: datetime) -> Iterator[Diagnosis]:
     nodes = set(Node.objects.values_list("name", flat=True))
     silent = set(Node.objects.filter(ready=False).values_list("name", flat=True))
     left: dict[str, list[str]] = defaultdict(list)
-    for pool in Pool.objects.order_by("driver", "name"):
-        if pool.node_name and pool.node_name not in nodes:
+    devices = read_devices()  # with what drivers publish as NodeResourceSlices
+    for pool in sorted(devices.published_pools, key=lambda one: one.key):
+        driver, name, node = pool.key
+        if node and node not in nodes:
             yield problem(
-                f"pool {pool.name} of driver {pool.driver}",
-                f"it is of node {pool.node_name}, which does not exist",
-                f"kubectl delete resourceslices --field-selector=spec.nodeName={pool.node_name}",
+                f"pool {name} of driver {driver}",
+                f"it is of node {node}, which does not exist",
+                f"kubectl delete {_slices_of(pool)} --field-selector=spec.nodeName={node}",
             )
-        elif pool.node_name in silent:
-            left[pool.driver].append(pool.node_name)
+        elif node in silent:
+            left[driver].append(node)
         elif not pool.complete:
             yield problem(
-                f"pool {pool.name} of driver {pool.driver}",
-                f"{pool.slices_seen} of {pool.slices_expected} ResourceSlices are there, so nobody gets its devices",
-                f"see the log of the driver on node {pool.node_name or '(any)'}; restart it where it does not publish",
+                f"pool {name} of driver {driver}",
+                f"{len(pool.slices)} of {pool.expected} ResourceSlices are there, so nobody gets its devices",
+                f"see the log of the driver on node {node or '(any)'}; restart it where it does not publish",
             )
     for driver, of_pools in sorted(left.items()):
         names = sorted(set(of_pools))  # a driver may have several pools on one node
@@ -120,24 +129,29 @@ def examine_drivers(_now: datetime) -> Iterator[Diagnosis]:
             f"it is stale on {len(names)} silent nodes ({_some(names)}): what is published there may not be so",
             "see to these nodes; their devices are given to nobody meanwhile",
         )
-    yield from _unpublished()
+    yield from _unpublished(devices)
 
 
-def _unpublished() -> Iterator[Diagnosis]:
-    same_name = Device.objects.filter(driver=OuterRef("driver"), pool=OuterRef("pool"), name=OuterRef("device"))
-    published = same_name.filter(Q(node_name__in=(OuterRef("node"), "")))
-    lost = AllocatedDevice.objects.filter(~Exists(published) & (~Q(node="") | ~Exists(same_name))).order_by(
-        "driver", "pool", "device"
-    )
-    names: dict[str, list[str]] = defaultdict(list)
-    for one in lost.values_list("driver", "pool", "device"):
-        names[one[0]].append(f"{one[1]}/{one[2]}")
-    for driver, devices in names.items():
+def _unpublished(devices: DeviceSnapshot) -> Iterator[Diagnosis]:
+    held = {key for state in devices.pools.values() for key in state.holders}
+    found = held.intersection(one.key for one in devices.candidates)
+    # A device is held in each pool that it may be of: its node's, and one of no single node.
+    elsewhere = {key[:3] for key in found}
+    lost: dict[str, list[str]] = defaultdict(list)
+    for driver, pool, device, node in sorted(held - found):
+        if (driver, pool, device, "") not in found and (node or (driver, pool, device) not in elsewhere):
+            lost[driver].append(f"{pool}/{device}")
+    for driver, named in lost.items():
         yield problem(
             f"driver {driver}",
-            f"claims hold {len(devices)} devices that it does not publish any more: {_some(devices)}",
+            f"claims hold {len(named)} devices that it does not publish any more: {_some(named)}",
             "restart the driver where it forgot them; where they are gone, end the pods that have them",
         )
+
+
+def _slices_of(pool: DevicePool) -> str:
+    """The resource that the pool is published as."""
+    return "noderesourceslices" if pool.generation == DRAFT_GENERATION else "resourceslices"
 
 
 # What does not go on --------------------------------------------------------------------------------------------------
@@ -146,14 +160,19 @@ def _unpublished() -> Iterator[Diagnosis]:
 def examine_claims(now: datetime) -> Iterator[Diagnosis]:
     still = set(history.written_before(kind(CLAIMS), now - STUCK, limit=LOOKED_AT))
     pods = set(Pod.objects.values_list("uid", flat=True))
-    used: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for holder, name, uid in Reservation.objects.filter(resource="pods").values_list("claim_id", "name", "uid"):
-        used[holder].append((name, uid))
-    for claim in Claim.objects.filter(allocated=True).order_by("namespace", "name"):
+    used: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
+    for holder, *user in Reservation.objects.values_list("claim_id", "resource", "name", "uid"):
+        used[holder].append((user[0], user[1], user[2]))
+    allocated = [
+        claim
+        for claim in Claim.objects.filter(allocated=True).order_by("namespace", "name")
+        if (claim.namespace, claim.name) in still
+    ]
+    unused = {(claim.namespace, claim.name) for claim in allocated if not used[claim.uid]}
+    documents = {one.uid: decoded(one, ResourceClaim) for one in objects.get_many(kind(CLAIMS), unused)}
+    for claim in allocated:
         about, users = f"claim {claim.namespace}/{claim.name}", used[claim.uid]
-        if (claim.namespace, claim.name) not in still:
-            continue
-        gone = [name for name, uid in users if uid not in pods]
+        gone = [name for resource, name, uid in users if resource == PODS and uid not in pods]
         if gone:
             yield problem(
                 about,
@@ -163,10 +182,19 @@ def examine_claims(now: datetime) -> Iterator[Diagnosis]:
         elif claim.deleting and users:
             yield warning(
                 about,
-                f"somebody deleted it, and it waits for the pods that use it: {_some([name for name, _ in users])}",
+                f"somebody deleted it, and it waits for the pods that use it: {_some([name for _, name, _ in users])}",
                 "delete these pods, or leave it: it goes with the last of them",
             )
-        elif not users:
+        elif (document := documents.get(claim.uid)) is None or keeps_unused(document):
+            continue
+        elif (allocation := document.status.allocation) is not None and is_allocated_by_controller(document):
+            driver = allocation.controller_name
+            yield problem(
+                about,
+                f"it holds devices, nobody uses it, and driver {driver} does not deallocate it",
+                f"see the log of the controller of driver {driver}",
+            )
+        else:
             yield problem(
                 about,
                 "it holds devices, and nobody uses it",

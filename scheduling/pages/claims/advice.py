@@ -72,13 +72,20 @@ def advise(
     if verdict.state == "pending" and explained is not None:
         return _of_waiting(explained)
     if verdict.state == "unused":
-        return Advice(
-            title=f"{_it_holds(devices)}, and no pod is reserved for it.",
-            next_step="Create a pod that names the claim. Without one, its devices are released after a minute.",
-        )
+        return Advice(title=f"{_it_holds(devices)}, and no pod is reserved for it.", next_step=_of_unused(facts))
     if verdict.state == "allocated" and not any(user.is_pod for user in facts.users):
         return _of_foreign(facts, devices)
     return None
+
+
+def _of_unused(facts: ClaimFacts) -> str:
+    if facts.immediate:
+        kept = "Its allocation mode is Immediate, so it keeps its devices until it is deleted."
+        return f"{kept} Create a pod that names the claim, or delete the claim."
+    if facts.driver:
+        kept = f"The controller of driver `{facts.driver}` allocated it, and only that controller can deallocate it."
+        return f"{kept} Create a pod that names the claim, or delete the claim."
+    return "Create a pod that names the claim. Without one, its devices are released after a minute."
 
 
 def _of_foreign(facts: ClaimFacts, devices: int) -> Advice:
@@ -107,6 +114,7 @@ def _of_stuck(cause: str, facts: ClaimFacts, devices: int, complaint: Complaint 
         "finalizer": _finalizer,
         "controller": _controller,
         "leaked": _leaked,
+        "driver": _driver,
     }
     title, text, step = makers[cause](facts, devices)
     if said and cause in ("pod-gone", "pod-stays"):
@@ -182,6 +190,15 @@ def _leaked(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
         why = f"It lacks the finalizer `{FINALIZER}`, so the claim controller leaves its allocation alone."
         step = "Delete the claim; nobody uses it."
     return f"{_it_holds(devices)} that nobody uses, {since}.", why, step
+
+
+def _driver(facts: ClaimFacts, devices: int) -> tuple[str, str, str]:
+    return (
+        f"{_it_holds(devices)} that nobody uses, and driver {facts.driver} does not deallocate it.",
+        "Its last pod has ended, and `status.deallocationRequested` is set. Only the driver's controller can clear "
+        "the allocation.",
+        f"Check the log of the controller of driver `{facts.driver}`.",
+    )
 
 
 def _first(facts: ClaimFacts, *, over: bool) -> User:

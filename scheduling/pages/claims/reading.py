@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from claims.kinds.pods import Pod as PodObject
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller
 from claims.models import AllocatedDevice, Claim, Pod, Reservation
 from inventory.models import Node, Pool
 from manciple.pages.durations import moment
@@ -20,8 +20,8 @@ from scheduling.causes import AnyCause, claim_of, decode
 from scheduling.hints import FINISHED_PHASES
 from scheduling.messages import brief
 from scheduling.models import QueuedPod
-from scheduling.pages.claims.states import MOMENT, ClaimFacts, ClaimVerdict, User, fate_of, judge
-from scheduling.pod_claims import requested_classes
+from scheduling.pages.claims.states import FORGOTTEN, MOMENT, ClaimFacts, ClaimVerdict, User, fate_of, judge
+from scheduling.pod_claims import requested_classes, stays_allocated
 from scheduling.resources import CLAIMS, PODS, Key, kind
 
 
@@ -80,6 +80,7 @@ class _Known:
     nodes: Mapping[str, bool]  # name -> ready
     documents: Mapping[Key, ResourceClaim]  # of those being deleted, held by nobody, or asked for their classes
     waiting: Mapping[Key, list[tuple[str, AnyCause | None]]]  # claim -> (pod, why it waits)
+    lately: Collection[str]  # uids of claims that their drivers were asked lately to deallocate
 
 
 def read_claims(
@@ -98,12 +99,15 @@ def read_claims(
         for uid, namespace, name, allocated, deleting, *_ in rows
         if deleting or (uid not in users if allocated else with_classes)
     }
+    documents = _documents(read)
+    asked = {one.metadata.uid for one in documents.values() if one.status.deallocation_requested}
     known = _Known(
         users=users,
         held=_held(uid),
         nodes=dict(Node.objects.values_list("name", "ready")),
-        documents=_documents(read),
+        documents=documents,
         waiting=_waiting({(ns, name) for _, ns, name, allocated, *_ in rows if not allocated}),
+        lately=history.touched_lately(asked, within=FORGOTTEN),
     )
     return [_line(row, known, now) for row in rows]
 
@@ -123,6 +127,7 @@ def _line(row: tuple[Any, ...], known: _Known, now: datetime) -> ClaimRow:
         silent_nodes=tuple(node for node in nodes if known.nodes.get(node) is False),
         deleted_at=moment(document.metadata.deletion_timestamp) if document else None,
         finalizers=document.metadata.finalizers if document else (),
+        **(_when_unused(document, known.lately) if document else {}),
     )
     verdict = judge(facts, now=now)
     waiting = known.waiting.get((namespace, name), [])
@@ -140,6 +145,17 @@ def _line(row: tuple[Any, ...], known: _Known, now: datetime) -> ClaimRow:
         classes=held.classes or (frozenset(one for _, one in requested_classes(document)) if document else frozenset()),
         created_at=created_at,
     )
+
+
+def _when_unused(claim: ResourceClaim, lately: Collection[str]) -> dict[str, Any]:
+    """What decides whether an allocation stays that nobody uses."""
+    allocation = claim.status.allocation
+    return {
+        "immediate": stays_allocated(claim),
+        "driver": allocation.controller_name if allocation is not None and is_allocated_by_controller(claim) else "",
+        "deallocation_requested": claim.status.deallocation_requested,
+        "lately": claim.metadata.uid in lately,
+    }
 
 
 def _held(uid: str) -> dict[str, _Held]:

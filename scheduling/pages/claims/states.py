@@ -90,6 +90,10 @@ class ClaimFacts:
     silent_nodes: tuple[str, ...] = ()  # of `nodes`, those that are not ready
     deleted_at: datetime | None = None
     finalizers: tuple[str, ...] = field(default=())
+    immediate: bool = False  # allocated without a pod, and kept until it is deleted (allocationMode Immediate)
+    driver: str = ""  # whose controller allocated it, and alone takes it back (KEP-3063)
+    deallocation_requested: bool = False  # of that driver
+    lately: bool = False  # that was requested in the last minutes
 
     @property
     def foreign_finalizers(self) -> tuple[str, ...]:
@@ -168,6 +172,12 @@ def _node_silent(facts: ClaimFacts, _now: datetime) -> ClaimVerdict | None:
 def _leaked(facts: ClaimFacts, now: datetime) -> ClaimVerdict | None:
     if not facts.allocated or facts.users or facts.allocated_at is None or now <= facts.allocated_at + FORGOTTEN:
         return None
+    if facts.driver and facts.deallocation_requested and facts.lately:
+        return ClaimVerdict(state="releasing", note=f"Driver {facts.driver} deallocates it")
+    if facts.driver and facts.deallocation_requested:
+        return _is_stuck("driver", f"Driver {facts.driver} does not deallocate it")
+    if facts.immediate or facts.driver:
+        return None
     return _is_stuck("leaked", "Nobody uses it, and nobody releases it")
 
 
@@ -182,7 +192,8 @@ def _settled(facts: ClaimFacts) -> ClaimVerdict:
     if not facts.allocated:
         return ClaimVerdict(state="pending")
     if not facts.users:
-        return ClaimVerdict(state="unused", note="No pod is reserved for it")
+        kept = "; allocated until it is deleted" if facts.immediate else ""
+        return ClaimVerdict(state="unused", note=f"No pod is reserved for it{kept}")
     if all(user.fate == "preparing" or user.is_over for user in facts.users):
         return ClaimVerdict(state="preparing")
     return ClaimVerdict(state="allocated")

@@ -23,6 +23,7 @@ from pytest_django import Settings
 from redis import Redis
 
 from claims.kinds.pods import PodStatus
+from claims.kinds.resource_claims import AllocationResult, ResourceClaimConsumerReference, ResourceClaimStatus
 from manciple import descriptors, layout
 from manciple.access.invitations import invite
 from manciple.api import certificates
@@ -47,7 +48,7 @@ from tests.builders import (
     make_result,
     make_slice,
 )
-from tests.scheduling.cluster import Cluster
+from tests.scheduling.cluster import Cluster, with_spec
 from tests.services import Server
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -473,6 +474,40 @@ def test_claims_that_are_stuck(running: Cluster) -> None:
     haunted_told, idle_told = told(cluster.examine_claims, running.now + cluster.STUCK + timedelta(minutes=1))
     assert "/haunted: it is reserved for pods that are gone: ghost" in haunted_told
     assert "/idle: it holds devices, and nobody uses it" in idle_told
+
+
+#: what is so -> (changes of the claim's status, whether it is deleted, what is told)
+KEPT: dict[str, tuple[dict[str, Any], bool, str]] = {
+    "something that is no pod uses it": (
+        {"reserved_for": (ResourceClaimConsumerReference(api_group="batch", resource="jobs", name="train", uid="u"),)},
+        False,
+        "",
+    ),
+    "its driver's controller keeps it": ({}, False, ""),
+    "its driver does not deallocate it": (
+        {"deallocation_requested": True},
+        False,
+        "nobody uses it, and driver lamps.example.com does not deallocate it",
+    ),
+    "its driver does not let it go": (
+        {},
+        True,
+        "nobody uses it, and driver lamps.example.com does not deallocate it",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", KEPT)
+def test_a_claim_that_a_drivers_controller_allocated(running: Cluster, case: str) -> None:
+    status, deleted, what = KEPT[case]
+    claim = running.create(with_spec(make_claim("kept"), controller_name="lamps.example.com"))
+    metadata = structs.replace(claim.metadata, finalizers=("lamps.example.com/deletion-protection",))
+    given = ResourceClaimStatus(allocation=AllocationResult(controller_name="lamps.example.com"), **status)
+    claim = running.update(structs.replace(claim, metadata=metadata, status=given))
+    if deleted:
+        running.delete(claim)
+    found = told(cluster.examine_claims, running.now + cluster.STUCK + timedelta(minutes=1))
+    assert [what in one for one in found] == ([True] if what else [])
 
 
 def test_a_claim_that_somebody_deleted_waits_for_its_pod(running: Cluster) -> None:

@@ -32,6 +32,14 @@ CASES: dict[str, tuple[ClaimFacts, str, str]] = {
     "its pod is being deleted in time": (held(user("ending")), "allocated", ""),
     "it was given a moment ago and nobody took it": (held(), "unused", ""),
     "it was given long ago and nobody took it": (held(since=LONG_AGO), "stuck", "leaked"),
+    "it was allocated immediately, long ago": (held(since=LONG_AGO, immediate=True), "unused", ""),
+    "its driver keeps it": (held(since=LONG_AGO, driver="lamps.example.com"), "unused", ""),
+    "its driver was asked a moment ago to deallocate it": (
+        held(since=LONG_AGO, driver="lamps.example.com", deallocation_requested=True, lately=True), "releasing", "",
+    ),
+    "its driver was asked long ago to deallocate it": (
+        held(since=LONG_AGO, driver="lamps.example.com", deallocation_requested=True), "stuck", "driver",
+    ),
     "its pod ended a moment ago": (held(user("ended", lately=True)), "releasing", ""),
     "its pod ended long ago": (held(user("ended")), "stuck", "pod-gone"),
     "its pod is not there": (held(user("gone")), "stuck", "pod-gone"),
