@@ -238,7 +238,8 @@ def _refuse_volume_claims(pod: Pod) -> None:
             raise MountFailed(
                 f"Unable to attach or mount volumes: unmounted volumes=[{volume.name}], unattached volumes=[], failed "
                 f"to process volumes=[{volume.name}]: error processing PVC {full}: failed to fetch PVC from API "
-                f'server: persistentvolumeclaims "{name}" not found'
+                f'server: persistentvolumeclaims "{name}" not found. PersistentVolumeClaims are not served here: '
+                "create the pod again with another volume (emptyDir, hostPath, configMap, secret)"
             )
 
 

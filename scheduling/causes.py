@@ -77,16 +77,24 @@ class ParametersMissing(Cause, frozen=True):
     detail: str
 
 
+class NobodyAllocates(Cause, frozen=True):
+    """Nobody allocates a claim of the pod until a class exists or a feature gate is on. told: which, in words."""
+
+    told: str
+
+
 class VolumeClaimMissing(Cause, frozen=True):
     """A volume of the pod names a PersistentVolumeClaim, and none is served here."""
 
     name: str
+    volume: str = ""
 
 
 class VolumeClaimNotCreated(Cause, frozen=True):
     """A volume of the pod is one of a PersistentVolumeClaim to be made for it, and none is served here."""
 
     name: str
+    volume: str = ""
 
 
 class QuotaUsedUp(Cause, frozen=True, kw_only=True):
@@ -368,7 +376,7 @@ class ConstraintsUnmet(NotTogether, frozen=True):
 OfPod = (
     Gated | ClaimNotCreated | ClaimNotFound | ClaimBeingDeleted | ClaimNotForPod | ClaimInUse | ClaimNotShareable
     | ClassMissing | ParametersMissing | VolumeClaimMissing | VolumeClaimNotCreated | QuotaUsedUp | GroupMissing
-    | GroupIncomplete | AwaitingDrivers | BindingFailed
+    | GroupIncomplete | AwaitingDrivers | NobodyAllocates | BindingFailed
 )  # fmt: skip
 OfDevices = (
     TooFewPublished | PoolsUnusable | NotVisible | NotSelected | Tainted | TooSmall | DevicesInUse

@@ -25,7 +25,7 @@ from claims.drafts.cdi.values import (
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim as DeviceClaim
 from scheduling.allocator import NodeView
-from scheduling.causes import AwaitingDrivers
+from scheduling.causes import AwaitingDrivers, NobodyAllocates
 from scheduling.hints import draft_claim_key, draft_class_key
 from scheduling.holds import Hold, Reason
 from scheduling.negotiation import Hearing, NegotiationWrite, NegotiationWrites, StillNegotiating
@@ -149,7 +149,7 @@ class DraftNegotiator:
         if not isinstance(pod.spec.resources, tuple):
             return None
         text = f"the feature gate {GATE} is off: nobody allocates what spec.resources lists"
-        return Hold(reasons=Reason.ERROR, cause=AwaitingDrivers(text))
+        return Hold(reasons=Reason.ERROR, cause=NobodyAllocates(text))
 
     @staticmethod
     def tell_of_kept(_claims: object) -> None:
@@ -202,7 +202,7 @@ def _waits(pod: Pod, detail: str, plugins: tuple[str, ...] = ()) -> Hold:
 
 
 def _without_class(name: str) -> Hold:
-    cause = AwaitingDrivers(f'resourceclass.cdi.k8s.io "{name}" not found')
+    cause = NobodyAllocates(f'resourceclass.cdi.k8s.io "{name}" not found')
     return Hold(reasons=Reason.CLASS_MISSING, awaited=frozenset({draft_class_key(name)}), cause=cause)
 
 

@@ -21,6 +21,11 @@ SCHEDULER_NAME = "default-scheduler"
 NO_NODES, CANNOT_ALLOCATE = "no nodes available to schedule pods", "cannot allocate all claims"
 CLAIM_IN_USE, DEALLOCATED = "resourceclaim in use", "deallocation of ResourceClaim completed"
 STILL_NOT_SCHEDULABLE, NO_NEW_CLAIMS = "still not schedulable", "no new claims to deallocate"
+#: Why a volume of a claim never gets one, and what to do.
+NO_VOLUME_CLAIMS = (
+    "PersistentVolumeClaims are not served here; create the pod again with an emptyDir, hostPath, configMap or secret "
+    "volume"
+)
 
 #: Characters that a dominant reason may have: condition and event must hold it with what stands around it.
 LONGEST_DETAIL = 700
@@ -68,9 +73,10 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     " pods",
     causes.ClassMissing: "request {0.request}: device class {0.name} does not exist",
     causes.ParametersMissing: "resourceclaim {0.name}: {0.detail}",
-    causes.VolumeClaimMissing: 'persistentvolumeclaim "{0.name}" not found',
-    causes.VolumeClaimNotCreated: "waiting for ephemeral volume controller to create the persistentvolumeclaim"
-    ' "{0.name}"',
+    causes.VolumeClaimMissing: 'persistentvolumeclaim "{0.name}" not found: volume "{0.volume}" cannot be mounted, '
+    f"because {NO_VOLUME_CLAIMS}",
+    causes.VolumeClaimNotCreated: 'persistentvolumeclaim "{0.name}" is not created: volume "{0.volume}" cannot be '
+    f"mounted, because {NO_VOLUME_CLAIMS}",
     causes.QuotaUsedUp: "exceeded quota: {0.quota}, requested: {0.key}={0.requested}, used: {0.key}={0.used}, limited: "
     "{0.key}={0.hard}",
     causes.GroupMissing: 'waiting for pods\'s pod group "{0.name}" to appear in scheduling queue',
@@ -79,7 +85,7 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     causes.AwaitingBinding: "waiting for binding conditions for device on node {0.node}",
     causes.ClaimNotMade: 'running PreBind plugin "DynamicResources": create claim for extended resources '
     "{0.pod}: {0.error}",
-    causes.AwaitingDrivers: "{0.told}",
+    **dict.fromkeys((causes.AwaitingDrivers, causes.NobodyAllocates), "{0.told}"),
     **dict.fromkeys((causes.Interrupted, causes.Misconfigured), "{0.error}"),
     causes.SearchStopped: "allocation undecided: the search stopped after {0.trials} device trials",
     causes.CannotAllocate: CANNOT_ALLOCATE,
@@ -216,7 +222,10 @@ _PLAINER: Mapping[type[causes.Cause], str] = {
     causes.ClaimNotForPod: "claim `{0.claim}` was not created for it",
     causes.ClaimInUse: "its claim is in use by as many pods as may share it",
     causes.ClassMissing: "request `{0.request}` names class `{0.name}`, which does not exist",
-    causes.VolumeClaimMissing: "its PersistentVolumeClaim `{0.name}` does not exist",
+    **dict.fromkeys(
+        (causes.VolumeClaimMissing, causes.VolumeClaimNotCreated),
+        "its volume `{0.volume}` needs PersistentVolumeClaim `{0.name}`, and such claims are not served here",
+    ),
     causes.SearchStopped: "the search for devices was stopped after {0.trials} tries without an answer",
     causes.GroupMissing: "its group, PodGroup `{0.name}`, does not exist",
     causes.GroupIncomplete: "its group `{0.name}` has {0.pods} of the {0.wanted} pods that it needs",

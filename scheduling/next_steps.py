@@ -55,8 +55,9 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
      "Create the claim, or name one that exists."),
     ("claim-not-created", "A claim from a template is not created yet",
      "Wait: it is created within seconds, unless its template is missing or a quota refuses it (see the pod's page)."),
-    ("volume", "A PersistentVolumeClaim does not exist",
-     "Use another volume (`emptyDir`, `hostPath`, `configMap`, `secret`): PersistentVolumeClaims are not served here."),
+    ("volume", "A volume needs a PersistentVolumeClaim",
+     "PersistentVolumeClaims are not served here: create the pod again with another volume (`emptyDir`, `hostPath`,"
+     " `configMap`, `secret`)."),
     ("group", "Their group is not complete",
      "Create the PodGroup, or the pods that it lacks: either all are placed together, or none."),
     ("parameters", "The requests of a claim are unknown",
@@ -85,6 +86,9 @@ TOPICS = {key: Topic(key, title, step) for key, title, step in (
      "Ask for less, or have the quota or policy changed that refuses it."),
     ("driver", "Drivers decide about their claims",
      "Wait: the drivers' controllers allocate their claims. See their logs for details."),
+    ("unallocatable", "Nobody allocates their claims",
+     "Create the class that the message names, or have the feature gate that it names enabled: until then nobody"
+     " allocates the claim."),
     ("retry", "The last attempt failed", "Nothing: the scheduler retries them."),
     ("turn", "Waiting for their turn", "Nothing: the scheduler tries them next."),
 )}  # fmt: skip
@@ -109,6 +113,7 @@ _TOPIC_OF: dict[type[causes.Cause], str] = {
     causes.BindingFailed: "binding-failed",
     causes.ClaimNotMade: "claim-refused",
     causes.AwaitingDrivers: "driver",
+    causes.NobodyAllocates: "unallocatable",
     causes.Interrupted: "retry",
     causes.SearchStopped: "stopped",
     causes.CannotAllocate: "nodes",

@@ -214,10 +214,10 @@ def _without_volume(pod: Pod) -> Hold | None:
     for volume in pod.spec.volumes:
         source: Any = volume
         if source.persistentVolumeClaim is not None:
-            missing = causes.VolumeClaimMissing(source.persistentVolumeClaim.claimName)
+            missing = causes.VolumeClaimMissing(source.persistentVolumeClaim.claimName, volume.name)
             return Hold(reasons=Reason.VOLUME, cause=missing)
         if source.ephemeral is not None:
-            unmade = causes.VolumeClaimNotCreated(f"{pod.metadata.name}-{volume.name}")
+            unmade = causes.VolumeClaimNotCreated(f"{pod.metadata.name}-{volume.name}", volume.name)
             return Hold(reasons=Reason.VOLUME, cause=unmade)
     return None
 
@@ -253,14 +253,14 @@ def _unusable(pod: Pod, reference: ClaimReference, claim: ResourceClaim) -> Hold
     return Hold(reasons=Reason.CLAIM_BUSY, awaited=awaited, cause=cause)
 
 
-def _without_gate(claim: ResourceClaim) -> causes.ParametersMissing | None:
+def _without_gate(claim: ResourceClaim) -> causes.NobodyAllocates | None:
     """Nobody allocates a claim of a ResourceClass while the features are off that know of them."""
     name = claim.spec.resource_class_name
     if not name or claim.status.allocation is not None or any(map(gates.enabled, OF_RESOURCE_CLASSES)):
         return None
     off = " and ".join(OF_RESOURCE_CLASSES)
-    detail = f"nobody allocates for resource class {name}: the feature gates {off} are off"
-    return causes.ParametersMissing(name=claim.metadata.name, detail=detail)
+    told = f"nobody allocates for resource class {name}: the feature gates {off} are off"
+    return causes.NobodyAllocates(f"resourceclaim {claim.metadata.name}: {told}")
 
 
 def _without_class(claim: ResourceClaim, has_class: HasClass) -> Hold | None:

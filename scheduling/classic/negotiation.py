@@ -39,7 +39,7 @@ from inventory.kinds.nodes import NodeSelector
 from manciple.wire.base import ObjectMeta
 from manciple.wire.selectors import node_selector_matches
 from scheduling.allocator import NodeView
-from scheduling.causes import AwaitingDrivers, NodeRefusal
+from scheduling.causes import AwaitingDrivers, NobodyAllocates, NodeRefusal
 from scheduling.hints import claim_key, class_key, context_key, resource_class_key
 from scheduling.holds import Hold, Reason
 from scheduling.negotiation import Hearing, NegotiationWrite, NegotiationWrites, StillNegotiating
@@ -257,13 +257,15 @@ class ContextNegotiator:
         name = claim.spec.resource_class_name
         resource_class = self._classes.get(name)
         if name and resource_class is None:
-            return _hold(f"resource class {name} does not exist", {resource_class_key(name)}, Reason.CLASS_MISSING)
+            missing = NobodyAllocates(f"resource class {name} does not exist")
+            return Hold(reasons=Reason.CLASS_MISSING, awaited=frozenset({resource_class_key(name)}), cause=missing)
         driver = controller_of(claim, resource_class)
         if not driver:
             if claim.spec.devices.requests:
                 return None
             text = f"resource class {name} has structured parameters, which gate DRAStructuredParametersDraft serves"
-            return _hold(text, {resource_class_key(name)})
+            awaited = frozenset({resource_class_key(name)})
+            return Hold(reasons=Reason.NEGOTIATION, awaited=awaited, cause=NobodyAllocates(text))
         if claim.spec.allocation_mode == IMMEDIATE:
             return _hold("unallocated immediate resourceclaim", {claim_key(*claim.key)}, drivers=(driver,))
         selectors = [] if resource_class is None else [resource_class.suitable_nodes]
@@ -285,7 +287,8 @@ class ContextNegotiator:
         for claim in claims:
             if claim.status.allocation is None and names_controller(claim):
                 text = f"resourceclaim {claim.metadata.name} is allocated by its driver's controller, and feature gate"
-                return _hold(f"{text} DRAControlPlaneController is off", set())
+                cause = NobodyAllocates(f"{text} DRAControlPlaneController is off")
+                return Hold(reasons=Reason.NEGOTIATION, cause=cause)
         return None
 
     @staticmethod
@@ -323,5 +326,5 @@ def is_of(context: PodSchedulingContext, pod: Pod) -> bool:
     return owning_pod(context.metadata) == (pod.metadata.name, pod.metadata.uid)
 
 
-def _hold(text: str, awaited: Any, reason: Reason = Reason.NEGOTIATION, drivers: tuple[str, ...] = ()) -> Hold:
-    return Hold(reasons=reason, awaited=frozenset(awaited), cause=AwaitingDrivers(text, drivers))
+def _hold(text: str, awaited: Any, drivers: tuple[str, ...] = ()) -> Hold:
+    return Hold(reasons=Reason.NEGOTIATION, awaited=frozenset(awaited), cause=AwaitingDrivers(text, drivers))

@@ -395,18 +395,26 @@ CLAIMED: dict[str, tuple[str, str]] = {
     "to be made": (
         '{"name": "disk", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"], '
         '"resources": {"requests": {"storage": "1Gi"}}}}}}',
-        'waiting for ephemeral volume controller to create the persistentvolumeclaim "web-disk"',
+        'persistentvolumeclaim "web-disk" is not created',
     ),
 }
 
 
 @pytest.mark.parametrize("case", CLAIMED)
-def test_a_pod_with_a_volume_of_a_claim_waits_and_says_so(cluster: Cluster, case: str) -> None:
+def test_a_pod_with_a_volume_of_a_claim_says_that_it_cannot_start_and_what_to_do(cluster: Cluster, case: str) -> None:
     volume, told = CLAIMED[case]
     cluster.create(make_node())
     cluster.create(with_spec(make_pod("web"), volumes=(codec.decode_value(Volume, json.loads(volume)),)))
     cluster.settle()
-    assert cluster.why_pending("web").startswith(f"0/1 nodes are available: {told}. no new claims to deallocate, ")
+    why = cluster.why_pending("web")
+    assert why.startswith(f"0/1 nodes are available: {told}: ")
+    for part in (
+        'volume "disk"',
+        "PersistentVolumeClaims are not served here",
+        "create the pod again with an emptyDir",
+    ):
+        assert part in why
+    assert "waiting for" not in why
 
 
 def test_no_pod_goes_to_a_node_that_has_never_reported(cluster: Cluster) -> None:
