@@ -50,9 +50,9 @@ from scheduling.resources import CLASSES, CONTEXTS, RESOURCE_CLASSES, kind
 
 log = logging.getLogger(__name__)
 
-#: Kubernetes' words.
-WAITING = "waiting for resource driver"
+#: KEP-3063's words: before a node is selected, and after.
 WAITING_FOR_INFORMATION = "waiting for resource driver to provide information"
+WAITING_FOR_ALLOCATION = "waiting for resource driver to allocate resource"
 EXCLUDED_BY_CLASS = NodeRefusal("DynamicResources", "class", "excluded by resource class node filter")
 UNSUITABLE = NodeRefusal(
     "DynamicResources", "unsuitable", "resourceclaim cannot be allocated for the node (unsuitable)"
@@ -155,13 +155,10 @@ class ContextNegotiation:
         added = sorted(new, key=lambda name: name != node)[: NODES_MAX - len(kept)]
         return tuple(sorted((*kept, *added))) if added else offered
 
-    def cause(self, *, proposing: bool) -> AwaitingDrivers:
-        """proposing: the drivers are told something new."""
-        informed = proposing or self.selected or self.is_answered
-        return AwaitingDrivers(WAITING if informed else WAITING_FOR_INFORMATION, self.drivers)
-
-    def hold(self, *, proposing: bool) -> Hold:
-        return Hold(reasons=Reason.NEGOTIATION, awaited=self.awaited, cause=self.cause(proposing=proposing))
+    def hold(self, selected: str) -> Hold:
+        """selected: the node for which the drivers are to allocate; "" while they are asked which nodes suit."""
+        message = WAITING_FOR_ALLOCATION if selected else WAITING_FOR_INFORMATION
+        return Hold(reasons=Reason.NEGOTIATION, awaited=self.awaited, cause=AwaitingDrivers(message, self.drivers))
 
     def next(self, node: str, possible: Callable[[], Sequence[str]]) -> StillNegotiating | NegotiationWrites:
         """What the drivers are told, if there is anything to tell, while the pod waits for them."""
@@ -169,8 +166,8 @@ class ContextNegotiation:
             return () if self.context is None else (_closing(self.context),)
         known = PodSchedulingContextSpec() if self.context is None else self.context.spec
         spec = self.next_spec(node, possible())
-        changed = self.context is None or spec != known
-        return StillNegotiating(hold=self.hold(proposing=changed), writes=(self._saying(spec),) if changed else ())
+        writes = (self._saying(spec),) if self.context is None or spec != known else ()
+        return StillNegotiating(hold=self.hold(spec.selected_node), writes=writes)
 
     def giving_back(self, claims: Iterable[ResourceClaim]) -> NegotiationWrites:
         """Before a driver is asked to deallocate one: it must not allocate for the same node at once."""
@@ -276,7 +273,7 @@ class ContextNegotiator:
     def undecided(self, pod: Pod, claims: Sequence[ResourceClaim]) -> Hold | None:
         talks = self.of(pod, claims)
         if isinstance(talks, ContextNegotiation):
-            return talks.hold(proposing=True) if talks.pending else None
+            return talks.hold(talks.selected) if talks.pending else None
         return talks
 
     @staticmethod

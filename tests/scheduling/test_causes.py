@@ -52,7 +52,7 @@ CAUSES: tuple[AnyCause, ...] = (
     causes.GroupDoesNotFit("train", placed=2, wanted=3),
     causes.GroupDoesNotFit("train", placed=3, wanted=3, room="node-1"),
     causes.Interrupted("overtaken"),
-    causes.AwaitingDrivers("waiting for resource driver", ("gpu.example.com",)),
+    causes.AwaitingDrivers("waiting for resource driver to allocate resource", ("gpu.example.com",)),
     *(causes.Misconfigured(fault, "it is wrong") for fault in Fault),
     causes.SearchStopped(7),
     causes.SearchStopped(7, timed_out=True),

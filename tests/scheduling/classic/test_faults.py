@@ -24,7 +24,7 @@ from tests.scheduling.cluster import ObjectT
 from tests.scheduling.test_metrics import value
 
 #: Steps until a pod with a claim of each of two drivers is bound, at most.
-STEPS = range(1, 12)
+STEPS = range(1, 11)
 SECOND = "nic.example.com"
 
 

@@ -132,9 +132,10 @@ def test_the_simulation_says_that_the_driver_decides() -> None:
     assert isinstance(found, StillNegotiating)
     cause = found.hold.cause
     assert cause is not None
-    assert message(cause) == "waiting for resource driver"
+    assert message(cause) == "waiting for resource driver to provide information"
     assert clause(cause) == (
-        "waiting for resource driver: where it fits cannot be known, drivers `driver-0` and `driver-1` decide"
+        "waiting for resource driver to provide information: where it fits cannot be known, drivers `driver-0` and "
+        "`driver-1` decide"
     )
 
 
