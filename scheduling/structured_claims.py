@@ -67,13 +67,14 @@ class StructuredClaims:
             changed()
 
         def with_devices(obj: ResourceSlice) -> None:
+            self.parameters.put_slice(obj)
             if (pool := with_instances(obj)) is not obj:
                 put(pool)
 
         slices = (lambda obj: publish(self.resources.put(obj)), lambda obj: publish(self.resources.remove(obj)))
         return {
             NODE_SLICES: slices,
-            SLICES: (with_devices, lambda _obj: None),
+            SLICES: (with_devices, self.parameters.remove_slice),
             **dict.fromkeys((RESOURCE_CLASSES, CLASS_PARAMETERS, CLAIM_PARAMETERS), (known, gone)),
         }
 

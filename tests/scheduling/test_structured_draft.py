@@ -126,7 +126,24 @@ def test_a_class_without_structured_parameters_is_left_to_its_drivers_controller
 
 def test_a_claim_without_parameters_gets_any_resource_of_its_classes_driver(cards: DraftCluster) -> None:
     cards.apply(claim(params=""), pod())
-    assert len(cards.handles()[0]["structuredData"]["results"]) == 1
+    (given,) = cards.given()
+    assert cards.handles()[0]["structuredData"] == {
+        "nodeName": "worker-1",
+        "namedResourcesWithAttributes": {"resources": [{"id": given}]},
+    }
+    assert cards.claim()["status"]["allocation"]["shareable"] is True
+
+
+def test_a_claim_without_parameters_of_a_driver_of_kubernetes_1_30_has_the_result_of_1_30(draft: DraftCluster) -> None:
+    published = named(
+        "ResourceSlice", "cards", nodeName=NODE, driverName=DRIVER, namedResources={"instances": [{"name": "gpu-0"}]}
+    )
+    draft.apply(node(), example()["ResourceClass"], claim(params=""), pod())
+    with gates.using(DRAControlPlaneController=True):
+        draft.api.made(address(published), published)
+    draft.cluster.retry()
+    (handle,) = draft.handles()
+    assert handle["structuredData"]["results"] == [{"namedResources": {"name": "gpu-0"}}]
 
 
 def test_each_entry_is_a_request_for_one_resource(cards: DraftCluster) -> None:

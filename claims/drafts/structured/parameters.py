@@ -21,6 +21,8 @@ from inventory.classic.values import (
     ResourceClassParametersReference,
     ResourceRequest,
 )
+from inventory.drafts.structured.values import DraftResourceRequest, NamedResourcesWithAttributesRequest
+from inventory.kinds.devices import ResourceSlice
 
 GROUP = "resource.k8s.io"
 ParametersT = TypeVar("ParametersT", ResourceClaimParameters, ResourceClassParameters)
@@ -48,12 +50,18 @@ class Unresolved:
     message: str
 
 
-def default_parameters(driver: str) -> ResourceClaimParameters:
-    """What a claim without parameters asks for: any resource of its class's driver, to be shared (as in 1.30)."""
-    request = ResourceRequest(named_resources=NamedResourcesRequest(selector="true"))
-    return ResourceClaimParameters(
-        shareable=True, driver_requests=(DriverRequests(driver_name=driver, requests=(request,)),)
-    )
+def default_parameters(driver: str, *, in_1_30: bool) -> ResourceClaimParameters:
+    """What a claim without parameters requests: any resource of its class's driver, shareable (as in 1.30).
+
+    in_1_30: in the form of Kubernetes 1.30, for a driver that publishes its resources in that form.
+    """
+    if in_1_30:
+        request = ResourceRequest(named_resources=NamedResourcesRequest(selector="true"))
+        of_driver = DriverRequests(driver_name=driver, requests=(request,))
+        return ResourceClaimParameters(shareable=True, driver_requests=(of_driver,))
+    model = NamedResourcesWithAttributesRequest(selector="true")
+    draft = DraftResourceRequest(driver_name=driver, named_resources_with_attributes=model)
+    return ResourceClaimParameters(shareable=True, requests=(draft,))
 
 
 @dataclass(slots=True)
@@ -99,11 +107,14 @@ class KnownParameters:
         self.classes: dict[str, ResourceClass] = {}
         self._of_claims: _Known[ResourceClaimParameters] = _Known()
         self._of_classes: _Known[ResourceClassParameters] = _Known()
+        #: name of a ResourceSlice in the form of Kubernetes 1.30 -> its driver
+        self._slices_of_1_30: dict[str, str] = {}
 
     def copied(self) -> KnownParameters:
         made = KnownParameters()
         made.classes = dict(self.classes)
         made._of_claims, made._of_classes = self._of_claims.copied(), self._of_classes.copied()
+        made._slices_of_1_30 = dict(self._slices_of_1_30)
         return made
 
     def put(self, obj: ResourceClass | ResourceClaimParameters | ResourceClassParameters) -> None:
@@ -121,6 +132,14 @@ class KnownParameters:
             self._of_claims.remove(obj)
         else:
             self._of_classes.remove(obj)
+
+    def put_slice(self, published: ResourceSlice) -> None:
+        self.remove_slice(published)
+        if published.spec.named_resources is not None:
+            self._slices_of_1_30[published.metadata.name] = published.spec.driver
+
+    def remove_slice(self, published: ResourceSlice) -> None:
+        self._slices_of_1_30.pop(published.metadata.name, None)
 
     def is_structured(self, claim: ResourceClaim) -> bool:
         """Whether the scheduler allocates it by its class, as far as that is known."""
@@ -154,7 +173,8 @@ class KnownParameters:
     def _of_claim(self, claim: ResourceClaim, claim_class: ResourceClass) -> ResourceClaimParameters | Unresolved:
         ref, namespace = claim.spec.parameters_ref, claim.metadata.namespace
         if ref is None:
-            return default_parameters(claim_class.driver_name)
+            driver = claim_class.driver_name
+            return default_parameters(driver, in_1_30=driver in self._slices_of_1_30.values())
         if (ref.api_group, ref.kind) == (GROUP, "ResourceClaimParameters"):
             found = self._of_claims.by_key.get((namespace, ref.name))
             return found or Unresolved(f"claim parameters {namespace}/{ref.name} not found")
