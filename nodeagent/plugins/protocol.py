@@ -27,8 +27,9 @@ from manciple.wire.errors import BadRequest
 Question = TypeVar("Question", bound=Value)
 Answer = TypeVar("Answer", bound=Value)
 
-#: The type under which DRA drivers register.
+#: The type under which DRA drivers register, and the one that KEP-4381 names.
 DRA_PLUGIN: Final = "DRAPlugin"
+RESOURCE_PLUGIN: Final = "ResourcePlugin"
 #: The type of plugins of KEP-3063's first draft, which asks for a new one and gives it no name.
 CDI_PLUGIN: Final = "CDIPlugin"
 

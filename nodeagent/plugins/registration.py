@@ -23,6 +23,7 @@ from nodeagent.plugins.protocol import (
     GET_INFO,
     HEALTH_SERVICES,
     NOTIFY,
+    RESOURCE_PLUGIN,
     CallFailed,
     Channel,
     HealthService,
@@ -73,6 +74,8 @@ log = logging.getLogger(__name__)
 INFO_SECONDS: Final = 5.0
 NOTIFY_SECONDS: Final = 5.0
 
+PLUGIN_TYPES: Final = (DRA_PLUGIN, RESOURCE_PLUGIN, CDI_PLUGIN)
+
 Admission = TypeVar("Admission")
 
 
@@ -114,10 +117,8 @@ def register(socket: Path, admit: Callable[[RegisteredPlugin], Admission]) -> Ad
 
 def accept(info: PluginInfo, socket: Path) -> RegisteredPlugin:
     """Raises: Refused saying what the plugin has to change."""
-    if info.type not in (DRA_PLUGIN, CDI_PLUGIN):
-        raise RegistrationRefused(
-            f"plugins of type {info.type!r} are not handled here, only {DRA_PLUGIN} and {CDI_PLUGIN}"
-        )
+    if info.type not in PLUGIN_TYPES:
+        raise RegistrationRefused(f"plugins of type {info.type!r} are not handled here, only {', '.join(PLUGIN_TYPES)}")
     if problems := _name_problems(info.name):
         raise RegistrationRefused(f"driver name {info.name!r}: {'; '.join(problems)}")
     services = [service for service in DRA_SERVICES if not set(service.names).isdisjoint(info.supported_versions)]

@@ -27,7 +27,10 @@ def info(**fields: object) -> PluginInfo:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (info(type="CSIPlugin"), "plugins of type 'CSIPlugin' are not handled here"),
+        (
+            info(type="CSIPlugin"),
+            "plugins of type 'CSIPlugin' are not handled here, only DRAPlugin, ResourcePlugin, CDIPlugin",
+        ),
         (info(name=""), "driver name ''"),
         (info(name="under_score"), "driver name 'under_score'"),
         (info(name="a" * 64), "must be no more than 63 bytes"),
@@ -61,6 +64,10 @@ def test_the_newest_services_are_chosen(listed: tuple[str, ...], service: str, h
     plugin = accept(info(supported_versions=listed), Path("/reg.sock"))
     assert plugin.service.names[0] == service
     assert [one.name.partition(".")[0] for one in plugin.health] == health
+
+
+def test_a_plugin_may_have_the_type_that_kep_4381_names() -> None:
+    assert accept(info(type="ResourcePlugin"), Path("/reg.sock")).service.names[0] == "v1.DRAPlugin"
 
 
 def test_claims_with_handles_go_to_a_service_that_takes_them_whatever_else_a_plugin_has() -> None:
