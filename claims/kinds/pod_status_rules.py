@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from claims.kinds.network_rules import check_address
 from claims.kinds.node_charges import validate_node_charges
 from claims.kinds.pod_rules import validate_pod_meta_update
-from claims.kinds.pods import ContainerStatus, Pod, PodExtendedResourceClaimStatus, PodStatus
-from manciple.wire.errors import FieldError, duplicate, forbidden, immutable, invalid, not_supported
+from claims.kinds.pods import ContainerExtendedResourceRequest, ContainerStatus, Pod, PodStatus
+from manciple.wire.errors import FieldError, duplicate, forbidden, immutable, invalid, not_supported, required
 from manciple.wire.validation import (
     STATUS,
     Path,
@@ -49,8 +49,7 @@ def validate_pod_status_update(new: Pod, old: Pod) -> Errors:
     if old.status.qos_class and status.qos_class != old.status.qos_class:
         found.append(immutable(STATUS.child("qosClass"), status.qos_class))
     found += _validate_claim_statuses(new)
-    if status.extended_resource_claim_status is not None:
-        found += _validate_extended(new, status.extended_resource_claim_status)
+    found += _validate_extended(new, old)
     if status.node_allocatable_resource_claim_statuses:
         found += validate_node_charges(new)
     never_again = old.spec.restart_policy
@@ -76,25 +75,43 @@ def _validate_addresses(addresses: Sequence[str], path: Path) -> Errors:
     return found
 
 
-def _validate_extended(pod: Pod, status: PodExtendedResourceClaimStatus) -> Errors:
-    """Which request of the claim stands for which resource of a container: of those that the pod has."""
+def _validate_extended(pod: Pod, before: Pod) -> Errors:
+    """Each request of the claim stands for an extended resource that one container of the pod requests.
+
+    The reference accepts any resource that the container requests, and changes of the mappings of a pod with a node.
+    """
+    status, known = pod.status.extended_resource_claim_status, before.status.extended_resource_claim_status
     path = STATUS.child("extendedResourceClaimStatus")
+    if before.spec.node_name and known is not None and status != known:
+        return [immutable(path, status)]
+    if status is None:
+        return []
+    mappings = path.child("requestMappings")
+    found = [] if status.request_mappings else [required(mappings, "at least one request mapping is required")]
     containers = {one.name: one for one in (*pod.spec.init_containers, *pod.spec.containers)}
-    resources = {name for one in containers.values() for name in one.resources.requests}
-    found = required_or(check_dns_subdomain, status.resource_claim_name, path.child("resourceClaimName"))
+    seen: set[ContainerExtendedResourceRequest] = set()
     for position, one in enumerate(status.request_mappings):
-        at = path.child("requestMappings").at(position)
-        if one.container_name not in containers:
+        at = mappings.at(position)
+        container = containers.get(one.container_name)
+        if container is None:
             message = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
             found.append(invalid(at.child("containerName"), one.container_name, message))
-        if one.resource_name not in resources and is_device_resource_name(one.resource_name):
+        elif one.resource_name not in container.resources.requests or not is_device_resource_name(one.resource_name):
             message = (
                 "must match the extended resource name of an entry in spec.initContainers.resources.requests or "
                 "spec.containers.resources.requests"
             )
             found.append(invalid(at.child("resourceName"), one.resource_name, message))
-        found += required_or(check_dns_label, one.request_name, path.child("requestName"))
-    return found
+        # The reference names the field without its position.
+        found += each(check_dns_label(one.request_name), path.child("requestName"), one.request_name)
+        if one in seen:
+            found += [
+                duplicate(at.child("containerName"), one.container_name),
+                duplicate(at.child("resourceName"), one.resource_name),
+                duplicate(at.child("requestName"), one.request_name),
+            ]
+        seen.add(one)
+    return found + required_or(check_dns_subdomain, status.resource_claim_name, path.child("resourceClaimName"))
 
 
 def _validate_device_health(pod: Pod, statuses: Sequence[ContainerStatus], path: Path) -> Errors:
