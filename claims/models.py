@@ -5,14 +5,15 @@ can be rebuilt from the documents at any time by `manage.py reindex`. Nothing el
 
 `AllocatedDevice` carries the promise that no device is ever given twice: the database itself refuses a second exclusive
 allocation of a device, whoever tries to write it. Where pools share a name it does not know which pool a device is of;
-there `AllocatedDeviceQuerySet.holders_of`, which the projector asks, is the stricter one.
+there `AllocatedDeviceQuerySet.holders_of`, which the projector asks, is the stricter one. A driver's controller
+(KEP-3063) may give one device to several of its claims: those rows are left to the projector alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from django.db import models
 
@@ -66,41 +67,57 @@ class Reservation(models.Model):
         ]
 
 
+class DeviceHolder(NamedTuple):
+    """The claim that holds a device. controller: as in `AllocatedDevice`."""
+
+    namespace: str
+    name: str
+    controller: str
+
+
 class AllocatedDeviceQuerySet(models.QuerySet["AllocatedDevice"]):
-    def holders_of(self, devices: Iterable[DeviceKey]) -> dict[DeviceKey, tuple[str, str, str]]:
-        """Who holds those of `devices` that are held exclusively: (namespace, claim name, claim uid).
+    def holders_of(self, devices: Iterable[DeviceKey]) -> dict[DeviceKey, DeviceHolder]:
+        """Who holds those of `devices` that are held as a whole.
 
         devices: which are to be allocated. One query if none of them is held.
         """
         wanted = set(devices)
-        held: dict[DeviceKey, str] = {}
+        held: dict[DeviceKey, tuple[str, str]] = {}
         for given, parameters in sql.given_tables(("driver", "pool", "device", "node"), wanted):
-            for driver, pool, device, node, uid in sql.fetch(f"{given} {_held_exclusively()}", parameters):
-                held[driver, pool, device, node] = uid
+            for driver, pool, device, node, uid, controller in sql.fetch(f"{given} {_held_as_a_whole()}", parameters):
+                held[driver, pool, device, node] = uid, controller
         if not held:
             return {}
-        uids = [(uid,) for uid in sorted(set(held.values()))]
+        uids = [(uid,) for uid in sorted({uid for uid, _ in held.values()})]
         claims = {
-            uid: (namespace, name, uid)
+            uid: (namespace, name)
             for uid, namespace, name in sql.select(Claim, ["uid", "namespace", "name"], ["uid"], uids)
         }
         in_use = pools_by_device(held, pools_in_use)
-        by_place = {(*key[:3], pool): claims[uid] for key, uid in held.items() for pool in in_use[key]}
+        by_place = {
+            (*key[:3], pool): DeviceHolder(*claims[uid], controller)
+            for key, (uid, controller) in held.items()
+            for pool in in_use[key]
+        }
         places = pools_by_device(wanted, pools_allocated_from)
         found = ((key, by_place.get((*key[:3], pool))) for key in wanted for pool in places[key])
         return {key: holder for key, holder in found if holder is not None}
 
 
 @cache
-def _held_exclusively() -> str:
+def _held_as_a_whole() -> str:
     """Allocations that may be of the `given` devices: on their node or on none; on any, if the pool may be of none."""
     allocated, published = AllocatedDevice._meta.db_table, PublishedSlice._meta.db_table
-    same = "a.driver = given.driver AND a.pool = given.pool AND a.device = given.device AND a.exclusive"
+    same = (
+        "a.driver = given.driver AND a.pool = given.pool AND a.device = given.device "
+        "AND NOT a.admin_access AND a.share_id = ''"
+    )
     of_no_node = (
         f"SELECT 1 FROM {published} s "  # noqa: S608 - the names of our models
         "WHERE s.driver = given.driver AND s.pool = given.pool AND s.node_name = ''"
     )
-    select = f"SELECT a.driver, a.pool, a.device, a.node, a.claim_id FROM given CROSS JOIN {allocated} a WHERE {same}"  # noqa: S608
+    columns = "a.driver, a.pool, a.device, a.node, a.claim_id, a.controller"
+    select = f"SELECT {columns} FROM given CROSS JOIN {allocated} a WHERE {same}"  # noqa: S608
     return (
         f"{select} AND a.node = given.node UNION {select} AND a.node = '' "
         f"UNION {select} AND (given.node = '' OR EXISTS ({of_no_node}))"
@@ -134,8 +151,10 @@ class AllocatedDevice(models.Model):
     admin_access = models.BooleanField()
     share_id = models.CharField(max_length=UID)  # "" where the device is not shared
     consumed_capacity = models.JSONField()  # {"memory": "10Gi"}
-    #: neither admin access nor a share: the device is this claim's alone
+    #: neither admin access, nor a share, nor of a controller: the device is this claim's alone
     exclusive = models.BooleanField()
+    #: the driver whose controller allocated it, and decides which of its claims share it; "" where the scheduler did
+    controller = models.CharField(max_length=NAME, default="", db_default="")
     #: what the request asked for; "" where the claim has no such request
     device_class = models.CharField(max_length=NAME, default="")
 

@@ -3,7 +3,8 @@
 A claim is its own row, one row a reservation and one row an allocated device. Rows that a transaction would leave as
 they are (a driver reporting `status.devices`, say) are not touched. Before allocated devices are written, those that
 somebody else holds exclusively are looked up: writers come one after the other, so the answer is final, and the
-refusal can name device and holder. The unique constraint stands behind it.
+refusal can name device and holder. The unique constraint stands behind it. Several claims that one driver's controller
+allocated may hold one device.
 
 Who had which device, from when to when, is kept (`PastAllocation`) after the claim has given it back or is gone: the
 rows are written with the change that frees the devices, in its transaction. So the history costs nothing while pods are
@@ -30,7 +31,16 @@ from claims.kinds.resource_claims import (
     class_of,
     wants_admin_access,
 )
-from claims.models import AllocatedDevice, Claim, DeviceKey, PastAllocation, Pod, Reservation, pools_by_device
+from claims.models import (
+    AllocatedDevice,
+    Claim,
+    DeviceHolder,
+    DeviceKey,
+    PastAllocation,
+    Pod,
+    Reservation,
+    pools_by_device,
+)
 from claims.uses import prune_uses, record_uses
 from inventory import impairments
 from inventory.kinds.pools import PoolKey
@@ -142,6 +152,7 @@ class AllocatedDeviceRow(NamedTuple):
     share_id: str
     consumed_capacity: str
     exclusive: bool
+    controller: str
     device_class: str
 
     @property
@@ -200,10 +211,12 @@ def device_rows(obj: ResourceClaim) -> tuple[AllocatedDeviceRow, ...]:
     if allocation is None:
         return ()
     node = node_of(allocation)
-    return tuple(_device_row(obj, result, node) for result in allocation.devices.results)
+    return tuple(_device_row(obj, result, node, allocation.controller_name) for result in allocation.devices.results)
 
 
-def _device_row(obj: ResourceClaim, result: DeviceRequestAllocationResult, node: str) -> AllocatedDeviceRow:
+def _device_row(
+    obj: ResourceClaim, result: DeviceRequestAllocationResult, node: str, controller: str
+) -> AllocatedDeviceRow:
     admin_access, share_id = bool(result.admin_access), result.share_id or ""
     return AllocatedDeviceRow(
         obj.metadata.uid,
@@ -215,7 +228,8 @@ def _device_row(obj: ResourceClaim, result: DeviceRequestAllocationResult, node:
         admin_access,
         share_id,
         sql.as_json(result.consumed_capacity),
-        not admin_access and not share_id,
+        not admin_access and not share_id and not controller,
+        controller,
         class_of(obj.spec.devices.requests, result.request),
     )
 
@@ -354,27 +368,26 @@ def _several(changes: Sequence[Change], rows_of: Any) -> tuple[list[tuple[str]],
 
 def _give(rows: Sequence[AllocatedDeviceRow], *, names: dict[str, Any]) -> None:
     """Write allocated devices. Raises: DeviceTaken."""
-    exclusive = [row for row in rows if row.exclusive]
-    holders = AllocatedDevice.objects.holders_of(row.key for row in exclusive) if exclusive else {}
+    whole = [row for row in rows if not row.admin_access and not row.share_id]
+    holders = AllocatedDevice.objects.holders_of(row.key for row in whole) if whole else {}
     # Only in equally named pools can two of these rows be of one device.
-    named = Counter(row.key[:3] for row in exclusive)
-    pools = pools_by_device((row.key for row in exclusive if named[row.key[:3]] > 1), pools_allocated_from)
-    given: dict[tuple[str, PoolKey], str] = {}
-    for row in exclusive:
+    named = Counter(row.key[:3] for row in whole)
+    pools = pools_by_device((row.key for row in whole if named[row.key[:3]] > 1), pools_allocated_from)
+    given: dict[tuple[str, PoolKey], DeviceHolder] = {}
+    for row in whole:
         meta = names[row.claim_id]
-        if row.key in holders:
-            namespace, name, _ = holders[row.key]
-            raise DeviceTaken.by(f"{namespace}/{name}", claim=meta.name, device=row.key)
-        for pool in pools.get(row.key, ()):
-            if (row.device, pool) in given:
-                raise DeviceTaken.by(given[row.device, pool], claim=meta.name, device=row.key)
-            given[row.device, pool] = f"{meta.namespace}/{meta.name}"
+        places = [(row.device, pool) for pool in pools.get(row.key, ())]
+        for holder in (holders.get(row.key), *(given.get(place) for place in places)):
+            # One driver's controller knows which of its claims may share a device.
+            if holder is not None and not (row.controller and row.controller == holder.controller):
+                raise DeviceTaken.by(f"{holder.namespace}/{holder.name}", claim=meta.name, device=row.key)
+        given.update((place, DeviceHolder(meta.namespace, meta.name, row.controller)) for place in places)
     try:
         sql.insert(AllocatedDevice, AllocatedDeviceRow._fields, rows)
-        if exclusive:
+        if whole:
             sql.await_answers()
     except IntegrityError as error:
-        raise DeviceTaken(_refusal(row.key for row in exclusive)) from error
+        raise DeviceTaken(_refusal(row.key for row in whole)) from error
 
 
 def _refusal(devices: Iterable[DeviceKey]) -> str:

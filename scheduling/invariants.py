@@ -94,13 +94,16 @@ def name_of(obj: ResourceClaim | Pod | ResourceQuota) -> str:
 
 def devices_are_given_once(facts: ClusterFacts) -> Iterator[str]:
     holders: dict[DeviceKey, list[str]] = defaultdict(list)
+    controllers: dict[DeviceKey, set[str]] = defaultdict(set)
     sharers: dict[DeviceKey, list[str]] = defaultdict(list)
     for claim, result, key in in_use(facts):
         if not result.admin_access:
             (sharers if result.share_id else holders)[key].append(name_of(claim))
+            if claim.status.allocation is not None and not result.share_id:
+                controllers[key].add(claim.status.allocation.controller_name)
     for key, names in sorted(holders.items()):
         pool, device = key
-        if len(names) > 1:
+        if len(names) > 1 and (len(controllers[key]) > 1 or "" in controllers[key]):
             yield f"device {pool}/{device} is allocated to {', '.join(sorted(names))}"
         elif key in sharers:
             yield f"device {pool}/{device} is allocated to {names[0]} and shared by {', '.join(sorted(sharers[key]))}"
@@ -194,7 +197,8 @@ def bound_pods_have_their_claims(facts: ClusterFacts) -> Iterator[str]:
             claim = claims.get((pod.metadata.namespace, name))
             if problem := _problem(pod, claim, nodes.get(pod.spec.node_name)):
                 yield f"pod {name_of(pod)} on {pod.spec.node_name}: claim {name} {problem}"
-    owners = Counter(uid for claim in facts.claims if claim.status.allocation and (uid := owner_uid(claim)))
+    special = [(owner_uid(claim), claim) for claim in facts.claims if claim.status.allocation]
+    owners = Counter(uid for uid, claim in special if uid and is_reserved_for(claim, uid))
     for uid, count in owners.items():
         if count > 1:
             yield f"{count} claims hold devices for the extended resources of the pod with uid {uid}"

@@ -179,6 +179,37 @@ def test_two_claims_of_one_transaction_cannot_share_a_device() -> None:
     assert held() == {}
 
 
+def of_controller(claim: ResourceClaim, controller: str) -> ResourceClaim:
+    assert claim.status.allocation is not None
+    allocation = structs.replace(claim.status.allocation, controller_name=controller)
+    return structs.replace(claim, status=structs.replace(claim.status, allocation=allocation))
+
+
+def test_a_drivers_controller_may_give_a_device_to_several_of_its_claims() -> None:
+    """KEP-3063: what it does with its devices is up to the driver."""
+    write(of_controller(holding("first", "gpu-0"), "net.example.com"))
+    write(of_controller(holding("second", "gpu-0"), "net.example.com"))
+    third = (of_controller(holding(name, "gpu-0"), "net.example.com") for name in ("third", "fourth"))
+    write(*third)
+    assert AllocatedDevice.objects.filter(device="gpu-0").count() == 4
+    write(*(make_claim(name) for name in ("first", "second", "third")))
+    with pytest.raises(DeviceTaken, match="is allocated to claim default/fourth already"):
+        write(holding("late", "gpu-0"))
+    assert_rebuilt_the_same()
+
+
+@pytest.mark.parametrize(("first", "second"), [("a.example.com", "b.example.com"), ("a.example.com", ""), ("", "a")])
+@pytest.mark.parametrize("together", [True, False])
+def test_claims_of_different_controllers_or_of_the_scheduler_cannot_share_a_device(
+    first: str, second: str, together: bool
+) -> None:
+    holder, late = of_controller(holding("first", "gpu-0"), first), of_controller(holding("second", "gpu-0"), second)
+    if not together:
+        write(holder)
+    with pytest.raises(DeviceTaken, match="is allocated to claim default/first already"):
+        write(*((holder, late) if together else (late,)))
+
+
 def test_one_claim_cannot_get_a_device_twice() -> None:
     with pytest.raises(DeviceTaken):
         write(holding("greedy", "gpu-0", "gpu-0"))

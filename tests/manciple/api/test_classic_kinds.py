@@ -318,6 +318,18 @@ def test_while_deallocation_is_requested_no_version_lets_anybody_new_use_the_cla
     assert classic.put(f"{LATER_CLAIMS}/net/status", asked.json | {"status": {}}).code == 200
 
 
+def test_whether_claims_of_one_controller_share_a_device_is_up_to_its_driver(classic: Api) -> None:
+    def allocate_for(name: str, controller: str) -> int:
+        made = classic.made(LATER_CLAIMS, later(name, controllerName=controller, devices={"requests": [request]}))
+        result = {"request": "net", "driver": "net.example.com", "pool": "rack", "device": "port-0"}
+        allocation = {"devices": {"results": [result]}, "controllerName": controller}
+        return classic.put(f"{LATER_CLAIMS}/{name}/status", made | {"status": {"allocation": allocation}}).code
+
+    request = {"name": "net", "deviceClassName": "net"}
+    assert [allocate_for(name, "net.example.com") for name in ("first", "second")] == [200, 200]
+    assert allocate_for("third", "other.example.com") == 409
+
+
 def test_a_controller_and_the_nodes_of_a_class_must_be_possible_ones(classic: Api) -> None:
     assert fields(classic.post(LATER_CLAIMS, later(controllerName="no driver"))) == ["spec.controllerName"]
     body = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "DeviceClass", "metadata": {"name": "gpu"}}
