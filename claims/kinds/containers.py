@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
+from inventory.kinds import gates
 from manciple.wire.base import Int32, Int64, LocalObjectReference, QuantityText, Value, always, pb
 
 # References -----------------------------------------------------------------------------------------------------------
@@ -363,8 +364,16 @@ class Lifecycle(Value):
     stop_signal: Annotated[str | None, pb(3)] = None
 
 
+def is_draft_off() -> bool:
+    """kubectl computes no patch of fields that OpenAPI does not describe."""
+    return not gates.enabled(gates.CLAIMS_DRAFT)
+
+
 class Container(Value):
-    """One container of a pod."""
+    """One container of a pod.
+
+    pod_resources: the entries of the pod's `resources`, as KEP-3063's first draft has them, that the container uses.
+    """
 
     name: Annotated[str, pb(1)] = ""
     image: Annotated[str, pb(2)] = ""
@@ -395,7 +404,7 @@ class Container(Value):
     tty: Annotated[bool, pb(18)] = False
     #: names of the entries of spec.resources that it uses, of a pod of KEP-3063's draft (`claims.drafts.cdi`), whose
     #: types have strings here, and whose example has objects
-    pod_resources: Annotated[tuple[str, ...], pb(3063, encoding="name", undocumented=True)] = ()
+    pod_resources: Annotated[tuple[str, ...], pb(3063, encoding="name", undocumented=is_draft_off)] = ()
 
 
 class EphemeralContainer(Container):

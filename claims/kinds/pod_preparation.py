@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from claims.drafts.cdi.rules import prepare_new_pod
+from claims.drafts.cdi.rules import prepare_new_pod, with_hidden_fields
 from claims.kinds.containers import Container, SecurityContext
 from claims.kinds.placement_rules import with_label_keys
 from claims.kinds.pod_amounts import qos_class, resources_of
@@ -147,7 +147,7 @@ def gate_conditions(spec: PodSpec) -> tuple[PodCondition, ...]:
 
 def update_pod(new: Pod, old: Pod) -> Pod:
     """The status and the priority stay; a pod whose last gate was removed is no longer shown as gated."""
-    spec = with_defaults(new.spec)
+    spec = with_hidden_fields(with_defaults(new.spec), old.spec)
     if spec.resource_claims:
         spec = replace(spec, resource_claims=_with_sources_of(spec.resource_claims, old.spec.resource_claims))
     if old.spec.scheduling_group is None and spec.scheduling_group and not gates.enabled("GenericWorkload"):

@@ -16,6 +16,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from claims.classic import registration as classic
+from claims.drafts.cdi.rules import text_for_typed_clients
 from claims.kinds import claim_rules, pod_group_rules, pod_preparation, pod_rules, pod_status_rules, pod_update_rules
 from claims.kinds.containers import Container
 from claims.kinds.conversion import CLAIM_VERSIONS, TEMPLATE_VERSIONS
@@ -350,6 +351,7 @@ POD = Kind(
     short_names=("po",),
     categories=("all",),
     type=Pod,
+    text_for_typed_clients=text_for_typed_clients,
     prepare_create=pod_preparation.create_pod,
     prepare_update=pod_preparation.update_pod,
     validate_create=pod_rules.validate_pod,

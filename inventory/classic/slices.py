@@ -44,7 +44,9 @@ KEPT = tuple(
 
 
 def to_storage(document: Document) -> Document:
-    """A slice for no node in particular is for every one."""
+    """A slice for no node in particular is for every one. What is applied may be metadata alone."""
+    if not document.keys() & set(_OWN):
+        return with_version(document, STORAGE_VERSION)
     node, resources = document.get(_NODE), document.get(_RESOURCES)
     spec: Document = {"driver": document.get(_DRIVER, ""), "pool": _pool_of(document)}
     spec |= {_NODE: node} if node else {"allNodes": True}

@@ -33,6 +33,7 @@ class Gate:
 #: KEP-3063: claims that a driver's controller allocates.
 CONTROL_PLANE_CONTROLLER = "DRAControlPlaneController"
 STRUCTURED_PARAMETERS_DRAFT = "DRAStructuredParametersDraft"
+CLAIMS_DRAFT = "DRAClaimsDraft"
 
 KNOWN: Mapping[str, Gate] = MappingProxyType(
     {

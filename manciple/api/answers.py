@@ -79,13 +79,17 @@ _INCLUDES = ("None", "Metadata", "Object")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """`include_object`: what a Table row carries beside its cells: "None", "Metadata" or "Object"."""
+    """`include_object`: what a Table row carries beside its cells: "None", "Metadata" or "Object".
+
+    typed: the client decodes into Kubernetes' Go types, and fails at what they do not allow.
+    """
 
     shape: Shape = ""
     shape_version: str = "v1"
     media: Media = "json"
     pretty: bool = False
     include_object: str = "Metadata"
+    typed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,7 @@ def wanted_form(accept: str, query: Mapping[str, str], *, custom: bool = False) 
         media=media,
         pretty=query.get("pretty", "") in ("true", "1"),
         include_object=_include_object(query.get("includeObject", "")),
+        typed=_is_typed(accept),
     )
 
 
@@ -135,6 +140,15 @@ def _negotiate(accept: str, custom: bool) -> tuple[Media, Shape, str]:
         return media, shape, version if shape else "v1"
     served = ("application/json", "application/yaml", *(() if custom else (PROTOBUF,)))
     raise NotAcceptable(f"only the following media types are accepted: {', '.join(served)}")
+
+
+@short_text_cache(256)
+def _is_typed(accept: str) -> bool:
+    """client-go's typed clients accept protobuf, or JSON and then anything. Its dynamic client accepts JSON alone:
+    with that, kubectl gets, edits and applies.
+    """
+    media = [clause.media for clause in _clauses(accept)]
+    return PROTOBUF in media or media == ["application/json", "*/*"]
 
 
 def _clauses(accept: str) -> Iterator[_Clause]:
@@ -174,7 +188,7 @@ def object_text(served: Served, text: str, form: Form, *, now: float, revision: 
         return _table(served, [seen], form, now=now, metadata=metadata, headed=headed)
     if form.shape == "PartialObjectMetadata":
         return _partial(text, form.shape_version)
-    return served.text(text, revision)
+    return _document(served, text, revision, form)
 
 
 def list_text(served: Served, page: Page, form: Form, *, now: float) -> str:
@@ -187,11 +201,16 @@ def list_text(served: Served, page: Page, form: Form, *, now: float) -> str:
     if form.shape in ("PartialObjectMetadata", "PartialObjectMetadataList"):
         items = [_partial(text, form.shape_version) for text in texts]
         return _list("PartialObjectMetadataList", f"meta.k8s.io/{form.shape_version}", metadata, items)
-    shown = [served.text(item.text, item.revision) for item in page.items]
+    shown = [_document(served, item.text, item.revision, form) for item in page.items]
     if not served.kind.is_open:  # the list's kind tells theirs; only custom resources repeat it
         typed = f'{{"apiVersion":"{served.api_version}","kind":"{served.kind.kind}",'
         shown = [f"{{{text.removeprefix(typed)}" if text.startswith(typed) else text for text in shown]
     return _list(served.kind.listed_as, served.api_version, metadata, shown)
+
+
+def _document(served: Served, text: str, revision: int, form: Form) -> str:
+    shown, reduce = served.text(text, revision), served.kind.text_for_typed_clients
+    return reduce(shown) if form.typed and reduce is not None else shown
 
 
 def bookmark_text(served: Served, form: Form, *, revision: int, annotations: dict[str, str]) -> str:

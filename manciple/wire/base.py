@@ -83,7 +83,7 @@ def pb(
     list_keys: str = "",
     within: int = 0,
     list_number: int = 0,
-    undocumented: bool = False,
+    undocumented: bool | Callable[[], bool] = False,
 ) -> msgspec.Meta:
     """The protobuf field number of an annotated field, and how its list is merged.
 
@@ -97,7 +97,7 @@ def pb(
     `list_keys`: the list-map-keys of server-side apply where they differ from the merge key, comma separated.
     `within`: the number of the message that protobuf nests it in, of a field that stands among the others in JSON.
     `list_number`: of an object in whose place a list may stand: the list's; OpenAPI tells of the object alone.
-    `undocumented`: OpenAPI does not tell of it.
+    `undocumented`: OpenAPI does not describe it, or whether it does not.
     """
     return msgspec.Meta(
         extra={
@@ -318,7 +318,7 @@ class Declaration:
     list_keys: tuple[str, ...] = ()
     aside: bool = False  # only some versions show it
     as_list: Declaration | None = None  # a list that may stand in place of the object
-    undocumented: bool = False
+    undocumented: bool | Callable[[], bool] = False
 
 
 @cache

@@ -182,6 +182,8 @@ class Kind:
     without_protobuf: bool = False
     #: what every client is warned of who uses the version
     deprecation: str = ""
+    #: the text of an answer -> the same for clients that decode it into Kubernetes' types, which know less
+    text_for_typed_clients: Callable[[str], str] | None = None
 
     def create_rule(self, version: str) -> ValidateCreate:
         """What judges an object that is created through `version`."""

@@ -221,7 +221,7 @@ class _Collection:
                 declared, texts.get(declared.attribute) or _summary_of(declared.shape.element)
             )
             for declared in declarations(type_)
-            if not declared.aside and not declared.undocumented
+            if not declared.aside and not _is_undocumented(declared)
         }
         schema: Schema = {"description": _summary(type_), "type": "object"}
         return {**schema, "properties": properties} if properties else schema
@@ -243,6 +243,8 @@ class _Collection:
             return {"type": "string", "format": "byte"}
         if declared.encoding == "strings":
             return {"type": "array", "items": {"type": "string"}}
+        if declared.encoding == "name":
+            return {"type": "string"}
         if declared.encoding:
             return self._named(_ENCODED[declared.encoding])
         return dict(_scalar(element, declared.shape.bits))
@@ -273,6 +275,10 @@ class _Collection:
 
 def _with_text(schema: Schema, text: str) -> Schema:
     return {"description": text, **schema} if text else schema
+
+
+def _is_undocumented(declared: Declaration) -> bool:
+    return declared.undocumented() if callable(declared.undocumented) else declared.undocumented
 
 
 def _scalar(element: type, bits: int) -> Schema:

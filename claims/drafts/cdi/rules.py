@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+import orjson
 from msgspec.structs import replace
 
 from claims.drafts.cdi.values import (
@@ -65,7 +66,7 @@ from manciple.wire.validation import (
     validate_set,
 )
 
-GATE = "DRAClaimsDraft"
+GATE = gates.CLAIMS_DRAFT
 ALLOCATION_MODES = (DELAYED, IMMEDIATE)
 #: phase -> the phases that may follow it
 MOVES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -299,6 +300,38 @@ def _without_names(containers: tuple[Container, ...]) -> tuple[Container, ...]:
     if not any(one.pod_resources for one in containers):
         return containers
     return tuple(replace(one, pod_resources=()) for one in containers)
+
+
+def text_for_typed_clients(text: str) -> str:
+    """A pod without its list. Kubernetes' types have an object in its place: `kubectl logs` could not decode the pod,
+    and a controller no list of pods with this one in it.
+    """
+    if '"resources":[' not in text:
+        return text
+    document = orjson.loads(text)
+    if not isinstance(document["spec"].get("resources"), list):
+        return text
+    del document["spec"]["resources"]
+    return orjson.dumps(document).decode()
+
+
+def with_hidden_fields(spec: PodSpec, old: PodSpec) -> PodSpec:
+    """What such a client writes back, with what it could not see."""
+    if spec.resources is not None or not isinstance(old.resources, tuple):
+        return spec
+    uses = {one.name: one.pod_resources for one in (*old.init_containers, *old.containers)}
+
+    def completed(containers: tuple[Container, ...]) -> tuple[Container, ...]:
+        return tuple(
+            one if one.pod_resources else replace(one, pod_resources=uses.get(one.name, ())) for one in containers
+        )
+
+    return replace(
+        spec,
+        resources=old.resources,
+        containers=completed(spec.containers),
+        init_containers=completed(spec.init_containers),
+    )
 
 
 def validate_pod_resources(pod: Pod) -> Errors:

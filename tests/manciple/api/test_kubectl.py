@@ -65,6 +65,57 @@ def test_claims_of_a_pod_that_are_told_in_both_ways_are_no_change_to_either(kube
         assert kubectl("apply", "-f", "-", stdin=pods) == "pod/old unchanged\npod/new unchanged\n"
 
 
+DRAFT_POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: device-consumer}
+spec:
+  containers:
+  - {name: workload, image: my-app, podResources: [gpu]}
+  resources:
+  - name: gpu
+    template: {resourceClassName: acme-gpu, parameters: {memory: 2Gi}}
+"""
+
+
+def test_a_pod_of_the_first_draft_of_kep_3063_is_applied_again_and_read_by_commands_with_types(
+    kubectl: Kubectl,
+) -> None:
+    with using(DRAControlPlaneController=True, DRAClaimsDraft=True):
+        assert kubectl("apply", "-f", "-", stdin=DRAFT_POD) == "pod/device-consumer created\n"
+        assert kubectl("apply", "-f", "-", stdin=DRAFT_POD) == "pod/device-consumer unchanged\n"
+        changed = DRAFT_POD.replace("my-app", "my-app:2")
+        assert kubectl("apply", "-f", "-", stdin=changed) == "pod/device-consumer configured\n"
+        kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=changed)
+        described = kubectl("describe", "pod", "device-consumer")
+        assert "my-app:2" in described
+        assert "error" not in described
+        assert "error" not in kubectl("logs", "device-consumer", check=False)
+        kubectl("set", "image", "pod/device-consumer", "workload=my-app:3")
+        kubectl("label", "pod", "device-consumer", "a=b")
+        assert "<[]string>" in kubectl("explain", "pod.spec.containers.podResources")
+        pod = kubectl.json("get", "pod", "device-consumer")
+        assert pod["spec"]["containers"][0]["image"] == "my-app:3"
+        assert pod["spec"]["containers"][0]["podResources"] == ["gpu"]
+        assert pod["spec"]["resources"][0]["name"] == "gpu"
+        kubectl("delete", "pod", "device-consumer", "--wait=false")
+
+
+def test_a_slice_of_1_30_is_applied_on_the_client_then_on_the_server(kubectl: Kubectl) -> None:
+    document = """\
+apiVersion: resource.k8s.io/v1alpha2
+kind: ResourceSlice
+metadata: {name: old}
+nodeName: node-1
+driverName: old.example.com
+namedResources: {instances: [{name: gpu-0}]}
+"""
+    with using(DRAControlPlaneController=True):
+        kubectl("apply", "-f", "-", stdin=document)
+        applied = kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=document, check=False)
+        assert applied == "resourceslice.resource.k8s.io/old serverside-applied\n", "and no warning"
+
+
 def test_server_side_apply_tells_conflicts(kubectl: Kubectl) -> None:
     assert kubectl("apply", "--server-side", "-f", "-", stdin=POD) == "pod/web serverside-applied\n"
     changed = POD.replace("app: web", "app: shop")
