@@ -5,6 +5,8 @@ Quotas limit what the objects of a namespace add up to (`claims.quotas`); withou
 Admin access to devices is for namespaces that an administrator labelled for it: asked where a claim or template is
 created, also by a controller, and where an allocation with admin access is written, also by the scheduler.
 
+Only the scheduler writes the annotation of claims for extended resources.
+
 The priority of a pod comes from a PriorityClass: the one that it names, else the one that is the default, else it is 0.
 What the pod says itself must be the same: otherwise anybody could go first.
 
@@ -41,7 +43,12 @@ from claims.kinds.priority_classes import (
 )
 from claims.kinds.quota_usage import parsed
 from claims.kinds.quotas import RESOURCE_QUOTA
-from claims.kinds.resource_claims import DeviceRequest, ResourceClaim, ResourceClaimTemplate
+from claims.kinds.resource_claims import (
+    EXTENDED_CLAIM_ANNOTATION,
+    DeviceRequest,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
 from inventory.kinds import gates
 from manciple.api import first_stage
 from manciple.store import hooks, objects
@@ -49,15 +56,17 @@ from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import FieldError, Forbidden, Invalid, forbidden
-from manciple.wire.identity import SYSTEM, SYSTEM_NAMESPACE
+from manciple.wire.identity import SCHEDULER, SYSTEM, SYSTEM_NAMESPACE
 from manciple.wire.registry import registry
+
+CLAIMS_AND_TEMPLATES = frozenset({"resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"})
 
 
 def register() -> None:
     hooks.register_rule(
         check_admin_access,
         operations={"CREATE", "UPDATE"},
-        resources={"resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"},
+        resources=CLAIMS_AND_TEMPLATES,
     )
     first_stage.register_precedence("pods", refuse_classes)
     first_stage.register_check(warn_of_pod, resources={"pods"})
@@ -67,6 +76,7 @@ def register() -> None:
     hooks.register_rule(find_template, operations={"CREATE"}, resources={POD_GROUP.resource})
     hooks.register_rule(check_default, operations={"CREATE", "UPDATE"}, resources={PRIORITY_CLASS.resource})
     hooks.register_rule(charge_quotas, operations={"CREATE", "UPDATE", "DELETE"})
+    hooks.register_rule(keep_extended_claims, operations={"CREATE", "UPDATE"}, resources=CLAIMS_AND_TEMPLATES)
     hooks.register_rule(count_new_quota, operations={"CREATE", "UPDATE"}, resources={RESOURCE_QUOTA.resource})
     hooks.register_finisher(settle_quotas)
     hooks.register_rule(keep_system_classes, operations={"DELETE"}, resources={PRIORITY_CLASS.resource})
@@ -128,6 +138,31 @@ def _labels_of(writer: Writer, namespace: str) -> Mapping[str, str]:
     """The namespace's labels; none when it does not exist."""
     found = writer.get(registry.by_resource("namespaces"), "", namespace)
     return {} if found is None else found.metadata.labels
+
+
+# Claims for extended resources ----------------------------------------------------------------------------------------
+
+
+def keep_extended_claims(_writer: Writer, write: Write) -> None:
+    """The scheduler takes the annotation as a claim of its own making, which it reuses and deletes.
+
+    The reference lets everybody write it. Only its creator ever needs to: an update may not change it.
+
+    Raises: Forbidden.
+    """
+    written, known = _extended_annotation(write.new), _extended_annotation(write.old)
+    makes_claim = write.operation == "CREATE" and isinstance(write.new, ResourceClaim)
+    if written != known and not (makes_claim and write.identity.name in (SCHEDULER.name, SYSTEM.name)):
+        why = f"only the scheduler may set the annotation {EXTENDED_CLAIM_ANNOTATION}, when it creates a claim"
+        raise Forbidden.of(write.kind.resource, write.new.metadata.name, why)
+
+
+def _extended_annotation(obj: ResourceClaim | ResourceClaimTemplate | None) -> str | None:
+    """Of the claim, or of the claims that are made from the template."""
+    if obj is None:
+        return None
+    metadata = obj.spec.metadata if isinstance(obj, ResourceClaimTemplate) else obj.metadata
+    return metadata.annotations.get(EXTENDED_CLAIM_ANNOTATION)
 
 
 # Priorities -----------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ class ClaimsConfig(AppConfig):
             node_authorizer,
             node_restriction,
             pod_security,
+            pod_status,
             service_accounts,
         )
         from claims.evictions import EVICTION  # noqa: PLC0415
@@ -42,6 +43,7 @@ class ClaimsConfig(AppConfig):
         driver_restriction.register()
         claim_status.register()
         pod_security.register()
+        pod_status.register()
         subresources.register("pods", EVICTION)
         subresources.register("pods", POD_LOG)
         claims = ClaimTopics()

@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from msgspec import structs
+
 from claims.kinds.allocated_usage import drawn_by, draws_nothing
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, PodExtendedResourceClaimStatus
 from claims.kinds.quota_usage import CLAIMS, PODS, ExtendedNames, QuotaLimits, Usage, usage_of
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.devices import Device, DeviceClass, ResourceSlice
@@ -33,10 +35,19 @@ EXTENDED: hooks.PolicyCache[ExtendedNames] = hooks.PolicyCache(CLASSES, extended
 class Account:
     """What objects count, as a transaction sees them."""
 
-    def __init__(self, writer: Writer, pods_before: Mapping[str, Mapping[str, Pod | None]] | None = None) -> None:
-        """pods_before: namespace -> name -> the pod as it was, of those that the transaction has changed."""
+    def __init__(
+        self,
+        writer: Writer,
+        pods_before: Mapping[str, Mapping[str, Pod | None]] | None = None,
+        *,
+        extended_claim: ResourceClaim | None = None,
+    ) -> None:
+        """pods_before: namespace -> name -> the pod as it was, of those that the transaction has changed.
+        extended_claim: one that the scheduler is creating for its owner, whose status will name it.
+        """
         self._writer = writer
         self._before = pods_before or {}
+        self._extended_claim = extended_claim
         self._published = PublishedDraws.of(writer)
         #: (id, whose owner?, with counters?) -> (the object, what it counts); it is held, so the id stays its own
         self._known: dict[tuple[int, str, bool], tuple[Any, Usage]] = {}
@@ -60,7 +71,11 @@ class Account:
         def pod(name: str) -> Pod | None:
             return known[name] if name in known else pod_named(self._writer, claim.metadata.namespace, name)
 
-        return owning_pod(claim, pod)
+        owner = owning_pod(claim, pod)
+        if owner is None or claim is not self._extended_claim:
+            return owner
+        named = PodExtendedResourceClaimStatus(resource_claim_name=claim.metadata.name)
+        return structs.replace(owner, status=structs.replace(owner.status, extended_resource_claim_status=named))
 
 
 class PublishedDraws:

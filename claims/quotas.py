@@ -33,6 +33,7 @@ from claims.kinds.quota_usage import (
     ALIASES,
     CLAIMS,
     COUNT,
+    DRAFT_CLAIMS,
     IGNORED,
     NONE,
     PODS,
@@ -57,7 +58,7 @@ from manciple.store.metadata import held
 from manciple.store.objects import Writer
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Forbidden
-from manciple.wire.identity import controller
+from manciple.wire.identity import SCHEDULER, controller
 from manciple.wire.quantity import Quantity
 from manciple.wire.registry import Kind, registry
 
@@ -114,6 +115,8 @@ def charge(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> None:
         _touch(writer, namespace)
     elif old is None or _counts_differently(resource, new, old, limits):
         _check(writer, write, limits)
+    elif resource == CLAIMS and new.metadata.owner_references != old.metadata.owner_references:
+        _touch(writer, namespace)  # it may count by another pod, and holds nothing more
 
 
 def _touch(writer: Writer, namespace: str) -> None:
@@ -126,10 +129,14 @@ def _ends(new: ApiObject) -> bool:
 
 
 def _counts_differently(resource: str, new: Any, old: Any, limits: Sequence[QuotaLimits]) -> bool:
-    """Whether an update can change what an object counts; what a claim asks for never changes, what it holds does."""
+    """Whether an update can change what an object counts; what a claim asks for never changes, what it holds does.
+
+    A pod whose status names another claim for its extended resources changes what claims count.
+    """
     if resource == PODS:
         same_spec = new.spec is old.spec or new.spec == old.spec
-        return not same_spec or is_charged(new) != is_charged(old)
+        named, was_named = (one.status.extended_resource_claim_status for one in (new, old))
+        return not same_spec or is_charged(new) != is_charged(old) or named != was_named
     if resource == CLAIMS and any(quota.of_allocations for quota in limits):
         return bool(new.status.allocation != old.status.allocation)
     return False
@@ -137,7 +144,10 @@ def _counts_differently(resource: str, new: Any, old: Any, limits: Sequence[Quot
 
 def _check(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> None:
     resource, new = write.kind.resource, write.new
-    namespace, account = new.metadata.namespace, Account(writer)
+    namespace = new.metadata.namespace
+    # The scheduler creates the claim for a pod's extended resources before it writes the pod that names it.
+    creates_claim = resource == CLAIMS and write.old is None and write.identity.name == SCHEDULER.name
+    account = Account(writer, extended_claim=new if creates_claim else None)
     if resource == PODS and write.old is None:
         for quota in limits:
             missing = missing_amounts(new, quota.hard) if quota.concerns(resource, new) else ""
@@ -245,7 +255,7 @@ def _claims_of_changed_pods(
     names: set[str] = set()
     for resource, new, old in changes:
         if resource == PODS and old is not None and (new is None or _counts_differently(PODS, new, old, ())):
-            names |= claims_made_for(old)
+            names |= claims_made_for(old) | (claims_made_for(new) if new is not None else set())
     names -= {(new or old).metadata.name for resource, new, old in changes if resource == CLAIMS}
     claims = (writer.get(registry.by_resource(CLAIMS), namespace, name) for name in sorted(names))
     return [(CLAIMS, claim, claim) for claim in claims if claim is not None]
@@ -324,7 +334,7 @@ class Tally:
     def measured(self) -> list[str]:
         """The resources of which objects count by what they say, as far as the quotas ask."""
         found = []
-        for resource in (PODS, CLAIMS):
+        for resource in (PODS, CLAIMS, DRAFT_CLAIMS):
             for one in self.limits:
                 keys = keys_of(resource, one.hard, self._classes)
                 if keys - {f"{COUNT}{resource}"} or (keys and one.scopes):

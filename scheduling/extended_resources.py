@@ -182,10 +182,16 @@ class KnownClaims:
         return uid
 
     def of(self, pod: Pod, find: Callable[[str, str], ResourceClaim | None]) -> ResourceClaim | None:
-        """The pod's claim: rather the one that holds devices, then one that is not being deleted."""
+        """The pod's claim: rather the one that holds devices, then one that is not being deleted.
+
+        A claim that others use was not made by a scheduler: giving it back would take their devices.
+        """
         if (keys := self.by_pod.get(pod.metadata.uid)) is None:
             return None
-        return min(filter(None, (find(*key) for key in keys.values())), key=_standing, default=None)
+        claims = [claim for key in keys.values() if (claim := find(*key)) is not None]
+        uid = pod.metadata.uid
+        own = (claim for claim in claims if all(user.uid == uid for user in claim.status.reserved_for))
+        return min(own, key=_standing, default=None)
 
 
 def _standing(claim: ResourceClaim) -> tuple[bool, bool, str]:

@@ -169,6 +169,8 @@ def _share(
 
 def least(claim: ResourceClaim) -> Usage:
     """What the claim is given at least."""
+    if claim.spec.resource_class_name:  # each of its requests is for one device
+        return {str(AllocatedKey(claim.spec.resource_class_name)): Quantity.of(len(claim.spec.devices.requests))}
     total: Usage = {}
     for request in claim.spec.devices.requests:
         total = plus(total, _least_of(request))

@@ -5,9 +5,10 @@
     status.devices        the verb on `resourceclaims/driver`, named after each driver whose entries change:
                           "associated-node:VERB" for a service account whose token is bound to the node that the claim
                           is allocated on, "arbitrary-node:VERB" for anybody
-    metadata.finalizers   to take the delete protection off a claim that is allocated: as status.allocation. Without it
+    metadata.finalizers   to remove the delete protection of a claim that is allocated: as status.allocation. Without it
                           a deletion would free devices that are in use. (The reference asks for no more than to update
-                          the claim.)
+                          the claim.) To add it to a claim of a driver's controller: likewise, because there it means
+                          that the scheduler allocated the claim and may deallocate it.
 
 Of a claim that its driver's controller allocates (KEP-3063), the right to write `resourceclaims/status` is enough for
 status.allocation and status.reservedFor: so it was when there were such drivers, and their charts bring no other.
@@ -52,10 +53,10 @@ def register() -> None:
 
 def check(write: Write) -> None:
     """Raises: Invalid, with every part that may not be changed."""
-    if write.operation != "UPDATE":
+    if write.new is None:
         return
     errors = [*_protection(write)]
-    if gates.enabled("DRAResourceClaimGranularStatusAuthorization"):
+    if write.operation == "UPDATE" and gates.enabled("DRAResourceClaimGranularStatusAuthorization"):
         errors = [*_binding(write), *_devices(write), *errors]
     if errors:
         raise Invalid.of(kind=write.kind.kind, group=write.kind.group, name=write.new.metadata.name, errors=errors)
@@ -67,22 +68,27 @@ def _binding(write: Write) -> Iterator[FieldError]:
         return
     if names_controller(write.old):
         return
-    if why := _why_not(write.identity, [_attributes(write.verb, "binding")]):
-        part = "changing status.allocation or status.reservedFor"
-        yield forbidden("status.allocation", f"{part} {_requires_binding(write)}: {why}")
+    if why := binding_refusal(write):
+        yield forbidden("status.allocation", f"changing status.allocation or status.reservedFor {why}")
 
 
 def _protection(write: Write) -> Iterator[FieldError]:
-    new, old = write.new, write.old
-    if DELETE_PROTECTION not in set(old.metadata.finalizers) - set(new.metadata.finalizers):
-        return
-    if old.status.allocation is not None and (why := _why_not(write.identity, [_attributes(write.verb, "binding")])):
+    old, new = write.old, write.new
+    had, has = (one is not None and DELETE_PROTECTION in one.metadata.finalizers for one in (old, new))
+    part = ""
+    if had and not has and old.status.allocation is not None:
         part = f"removing {DELETE_PROTECTION} from a claim that is allocated"
-        yield forbidden("metadata.finalizers", f"{part} {_requires_binding(write)}: {why}")
+    elif has and not had and names_controller(new):
+        part = f"adding {DELETE_PROTECTION} to a claim that a driver's controller allocates"
+    if part and (why := binding_refusal(write)):
+        yield forbidden("metadata.finalizers", f"{part} {why}")
 
 
-def _requires_binding(write: Write) -> str:
-    return f'requires resource="resourceclaims/binding", verb="{write.verb}" permission'
+def binding_refusal(write: Write) -> str:
+    """Which right the writer lacks to write what schedulers write; "" where it has it."""
+    verb = "update" if write.operation == "CREATE" else write.verb
+    why = _why_not(write.identity, [_attributes(verb, "binding")])
+    return f'requires resource="resourceclaims/binding", verb="{verb}" permission: {why}' if why else ""
 
 
 def _devices(write: Write) -> Iterator[FieldError]:

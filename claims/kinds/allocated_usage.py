@@ -10,7 +10,8 @@ never a dot, so the first dot after it begins its domain. A capacity without a d
 both names. A key's name has at most 63 characters, "allocated." among them.
 
 A claim that was made for a pod is in the scopes of that pod while it is there, one that was made by hand is in none.
-Whoever has admin access holds nothing. A share draws no counters: its device does, whoever shares it. What a device
+A claim of a ResourceClass counts under the name of that class. Admin access holds nothing. A share draws no counters:
+its device does, whoever shares it. What a device
 draws is in no allocation, but published with the device.
 """
 
@@ -105,7 +106,10 @@ def usage_of_allocation(
     used: dict[str, Quantity] = {}
     node = node_of(allocation)
     for result in allocation.devices.results:
-        device_class = "" if result.admin_access else class_of(claim.spec.devices.requests, result.request)
+        if result.admin_access:
+            continue
+        # The requests of a claim of a ResourceClass are the scheduler's translation, and name no class of their own.
+        device_class = claim.spec.resource_class_name or class_of(claim.spec.devices.requests, result.request)
         if device_class:
             for key, amount in _of_result(device_class, result, node, draws):
                 used[str(key)] = used.get(str(key), _NONE) + amount

@@ -2,7 +2,8 @@
 
 Every object counts one for "count/RESOURCE". A pod counts what it requests and may take, until it has ended. A claim
 counts the devices that it may be given at most, by class: all of them are 32, of alternatives the worst for each class
-counts; where a class also goes by the name of an extended resource, these devices count under that name too. What it
+counts; where a class also goes by the name of an extended resource, these devices count under that name too. A claim of
+a ResourceClass counts one for "CLASS.resourceclass.resource.k8s.io/resourceclaims", however it is allocated. What it
 really holds counts under keys of our own (`claims.kinds.allocated_usage`).
 Source: pkg/quota/v1/evaluator/core/{pods,resource_claims,registry}.go, apiserver/pkg/quota/v1/generic/evaluator.go
 (v1.36).
@@ -21,7 +22,13 @@ from claims.kinds.containers import Container
 from claims.kinds.pod_amounts import Amounts, Which, limits_of, qos_class, requests_of, resources_of
 from claims.kinds.pod_preparation import TERMINAL_PHASES
 from claims.kinds.pods import Pod, PodAffinityTerm
-from claims.kinds.quotas import COMPUTE, HUGE_PAGES, ResourceQuota, ScopedResourceSelectorRequirement
+from claims.kinds.quotas import (
+    COMPUTE,
+    HUGE_PAGES,
+    RESOURCE_CLAIMS,
+    ResourceQuota,
+    ScopedResourceSelectorRequirement,
+)
 from claims.kinds.resource_claims import (
     EXTENDED_CLAIM_ANNOTATION,
     DeviceRequest,
@@ -32,15 +39,22 @@ from claims.kinds.resource_claims import (
 from manciple.wire.quantity import Format, Quantity
 from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX, is_device_resource_name
 
-PODS, CLAIMS = "pods", "resourceclaims.resource.k8s.io"
+PODS, CLAIMS, DRAFT_CLAIMS = "pods", "resourceclaims.resource.k8s.io", "resourceclaims.cdi.k8s.io"
 #: What was never counted.
 IGNORED = frozenset({"events", "events.events.k8s.io"})
-#: Kinds whose count has a second name.
+#: Second names of counts -> what is counted.
 ALIASES = {name: name for name in ("configmaps", "replicationcontrollers", "resourcequotas", "secrets")}
+ALIASES[RESOURCE_CLAIMS] = CLAIMS
+_ALIAS_OF = {resource: alias for alias, resource in ALIASES.items()}
 
 COUNT, REQUESTS = "count/", "requests."
 #: CLASS.deviceclass.resource.k8s.io/devices
 DEVICES = ".deviceclass.resource.k8s.io/devices"
+#: What follows the name of a ResourceClass in the keys that count its claims. KEP-3063 calls the group node.k8s.io.
+CLAIMS_OF_CLASS = {
+    CLAIMS: (".resourceclass.resource.k8s.io/resourceclaims", ".resourceclass.node.k8s.io/resourceclaims"),
+    DRAFT_CLAIMS: (".resourceclass.cdi.k8s.io/resourceclaims",),
+}
 #: requests.deviceclass.resource.kubernetes.io/CLASS
 BY_CLASS = f"{REQUESTS}{DEVICE_CLASS_RESOURCE_PREFIX}"
 #: The condition of deleted pods that have not ended in time: they count no longer. It is written where there are
@@ -62,16 +76,17 @@ ONE, NONE = Quantity.of(1), Quantity(0)
 
 def keys_of(resource: str, keys: Iterable[str], classes: ExtendedNames) -> frozenset[str]:
     """Those of `keys` for which objects of `resource` may count."""
-    own = {f"{COUNT}{resource}", ALIASES.get(resource, "")}
+    own = {f"{COUNT}{resource}", _ALIAS_OF.get(resource, "")}
     if resource == PODS:
         return frozenset(
             key
             for key in keys
             if key in own or key in _POD_KEYS or key.startswith(HUGE_PAGES) or _is_extended_resource(key)
         )
+    of_class = CLAIMS_OF_CLASS.get(resource, ())
     if resource == CLAIMS:
-        return frozenset(key for key in keys if key in own or _is_of_claims(key, classes))
-    return frozenset(own.intersection(keys))
+        return frozenset(key for key in keys if key in own or key.endswith(of_class) or _is_of_claims(key, classes))
+    return frozenset(key for key in keys if key in own or key.endswith(of_class))
 
 
 def _is_of_claims(key: str, classes: ExtendedNames) -> bool:
@@ -97,19 +112,32 @@ def usage_of(
     """
     if resource == PODS:
         return _pod_usage(obj)
-    if resource == CLAIMS:
-        asked_for = _claim_usage(obj, classes, _pod_usage(owner) if owner and is_for_extended_resources(obj) else {})
-        return {**asked_for, **allocated_usage(obj, draws)}
-    return _counted(resource)
+    counted = _counted(resource)
+    if resource in CLAIMS_OF_CLASS and (name := obj.spec.resource_class_name):
+        counted |= {f"{name}{suffix}": ONE for suffix in CLAIMS_OF_CLASS[resource]}
+    if resource != CLAIMS:
+        return counted
+    by_pod = _pod_usage(owner) if owner is not None and is_extended_claim_of(obj, owner) else {}
+    return {**counted, **_devices_requested(obj, classes, by_pod), **allocated_usage(obj, draws)}
 
 
 def is_for_extended_resources(claim: ResourceClaim) -> bool:
-    """Whether the scheduler made it for what a pod asks for without claims."""
+    """Whether the claim says that it was made for what a pod asks for without claims."""
     return claim.metadata.annotations.get(EXTENDED_CLAIM_ANNOTATION) == "true"
 
 
+def is_extended_claim_of(claim: ResourceClaim, owner: Pod) -> bool:
+    """Whether it is the one claim for the extended resources of its owner.
+
+    The claim's own word is not enough: any number of claims could name one pod and exceed the quota by what it counts.
+    """
+    status = owner.status.extended_resource_claim_status
+    named = status is not None and status.resource_claim_name == claim.metadata.name
+    return named and is_for_extended_resources(claim)
+
+
 def _counted(resource: str) -> dict[str, Quantity]:
-    return {key: ONE for key in (f"{COUNT}{resource}", ALIASES.get(resource, "")) if key}
+    return {key: ONE for key in (f"{COUNT}{resource}", _ALIAS_OF.get(resource, "")) if key}
 
 
 # Pods -----------------------------------------------------------------------------------------------------------------
@@ -119,8 +147,11 @@ def is_charged(pod: Pod) -> bool:
     """Whether the pod counts for more than that it exists: it has not ended, and is not stuck on its way out."""
     if pod.status.phase in TERMINAL_PHASES:
         return False
-    stuck = any(one.type == OVERDUE and one.status == "True" for one in pod.status.conditions)
-    return pod.metadata.deletion_timestamp is None or not stuck
+    return pod.metadata.deletion_timestamp is None or not is_marked_overdue(pod)
+
+
+def is_marked_overdue(pod: Pod) -> bool:
+    return any(one.type == OVERDUE and one.status == "True" for one in pod.status.conditions)
 
 
 def is_overdue(pod: Pod, now: datetime) -> bool:
@@ -180,8 +211,8 @@ def _told_by(container: Container) -> set[str]:
 # Claims ---------------------------------------------------------------------------------------------------------------
 
 
-def _claim_usage(claim: ResourceClaim, classes: ExtendedNames, counted_already: Usage) -> Usage:
-    usage = _counted(CLAIMS)
+def _devices_requested(claim: ResourceClaim, classes: ExtendedNames, counted_already: Usage) -> Usage:
+    usage: dict[str, Quantity] = {}
     devices: dict[str, int] = defaultdict(int)
     for request in claim.spec.devices.requests:
         for device_class, most in _most_devices(request).items():

@@ -17,6 +17,7 @@ from typing import Annotated
 from msgspec.structs import replace
 
 from claims.kinds.allocated_usage import is_allocated_key, read_key
+from inventory.kinds import gates
 from manciple.wire.base import ApiObject, QuantityText, Value, always, pb, status_metadata
 from manciple.wire.errors import FieldError, immutable, invalid, required
 from manciple.wire.quantity import read_amounts
@@ -113,6 +114,8 @@ OBJECT_COUNTS = frozenset(
         "services.nodeports",
     }
 )
+#: How many claims there are, in the words of KEP-3063; a key while its kinds are served.
+RESOURCE_CLAIMS = "resourceclaims"
 COMPUTE = frozenset({"cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"})
 STANDARD_KEYS = (
     OBJECT_COUNTS
@@ -142,6 +145,8 @@ _NOT_PLAIN = (
 
 
 def is_standard_key(key: str) -> bool:
+    if key == RESOURCE_CLAIMS:
+        return gates.enabled(gates.CONTROL_PLANE_CONTROLLER) or gates.enabled(gates.STRUCTURED_PARAMETERS_DRAFT)
     return key in STANDARD_KEYS or key.startswith(HUGE_PAGES)
 
 
@@ -150,7 +155,9 @@ def validate_quota(quota: ResourceQuota) -> Errors:
 
 
 def validate_quota_update(new: ResourceQuota, old: ResourceQuota) -> Errors:
-    found = validate_object_meta_update(new.metadata, old.metadata) + _validate_spec(new.spec)
+    found = validate_object_meta_update(new.metadata, old.metadata)
+    if new.spec != old.spec:  # it may have keys of a feature that is off by now
+        found += _validate_spec(new.spec)
     if set(new.spec.scopes) != set(old.spec.scopes):
         found.append(immutable(SPEC.child("scopes"), new.spec.scopes))
     return found
@@ -180,7 +187,7 @@ def _validate_amounts(amounts: Mapping[str, str], path: Path) -> Errors:
 def _counts_whole_things(key: str) -> bool:
     if is_allocated_key(key):
         return "_" not in key  # what is consumed and drawn may be fractions
-    return key in OBJECT_COUNTS or is_extended_resource_name(key)
+    return key in OBJECT_COUNTS or key == RESOURCE_CLAIMS or is_extended_resource_name(key)
 
 
 def _validate_key(key: str, path: Path) -> Errors:

@@ -25,8 +25,8 @@ from msgspec import structs
 from claims import models
 from claims.kinds.pod_groups import CLAIMS_GATE, PodGroup, group_name, made_claim, shares
 from claims.kinds.pods import Pod, PodResourceClaim, PodResourceClaimStatus
-from claims.kinds.quota_usage import COUNT, DEVICES, NONE, REQUESTS, parsed
-from claims.kinds.quotas import ResourceQuota
+from claims.kinds.quota_usage import CLAIMS_OF_CLASS, COUNT, DEVICES, NONE, REQUESTS, parsed
+from claims.kinds.quotas import RESOURCE_CLAIMS, ResourceQuota
 from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION, ResourceClaim, ResourceClaimTemplate, wants_admin_access
 from claims.quotas import QuotaExceeded
 from inventory.kinds import gates
@@ -123,7 +123,8 @@ def _pods_behind(record: EventRecord) -> Iterable[Key]:
 def leaves_room(quota: ResourceQuota) -> bool:
     """Whether no limit on claims is used up. A quota that limits no claims keeps none away."""
     used, hard = parsed(quota.status.used), parsed(quota.spec.hard)
-    limited = [key for key in hard if key.startswith(REQUESTS) or key.endswith(DEVICES) or key == f"{COUNT}{CLAIMS}"]
+    own, suffixes = (f"{COUNT}{CLAIMS}", RESOURCE_CLAIMS), (DEVICES, *CLAIMS_OF_CLASS[CLAIMS])
+    limited = [key for key in hard if key.startswith(REQUESTS) or key.endswith(suffixes) or key in own]
     return bool(limited) and all(used.get(key, NONE) < hard[key] for key in limited)
 
 

@@ -10,7 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from claims.kinds.containers import ResourceRequirements
-from claims.kinds.pods import Affinity, Pod, PodAffinity, PodAffinityTerm, PodCondition
+from claims.kinds.pods import (
+    Affinity,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    PodCondition,
+    PodExtendedResourceClaimStatus,
+)
 from claims.kinds.quota_usage import (
     CLAIMS,
     OVERDUE,
@@ -141,7 +148,7 @@ def test_a_deleted_pod_is_given_its_grace_period_twice(seconds: int, overdue: bo
 def test_a_claim_counts_the_devices_that_it_may_be_given(
     requests: list[DeviceRequest], devices: dict[str, int]
 ) -> None:
-    expected = {"count/resourceclaims.resource.k8s.io": "1"}
+    expected = {"count/resourceclaims.resource.k8s.io": "1", "resourceclaims": "1"}
     for name, number in devices.items():
         expected[f"{name}.deviceclass.resource.k8s.io/devices"] = str(number)
         expected[f"requests.deviceclass.resource.kubernetes.io/{name}"] = str(number)
@@ -151,13 +158,28 @@ def test_a_claim_counts_the_devices_that_it_may_be_given(
 
 
 def test_what_its_pod_has_counted_a_claim_for_extended_resources_does_not() -> None:
-    owner = pod(amounts({"example.com/gpu": "2"}, {"example.com/gpu": "2"}))
+    owner = naming(pod(amounts({"example.com/gpu": "2"}, {"example.com/gpu": "2"})), "claim")
     mark: dict[str, Any] = {"annotations": {EXTENDED_CLAIM_ANNOTATION: "true"}}
     claim = make_claim(requests=[make_request(device_class="gpu", count=3)], **mark)
     counted = used(CLAIMS, claim, owner=owner)
     assert used(CLAIMS, replace(claim, metadata=make_meta("claim")), owner=owner)["requests.example.com/gpu"] == "3"
     assert counted["requests.example.com/gpu"] == "1"
     assert counted["requests.deviceclass.resource.kubernetes.io/gpu"] == "3"
+
+
+@pytest.mark.parametrize("named", [None, "other"])
+def test_a_claim_that_its_pods_status_does_not_name_counts_whatever_it_says_of_itself(named: str | None) -> None:
+    owner = pod(amounts({"example.com/gpu": "2"}, {"example.com/gpu": "2"}))
+    claim = make_claim(
+        requests=[make_request(device_class="gpu", count=3)], annotations={EXTENDED_CLAIM_ANNOTATION: "true"}
+    )
+    counted = used(CLAIMS, claim, owner=naming(owner, named) if named else owner)
+    assert counted["requests.example.com/gpu"] == "3"
+
+
+def naming(owner: Pod, claim: str) -> Pod:
+    status = PodExtendedResourceClaimStatus(resource_claim_name=claim)
+    return replace(owner, status=replace(owner.status, extended_resource_claim_status=status))
 
 
 def test_other_objects_count_for_being_there_under_all_their_names() -> None:

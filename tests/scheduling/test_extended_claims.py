@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -11,6 +12,7 @@ from claims.kinds.pods import Pod, PodSchedulingGroup
 from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, AllocatedDeviceStatus, DeviceRequest, ResourceClaim
 from inventory.kinds import gates
 from inventory.kinds.devices import Device
+from inventory.kinds.nodes import Node
 from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.wire.base import Condition, OwnerReference, timestamp
@@ -29,6 +31,7 @@ from tests.builders import (
     make_device,
     make_meta,
     make_node,
+    make_pod,
     make_priority,
     make_quota,
     make_request,
@@ -224,6 +227,24 @@ def test_a_claim_that_another_scheduler_left_is_used_or_replaced(cluster: Cluste
     assert special_claim(cluster, "same").metadata.name == "same-left"
     assert special_claim(cluster, "other").metadata.name.startswith("other-extended-resources-")
     assert len(cluster.all(ResourceClaim)) == 2
+
+
+def test_a_claim_that_others_use_is_not_taken_for_the_pods(cluster: Cluster, gpu: str) -> None:
+    """It was made before only schedulers could set the annotation: giving it back would take a running pod's device."""
+    cluster.create(class_for(gpu))
+    with_nodes(cluster)
+    waiting = cluster.create(pod_asking("web", {gpu: 1}, node_selector={"nowhere": "yes"}))
+    owner = OwnerReference(api_version="v1", kind="Pod", name="web", uid=waiting.metadata.uid, controller=True)
+    mark: dict[str, Any] = {"annotations": {EXTENDED_CLAIM_ANNOTATION: "true"}, "owner_references": (owner,)}
+    cluster.create(make_claim("fake", **mark))
+    cluster.create(make_pod("user", claims={"c": "fake"}))
+    cluster.settle()
+    assert cluster.pod("user").spec.node_name == "node-1"
+    cluster.label(cluster.get(Node, "node-1"), "nowhere", "yes")
+    cluster.retry()
+    assert cluster.pod("web").spec.node_name == "node-1"
+    assert special_claim(cluster, "web").metadata.name != "fake"
+    assert [one.name for one in cluster.claim("fake").status.reserved_for] == ["user"]
 
 
 def test_a_claim_that_took_the_place_of_another_is_known_while_its_device_is_attached(

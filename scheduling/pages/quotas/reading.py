@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import cast
 
 from django.conf import settings
@@ -15,8 +16,8 @@ from django.db.models import Count, F, QuerySet
 from claims import models
 from claims.kinds.allocated_usage import CAPACITY, AllocatedKey, is_allocated_key, read_key
 from claims.kinds.pods import Pod
-from claims.kinds.quota_usage import COUNT, DEVICES, NONE, parsed
-from claims.kinds.quotas import ResourceQuota
+from claims.kinds.quota_usage import CLAIMS_OF_CLASS, COUNT, DEVICES, NONE, parsed
+from claims.kinds.quotas import RESOURCE_CLAIMS, ResourceQuota
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from manciple.pages import links
 from manciple.pages.people import Person
@@ -44,6 +45,7 @@ EVENTS_READ, PODS_READ = 200, 1000
 READ_AT_ONCE = 500
 _WORDS = {
     "pods": "Pods that have not ended",
+    RESOURCE_CLAIMS: "ResourceClaims",
     "cpu": "CPU requested",
     "requests.cpu": "CPU requested",
     "limits.cpu": "CPU limits",
@@ -96,6 +98,9 @@ class QuotaLimit:
             resource = self.key.removeprefix(COUNT)
             found = next((one.kind for one in registry if one.resource == resource), "")
             return f"{found}s" if found else self.key
+        for suffix in chain.from_iterable(CLAIMS_OF_CLASS.values()):
+            if self.key.endswith(suffix):
+                return f"Claims of {self.key.removesuffix(suffix)}"
         return _WORDS.get(self.key, self.key)
 
     @property
