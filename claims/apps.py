@@ -16,7 +16,7 @@ class ClaimsConfig(AppConfig):
 
     def ready(self) -> None:
         # Models can be imported from here on only.
-        from claims import admission, projectors  # noqa: PLC0415
+        from claims import admission, drawn_counters, projectors  # noqa: PLC0415
         from claims.access import (  # noqa: PLC0415
             claim_status,
             driver_restriction,
@@ -37,6 +37,7 @@ class ClaimsConfig(AppConfig):
         projectors.register()
         LOG.share("resourceclaims.resource.k8s.io", shared_texts)
         admission.register()
+        drawn_counters.register()
         service_accounts.register()
         register_authorizer("node", node_authorizer.authorize, resolve=node_authorizer.known_rules)
         node_restriction.register()

@@ -103,7 +103,7 @@ class PublishedDraws:
             # A later row replaces an earlier one: the node's own device that of no single node.
             self._slices[key] = dict(rows.order_by("node_name", "-slice_name").values_list("name", "slice_name"))
         device = self._of_slice(self._slices[key].get(result.device, "")).get(result.device)
-        return {} if device is None else drawn_by(device)
+        return {} if device is None else drawn_by(device.consumes_counters)
 
     def _of_slice(self, name: str) -> Mapping[str, Device]:
         if name not in self._devices:

@@ -188,7 +188,7 @@ class ClusterState(AssumedState, View):
         made.rooms = self.rooms.copied(made.nodes, made._inventory)
         made.unsettled = set(self.unsettled)
         if self._quotas is not None:
-            made._quotas = self._quotas.copied(made._inventory)
+            made._quotas = self._quotas.copied()
             made._overlays.append(made._quotas)
         made.groups = self.groups.copied()
         made._applying[POD_GROUPS], made._forgetting[POD_GROUPS] = made.groups.put, made.groups.remove
@@ -344,7 +344,7 @@ class ClusterState(AssumedState, View):
 
     def _apply_quota(self, quota: ResourceQuota) -> None:
         if self._quotas is None:
-            self._quotas = QuotaRoom(self._inventory)
+            self._quotas = QuotaRoom()
             self._overlays.append(self._quotas)
         self._quotas.put(quota)
 

@@ -54,7 +54,13 @@ class ClaimNotForPod(Cause, frozen=True):
 
 
 class ClaimInUse(Cause, frozen=True):
-    """All reservations of an allocated claim are taken."""
+    """All reservations of an allocated claim are taken.
+
+    claim: `namespace/name`; "" in what an earlier version wrote. most: how many may use it at once.
+    """
+
+    claim: str = ""
+    most: int = 0
 
 
 class ClaimNotShareable(Cause, frozen=True):
@@ -270,8 +276,10 @@ class TooFewPublished(TooFew, frozen=True):
     pass
 
 
-class PoolsUnusable(TooFew, frozen=True):
-    pass
+class PoolsUnusable(TooFew, frozen=True, kw_only=True):
+    """accepted: how many devices of pools that cannot be used the request would take; 0 where that is not known."""
+
+    accepted: int = 0
 
 
 class NotVisible(TooFew, frozen=True):
@@ -320,9 +328,15 @@ class TooSmall(TooFew, frozen=True, kw_only=True):
 
 
 class DevicesInUse(TooFew, frozen=True, kw_only=True):
-    """Others hold the devices, or (shared) their shares."""
+    """Others hold the devices, or (shared) their shares.
+
+    takes: (capacity, amount) of what the request would take of a shared device. by_default: the capacities of which it
+    does not say how much.
+    """
 
     shared: bool = False
+    takes: tuple[tuple[str, str], ...] = ()
+    by_default: tuple[str, ...] = ()
 
 
 # Requests that could each be met --------------------------------------------------------------------------------------
@@ -333,12 +347,13 @@ class NotTogether(Cause, frozen=True):
 
 
 class NoCommonValue(NotTogether, frozen=True, kw_only=True):
-    """matchAttribute: at most `most` of the devices have the same value."""
+    """matchAttribute: of the free devices with the same value, at most `most` can be given to the `requests`."""
 
     claim: str
     attribute: str
     wanted: int
     most: int
+    requests: tuple[str, ...] = ()
 
 
 class TooFewValues(NotTogether, frozen=True, kw_only=True):

@@ -55,7 +55,7 @@ def place(
     placed = [one for one in found if isinstance(one.outcome, Allocated) and one.node is not None]
     if placed:
         return max(placed, key=lambda one: _worth(one, score))
-    failed = [one for one in found if isinstance(one.outcome, AllocationFailed) and one.outcome.fatal_for_pod]
+    failed = [one for one in found if isinstance(one.outcome, AllocationFailed)]
     if failed:
         return failed[0]
     refusals = {name: refusal for one in found for name, refusal in one.refusals.items()}

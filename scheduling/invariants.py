@@ -23,6 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from claims.drafts.cdi.rules import claim_of, listed_resources
+from claims.kinds.allocated_draws import RecordedDraw, highest
 from claims.kinds.allocated_pools import node_of, pools_allocated_from, pools_in_use
 from claims.kinds.allocated_usage import Draws, drawn_by, draws_nothing
 from claims.kinds.pod_groups import (
@@ -45,7 +46,12 @@ from claims.kinds.quota_usage import (
     usage_of,
 )
 from claims.kinds.quotas import ResourceQuota
-from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim, is_allocated_by_controller
+from claims.kinds.resource_claims import (
+    DeviceRequestAllocationResult,
+    DrawnCounters,
+    ResourceClaim,
+    is_allocated_by_controller,
+)
 from claims.quota_accounts import owning_pod
 from inventory.kinds import gates
 from inventory.kinds.devices import Device, ResourceSlice
@@ -73,13 +79,13 @@ def results_of(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...
 
 
 def in_use(facts: ClusterFacts) -> Iterator[tuple[ResourceClaim, DeviceRequestAllocationResult, DeviceKey]]:
-    """What claims hold, with its pool; with each, if it may be of several."""
+    """What claims hold, with its pool; with each, if it may be of several. Admin access holds nothing."""
     published: dict[tuple[str, str], set[str]] = defaultdict(set)
     for one in facts.slices:
         published[one.spec.driver, one.spec.pool.name].add(one.spec.node_name or "")
     for claim in facts.claims:
         node = node_of(claim.status.allocation) if claim.status.allocation else ""
-        for result in results_of(claim):
+        for result in (one for one in results_of(claim) if not one.admin_access):
             nodes = published.get((result.driver, result.pool), ())
             for pool in pools_allocated_from(result.driver, result.pool, node, nodes):
                 yield claim, result, (pool, result.device)
@@ -97,10 +103,9 @@ def devices_are_given_once(facts: ClusterFacts) -> Iterator[str]:
     controllers: dict[DeviceKey, set[str]] = defaultdict(set)
     sharers: dict[DeviceKey, list[str]] = defaultdict(list)
     for claim, result, key in in_use(facts):
-        if not result.admin_access:
-            (sharers if result.share_id else holders)[key].append(name_of(claim))
-            if claim.status.allocation is not None and not result.share_id:
-                controllers[key].add(claim.status.allocation.controller_name)
+        (sharers if result.share_id else holders)[key].append(name_of(claim))
+        if claim.status.allocation is not None and not result.share_id:
+            controllers[key].add(claim.status.allocation.controller_name)
     for key, names in sorted(holders.items()):
         pool, device = key
         if len(names) > 1 and (len(controllers[key]) > 1 or "" in controllers[key]):
@@ -134,33 +139,31 @@ def _capacity_is_kept(facts: ClusterFacts) -> Iterator[str]:
     for (pool, name), amounts in sorted(consumed.items()):
         device = published.get(pool, {}).get(name)
         for capacity, total in sorted(amounts.items()):
-            if device is not None and total > _capacity(device, capacity):
+            known = device.capacity.get(capacity) if device is not None else None
+            if known is not None and total > Quantity.parse(known.value).nanos:
                 yield f"capacity {capacity} of device {pool}/{name} is consumed beyond what is published"
 
 
-def _capacity(device: Device, name: str) -> int:
-    capacity = device.capacity.get(name)
-    return Quantity.parse(capacity.value).nanos if capacity is not None else 0
-
-
 def _counters_are_kept(facts: ClusterFacts) -> Iterator[str]:
-    allocated: dict[PoolKey, set[str]] = defaultdict(set)
-    for _, result, (pool, device) in in_use(facts):
-        if not result.admin_access:
-            allocated[pool].add(device)
+    #: pool -> device -> what it drew when it was allocated
+    allocated: dict[PoolKey, dict[str, list[RecordedDraw]]] = defaultdict(lambda: defaultdict(list))
+    for claim, result, (pool, device) in in_use(facts):
+        allocated[pool][device] += _draws_of(claim, result)
     pools: dict[PoolKey, list[ResourceSlice]] = defaultdict(list)
     for key, slices in _published(facts).items():
         # Parts of a pool that is spread over nodes may draw on each other's counters.
         adds_up = len(slices) == slices[0].spec.pool.resource_slice_count
         pools[key if adds_up else key._replace(node="several")] += slices
         if not adds_up:
-            allocated[key._replace(node="several")] |= allocated[key]
+            for device, draws in allocated[key].items():
+                allocated[key._replace(node="several")][device] += draws
     for key, slices in sorted(pools.items()):
         devices, drawn = _devices(slices), Counter[tuple[str, str]]()
-        for name in allocated[key] & devices.keys():
-            for consumption in devices[name].consumes_counters:
-                for counter, amount in consumption.counters.items():
-                    drawn[consumption.counter_set, counter] += Quantity.parse(amount.value).nanos
+        counter_sets = [one.name for published in slices for one in published.spec.shared_counters]
+        for name, draws in allocated[key].items():
+            now = [_draw_of(devices[name])] if name in devices else []
+            amounts = (one.from_sets(counter_sets, device_is_published=bool(now)) for one in (*now, *draws))
+            drawn.update(highest(amounts))
         available = {
             (one.name, counter): Quantity.parse(amount.value).nanos
             for published in slices
@@ -170,6 +173,16 @@ def _counters_are_kept(facts: ClusterFacts) -> Iterator[str]:
         for counter_key, total in sorted(drawn.items()):
             if total > available.get(counter_key, 0):
                 yield f"counter {'/'.join(counter_key)} of pool {key} is drawn beyond what is published"
+
+
+def _draws_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> list[RecordedDraw]:
+    recorded = claim.status.allocation.drawn_counters if claim.status.allocation else ()
+    device = (result.driver, result.pool, result.device)
+    return [RecordedDraw.of(one) for one in recorded if (one.driver, one.pool, one.device) == device]
+
+
+def _draw_of(device: Device) -> RecordedDraw:
+    return RecordedDraw.of(DrawnCounters(device=device.name, consumes=device.consumes_counters))
 
 
 # 2, 3, 5 -------------------------------------------------------------------------------------------------------------
@@ -268,7 +281,7 @@ def _published_draws(facts: ClusterFacts) -> Draws:
     def draws(result: DeviceRequestAllocationResult, node: str) -> Usage:
         nodes = [pool.node for pool in published if pool[:2] == (result.driver, result.pool)]
         found = (published[pool].get(result.device) for pool in pools_in_use(result.driver, result.pool, node, nodes))
-        return next((drawn_by(device) for device in found if device is not None), {})
+        return next((drawn_by(device.consumes_counters) for device in found if device is not None), {})
 
     return draws
 

@@ -114,12 +114,20 @@ def message(cause: AnyCause | causes.PreemptionNotHelpful | causes.NoVictims) ->
 
 
 def _in_special_case(cause: object) -> str:
+    if isinstance(cause, causes.ClaimInUse) and cause.claim:
+        return f"{CLAIM_IN_USE}: {cause.claim} {_as_many_as_may(cause)}"
     if isinstance(cause, causes.SearchStopped):
         return f"timed out trying to allocate devices{_stopped(cause)}" if cause.timed_out else ""
     if isinstance(cause, causes.GroupDoesNotFit) and (cause.annotated or cause.where) and not cause.room:
         return f"gang {cause.name}: {cause.placed} of the {cause.wanted} pods that it needs fit at once{_where(cause)}"
     waits = isinstance(cause, causes.GroupDoesNotFit) and cause.room
     return "pod group is unschedulable, pod group is waiting for preemption to complete" if waits else ""
+
+
+def _as_many_as_may(cause: causes.ClaimInUse) -> str:
+    if cause.most == 1:
+        return "is in use by another pod, and cannot be shared"
+    return f"is in use by {cause.most} pods, and no more than that can share a claim"
 
 
 def _stopped(cause: causes.SearchStopped) -> str:
@@ -167,12 +175,15 @@ def _no_node_fits(cause: NoNodeFits) -> str:
     text = f"0/{cause.nodes} nodes are available:"
     if cause.refused:
         text += f" {_listed(cause.refused)}."
-    if isinstance(cause.because, (TooFew, NotTogether)):
-        text += f" {sentence(clause(cause.because, names_claim=True))}."
-    elif cause.because is not None:
+    if cause.because is not None and not isinstance(cause.because, (TooFew, NotTogether)):
         text += f" {message(cause.because)}."
         return f"{text} {_post_filter(cause)}" if isinstance(cause.preemption, causes.Unhelpful) else text
-    return text if isinstance(cause.preemption, causes.Evicting) else f"{text} {_post_filter(cause)}"
+    if not isinstance(cause.preemption, causes.Evicting):
+        text += f" {_post_filter(cause)}"
+    if cause.because is None:
+        return text
+    # Kubernetes' sentences come first, as it writes them; ours follows.
+    return f"{text.removesuffix('.')}. {sentence(clause(cause.because, names_claim=True))}."
 
 
 def _post_filter(cause: NoNodeFits) -> str:
@@ -250,6 +261,8 @@ def clause(cause: AnyCause, *, names_claim: bool = False) -> str:
         case causes.Misconfigured(error=error):
             return f"there is an error to fix: {' '.join(error.split())}"
     plainer = _PLAINER.get(type(cause))
+    if isinstance(cause, causes.ClaimInUse) and cause.claim:
+        plainer = f"its claim `{cause.claim}` {_as_many_as_may(cause)}"
     if isinstance(cause, causes.SearchStopped) and cause.timed_out:
         plainer = f"the search for devices was stopped{_stopped(cause).removeprefix(': stopped')}"
     text = plainer.format(cause) if plainer else message(cause)

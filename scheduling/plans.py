@@ -13,7 +13,6 @@ from datetime import datetime
 
 from msgspec import structs
 
-from claims.kinds.allocated_pools import node_of
 from claims.kinds.gangs import is_annotated, shown_name
 from claims.kinds.pod_groups import CLAIMS_GATE, SCHEDULED, PodGroup, consumer_of, shares
 from claims.kinds.pod_groups import condition_of as condition_of_group
@@ -256,8 +255,9 @@ class Drift:
     def claim_changed(self, claim: ResourceClaim, inventory: Inventory) -> None:
         if claim.status.allocation is not None:
             for result, pool in _pools_in_use(claim.status.allocation, inventory):
-                self.devices.add((pool, result.device))
-                self.used_pools.add(pool)
+                if not result.admin_access:
+                    self.devices.add((pool, result.device))
+                    self.used_pools.add(pool)
 
     def slice_changed(self, published: ResourceSlice) -> None:
         spec = published.spec
@@ -269,8 +269,9 @@ def stale(
 ) -> str:
     """What of the new allocations no longer holds, in words; "" when all of it does.
 
-    An exclusive device clashes only when that very device was given away. Shares, and devices of the `counting` pools
-    (those with shared counters), depend on everything that is given out of their pool.
+    Admin access depends on nothing that is given out. An exclusive device clashes only when that very device was given
+    away. Shares, and devices of the `counting` pools (those with shared counters), depend on everything that is given
+    out of their pool.
     """
     if placement.allocations and drift.rules:
         return "device classes or taints have changed"
@@ -279,7 +280,9 @@ def stale(
             parts = inventory.parts_of(pool)
             if not drift.published_pools.isdisjoint(parts):
                 return f"pool {pool} has changed"
-            if (pool, result.device) in drift.devices and not (result.admin_access and not result.share_id):
+            if result.admin_access:
+                continue
+            if (pool, result.device) in drift.devices:
                 return f"device {pool}/{result.device} was allocated to another claim"
             if pool in drift.used_pools and result.share_id:
                 return f"pool {pool} is being used by others"
@@ -291,9 +294,8 @@ def stale(
 def _pools_in_use(
     allocation: AllocationResult, inventory: Inventory
 ) -> Iterator[tuple[DeviceRequestAllocationResult, PoolKey]]:
-    node = node_of(allocation)
     for result in allocation.devices.results:
-        for pool in inventory.pools_in_use(result, node):
+        for pool in inventory.pools_in_use(result, allocation):
             yield result, pool
 
 

@@ -156,11 +156,16 @@ def can_be_reserved(claim: ResourceClaim) -> bool:
     """Whether one more may use it. A claim of a ResourceClass is for one at a time, unless it is shareable; nobody
     begins to use what is being deleted, or what a driver is to deallocate.
     """
-    allocation, most = claim.status.allocation, MOST_RESERVATIONS
-    if claim.spec.resource_class_name:
-        most = RESERVATIONS_MAX if allocation is not None and allocation.shareable else 1
     ends = claim.metadata.deletion_timestamp is not None or claim.status.deallocation_requested
-    return not ends and len(claim.status.reserved_for) < most
+    return not ends and len(claim.status.reserved_for) < most_users(claim)
+
+
+def most_users(claim: ResourceClaim) -> int:
+    """How many may use it at once."""
+    if not claim.spec.resource_class_name:
+        return MOST_RESERVATIONS
+    allocation = claim.status.allocation
+    return RESERVATIONS_MAX if allocation is not None and allocation.shareable else 1
 
 
 def stays_allocated(claim: ResourceClaim) -> bool:
@@ -246,7 +251,7 @@ def _unusable(pod: Pod, reference: ClaimReference, claim: ResourceClaim) -> Hold
     elif (cause := _without_gate(claim)) is not None:
         return Hold(reasons=Reason.CLASS_MISSING, cause=cause)
     elif claim.status.allocation and not is_reserved_for_pod(claim, pod) and not can_be_reserved(claim):
-        cause = causes.ClaimInUse()
+        cause = causes.ClaimInUse(claim=f"{meta.namespace}/{meta.name}", most=most_users(claim))
     if cause is None:
         return None
     awaited = frozenset({claim_key(meta.namespace, meta.name)})

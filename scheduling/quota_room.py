@@ -17,20 +17,18 @@ from functools import partial
 
 from msgspec import structs
 
-from claims.kinds.allocated_usage import AllocatedKey, drawn_by, usage_of_allocation
+from claims.kinds.allocated_usage import AllocatedKey, usage_of_allocation
 from claims.kinds.pods import Pod
 from claims.kinds.quota_usage import CLAIMS, NONE, QuotaLimits, Usage, parsed, plus
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import (
     AllocationResult,
     DeviceRequest,
-    DeviceRequestAllocationResult,
     DeviceSubRequest,
     ExactDeviceRequest,
     ResourceClaim,
 )
 from manciple.wire.quantity import Quantity
-from scheduling.allocator import Inventory
 from scheduling.causes import QuotaUsedUp
 from scheduling.hints import held_by_quota
 from scheduling.holds import Hold
@@ -40,8 +38,7 @@ from scheduling.pod_claims import is_for_pod
 class QuotaRoom:
     """Of all namespaces; empty where no quota limits what is held."""
 
-    def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
+    def __init__(self) -> None:
         #: namespace -> quota -> (its limits, what is used of those that are counted)
         self._quotas: dict[str, dict[str, tuple[QuotaLimits, Usage]]] = {}
         #: (namespace, quota) -> what the batch has given out and not committed
@@ -61,9 +58,9 @@ class QuotaRoom:
         if not found:
             self._quotas.pop(quota.metadata.namespace, None)
 
-    def copied(self, inventory: Inventory) -> QuotaRoom:
-        """The same, of a copied inventory; neither shows what changes in the other."""
-        made = QuotaRoom(inventory)
+    def copied(self) -> QuotaRoom:
+        """The same; neither shows what changes in the other."""
+        made = QuotaRoom()
         made._quotas = {namespace: dict(found) for namespace, found in self._quotas.items()}
         made._assumed = dict(self._assumed)
         return made
@@ -148,11 +145,7 @@ class QuotaRoom:
 
     def _usage(self, given: Mapping[str, AllocationResult], claim: ResourceClaim) -> Usage:
         allocation = given.get(claim.metadata.uid)
-        return {} if allocation is None else usage_of_allocation(claim, allocation, self._draws)
-
-    def _draws(self, result: DeviceRequestAllocationResult, node: str) -> Usage:
-        device = self._inventory.published(result, node)
-        return {} if device is None else drawn_by(device)
+        return {} if allocation is None else usage_of_allocation(claim, allocation)
 
 
 def _share(

@@ -21,7 +21,6 @@ from manciple.cel.time_limit import Deadline, TimeLimitExceeded, time_limit
 from scheduling.allocator import AllocationFailed, Unallocatable, Undecided, overall
 from scheduling.capture import ClusterState
 from scheduling.causes import (
-    CannotAllocate,
     ClaimInUse,
     NoNodeFits,
     OfDevices,
@@ -77,7 +76,7 @@ def refused_by_nodes(
         for refusal in found:
             reasons |= REASON_OF_PLUGIN.get(refusal.plugin, Reason.NODE)
     for name, outcome in refusals.items():
-        told[name] = [CannotAllocate() if isinstance(outcome, Unallocatable) else outcome.cause]
+        told[name] = [outcome.cause]
         reasons |= Reason.ERROR if isinstance(outcome, Undecided) else Reason.DEVICES
     with PluginRun("PostFilter", "DynamicResources") as run:
         idle = filtered.idle_claim(partial(state.is_idle_but_for, asking.pod))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from scheduling import causes
@@ -63,6 +63,14 @@ def _published(cause: TooFew, subject: str) -> str:
 
 
 def _unusable(cause: TooFew, subject: str) -> str:
+    if cause.everything:
+        return f"{subject} asks for all devices, and which these are cannot be known: {_troubles(cause)}"
+    if cause.accepted:
+        those = f"the {cause.accepted} that it accepts are" if cause.accepted > 1 else "the only one that it accepts is"
+        pools = "a pool" if len(cause.pools) + cause.more_pools == 1 else "pools"
+        return (
+            f"{subject} wants {_devices(cause.wanted)}, and {those} in {pools} that cannot be used: {_troubles(cause)}"
+        )
     rest = "every published device is in a pool that cannot be used"
     if cause.left:
         rest = f"only {cause.left} of the {cause.before} published {_are(cause.left)} in a pool that can be used"
@@ -159,6 +167,9 @@ def _too_small(cause: causes.TooSmall, subject: str) -> str:
 
 
 def _in_use(cause: causes.DevicesInUse, subject: str) -> str:
+    if cause.left == 0 and cause.takes:
+        which = {1: "it does not have", 2: "neither has"}.get(cause.before, f"none of the {cause.before} has")
+        return f"{subject} accepts only {_devices(cause.before)}, and {which} {_amounts(cause.takes)} left{_defaults(cause)}"
     if cause.left == 0:
         held = "full" if cause.shared else "held"
         return f"{subject} accepts only {_devices(cause.before)} and {_all_are(cause.before)} {held}"
@@ -167,6 +178,19 @@ def _in_use(cause: causes.DevicesInUse, subject: str) -> str:
         return f"{subject} accepts only {_devices(cause.before)}, {free}, and {_wants(cause)}"
     few = f"but no node has more than {cause.most} of them free, and {_wants(cause)}"
     return f"{subject} accepts {_devices(cause.before)} and {cause.left} are free, {few}"
+
+
+def _amounts(takes: Sequence[tuple[str, str]]) -> str:
+    *others, last = (f"{amount} of `{name}`" for name, amount in takes)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _defaults(cause: causes.DevicesInUse) -> str:
+    """What of the amounts the request does not say itself."""
+    if not cause.by_default:
+        return ""
+    names = " and ".join(f"`{name}`" for name in cause.by_default)
+    return f" (for {names} that is the default, because the request does not say how much)"
 
 
 _CLAUSES: Mapping[type[TooFew], Callable[[Any, str], str]] = {
@@ -195,8 +219,12 @@ def _conflict(cause: NotTogether) -> str:
             of = f"none of the devices that claim `{cause.claim}` accepts has `{cause.attribute}`"
             return f"{of}, which must be the same for {cause.wanted}"
         case causes.NoCommonValue():
-            share = "no two" if cause.most == 1 else f" no more than {cause.most}"
             same = f"claim `{cause.claim}` wants {cause.wanted} devices with the same `{cause.attribute}`"
+            if len(cause.requests) > 1:
+                *others, last = (f"`{one}`" for one in cause.requests)
+                named = f"{', '.join(others)} and {last}"
+                return f"{same} for requests {named}, and no value has free ones for more than {cause.most} of them"
+            share = "no two" if cause.most == 1 else f"no more than {cause.most}"
             return f"{same}, and {share} of the free ones share a value"
         case causes.CountersExhausted():
             return _counters(cause)

@@ -35,6 +35,7 @@ KEPT = (
     ("status", "devices"),
     ("status", "allocation", "devices"),
     ("status", "allocation", "allocation_timestamp"),
+    ("status", "allocation", "drawn_counters"),
 )
 KEPT_OF_TEMPLATE = tuple(("spec", "spec", *place) for place in KEPT_OF_SPEC)
 

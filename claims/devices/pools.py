@@ -48,7 +48,9 @@ class PoolState:
     @cached_property
     def left(self) -> Draw:
         """counter set -> counter -> what is left of it, in nanos."""
-        return self.pool.left(self.holders)
+        return self.pool.left(
+            {device: [one.draw for one in holders if one.draw] for device, holders in self.holders.items()}
+        )
 
     @cached_property
     def masks(self) -> Mapping[DeviceState, int]:

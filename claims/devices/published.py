@@ -6,13 +6,14 @@ kept.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from claims.devices.states import DeviceState
+from claims.kinds.allocated_draws import RecordedDraw, highest
 from inventory.kinds import gates
 from inventory.kinds.devices import (
     HARD_EFFECTS,
@@ -206,13 +207,20 @@ class DevicePool:
     def counters(self) -> Draw:
         return {name: amounts for one in self.slices for name, amounts in one.counters.items()}
 
-    def left(self, held: Collection[DeviceKey]) -> dict[str, dict[str, int]]:
-        """counter set -> counter -> what the held devices leave of it, in nanos."""
+    def left(self, held: Mapping[DeviceKey, Iterable[RecordedDraw]]) -> dict[str, dict[str, int]]:
+        """counter set -> counter -> what the held devices leave of it, in nanos. held: with what each drew when it was
+        allocated: some may not be published any more.
+        """
         left = {name: dict(amounts) for name, amounts in self.counters.items()}
-        if left:
-            for candidate in self.candidates:
-                if candidate.key in held:
-                    charge(candidate.draws, left)
+        if not left or not held:
+            return left
+        published = {one.key: one.draws for one in self.candidates}
+        for device, draws in held.items():
+            now = published.get(device, _NO_DRAW)
+            by_counter = {(name, counter): amount for name, draw in now.items() for counter, amount in draw.items()}
+            recorded = (draw.from_sets(left, device_is_published=device in published) for draw in draws)
+            for (name, counter), amount in highest((by_counter, *recorded)).items():
+                charge({name: {counter: amount}}, left)
         return left
 
 

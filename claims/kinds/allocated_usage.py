@@ -11,8 +11,8 @@ both names. A key's name has at most 63 characters, "allocated." among them.
 
 A claim that was made for a pod is in the scopes of that pod while it is there, one that was made by hand is in none.
 A claim of a ResourceClass counts under the name of that class. Admin access holds nothing. A share draws no counters:
-its device does, whoever shares it. What a device
-draws is in no allocation, but published with the device.
+its device does, whoever shares it. What a device draws is kept with the allocation (`drawn_counters`); without that,
+what is published of it now counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from claims.kinds.allocated_pools import node_of
 from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim, class_of
-from inventory.kinds.devices import Device
+from inventory.kinds.devices import DeviceCounterConsumption
 from manciple.wire.quantity import Quantity
 from manciple.wire.validation import check_c_identifier, check_dns_label, check_dns_subdomain, check_driver_name
 
@@ -34,8 +34,8 @@ GRAMMAR = (
     f"consume of a capacity), or {PREFIX}CLASS_counter.NAME (what devices draw from counters)"
 )
 
-#: What a device draws from shared counters: by the name of the counter, over all sets of counters. It is called with a
-#: result and the node of its allocation.
+#: What a published device draws from shared counters: by the name of the counter, over all sets of counters. It is
+#: called with a result and the node of its allocation.
 Draws = Callable[[DeviceRequestAllocationResult, str], Mapping[str, Quantity]]
 
 _ONE, _NONE = Quantity.of(1), Quantity(0)
@@ -84,10 +84,10 @@ def draws_nothing(_result: DeviceRequestAllocationResult, _node: str) -> Mapping
     return {}
 
 
-def drawn_by(device: Device) -> Mapping[str, Quantity]:
-    """What a published device draws."""
+def drawn_by(consumes: Iterable[DeviceCounterConsumption]) -> Mapping[str, Quantity]:
+    """What a device draws, by the name of the counter."""
     drawn: dict[str, Quantity] = {}
-    for consumption in device.consumes_counters:
+    for consumption in consumes:
         for name, counter in consumption.counters.items():
             drawn[name] = drawn.get(name, _NONE) + Quantity.parse(counter.value)
     return drawn
@@ -105,24 +105,32 @@ def usage_of_allocation(
     """What the claim would count if it held this."""
     used: dict[str, Quantity] = {}
     node = node_of(allocation)
+    recorded = {(one.driver, one.pool, one.device): one.consumes for one in allocation.drawn_counters}
+
+    def drawn(result: DeviceRequestAllocationResult) -> Mapping[str, Quantity]:
+        consumes = recorded.get((result.driver, result.pool, result.device))
+        return draws(result, node) if consumes is None else drawn_by(consumes)
+
     for result in allocation.devices.results:
         if result.admin_access:
             continue
         # The requests of a claim of a ResourceClass are the scheduler's translation, and name no class of their own.
         device_class = claim.spec.resource_class_name or class_of(claim.spec.devices.requests, result.request)
         if device_class:
-            for key, amount in _of_result(device_class, result, node, draws):
+            for key, amount in _of_result(device_class, result, drawn):
                 used[str(key)] = used.get(str(key), _NONE) + amount
     return used
 
 
 def _of_result(
-    device_class: str, result: DeviceRequestAllocationResult, node: str, draws: Draws
+    device_class: str,
+    result: DeviceRequestAllocationResult,
+    drawn: Callable[[DeviceRequestAllocationResult], Mapping[str, Quantity]],
 ) -> Iterable[tuple[AllocatedKey, Quantity]]:
     yield AllocatedKey(device_class), _ONE
     if result.share_id is None:
-        for name, drawn in draws(result, node).items():
-            yield AllocatedKey(device_class, COUNTER, name), drawn
+        for name, amount in drawn(result).items():
+            yield AllocatedKey(device_class, COUNTER, name), amount
     for qualified, text in result.consumed_capacity.items():
         domain, _, name = qualified.rpartition("/")
         amount = Quantity.parse(text)

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from inventory.classic.values import ResourceClaimParametersReference, ResourceHandle
-from inventory.kinds.devices import DeviceConfiguration, DeviceSelector, DeviceToleration
+from inventory.kinds.devices import DeviceConfiguration, DeviceCounterConsumption, DeviceSelector, DeviceToleration
 from inventory.kinds.nodes import NodeSelector
 from manciple.wire.base import (
     ApiObject,
@@ -190,11 +190,28 @@ class DeviceAllocationResult(Value):
     config: Annotated[tuple[DeviceAllocationConfiguration, ...], pb(2)] = ()
 
 
+class DrawnCounters(Value):
+    """What an allocated device draws from its pool's shared counters. Copied when the device is allocated, because its
+    driver may change what it publishes of the device, or publish it no more.
+
+    driver, pool, device: as in the result. consumes: by counter set. counter_sets: the names of all that the pool had.
+    One that the pool gets later may be one of these under another name.
+    """
+
+    driver: Annotated[str, pb(1)] = ""
+    pool: Annotated[str, pb(2)] = ""
+    device: Annotated[str, pb(3)] = ""
+    consumes: Annotated[tuple[DeviceCounterConsumption, ...], pb(4)] = ()
+    counter_sets: Annotated[tuple[str, ...], pb(5)] = ()
+
+
 class AllocationResult(Value):
     """What was given, and where it is available.
 
     node_selector: the nodes on which the devices are available; every node without one.
     allocation_timestamp: when they were given.
+
+    Kept aside, because Kubernetes has no place for it. drawn_counters: of each device given that draws from counters.
 
     Kept aside for claims that a driver's controller allocates (`claims.classic`). controller_name: the driver that
     allocated, and has to deallocate; empty where the scheduler did. resource_handles: for the node plugins of drivers,
@@ -207,6 +224,7 @@ class AllocationResult(Value):
     controller_name: str = aside("controllerName", "")
     resource_handles: tuple[ResourceHandle, ...] = aside("resourceHandles", ())
     shareable: bool = aside("shareable", False)
+    drawn_counters: tuple[DrawnCounters, ...] = aside("drawnCounters", ())
 
 
 class NetworkDeviceData(Value):

@@ -78,12 +78,13 @@ def _named_apart(slices: Sequence[Any]) -> Iterator[ResourceSlice]:
 def as_answer(outcome: Outcome) -> dict[str, Any]:
     """The fields of one answer; those that say nothing are left out."""
     if isinstance(outcome, Allocated):
-        return {"allocated": True, "results": [to_builtins(one) for one in outcome.results]}
+        return {"allocated": True, "results": [to_builtins(replace(one, drawn_counters=())) for one in outcome.results]}
     if isinstance(outcome, AllocationFailed):
-        answer: dict[str, Any] = {"allocated": False, "error": outcome.error}
-        return answer if outcome.fatal_for_pod else {**answer, "failedOnNode": True}
+        return {"allocated": False, "error": outcome.error}
     if isinstance(outcome, Undecided):
         return {"allocated": False, "error": message(outcome.cause), "failedOnNode": True}
+    if outcome.pool_fault is not None:
+        return {"allocated": False, "error": outcome.pool_fault.error, "failedOnNode": True}
     return {"allocated": False}
 
 

@@ -19,12 +19,13 @@ from claims.kinds.resource_claims import (
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
     DeviceRequestAllocationResult,
+    DrawnCounters,
     ResourceClaim,
 )
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from manciple.cel.time_limit import Deadline, TimeLimitExceeded, time_limit
 from scheduling.allocator.explain import explain, funnels, is_short, wanted
-from scheduling.allocator.outcome import INVALID_POOLS, Allocated, AllocationFailed, Outcome, Unallocatable, Undecided
+from scheduling.allocator.outcome import Allocated, AllocationFailed, Outcome, Unallocatable, Undecided
 from scheduling.allocator.problem import AllocationProblem, pose
 from scheduling.allocator.published import Consumption, NodeView, PublishedDevice
 from scheduling.allocator.requests import ClaimPlan, RequestPlan, name_of, plan_claim
@@ -54,7 +55,8 @@ def build_results(problem: AllocationProblem, solution: Solution) -> tuple[Alloc
         devices = DeviceAllocationResult(
             results=tuple(_device_result(problem, claim, one) for one in taken), config=configuration(claim, chosen)
         )
-        results.append(AllocationResult(devices=devices, node_selector=selector))
+        drawn = tuple(_drawn(problem, one) for one in taken if problem.draws(one.request, one.position))
+        results.append(AllocationResult(devices=devices, node_selector=selector, drawn_counters=drawn))
     return tuple(results)
 
 
@@ -66,6 +68,18 @@ def _device_result(problem: AllocationProblem, claim: ClaimPlan, taken: Taken) -
     if plan.admin:
         result = replace(result, admin_access=True)
     return result if taken.consumed is None else shared_result(result, claim.claim, device, taken.consumed)
+
+
+def _drawn(problem: AllocationProblem, taken: Taken) -> DrawnCounters:
+    view = problem.devices.pools[problem.devices.pool_index(taken.position)]
+    device = problem.devices.device(taken.position)
+    return DrawnCounters(
+        driver=device.key.driver,
+        pool=device.key.name,
+        device=device.name,
+        consumes=device.published.consumes_counters,
+        counter_sets=tuple(sorted(view.counter_sets)),
+    )
 
 
 def shared_result(
@@ -211,9 +225,7 @@ def answer(problem: AllocationProblem, found: Solution | NoSolution | Allocation
         results = build_results(problem, found)
         return results if isinstance(results, AllocationFailed) else Allocated(results=results, trials=found.trials)
     if isinstance(found, NoSolution):
-        if problem.devices.first_invalid is not None:
-            return AllocationFailed(cause=INVALID_POOLS, fatal_for_pod=False, trials=found.trials)
-        return Unallocatable(reasons=explain(problem), trials=found.trials)
+        return Unallocatable(reasons=explain(problem), trials=found.trials, pool_fault=problem.pool_fault)
     return found
 
 

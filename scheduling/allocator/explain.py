@@ -17,7 +17,15 @@ from collections.abc import Iterator, Sequence
 from scheduling.allocator import stages
 from scheduling.allocator.outcome import RequestReason
 from scheduling.allocator.pools import Generation, PoolOnNode, bits, union
-from scheduling.allocator.problem import AllocationProblem, ConstraintOnNode, RequestOnNode, scanned, serving, untainted
+from scheduling.allocator.problem import (
+    AllocationProblem,
+    ConstraintOnNode,
+    RequestOnNode,
+    may_serve,
+    scanned,
+    serving,
+    untainted,
+)
 from scheduling.allocator.requests import ClaimPlan, RequestPlan, chosen
 from scheduling.allocator.stages import DeviceSet, Funnel, PoolTrouble, Stage
 from scheduling.allocator.state import CounterLedger
@@ -44,7 +52,8 @@ def _stages(problem: AllocationProblem, request: RequestOnNode) -> Iterator[Stag
     healthy = [view for view in problem.devices.pools if not view.trouble]
     troubles = tuple(_trouble(view, plan) for view in problem.devices.pools if view.trouble)
     yield Stage(stages.PUBLISHED, published)
-    complete = published - sum(trouble.devices for trouble in troubles)
+    # Of "all" devices nothing can be given while it is not known which these are.
+    complete = 0 if request.blocked_by else published - sum(trouble.devices for trouble in troubles)
     yield Stage(stages.COMPLETE, complete, "; ".join(map(str, troubles)), troubles=troubles)
     yield _stage(stages.VISIBLE, {view: view.visible for view in healthy}, clause=problem.node.name)
     left = {view: view.visible & scanned(view, features) for view in healthy}
@@ -74,9 +83,14 @@ def _set(left: _Left) -> DeviceSet:
 
 
 def _trouble(view: PoolOnNode, plan: RequestPlan) -> PoolTrouble:
-    count = len(view.generation.devices)
-    matching = chosen(view.generation, plan.selectors, (1 << count) - 1)[0].bit_count()
-    return PoolTrouble(view.key, view.trouble, view.detail, devices=count, matching=matching)
+    return PoolTrouble(
+        key=view.key,
+        trouble=view.trouble,
+        detail=view.detail,
+        devices=len(view.generation.devices),
+        matching=chosen(view.generation, plan.selectors, view.scan)[0].bit_count(),
+        may_serve=may_serve(view, plan),
+    )
 
 
 def _free(problem: AllocationProblem, request: RequestOnNode) -> Stage:
@@ -95,7 +109,7 @@ def conflict_of(problem: AllocationProblem, claim: ClaimPlan, requests: Sequence
     if found is not None:
         return found
     if not claim.constraints:
-        drawing = next((one for one in requests if one.candidates & problem.consuming), None)
+        drawing = next((one for one in requests if one.candidates & problem.consuming and not one.plan.admin), None)
         return _exhausted(drawing) if drawing is not None else NotTogether()
     rules = (f"{'distinct' if one.distinct else 'match'}Attribute: {one.attribute}" for one in claim.constraints)
     return ConstraintsUnmet(claim.name, tuple(rules))
@@ -105,24 +119,34 @@ def _proven(problem: AllocationProblem, requests: Sequence[RequestOnNode]) -> It
     for index, constraint in enumerate(problem.constraints):
         covered = [one for one in requests if index in one.constraints and one.count]
         if covered:
-            yield from _unequal(constraint, covered) if constraint.plan.distinct else _equal(constraint, covered)
+            yield from (
+                _unequal(constraint, covered) if constraint.plan.distinct else _equal(problem, constraint, covered)
+            )
     yield from _drawn_up(problem, requests)
     yield from _contested(problem)
 
 
-def _equal(constraint: ConstraintOnNode, covered: Sequence[RequestOnNode]) -> Iterator[NotTogether]:
+def _equal(
+    problem: AllocationProblem, constraint: ConstraintOnNode, covered: Sequence[RequestOnNode]
+) -> Iterator[NotTogether]:
     """matchAttribute: no value is carried by enough devices for each request that it covers."""
     total = sum(one.count for one in covered)
-    if any(_suffices(carriers, covered, total) for carriers in constraint.carriers):
-        return
-    wanted = _union(covered)
-    most = max(((carriers & wanted).bit_count() for carriers in constraint.carriers), default=0)
-    yield NoCommonValue(claim=covered[0].plan.claim, attribute=constraint.plan.attribute, wanted=total, most=most)
+    most = max((_servable(problem, carriers, covered) for carriers in constraint.carriers), default=0)
+    if most < total:
+        yield NoCommonValue(
+            claim=covered[0].plan.claim,
+            attribute=constraint.plan.attribute,
+            wanted=total,
+            most=most,
+            requests=tuple(one.plan.full_name for one in covered),
+        )
 
 
-def _suffices(carriers: int, covered: Sequence[RequestOnNode], total: int) -> bool:
-    each = all((one.candidates & carriers).bit_count() >= one.count for one in covered)
-    return each and (_union(covered) & carriers).bit_count() >= total
+def _servable(problem: AllocationProblem, carriers: int, covered: Sequence[RequestOnNode]) -> int:
+    """How many devices with one value the requests can be given at most, as far as counting tells."""
+    each = sum(min((one.candidates & carriers).bit_count(), one.count) for one in covered)
+    those = _union(covered) & carriers
+    return each if those & problem.shared else min(each, those.bit_count())
 
 
 def _unequal(constraint: ConstraintOnNode, covered: Sequence[RequestOnNode]) -> Iterator[NotTogether]:
@@ -139,7 +163,7 @@ def _drawn_up(problem: AllocationProblem, requests: Sequence[RequestOnNode]) -> 
     ledger = CounterLedger(problem.devices, problem.snapshot.usage)
     for one in requests:
         drawing = one.candidates & problem.consuming
-        if not drawing or problem.shared & drawing:
+        if one.plan.admin or not drawing or problem.shared & drawing:
             continue
         served = (one.candidates & ~drawing).bit_count()
         for position in bits(drawing):

@@ -395,8 +395,8 @@ class NodeIndex:
         if before.shares is not now.shares:
             self.shared_out[number] = self.shared_out[number] & ~span | shares << shift
             freed = span
-        elif (freed or view.elsewhere) and generation.consuming:
-            # Counters came back with it, which other devices draw on.
+        elif (freed or view.elsewhere or before.draws is not now.draws) and generation.consuming:
+            # Counters came back, perhaps those of a device that is not published any more, which other devices draw on.
             freed = span
         if generation.consuming:
             self._drained[number] = self._drained[number] & ~span | now.drained(view, usage) << shift
@@ -427,11 +427,10 @@ class NodeIndex:
 
     def counts(self, plan: RequestPlan) -> SignatureCounts:
         """The counts of the request's signature."""
-        key = (plan.signature, plan.admin)
-        known = self._signatures.get(key)
+        known = self._signatures.get(plan.signature)
         if known is None:
             make_room(self._signatures)
-            known = self._signatures[key] = SignatureCounts(plan, self)
+            known = self._signatures[plan.signature] = SignatureCounts(plan, self)
             self._counts.add(known)
         return known
 

@@ -1,8 +1,8 @@
 """What the allocator answers: a value for every case, an exception for none.
 
 `Allocated` is a plan to commit. `Unallocatable` is "no", with the reasons in the order in which a reader should see
-them; the pod waits for an event that could change one of them. `Failed` says that the claim, a class or a pool is
-wrong: where `fatal_for_pod`, no other node is tried. `Undecided` says that the search was stopped: retry, never
+them; the pod waits for an event that could change one of them. `AllocationFailed` says that a claim, a class or a
+selector is wrong: no other node is tried. `Undecided` says that the search was stopped: retry, never
 cache. `overall` is the one reason that a person should read first, out of those that several nodes give.
 """
 
@@ -19,10 +19,7 @@ from claims.kinds.resource_claims import AllocationResult
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.shortages import told
 from scheduling.allocator.stages import ASKED, Funnel, Shortage, merged, most_left
-from scheduling.causes import Fault, Misconfigured, NotTogether, OfDevices, SearchStopped, TooFew
-
-#: Nothing fits, and some pool could not be used; in upstream's words.
-INVALID_POOLS = Misconfigured(Fault.POOL, "invalid resource pools were encountered")
+from scheduling.causes import CannotAllocate, Misconfigured, NotTogether, OfDevices, OfNode, SearchStopped, TooFew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,18 +89,27 @@ class Allocated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unallocatable:
-    """No solution exists on this node. The dominant reason comes first."""
+    """No solution exists on this node. The dominant reason comes first.
+
+    pool_fault: a pool that could have devices for the claims is incomplete or invalid, in upstream's words; None where
+    that plays no part.
+    """
 
     reasons: tuple[RequestReason, ...] = ()
     trials: int = 0
+    pool_fault: Misconfigured | None = None
+
+    @property
+    def cause(self) -> OfNode:
+        """What counts against the node."""
+        return self.pool_fault or CannotAllocate()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationFailed:
-    """Something is wrong with a claim, a class or (where not `fatal_for_pod`) a pool of this node alone."""
+    """Something is wrong with a claim, a class or a selector: the pod waits, whatever other nodes have."""
 
     cause: Misconfigured
-    fatal_for_pod: bool = True
     trials: int = 0
 
     @property

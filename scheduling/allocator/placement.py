@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -92,7 +92,8 @@ class Refuted:
         if any(reason.conflict for reason in outcome.reasons):
             return None  # its words name the claims
         stand_in = self._stand_in(others, plans)
-        return Unallocatable(reasons=tuple(_retold(reason, stand_in[reason.plan]) for reason in outcome.reasons))
+        reasons = tuple(_retold(reason, stand_in[reason.plan]) for reason in outcome.reasons)
+        return replace(outcome, reasons=reasons)
 
     def keep(self, node: NodeView, plans: Sequence[ClaimPlan], outcome: Outcome) -> Outcome:
         if not isinstance(outcome, Undecided):
@@ -452,12 +453,12 @@ def _by_search(asked: _Everywhere, nodes: Sequence[NodeView], *, score: Score) -
     plans = read_claims(asked.snapshot, asked.claims)
     for node in sorted(nodes, key=lambda one: one.name):
         problem, found = asked.on(node, plans)
-        if isinstance(found, AllocationFailed) and found.fatal_for_pod:
+        if isinstance(found, AllocationFailed):
             return NodePlacement(node=None, outcome=found, refusals={node.name: found})
         if isinstance(found, Solution) and problem is not None:
             fit = Fit(node=node, free=problem.free.bit_count())
             fitting.append(((sum(found.chosen), -score(fit)), problem, found))
-        elif isinstance(found, (Unallocatable, AllocationFailed, Undecided)):
+        elif isinstance(found, (Unallocatable, Undecided)):
             refusals[node.name] = found
     if not fitting:
         return NodePlacement(node=None, outcome=_overall(refusals), refusals=refusals)

@@ -203,7 +203,16 @@ class PoolSlices:
         return frozenset(named), floating, counters
 
     def seen_from(self, node: NodeView, features: Features) -> PoolOnNode | None:
-        """None where the pool has nothing for the node, or only slices that a newer generation replaces."""
+        """None where the pool has nothing for the node, or only slices that a newer generation replaces.
+
+        A pool with a trouble is no matter for a node that none of its slices is for, but for counters that concern all.
+        """
+        view = self._view_from(node, features)
+        if view is None or not view.trouble or any(one.reaches(node) for one in view.generation.slices):
+            return view
+        return None
+
+    def _view_from(self, node: NodeView, features: Features) -> PoolOnNode | None:
         for generation in self.generations:
             relevant = tuple(i for i, one in enumerate(generation.slices) if one.targets(node, features))
             if relevant:
@@ -211,8 +220,8 @@ class PoolSlices:
         return None
 
     def troubled_elsewhere(self, features: Features) -> bool:
-        """Whether a node that no slice names would find the pool incomplete or invalid."""
-        view = self.seen_from(NodeView(name=""), features)
+        """Whether a node that no slice names could find the pool incomplete or invalid."""
+        view = self._view_from(NodeView(name=""), features)
         return view is not None and view.trouble != ""
 
     def _on_node(
@@ -227,7 +236,10 @@ class PoolSlices:
             seen = sum(len(one.slices) for one in (generation, *elsewhere))
             if seen != expected:
                 detail = f"{seen} of {expected} slices of generation {generation.number}"
-                return PoolOnNode(generation=generation, trouble="incomplete", detail=detail, counter_sets={})
+                scan = _scan(generation, relevant) & ~_hidden(generation, relevant, node)
+                return PoolOnNode(
+                    generation=generation, trouble="incomplete", detail=detail, scan=scan, counter_sets={}
+                )
         hidden = _hidden(generation, relevant, node)
         memo = generation.views
         key = (relevant, hidden)
@@ -255,6 +267,11 @@ def _hidden(generation: Generation, relevant: tuple[int, ...], node: NodeView) -
     return hidden
 
 
+def _scan(generation: Generation, relevant: tuple[int, ...]) -> int:
+    """The devices of these slices."""
+    return union(generation.span(index) for index in relevant if not generation.slices[index].counter_sets)
+
+
 def _build(
     generation: Generation,
     relevant: tuple[int, ...],
@@ -272,12 +289,9 @@ def _build(
     detail = _duplicate_device(chosen)
     if not detail and features.partitionable_devices:
         detail = _counter_trouble([*chosen, *others], consumers, counter_sets)
+    scan = _scan(generation, relevant)
     if detail:
-        return PoolOnNode(generation=generation, trouble="invalid", detail=detail, counter_sets={})
-    scan = 0
-    for index in relevant:
-        if not generation.slices[index].counter_sets:
-            scan |= generation.span(index)
+        return PoolOnNode(generation=generation, trouble="invalid", detail=detail, scan=scan & ~hidden, counter_sets={})
     binding = any(generation.devices[position].published.binding_conditions for position in bits(scan))
     return PoolOnNode(
         generation=generation,
@@ -344,10 +358,6 @@ class NodeDevices:
     def pool_index(self, position: int) -> int:
         """Which pool the bit belongs to."""
         return bisect_right(self.shifts, position) - 1
-
-    @property
-    def first_invalid(self) -> PoolOnNode | None:
-        return next((one for one in self.pools if one.trouble == "invalid"), None)
 
 
 #: the labels that a node had, and what it saw
@@ -456,7 +466,7 @@ class Catalogue:
         yield from self._by_node.get(node.name, ())
         yield from self._floating
         for pool in self._counting:
-            # Such a pool gives other nodes nothing but its trouble, which is the same for all of them.
+            # Such a pool gives other nodes nothing but its trouble.
             if node.name not in pool.reach[0] and pool.troubled_elsewhere(self.features):
                 yield pool
 

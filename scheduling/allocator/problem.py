@@ -23,7 +23,7 @@ from inventory.kinds.devices import HARD_EFFECTS, DeviceAttribute
 from scheduling.allocator.outcome import AllocationFailed
 from scheduling.allocator.pools import Generation, NodeDevices, PoolOnNode, bits
 from scheduling.allocator.published import Features, NodeView, PublishedDevice, make_room
-from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan, chosen, error_on
+from scheduling.allocator.requests import ClaimPlan, ConstraintPlan, RequestPlan, chosen, error_on, refuses_driver
 from scheduling.allocator.snapshot import NO_SHARES, NO_USAGE, Snapshot, UsageTable
 from scheduling.causes import Fault, Misconfigured
 
@@ -193,12 +193,15 @@ def untainted(view: PoolOnNode, plan: RequestPlan, mask: int, features: Features
 
 
 def serving(view: PoolOnNode, plan: RequestPlan, mask: int, features: Features) -> int:
-    """Devices whose capacity serves the request as long as nobody consumes it."""
-    if not features.consumable_capacity:
+    """Devices whose capacity serves the request as long as nobody consumes it; for admin access, which takes nothing,
+    those that have as much as it names.
+    """
+    if not features.consumable_capacity or (plan.admin and not plan.capacity):
         return mask
     able = 0
     for capacities, devices in view.generation.by_capacity:
-        if mask & devices and capacities.serves(plan.capacity):
+        serves = capacities.have if plan.admin else capacities.serves
+        if mask & devices and serves(plan.capacity):
             able |= mask & devices
     return able
 
@@ -256,6 +259,7 @@ class RequestOnNode:
     errors: int = 0  # devices whose selectors err when the search comes to them
     everything: tuple[int, ...] = ()  # allocationMode All: the positions, in order
     constraints: tuple[int, ...] = ()  # indices into Problem.constraints
+    blocked_by: PoolOnNode | None = None  # allocationMode All: a pool that may hold some of them, and nobody can tell
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -303,9 +307,27 @@ class AllocationProblem:
         shares = self.snapshot.pool_usage(device.key).shares.get(device.name, NO_SHARES)
         return dict(shares.consumed)
 
+    def draws(self, request: RequestOnNode, position: int) -> bool:
+        """Whether the device draws on counters when the request gets it."""
+        return bool(self.consuming >> position & 1) and not request.plan.admin
+
     def has_shares(self, position: int) -> bool:
         device = self.devices.device(position)
         return device.name in self.snapshot.pool_usage(device.key).shares
+
+    @property
+    def pool_fault(self) -> Misconfigured | None:
+        """What is wrong with a pool that keeps devices from the requests, in upstream's words."""
+        requests = [one for _, options in self.steps for one in options]
+        for one in requests:
+            if one.blocked_by is not None:
+                state = "being updated" if one.blocked_by.trouble == "incomplete" else "invalid"
+                error = f": asks for all devices, but resource pool {one.blocked_by.key} is currently {state}"
+                return one.plan.wrong(Fault.POOL, error)
+        invalid = [view for view in self.devices.pools if view.trouble == "invalid"]
+        if any(may_serve(view, one.plan) for view in invalid for one in requests):
+            return Misconfigured(Fault.POOL, "invalid resource pools were encountered")
+        return None
 
 
 def pose(
@@ -360,6 +382,19 @@ def _within(options: Iterable[RequestOnNode], mask: int) -> tuple[RequestOnNode,
     return tuple(replace(one, candidates=one.candidates & mask) for one in options)
 
 
+def may_serve(view: PoolOnNode, plan: RequestPlan) -> bool:
+    """Whether a pool with a trouble may have devices for the request.
+
+    Of devices in slices that are still missing only the driver is known.
+    """
+    matching, erring = chosen(view.generation, plan.selectors, view.scan)
+    if matching or erring:
+        return True
+    return view.trouble == "incomplete" and not any(
+        refuses_driver(one.expression, view.key.driver) for one in plan.selectors
+    )
+
+
 class _Reader:
     """Turns requests into masks over the devices of one node."""
 
@@ -392,12 +427,12 @@ class _Reader:
     def _counted(self, plan: RequestPlan, covering: tuple[int, ...]) -> RequestOnNode:
         candidates, errors = selected(self._devices, plan, self._features)
         if not plan.admin:
-            candidates &= ~self._used.taken
+            candidates = self._with_room(plan, candidates & ~self._used.taken)
             errors &= ~self._used.taken
         return RequestOnNode(
             plan=plan,
             count=plan.count,
-            candidates=self._with_room(plan, candidates),
+            candidates=candidates,
             errors=errors,
             constraints=covering,
         )
@@ -409,23 +444,28 @@ class _Reader:
         return with_room(self._devices, plan, mask, shared_out=shared_out, usage=self._snapshot.usage)
 
     def _everything(self, plan: RequestPlan, covering: tuple[int, ...]) -> RequestOnNode | Misconfigured:
+        """A count of 0, which cannot be met, where a pool with a trouble may hold some of "all"."""
         candidates = matched = 0
+        blocked_by: PoolOnNode | None = None
         for view, shift in zip(self._devices.pools, self._devices.shifts, strict=True):
             if view.trouble:
-                state = "being updated" if view.trouble == "incomplete" else "invalid"
-                error = f": asks for all devices, but resource pool {view.key} is currently {state}"
-                return plan.wrong(Fault.POOL, error)
+                blocked_by = blocked_by or (view if may_serve(view, plan) else None)
+                continue
             matching, erring = chosen(view.generation, plan.selectors, scanned(view, self._features))
             if erring:
                 return error_on(plan.selectors, view.generation.devices[next(bits(erring))])
             able = serving(view, plan, matching & view.visible, self._features)
             matched |= able << shift
             candidates |= usable(view, plan, able, self._features) << shift
-        matched = self._with_room(plan, matched)
+        if blocked_by is not None:
+            return RequestOnNode(plan=plan, count=0, constraints=covering, blocked_by=blocked_by)
+        if not plan.admin:
+            matched = self._with_room(plan, matched)
+            candidates &= matched & ~self._used.taken
         return RequestOnNode(
             plan=plan,
             count=matched.bit_count(),
-            candidates=candidates & matched if plan.admin else candidates & matched & ~self._used.taken,
+            candidates=candidates,
             everything=tuple(bits(matched)),
             constraints=covering,
         )

@@ -101,9 +101,13 @@ class Pruner:
             return 0
         return wanted[0].free
 
+    def _candidates(self, request: RequestOnNode) -> int:
+        """Those for which enough was left of every counter when the search began; admin access draws none."""
+        return request.candidates if request.plan.admin else request.candidates & ~self._hopeless
+
     def _permitted(self, request: RequestOnNode) -> int:
         """The candidates that the constraints do not refuse as they stand."""
-        permitted = request.candidates & ~self._hopeless
+        permitted = self._candidates(request)
         for index in request.constraints:
             permitted &= self._alive(index)
         return permitted
@@ -125,12 +129,12 @@ class Pruner:
         problem, state = self._problem, self._state
         claim, alternatives = problem.steps[step]
         request = alternatives[alternative]
-        free = request.candidates & (-1 << (last + 1)) & ~state.blocked(request, claim) & ~self._hopeless
+        free = self._candidates(request) & (-1 << (last + 1)) & ~state.blocked(request, claim)
         wanted = [_Need(request, claim, request.count - index, free)]
         for later_claim, options in problem.steps[step + 1 :]:
             if len(options) == 1:
                 one = options[0]
-                later = one.candidates & ~state.blocked(one, later_claim) & ~self._hopeless
+                later = self._candidates(one) & ~state.blocked(one, later_claim)
                 wanted.append(_Need(one, later_claim, one.count, later))
         return wanted
 

@@ -124,15 +124,25 @@ class Capacities:
         """Whether a device of which nothing is consumed serves the request."""
         return self._known(asked)[1]
 
+    def have(self, asked: Asked) -> bool:
+        """Whether there is as much of each of these at all."""
+        return all(name in self.totals and Quantity.parse(text).nanos <= self.totals[name] for name, text in asked)
+
     def has_room(self, asked: Asked, consumed: Mapping[str, int]) -> bool:
         """Whether a request for `asked` is served beside what is `consumed` already (capacity name -> nanos)."""
         try:
             needed = self._needed[asked]
         except KeyError:
             needed = self._needed_for(asked)
-        if needed is None:
+        if needed is None or self._are_renamed(consumed):
             return False
         return all(consumed.get(name, 0) <= most for name, most in needed)
+
+    def _are_renamed(self, consumed: Mapping[str, int]) -> bool:
+        """Whether a capacity that shares consume is gone, and may be one that came since under another name: a share
+        consumes something of every capacity that its device has.
+        """
+        return not (consumed.keys() <= self.totals.keys() or self.totals.keys() <= consumed.keys())
 
     def _needed_for(self, asked: Asked) -> tuple[tuple[str, int], ...] | None:
         taken = self.consumption(asked)
@@ -413,6 +423,10 @@ class SliceContent:
             return False
         if self.counter_sets and not self.targeting.node_name:
             return True
+        return self.reaches(node)
+
+    def reaches(self, node: NodeView) -> bool:
+        """Whether the node is among those that the slice, or one of its devices, is for."""
         if self.targeting.is_set:
             return self.targeting.matches(node)
         return self.per_device and any(device.targeting.matches(node) for device in self.devices)

@@ -34,7 +34,8 @@ from manciple.cel.time_limit import TimeLimitExceeded
 from scheduling.allocator.pools import Generation, bits
 from scheduling.allocator.published import Features, PublishedDevice, SliceContent, VerdictMasks, make_room
 from scheduling.causes import Fault, Misconfigured
-from scheduling.cel import CompileError, DeviceReference, EvaluationError, Selector, compile_selector
+from scheduling.cel import CompileError, DeviceReference, DeviceView, EvaluationError, Selector, compile_selector
+from scheduling.cel.clauses import operands
 
 #: device -> what is looked at; None where that cannot be told apart so simply
 Projection = Callable[[Device], Hashable | None]
@@ -212,6 +213,28 @@ def _verdict(selector: Selector, device: PublishedDevice) -> bool | str:
         return selector.matches(device.view)
     except EvaluationError as error:
         return str(error)
+
+
+@lru_cache(maxsize=1024)
+def refuses_driver(expression: str, driver: str) -> bool:
+    """Whether the selector chooses no device of the driver, whatever attributes and capacity it has: an operand of its
+    `&&` that looks at nothing but the driver is false.
+    """
+    if isinstance(_compiled(expression), CompileError):
+        return False
+    bare = DeviceView.of(driver, Device(name=""))
+    for text in operands(expression):
+        operand = _compiled(text)
+        if isinstance(operand, CompileError) or operand.references is None:
+            continue
+        if any(one.field != "driver" for one in operand.references):
+            continue
+        try:
+            if not operand.matches(bare):
+                return True
+        except EvaluationError:
+            continue
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -402,7 +425,7 @@ def _plan(
         tolerations=request.tolerations,
         capacity=capacity,
         error=_wrong(problem[0], claim, f"request {name}{problem[1]}") if problem else None,
-        signature=(tuple(one.expression for one in selectors), request.tolerations, capacity),
+        signature=(tuple(one.expression for one in selectors), request.tolerations, bool(admin), capacity),
     )
 
 

@@ -28,6 +28,9 @@ def told(short: Shortage) -> OfDevices:
     """The cause, by the stage at which the node that came furthest falls short."""
     name = short.stage.name
     fields = _common(short) | _pools(short)
+    accepted = sum(one.matching for one in short.funnel[1].troubles) if short.failing else 0
+    if accepted and not short.stage.left and (short.stage.selector or name in (stages.COMPLETE, stages.VISIBLE)):
+        return causes.PoolsUnusable(**fields, accepted=accepted)
     if short.stage.selector is not None:
         return causes.NotSelected(**fields, **_selector(short))
     if name == stages.UNTAINTED:
@@ -35,7 +38,7 @@ def told(short: Shortage) -> OfDevices:
     if name == stages.LARGE:
         return causes.TooSmall(**fields, capacity=short.plan.capacity)
     if name == stages.FREE:
-        return causes.DevicesInUse(**fields, shared=any(one.published.allow_multiple_allocations for one in short.lost))
+        return causes.DevicesInUse(**fields, **_in_use(short))
     plain: dict[str, type[causes.TooFewPublished | causes.PoolsUnusable | causes.NotVisible]] = {
         stages.PUBLISHED: causes.TooFewPublished,
         stages.COMPLETE: causes.PoolsUnusable,
@@ -58,11 +61,14 @@ def _common(short: Shortage) -> _Fields:
 
 
 def _pools(short: Shortage) -> _Fields:
-    """At the stage that asks for whole pools, those that are not; later, those that the selectors choose of."""
+    """Those of which the request could have devices; at the stage that asks for whole pools, else all of them."""
     if short.failing < 1:
         return {}
     troubles = short.funnel[1].troubles
-    found = troubles if short.failing == 1 else [one for one in troubles if one.matching]
+    if short.failing == 1:
+        found = [one for one in troubles if one.may_serve] or list(troubles)
+    else:
+        found = [one for one in troubles if one.matching]
     if not found:
         return {}
     return {
@@ -74,6 +80,19 @@ def _pools(short: Shortage) -> _Fields:
 
 def _pool(trouble: PoolTrouble) -> TroubledPool:
     return TroubledPool(trouble.key.driver, trouble.key.name, trouble.trouble, trouble.detail)
+
+
+def _in_use(short: Shortage) -> _Fields:
+    """Whether the devices are shared; and then what the request would take of one, which none has left."""
+    lost = list(short.lost)
+    shared = [one for one in lost if one.published.allow_multiple_allocations]
+    takes = shared[0].capacities.consumption(short.plan.capacity) if shared and len(shared) == len(lost) else None
+    named = {name for name, _ in short.plan.capacity}
+    return {
+        "shared": bool(shared),
+        "takes": tuple((name, amount.canonical()) for name, amount in sorted((takes or {}).items())),
+        "by_default": tuple(sorted(set(takes or ()) - named)),
+    }
 
 
 def _taints(short: Shortage) -> _Fields:

@@ -11,12 +11,13 @@ the device exclusively (semantics of upstream's allocated state, dynamicresource
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from claims.kinds.allocated_draws import RecordedDraw, highest
 from claims.kinds.allocated_pools import node_of, pools_in_use
 from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
-from inventory.kinds.devices import Device, DeviceClass, DeviceTaintRule, ResourceSlice
+from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from inventory.kinds.pools import PoolKey
 from inventory.kinds.taint_rules import TaintedPools, TaintRules
 from manciple.wire.quantity import Quantity
@@ -51,16 +52,32 @@ class DeviceShares:
 NO_SHARES = DeviceShares()
 
 
+_NO_DRAWS: Mapping[str, tuple[RecordedDraw, ...]] = {}
+
+
 class PoolUsage:
-    """The allocated devices of one pool. `taken`: device name -> exclusive allocations (1, but for conflicts)."""
+    """The allocated devices of one pool. `taken`: device name -> exclusive allocations (1, but for conflicts).
 
-    __slots__ = ("_drained", "_masks", "shares", "taken")
+    draws: device name -> what each of its allocations drew; of devices that draw from counters.
+    """
 
-    def __init__(self, taken: Mapping[str, int], shares: Mapping[str, DeviceShares]) -> None:
+    __slots__ = ("_drained", "_masks", "draws", "shares", "taken")
+
+    def __init__(
+        self,
+        taken: Mapping[str, int],
+        shares: Mapping[str, DeviceShares],
+        draws: Mapping[str, tuple[RecordedDraw, ...]] = _NO_DRAWS,
+    ) -> None:
         self.taken = taken
         self.shares = shares
+        self.draws = draws
         self._masks: tuple[Generation, int, int] | None = None
         self._drained: tuple[Generation, int] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.taken and not self.shares
 
     def masks(self, generation: Generation) -> tuple[int, int]:
         """(devices allocated exclusively, devices with shares), as bits of `generation`."""
@@ -79,13 +96,27 @@ class PoolUsage:
             for name, counter in counter_set.counters.items()
         }
         for generation in (view.generation, *view.elsewhere):
-            taken, shares = (self if generation is view.generation else usage.get(generation.key)).masks(generation)
-            # A shared device counts once, however many shares of it are out.
-            for position in bits((taken | shares) & generation.consuming):
-                for key, nanos in needs(generation.devices[position], view.key).items():
+            held = self if generation is view.generation else usage.get(generation.key)
+            for drawn in held._drawn(generation, view):
+                for key, nanos in drawn.items():
                     if key in left:
                         left[key] -= nanos
         return left
+
+    def _drawn(self, generation: Generation, view: PoolOnNode) -> Iterator[Mapping[CounterKey, int]]:
+        """What each allocated device draws: what is published of it, or what it drew when it was allocated if that is
+        more, or if it is not published any more. A shared device counts once, however many shares of it are out.
+        """
+        taken, shares = self.masks(generation)
+        names, held = generation.bits_by_name, (taken | shares) & generation.consuming
+        for name, draws in self.draws.items():
+            bit = names.get(name, 0) & held
+            held &= ~bit
+            published = [needs(generation.devices[position], view.key) for position in bits(bit)]
+            recorded = highest(draw.from_sets(view.counter_sets, device_is_published=bool(bit)) for draw in draws)
+            yield highest((*published, {(view.key, *key): nanos for key, nanos in recorded.items()}))
+        for position in bits(held):
+            yield needs(generation.devices[position], view.key)
 
     def drained(self, view: PoolOnNode, usage: UsageTable) -> int:
         """Devices, as bits of the generation, that would draw more than is left; none of a pool with a trouble."""
@@ -112,7 +143,7 @@ class PoolUsage:
             taken[device] = left
         else:
             taken.pop(device, None)
-        made = PoolUsage(taken, self.shares)
+        made = PoolUsage(taken, self.shares, self.draws)
         known = self._masks
         if known is not None and len(taken) != len(self.taken):
             # One device came or went: its bit changes.
@@ -125,7 +156,22 @@ class PoolUsage:
         shares[device] = shares.get(device, NO_SHARES).plus(consumed, sign=sign)
         if shares[device].count <= 0:
             del shares[device]
-        return PoolUsage(self.taken, shares)
+        return PoolUsage(self.taken, shares, self.draws)
+
+    def with_draw(self, device: str, draw: RecordedDraw, *, sign: int) -> PoolUsage:
+        """What one allocation of the device drew, more (sign 1) or less (sign -1)."""
+        draws, left = dict(self.draws), list(self.draws.get(device, ()))
+        if sign > 0:
+            left.append(draw)
+        else:
+            left.remove(draw)
+        if left:
+            draws[device] = tuple(left)
+        else:
+            del draws[device]
+        made = PoolUsage(self.taken, self.shares, draws)
+        made._masks = self._masks
+        return made
 
     def with_result(self, result: DeviceRequestAllocationResult, *, sign: int) -> PoolUsage:
         """What `result`, which has no admin access, takes of the pool more (sign 1) or less (sign -1)."""
@@ -137,8 +183,59 @@ class PoolUsage:
 
 NO_USAGE = PoolUsage({}, {})
 
-#: (driver, pool name) -> node -> that pool, in a tuple of its own
-PublishedPools = dict[tuple[str, str], dict[str, tuple[PoolKey]]]
+
+class PublishedPools:
+    """Which pools are published, and since when: the creation of the oldest of its slices.
+
+    From this it follows in which pools an allocated device is in use: in the one that its allocation names
+    (`claims.kinds.allocated_pools`). If a node does not have that pool any more, the device is also in use in the pools
+    that its driver has published there since the allocation: each may be that pool under another name.
+    """
+
+    def __init__(self) -> None:
+        #: (driver, pool name) -> node -> that pool, in a tuple of its own
+        self.by_name: dict[tuple[str, str], dict[str, tuple[PoolKey]]] = {}
+        #: (driver, node) -> pool name -> since when it is published
+        self._at: dict[tuple[str, str], dict[str, str]] = {}
+
+    def copied(self) -> PublishedPools:
+        made = PublishedPools()
+        made.by_name = {name: dict(pools) for name, pools in self.by_name.items()}
+        made._at = {place: dict(pools) for place, pools in self._at.items()}
+        return made
+
+    def put(self, key: PoolKey, since: str | None) -> None:
+        """since: RFC 3339, "" where it is not known; None: the pool is not published."""
+        by_node = self.by_name.setdefault(key[:2], {})
+        at = self._at.setdefault((key.driver, key.node), {})
+        if since is not None:
+            by_node[key.node], at[key.name] = (key,), since
+            return
+        del by_node[key.node], at[key.name]
+        if not by_node:
+            del self.by_name[key[:2]]
+        if not at:
+            del self._at[key.driver, key.node]
+
+    def since(self, key: PoolKey) -> str | None:
+        """None where nobody publishes the pool."""
+        return self._at.get((key.driver, key.node), {}).get(key.name)
+
+    def has_others(self, key: PoolKey) -> bool:
+        """Whether the driver publishes other pools at the same place."""
+        return not self._at.get((key.driver, key.node), {}).keys() <= {key.name}
+
+    def in_use(self, driver: str, pool: str, allocation: AllocationResult, node: str) -> tuple[PoolKey, ...]:
+        """The pools in which a device is in use. node: that of the allocation."""
+        published = self.by_name.get((driver, pool), {})
+        only = published.get(node)
+        if only is not None and (len(published) == 1 or (node and "" not in published)):
+            return only
+        found = pools_in_use(driver, pool, node, published)
+        if node and allocation.allocation_timestamp and published.keys().isdisjoint((node, "")):
+            at = self._at.get((driver, node), {})
+            found += tuple(PoolKey(driver, name, node) for name in at if at[name] > allocation.allocation_timestamp)
+        return found
 
 
 class UsageLog:
@@ -148,7 +245,7 @@ class UsageLog:
     this one has grown `long`; whoever still reads at an earlier version keeps this one.
     """
 
-    __slots__ = ("_now", "_published", "began", "entries", "previous")
+    __slots__ = ("_now", "_places", "began", "entries", "previous", "published")
 
     #: Entries after which a log is long: each holds the usage of a pool as it was.
     LONG = 16_384
@@ -160,8 +257,12 @@ class UsageLog:
         *,
         previous: UsageLog | None = None,
     ) -> None:
-        self._published = published
+        self.published = published
         self._now = now or {}
+        #: (driver, node) -> the pools there of which something is or was in use
+        self._places: dict[tuple[str, str], set[PoolKey]] = {}
+        for key in self._now:
+            self._places.setdefault((key.driver, key.node), set()).add(key)
         #: the log that this one goes on from
         self.previous = previous
         #: changes that were counted before this log
@@ -175,27 +276,34 @@ class UsageLog:
     def continued(self) -> UsageLog:
         """A log with the same usage. Of the past it knows this log alone."""
         self.previous = None
-        return UsageLog(self._published, dict(self._now), previous=self)
+        return UsageLog(self.published, dict(self._now), previous=self)
 
     def copied(self, published: PublishedPools) -> UsageLog:
         """A log with the same usage and no past."""
         return UsageLog(published, dict(self._now))
 
-    def pools_in_use(self, result: DeviceRequestAllocationResult, node: str) -> tuple[PoolKey, ...]:
-        """The pools in which an allocated device is in use; node: that of the allocation."""
-        published = self._published.get((result.driver, result.pool), {})
-        only = published.get(node)
-        if only is not None and (len(published) == 1 or (node and "" not in published)):
-            return only
-        return pools_in_use(result.driver, result.pool, node, published)
+    def count(self, allocation: AllocationResult, *, sign: int) -> None:
+        """Count an allocation in (sign 1) or out (sign -1)."""
+        node, in_use = node_of(allocation), self.published.in_use
+        for result in allocation.devices.results:
+            if not result.admin_access:
+                for key in in_use(result.driver, result.pool, allocation, node):
+                    before = self.latest(key)
+                    self._replace(key, before, before.with_result(result, sign=sign))
+        for drawn in allocation.drawn_counters:
+            for key in in_use(drawn.driver, drawn.pool, allocation, node):
+                before = self.latest(key)
+                self._replace(key, before, before.with_draw(drawn.device, RecordedDraw.of(drawn), sign=sign))
 
-    def count(self, result: DeviceRequestAllocationResult, node: str, *, sign: int) -> None:
-        """Count a result in (sign 1) or out (sign -1). node: that of the allocation."""
-        if not result.admin_access:
-            for key in self.pools_in_use(result, node):
-                before = self._now.get(key, NO_USAGE)
-                self.entries.append((key, before))
-                self._now[key] = before.with_result(result, sign=sign)
+    def _replace(self, key: PoolKey, before: PoolUsage, usage: PoolUsage) -> None:
+        if before is NO_USAGE:
+            self._places.setdefault((key.driver, key.node), set()).add(key)
+        self.entries.append((key, before))
+        self._now[key] = usage
+
+    def in_use_at(self, driver: str, node: str) -> Iterator[PoolKey]:
+        """The pools of a driver on a node of which something is in use."""
+        return (key for key in self._places.get((driver, node), ()) if not self._now[key].is_empty)
 
     def names(self, name: tuple[str, str]) -> bool:
         """Whether anything is or was in use in pools with this driver and name."""
@@ -247,10 +355,13 @@ class LessenedUsage(UsageTable):
         self._whole = whole
         self._lessened: dict[PoolKey, PoolUsage] = {}
         for allocation in gone:
-            node = node_of(allocation)
+            node, in_use = node_of(allocation), self.log.published.in_use
             for result in allocation.devices.results:
-                for key in () if result.admin_access else self.log.pools_in_use(result, node):
+                for key in () if result.admin_access else in_use(result.driver, result.pool, allocation, node):
                     self._lessened[key] = self.get(key).with_result(result, sign=-1)
+            for drawn in allocation.drawn_counters:
+                for key in in_use(drawn.driver, drawn.pool, allocation, node):
+                    self._lessened[key] = self.get(key).with_draw(drawn.device, RecordedDraw.of(drawn), sign=-1)
 
     def get(self, key: PoolKey) -> PoolUsage:
         known = self._lessened.get(key)
@@ -302,10 +413,12 @@ class Inventory:
         self._without_node: set[tuple[str, str]] = set()
         #: pools whose slices are to be read again, because rules have changed
         self._tainted_anew: set[PoolKey] = set()
-        self._published: PublishedPools = {}
+        self._published = PublishedPools()
         #: pools that add up to nothing by themselves, by driver and name (`PoolSlices.adds_up`)
         self._short: dict[tuple[str, str], set[PoolKey]] = {}
         self._claims: dict[str, AllocationResult] = {}
+        #: (driver, node) -> the allocations of its devices there; None: to be made when somebody asks
+        self._by_place: dict[tuple[str, str], list[AllocationResult]] | None = None
         self._usage = UsageLog(self._published)
         #: what was published when a snapshot was last taken, and whether that is so now
         self._catalogue = Catalogue(self.features)
@@ -319,7 +432,7 @@ class Inventory:
         made._slices = dict(self._slices)
         made._by_pool = {key: dict(slices) for key, slices in self._by_pool.items()}
         made._pools = dict(self._pools)
-        made._published.update((name, dict(pools)) for name, pools in self._published.items())
+        made._published = self._published.copied()
         made._short = {name: set(keys) for name, keys in self._short.items()}
         made._classes = self._classes
         made._rules = self._rules.copied()
@@ -345,40 +458,51 @@ class Inventory:
             del self._by_pool[gone.key][name]
             if not self._by_pool[gone.key]:
                 del self._by_pool[gone.key]
-                self._publish(gone.key, False)
+            self._publish(gone.key)
             self._touch(gone.key)
 
     def _put(self, content: SliceContent) -> None:
         self._slices[content.name] = content
-        if content.key not in self._by_pool:
-            self._publish(content.key, True)
         self._by_pool.setdefault(content.key, {})[content.name] = content
+        self._publish(content.key)
         self._touch(content.key)
 
-    def _publish(self, key: PoolKey, published: bool) -> None:
-        """A pool came or went. Allocations that name it may be in use in other pools now."""
-        name = key[:2]
-        pools = self._published.setdefault(name, {})
-        ambiguous = "" in pools or not key.node or name in self._without_node
-        moved = self._holding(name) if ambiguous and self._usage.names(name) else ()
+    def _publish(self, key: PoolKey) -> None:
+        """Note since when the pool is published, if it is. Allocations may be in use in other pools now."""
+        slices = self._by_pool.get(key, {}).values()
+        since = min((one.published.metadata.creation_timestamp or "" for one in slices), default=None)
+        if since == self._published.since(key):
+            return
+        moved = {id(one): one for one in (*self._namesakes(key), *self._renamed(key))}.values()
         for allocation in moved:
             self._count(allocation, sign=-1)
-        if published:
-            pools[key.node] = (key,)
-        else:
-            del pools[key.node]
-            if not pools:
-                del self._published[name]
+        self._published.put(key, since)
         for allocation in moved:
             self._count(allocation, sign=1)
 
-    def _holding(self, name: tuple[str, str]) -> list[AllocationResult]:
-        """The allocations of devices of pools with this driver and name."""
-        return [
-            allocation
-            for allocation in self._claims.values()
-            if any((one.driver, one.pool) == name for one in allocation.devices.results)
-        ]
+    def _namesakes(self, key: PoolKey) -> Iterator[AllocationResult]:
+        """The allocations that name this pool or one of its name, where a result may be of several pools."""
+        name = key[:2]
+        ambiguous = "" in self._published.by_name.get(name, {}) or not key.node or name in self._without_node
+        if ambiguous and self._usage.names(name):
+            for allocation in self._claims.values():
+                if any((one.driver, one.pool) == name for one in allocation.devices.results):
+                    yield allocation
+
+    def _renamed(self, key: PoolKey) -> Sequence[AllocationResult]:
+        """The allocations of the driver's devices on the node, where a pool may be there under another name now."""
+        if not key.node:
+            return ()
+        used = set(self._usage.in_use_at(key.driver, key.node))
+        others = self._published.has_others(key) if key in used else None
+        if not others and all(one == key or self._published.since(one) is not None for one in used):
+            return ()
+        if self._by_place is None:
+            self._by_place = {}
+            for allocation in self._claims.values():
+                for driver in {one.driver for one in allocation.devices.results}:
+                    self._by_place.setdefault((driver, node_of(allocation)), []).append(allocation)
+        return self._by_place.get((key.driver, key.node), ())
 
     def apply_class(self, device_class: DeviceClass) -> None:
         self._classes = {**self._classes, device_class.metadata.name: device_class}
@@ -439,12 +563,11 @@ class Inventory:
             self._hold(uid, None)
 
     def _hold(self, uid: str, allocation: AllocationResult | None) -> None:
+        self._by_place = None
         held = self._claims.get(uid)
         if held is not None:
-            if allocation is not None and (held.devices.results, held.node_selector) == (
-                allocation.devices.results,
-                allocation.node_selector,
-            ):
+            if allocation is not None and self._is_counted_as(held, allocation):
+                self._claims[uid] = allocation
                 return
             del self._claims[uid]
             self._count(held, sign=-1)
@@ -452,14 +575,29 @@ class Inventory:
             self._claims[uid] = allocation
             self._count(allocation, sign=1)
 
+    def _is_counted_as(self, held: AllocationResult, allocation: AllocationResult) -> bool:
+        """Whether `held` is counted as `allocation` would be. What is assumed has no timestamp yet, which counts for
+        pools that are not published alone.
+        """
+        return (
+            held.devices.results == allocation.devices.results
+            and held.node_selector == allocation.node_selector
+            and held.drawn_counters == allocation.drawn_counters
+            and (
+                held.allocation_timestamp == allocation.allocation_timestamp
+                or all(
+                    self.pools_in_use(one, held) == self.pools_in_use(one, allocation)
+                    for one in allocation.devices.results
+                )
+            )
+        )
+
     def _count(self, allocation: AllocationResult, *, sign: int) -> None:
         if self._usage.is_long:
             self._usage = self._usage.continued()
-        usage, node = self._usage, node_of(allocation)
-        for one in allocation.devices.results:
-            usage.count(one, node, sign=sign)
-            if not node:
-                self._without_node.add((one.driver, one.pool))
+        self._usage.count(allocation, sign=sign)
+        if not node_of(allocation):
+            self._without_node.update((one.driver, one.pool) for one in allocation.devices.results)
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -467,32 +605,19 @@ class Inventory:
         """The state now. Later changes to the inventory do not show in it."""
         return Snapshot(self._current(), UsageTable(self._usage, len(self._usage.entries)))
 
-    def pools_in_use(self, result: DeviceRequestAllocationResult, node: str) -> tuple[PoolKey, ...]:
-        """See `UsageLog.pools_in_use`."""
-        return self._usage.pools_in_use(result, node)
+    def pools_in_use(self, result: DeviceRequestAllocationResult, allocation: AllocationResult) -> tuple[PoolKey, ...]:
+        """The pools in which a device of the allocation is in use."""
+        return self._published.in_use(result.driver, result.pool, allocation, node_of(allocation))
 
     def pools_named(self, driver: str, name: str) -> Iterable[PoolKey]:
         """The pools of all nodes with that name."""
-        return (key for (key,) in self._published.get((driver, name), {}).values())
+        return (key for (key,) in self._published.by_name.get((driver, name), {}).values())
 
     def parts_of(self, pool: PoolKey) -> Collection[PoolKey]:
         """The pool, with the others that it makes up one pool with."""
         self._current()
         parts = self._short.get(pool[:2], ())
         return parts if pool in parts else (pool,)
-
-    def published(self, result: DeviceRequestAllocationResult, node: str) -> Device | None:
-        """An allocated device, of the newest generation of its pool; of slices that publish it, the first by name."""
-        found = (self._in_pool(pool, result.device) for pool in self.pools_in_use(result, node))
-        return next((device for device in found if device is not None), None)
-
-    def _in_pool(self, pool: PoolKey, name: str) -> Device | None:
-        slices = [content.published for content in self._by_pool.get(pool, {}).values()]
-        newest = max((one.spec.pool.generation for one in slices), default=0)
-        slices = sorted(
-            (one for one in slices if one.spec.pool.generation == newest), key=lambda one: one.metadata.name
-        )
-        return next((device for one in slices for device in one.spec.devices if device.name == name), None)
 
     def _current(self) -> Catalogue:
         if not self._is_current:

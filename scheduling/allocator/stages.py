@@ -155,7 +155,8 @@ class PoolTrouble:
     trouble: str  # "incomplete" or "invalid"
     detail: str  # "1 of 2 slices of generation 1"
     devices: int  # how many it publishes
-    matching: int  # how many of them the request's selectors choose
+    matching: int  # how many of them, on this node, the request's selectors choose
+    may_serve: bool  # whether the request could have devices of it
 
     def __str__(self) -> str:
         return f"pool {self.key} is {self.trouble}: {self.detail}"

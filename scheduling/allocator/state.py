@@ -6,8 +6,10 @@ records the device; `give_back` undoes the last `take` exactly.
 Shared counters are what the devices of a pool draw on together. A `CounterLedger` starts with what the allocated
 devices leave: each counter's value less the consumption of every device of the pool that is allocated, wherever that
 device is visible. The search charges a device before it takes it and refunds it when it lets go. Counters belong to
-their pool; a device is checked against the counters that it consumes alone. Admin access draws on counters too,
-though it does not count as in use once it is allocated.
+their pool; a device is checked against the counters that it consumes alone.
+
+Admin access holds nothing: it draws no counters and takes no share. As in upstream, a claim gets an exclusive device
+once, and a request gets none to which an earlier one of the same search has admin access.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Taken:
     request: RequestOnNode
     position: int
     charged: bool = False
-    consumed: Consumption | None = None  # what a share takes; None for an exclusive device
+    consumed: Consumption | None = None  # what a share takes; None for an exclusive device and for admin access
     values_before: tuple[tuple[int, int], ...] = ()
 
 
@@ -78,7 +80,7 @@ class SearchState:
         self._problem = problem
         self.taken: list[Taken] = []
         self.chosen: list[int] = []
-        #: devices that are taken exclusively: by anybody, and by each claim
+        #: devices that are taken exclusively, or with admin access: by anybody, and by each claim
         self.occupied = 0
         self.occupied_by = [0] * len(problem.claims)
         #: matchAttribute: the values that all devices so far have in common; distinctAttribute: the values used
@@ -102,8 +104,8 @@ class SearchState:
         self.refused_by_constraint = False
         if bit & self.blocked(request, claim):
             return False
-        share = bool(bit & self._problem.shared)
-        charged = bool(bit & self._problem.consuming) and not (share and self._is_shared_out(position))
+        share = bool(bit & self._problem.shared) and not request.plan.admin
+        charged = self._problem.draws(request, position) and not (share and self._is_shared_out(position))
         if charged and not self.ledger.charge(position):
             return False
         consumed = self._consumption(request, position) if share else None
@@ -131,11 +133,12 @@ class SearchState:
         """Undo the last `take`."""
         last = self.taken.pop()
         self.results[last.claim] -= 1
-        if last.consumed is None:
-            self.occupied_by[last.claim] &= ~(1 << last.position)
-            self.occupied = union(self.occupied_by)
-        else:
+        bit = 1 << last.position
+        if last.consumed is not None:
             self.shares[last.position].pop()
+        elif not bit & self._problem.shared:
+            self.occupied_by[last.claim] &= ~bit
+            self.occupied = union(self.occupied_by)
         self._restore(last.values_before)
         if last.charged:
             self.ledger.refund(last.position)
@@ -143,11 +146,12 @@ class SearchState:
     def _record(self, taken: Taken) -> None:
         self.taken.append(taken)
         self.results[taken.claim] += 1
-        if taken.consumed is None:
-            self.occupied |= 1 << taken.position
-            self.occupied_by[taken.claim] |= 1 << taken.position
-        else:
+        bit = 1 << taken.position
+        if taken.consumed is not None:
             self.shares.setdefault(taken.position, []).append(taken.consumed)
+        elif not bit & self._problem.shared:
+            self.occupied_by[taken.claim] |= bit
+            self.occupied |= bit
 
     def _is_shared_out(self, position: int) -> bool:
         return bool(self.shares.get(position)) or self._problem.has_shares(position)

@@ -396,7 +396,7 @@ def _decided(
 def _refused(
     state: ClusterState, asking: Asking, filtered: FilterResult, found: NodePlacement, remedies: Remedies | None
 ) -> PodRefusal | Postponed:
-    if isinstance(found.outcome, AllocationFailed) and found.outcome.fatal_for_pod:
+    if isinstance(found.outcome, AllocationFailed):
         hold = Hold(reasons=Reason.ERROR, cause=found.outcome.cause)
         return PodRefusal(pod=asking.pod, hold=hold, condition=SCHEDULER_ERROR)
     return refused_by_nodes(state, asking, filtered, found.refusals, remedies)

@@ -115,7 +115,7 @@ def refusals_of(found: Report) -> dict[str, Sequence[OfNode]]:
 
 
 def _of_devices(outcome: Outcome) -> OfNode:
-    return outcome.cause if isinstance(outcome, AllocationFailed | Undecided) else CannotAllocate()
+    return CannotAllocate() if isinstance(outcome, Allocated) else outcome.cause
 
 
 def report(
@@ -180,18 +180,16 @@ def _cause(
 ) -> AnyCause:
     """Errors that a person must mend come first; then devices; then what speaks against the nodes."""
     outcomes = [node.examination.outcome for node in eligible]
-    failed = sorted(
-        (one for one in outcomes if isinstance(one, AllocationFailed)), key=lambda one: not one.fatal_for_pod
-    )
-    if failed and failed[0].fatal_for_pod:
-        return failed[0].cause
+    failed = next((one for one in outcomes if isinstance(one, AllocationFailed)), None)
+    if failed is not None:
+        return failed.cause
     undecided = [one for one in outcomes if isinstance(one, Undecided)]
     if undecided:
         return SearchStopped(sum(one.trials for one in undecided), any(one.timed_out for one in undecided))
     found = overall(refusals, asked=ASKED_THOROUGHLY)
     if found is not None:
         return found
-    return failed[0].cause if failed else NoNodeFits(nodes=nodes, refused=counted(refused.values()))
+    return NoNodeFits(nodes=nodes, refused=counted(refused.values()))
 
 
 def _requests(nodes: Sequence[NodeReport], decisive: tuple[str, ...]) -> tuple[RequestReport, ...]:

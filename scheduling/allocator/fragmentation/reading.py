@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from scheduling.allocator.fragmentation.demands import Demand, DemandMix
 from scheduling.allocator.fragmentation.parts import ClaimPart, parts_of
@@ -174,5 +174,4 @@ def whatever_amount(plan: RequestPlan) -> RequestPlan:
     """The same request for no certain amount of a device."""
     if not plan.capacity:
         return plan
-    expressions, tolerations, _ = cast("tuple[Hashable, Hashable, Hashable]", plan.signature)
-    return replace(plan, capacity=(), signature=(expressions, tolerations, ()))
+    return replace(plan, capacity=(), signature=(*plan.signature[:-1], ()))

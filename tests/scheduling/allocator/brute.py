@@ -61,12 +61,13 @@ def _result(published: Published, name: str, request: Json, where: Place) -> Jso
     """The device as a result of the request; None where its capacity cannot serve it at all."""
     _, device = published.devices[where]
     result: Json = {"request": name, "driver": where[0], "pool": where[1], "device": where[2]}
-    if request.get("adminAccess"):
-        result["adminAccess"] = True
-    if not published.features.get("consumableCapacity"):
-        return result
     asked = (request.get("capacity") or {}).get("requests", {})
     capacity = device.get("capacity", {})
+    enough = all(name in capacity and amount(text) <= amount(capacity[name]["value"]) for name, text in asked.items())
+    if request.get("adminAccess"):
+        return {**result, "adminAccess": True} if enough or not published.features.get("consumableCapacity") else None
+    if not published.features.get("consumableCapacity"):
+        return result
     if not set(asked) <= set(capacity):
         return None
     consumed = {

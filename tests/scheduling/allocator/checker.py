@@ -25,6 +25,15 @@ MEANINGS: dict[str, Callable[[str, Json], bool]] = {
     ),
 }
 
+#: expression -> the drivers whose devices it could choose, whatever these devices have
+POSSIBLE: dict[str, tuple[str, ...]] = dict(
+    zip(
+        MEANINGS,
+        [("gpu.example.com",), ("nic.example.com",), *[("gpu.example.com", "nic.example.com")] * 2],
+        strict=True,
+    )
+)
+
 _SUFFIXES: dict[str, Fraction | int] = {
     "": 1,
     "m": Fraction(1, 1000),
@@ -60,13 +69,14 @@ class Published:
         pools: dict[tuple[str, str], list[Json]] = {}
         for one in scenario["slices"]:
             pools.setdefault((one["spec"]["driver"], one["spec"]["pool"]["name"]), []).append(one)
-        self.broken = False
+        #: (driver, the devices that it publishes for the node, whether slices are missing) of each unusable pool
+        self.broken: list[tuple[str, list[Json], bool]] = []
         for key, slices in pools.items():
             self._read(key, slices)
 
     def _read(self, key: tuple[str, str], slices: Sequence[Json]) -> None:
         mine = [one for one in slices if self._relevant(one)]
-        if not mine:
+        if not any(map(self._reaches, mine)):
             return
         generation = max(one["spec"]["pool"]["generation"] for one in mine)
         mine = [one for one in mine if one["spec"]["pool"]["generation"] == generation]
@@ -75,11 +85,11 @@ class Published:
             if max(one["spec"]["pool"]["generation"] for one in slices) > generation:
                 return
             if sum(one["spec"]["pool"]["generation"] == generation for one in slices) != wanted:
-                self.broken = True
+                self.broken.append((key[0], self._of(mine), True))
                 return
         names = Counter(device["name"] for one in mine for device in one["spec"].get("devices", ()))
         if names and max(names.values()) > 1:
-            self.broken = True
+            self.broken.append((key[0], self._of(mine), False))
             return
         for one in mine:
             for counter_set in one["spec"].get("sharedCounters", ()):
@@ -89,10 +99,19 @@ class Published:
                 if not one["spec"].get("perDeviceNodeSelection") or self._targets(device):
                     self.devices[(*key, device["name"])] = (one, device)
 
+    def _of(self, slices: Sequence[Json]) -> list[Json]:
+        return [
+            device
+            for one in slices
+            for device in one["spec"].get("devices", ())
+            if not one["spec"].get("perDeviceNodeSelection") or self._targets(device)
+        ]
+
     def _relevant(self, one: Json) -> bool:
+        return bool(one["spec"].get("sharedCounters")) or self._reaches(one)
+
+    def _reaches(self, one: Json) -> bool:
         spec = one["spec"]
-        if spec.get("sharedCounters"):
-            return True
         if spec.get("perDeviceNodeSelection"):
             return any(self._targets(device) for device in spec.get("devices", ()))
         return self._targets(spec)
@@ -135,9 +154,21 @@ def place(result: Json) -> tuple[str, str, str]:
 def serves(scenario: Json, published: Published, request: Json, where: tuple[str, str, str]) -> bool:
     """Whether class and request choose the device."""
     _, device = published.devices[where]
+    return all(MEANINGS[one](where[0], device) for one in _expressions(scenario, request))
+
+
+def _expressions(scenario: Json, request: Json) -> list[str]:
     class_ = next(one for one in scenario["classes"] if one["metadata"]["name"] == request["deviceClassName"])
     selectors = [*class_["spec"].get("selectors", ()), *request.get("selectors", ())]
-    return all(MEANINGS[one["cel"]["expression"]](where[0], device) for one in selectors)
+    return [one["cel"]["expression"] for one in selectors]
+
+
+def _could_serve(scenario: Json, request: Json, driver: str, devices: Sequence[Json], incomplete: bool) -> bool:
+    """Whether a pool could have devices for the request, as far as anybody can tell from what is published of it."""
+    expressions = _expressions(scenario, request)
+    if any(all(MEANINGS[one](driver, device) for one in expressions) for device in devices):
+        return True
+    return incomplete and all(driver in POSSIBLE[one] for one in expressions)
 
 
 def tolerated(published: Published, request: Json, device: Json) -> bool:
@@ -180,8 +211,8 @@ def _request(scenario: Json, published: Published, request: Json, mine: Sequence
     if request["allocationMode"] == "ExactCount" and len(mine) != request["count"]:
         yield f"{len(mine)} devices instead of {request['count']}"
     if request["allocationMode"] == "All":
-        if published.broken:
-            yield "all devices of a node with a broken pool"
+        if any(_could_serve(scenario, request, *pool) for pool in published.broken):
+            yield "all devices of a node with a broken pool that could have more"
         everything = {w for w in published.devices if serves(scenario, published, request, w)}
         if not published.features.get("consumableCapacity") and set(places) != everything:
             yield f"not all devices: {places} instead of {everything}"
@@ -258,34 +289,69 @@ def _capacity(scenario: Json, published: Published, results: Sequence[Json]) -> 
         if known and consumed > amount(known[1]["capacity"][name]["value"]):
             yield f"{where} gives {consumed} of {name}"
     for one in new:
-        if _shared(published, one) != ("shareID" in one):
+        if (_shared(published, one) and not one.get("adminAccess")) != ("shareID" in one):
             yield f"{place(one)} and its share id"
 
 
 def _counters(scenario: Json, published: Published, results: Sequence[Json]) -> Iterator[str]:
-    """Each device in use draws once, admin access draws again; shared devices draw once."""
-    draws: list[tuple[str, str, str]] = list(dict.fromkeys(place(one) for one in _held(scenario)))
-    for one in (one for result in results for one in result["devices"].get("results", [])):
-        if not (_shared(published, one) and place(one) in draws):
-            draws.append(place(one))
-    total: Counter[tuple[str, str, str, str]] = Counter()
-    fresh = {place(one)[:2] for result in results for one in result["devices"].get("results", [])}
-    for where in draws:
-        device = _anywhere(scenario, where)
-        for consumption in (device or {}).get("consumesCounters", ()):
-            for name, counter in consumption["counters"].items():
-                total[(*where[:2], consumption["counterSet"], name)] += amount(counter["value"])  # type: ignore[assignment]
+    """Each device in use draws once, however many share it; admin access draws nothing."""
+    new = [one for result in results for one in result["devices"].get("results", []) if not one.get("adminAccess")]
+    held = {place(one) for one in _held(scenario)}
+    total: Counter[tuple[str, ...]] = Counter()
+    for where in held:
+        for key, drawn in _drawn_by_held(scenario, published, where).items():
+            total[(*where[:2], *key)] += drawn  # type: ignore[assignment]
+    for where in {place(one) for one in new} & published.devices.keys() - held:
+        for key, drawn in _published_draw(published.devices[where][1]).items():
+            total[(*where[:2], *key)] += drawn  # type: ignore[assignment]
+    fresh = {place(one)[:2] for one in new}
     for key, drawn in total.items():
-        if key[:2] in fresh and drawn > published.counters.get(key, 0):
+        if key[:2] in fresh and drawn > published.counters.get(key, 0):  # type: ignore[call-overload]
             yield f"{drawn} drawn of {key}"
 
 
+def _published_draw(device: Json) -> dict[tuple[str, str], Fraction]:
+    """(counter set, counter) -> amount"""
+    return _draw(device.get("consumesCounters", ()))
+
+
+def _draw(consumes: Sequence[Json]) -> dict[tuple[str, str], Fraction]:
+    return {
+        (one["counterSet"], name): amount(counter["value"])
+        for one in consumes
+        for name, counter in one["counters"].items()
+    }
+
+
+def _drawn_by_held(
+    scenario: Json, published: Published, where: tuple[str, str, str]
+) -> dict[tuple[str, str], Fraction]:
+    """The most of what is published of the device and of what its allocations recorded. What was recorded of a counter
+    set that is gone counts in each one that came since, if the device itself is gone.
+    """
+    device = _anywhere(scenario, where)
+    drawn = _published_draw(device or {})
+    sets = {key[2] for key in published.counters if key[:2] == where[:2]}
+    for claim in scenario.get("allocatedClaims", ()):
+        for record in claim["status"]["allocation"].get("~drawnCounters", ()):
+            if (record["driver"], record["pool"], record["device"]) != where:
+                continue
+            came = sets - set(record["counterSets"]) if device is None else set()
+            for (name, counter), taken in _draw(record["consumes"]).items():
+                for one in {name} if name in sets else came:
+                    drawn[one, counter] = max(taken, drawn.get((one, counter), Fraction(0)))
+    return drawn
+
+
 def _anywhere(scenario: Mapping[str, Any], where: tuple[str, str, str]) -> Json | None:
-    for one in scenario["slices"]:
-        spec = one["spec"]
-        if (spec["driver"], spec["pool"]["name"]) == where[:2]:
-            for device in spec.get("devices", ()):
-                if device["name"] == where[2]:
-                    found: Json = device
-                    return found
+    """The device, as the newest generation of its pool publishes it."""
+    slices = [
+        one["spec"] for one in scenario["slices"] if (one["spec"]["driver"], one["spec"]["pool"]["name"]) == where[:2]
+    ]
+    newest = max((one["pool"]["generation"] for one in slices), default=0)
+    for spec in slices:
+        for device in spec.get("devices", ()) if spec["pool"]["generation"] == newest else ():
+            if device["name"] == where[2]:
+                found: Json = device
+                return found
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -67,16 +68,16 @@ def _device(draw: st.DrawFn, *, number: int, counters: bool) -> Json:
 
 
 def _pools(draw: st.DrawFn, *, name: str, partitionable: bool) -> list[Json]:
-    """One pool of one or two slices, now and then with a slice missing or left over from before."""
+    """One pool of one or two slices, now and then with a slice missing, left over from before, or with names twice."""
     driver = draw(one_of(*DRIVERS))
     counters = partitionable and draw(BOOLEANS)
     target = TARGETS[draw(TARGET)]
     sizes = draw(SIZES)
-    count = len(sizes) + counters + draw(rarely(10))
+    count = len(sizes) + counters + draw(rarely(6))
     slices, number = [], 0
     for index, size in enumerate(sizes):
         listed = [_device(draw, number=number + offset, counters=counters) for offset in range(size)]
-        number += size
+        number += 0 if draw(rarely(12)) else size  # the next slice repeats names: the pool is invalid
         spec: Json = {"driver": driver, "pool": _pool(name, 2, count), "devices": listed, **target}
         slices.append({"metadata": {"name": f"{driver}-{name}-{index}"}, "spec": spec})
     if counters:
@@ -189,7 +190,24 @@ def _held(draw: st.DrawFn, slices: list[Json], features: Json) -> list[Json]:
             if features.get("consumableCapacity") and device.get("allowMultipleAllocations"):
                 result |= {"shareID": "held", "consumedCapacity": {"memory": "2Gi"}}
             held.append(_allocated(f"held-{len(held)}", result))
+    for pool in sorted({one["spec"]["pool"]["name"] for one in slices}):
+        held += _gone(draw, pool, slices)
     return held
+
+
+def _gone(draw: st.DrawFn, pool: str, slices: list[Json]) -> Iterator[Json]:
+    """Devices that somebody holds and nobody publishes any more, with what they drew from a counter set, which may be
+    gone as well.
+    """
+    specs = [one["spec"] for one in slices if one["spec"]["pool"]["name"] == pool]
+    drivers = {spec["driver"] for spec in specs if spec.get("sharedCounters")}
+    for driver in sorted(drivers):
+        if draw(rarely(3)):
+            counter_set = draw(one_of("set", "set", "old"))
+            drawn = {"counterSet": counter_set, "counters": {"slots": {"value": str(draw(ONE_OR_TWO))}}}
+            where = {"driver": driver, "pool": pool, "device": "gone"}
+            record = {**where, "consumes": [drawn], "counterSets": [counter_set]}
+            yield _allocated(f"gone-{driver}-{pool}", {"request": "r", **where}, record)
 
 
 def _slots(device: Json) -> str:
@@ -197,6 +215,6 @@ def _slots(device: Json) -> str:
     return value
 
 
-def _allocated(name: str, result: Json) -> Json:
-    status: dict[str, Any] = {"allocation": {"devices": {"results": [result]}}}
+def _allocated(name: str, result: Json, *drawn: Json) -> Json:
+    status: dict[str, Any] = {"allocation": {"devices": {"results": [result]}, "~drawnCounters": list(drawn)}}
     return {"metadata": {"name": name, "namespace": "default", "uid": name}, "status": status}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inventory.kinds.devices import ResourceSlice
-from scheduling.allocator import Allocated, AllocationFailed, Inventory, Unallocatable, overall
+from scheduling.allocator import Allocated, Inventory, Unallocatable, overall
 from scheduling.allocator.outcome import cause_of
 from scheduling.causes import Fault, Misconfigured, OfDevices
 from scheduling.messages import clause, message
@@ -77,7 +77,7 @@ def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "nod
         pytest.param(
             (make_slice("d-0", count=2),),
             request(),
-            "request `r` wants 1 device, and every published device is in a pool that cannot be used: "
+            "request `r` wants 1 device, and the only one that it accepts is in a pool that cannot be used: "
             "pool `gpu.example.com/pool-1` is incomplete (1 of 2 slices of generation 1)",
             "Check driver `gpu.example.com`: it has to publish the slices that are missing.",
             id="an incomplete pool",
@@ -124,9 +124,8 @@ def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "nod
         pytest.param(
             (CARDS, make_slice(device("d-3", model="C", memory=1), pool="pool-2", count=2)),
             request(where=MODEL.format("C")),
-            "pool `gpu.example.com/pool-2` is incomplete (1 of 2 slices of generation 1), and "
-            "request `r` accepts none of the 3 devices that node `node-1` sees: "
-            '`model == "C"` refuses all 3; they have "A" (2) and "B" (1)',
+            "request `r` wants 1 device, and the only one that it accepts is in a pool that cannot be used: "
+            "pool `gpu.example.com/pool-2` is incomplete (1 of 2 slices of generation 1)",
             "Check driver `gpu.example.com`: it has to publish the slices that are missing.",
             id="a selector that only a device of an incomplete pool matches",
         ),
@@ -322,9 +321,11 @@ def test_the_request_that_is_furthest_from_being_met_comes_first() -> None:
 
 
 def test_an_invalid_pool_is_said_where_nothing_else_fits() -> None:
-    outcome = answer(make_inventory(make_slice("d-0", "d-0")), make_claim())
-    assert outcome == AllocationFailed(
-        cause=Misconfigured(Fault.POOL, "invalid resource pools were encountered"), fatal_for_pod=False
+    outcome = _no(make_inventory(make_slice("d-0", "d-0")), request())
+    assert outcome.pool_fault == Misconfigured(Fault.POOL, "invalid resource pools were encountered")
+    assert clause(outcome.reasons[0].cause) == (
+        "request `r` wants 1 device, and the 2 that it accepts are in a pool that cannot be used: "
+        "pool `gpu.example.com/pool-1` is invalid (duplicate device name d-0)"
     )
 
 

@@ -58,7 +58,7 @@ def _best(snapshot: Snapshot, wanted: list[ResourceClaim], nodes: tuple[NodeView
     fitting: list[tuple[int, int, str, Outcome]] = []
     for node in nodes:
         outcome = allocate(snapshot, wanted, node)
-        if isinstance(outcome, AllocationFailed) and outcome.fatal_for_pod:
+        if isinstance(outcome, AllocationFailed):
             return "", outcome
         if isinstance(outcome, Allocated):
             passed = sum(_passed_over(claim, outcome, at) for at, claim in enumerate(wanted))

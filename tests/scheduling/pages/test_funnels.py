@@ -15,7 +15,9 @@ from tests.scheduling.pages.claim_scene import browser, words
 
 
 def trouble(name: str, what: str = "incomplete", *, matching: int = 0, driver: str = "gpu.example.com") -> PoolTrouble:
-    return PoolTrouble(PoolKey(driver, name), what, "1 of 2 slices", devices=8, matching=matching)
+    return PoolTrouble(
+        PoolKey(driver, name), what, "1 of 2 slices", devices=8, matching=matching, may_serve=bool(matching)
+    )
 
 
 def page_of_pod(cluster: Cluster, *, expressions: Sequence[str] = ()) -> str:
