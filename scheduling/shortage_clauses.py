@@ -169,7 +169,8 @@ def _too_small(cause: causes.TooSmall, subject: str) -> str:
 def _in_use(cause: causes.DevicesInUse, subject: str) -> str:
     if cause.left == 0 and cause.takes:
         which = {1: "it does not have", 2: "neither has"}.get(cause.before, f"none of the {cause.before} has")
-        return f"{subject} accepts only {_devices(cause.before)}, and {which} {_amounts(cause.takes)} left{_defaults(cause)}"
+        left = f"{_amounts(cause.takes)} left{_defaults(cause)}"
+        return f"{subject} accepts only {_devices(cause.before)}, and {which} {left}"
     if cause.left == 0:
         held = "full" if cause.shared else "held"
         return f"{subject} accepts only {_devices(cause.before)} and {_all_are(cause.before)} {held}"

@@ -116,6 +116,7 @@ KEPT = (
     ("status", "driver_name"),
     ("status", "allocation", "resource_handles"),
     ("status", "allocation", "shareable"),
+    ("status", "allocation", "drawn_counters"),
 )
 KEPT_OF_TEMPLATE = tuple(("spec", "spec", *place) for place in KEPT_OF_SPEC)
 

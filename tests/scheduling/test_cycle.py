@@ -126,9 +126,10 @@ def test_every_node_says_why_it_does_not_fit(cluster: Cluster) -> None:
     cluster.settle()
     assert cluster.why_pending("web") == (
         "0/5 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {dedicated: a}, "
-        "1 node(s) were unschedulable, 2 cannot allocate all claims. Request `gpu` of claim `default/training` "
-        "wants 1 device, and the nodes in question see none of the 4 in the cluster. "
-        "still not schedulable, preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling."
+        "1 node(s) were unschedulable, 2 cannot allocate all claims. "
+        "still not schedulable, preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling. "
+        "Request `gpu` of claim `default/training` wants 1 device, and the nodes in question see none of the 4 in the "
+        "cluster."
     )
 
 

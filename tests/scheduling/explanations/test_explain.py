@@ -99,8 +99,8 @@ def test_the_condition_has_the_short_form(api: Api, cluster: Cluster) -> None:
     _wait(cluster, "second")
     assert cluster.why_pending("second") == (
         "0/1 nodes are available: 1 cannot allocate all claims. "
-        "Request `gpu` of claim `default/second` accepts only 1 device and it is held. "
-        "still not schedulable, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+        "still not schedulable, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling. "
+        "Request `gpu` of claim `default/second` accepts only 1 device and it is held."
     )
     assert cluster.events("FailedScheduling")[0].message == cluster.why_pending("second")
 
@@ -125,7 +125,7 @@ def test_held_devices_are_counted_over_all_nodes(api: Api, cluster: Cluster) -> 
         ),
         pytest.param(
             {"slices": 2},
-            "Request `gpu` wants 1 device, and every published device is in a pool that cannot be used: "
+            "Request `gpu` wants 1 device, and the 2 that it accepts are in a pool that cannot be used: "
             f"pool `{DRIVER}/node-1` is incomplete (1 of 2 slices of generation 1).",
             id="incomplete pool",
         ),
