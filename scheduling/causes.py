@@ -366,12 +366,16 @@ class TooFewValues(NotTogether, frozen=True, kw_only=True):
 
 
 class CountersExhausted(NotTogether, frozen=True, kw_only=True):
-    """What is left of shared counters serves too few. served: one by one; None where it fails only together."""
+    """What is left of shared counters serves too few. served: one by one; None where it fails only together.
+
+    unpublished: devices that draw on these counters because they are held, though nobody publishes them any more.
+    """
 
     request: str
     wanted: int
     accepted: int
     served: int | None = None
+    unpublished: tuple[str, ...] = ()
 
 
 class RequestsCompete(NotTogether, frozen=True):

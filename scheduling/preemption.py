@@ -41,7 +41,9 @@ from scheduling.allocator import (
 from scheduling.capture import ClusterState
 from scheduling.causes import (
     CannotAllocate,
+    Fault,
     Ineligible,
+    Misconfigured,
     NodeRefusal,
     NotEligible,
     NoVictims,
@@ -186,7 +188,8 @@ def _lacks_devices(against: Iterable[OfNode]) -> bool:
 
 
 def _is_lack(refusal: OfNode) -> bool:
-    return isinstance(refusal, CannotAllocate)
+    """Also where an invalid pool is on the node: other pools may have devices that pods hold."""
+    return isinstance(refusal, CannotAllocate) or (isinstance(refusal, Misconfigured) and refusal.fault == Fault.POOL)
 
 
 # One node -------------------------------------------------------------------------------------------------------------

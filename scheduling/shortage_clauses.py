@@ -62,7 +62,7 @@ def _published(cause: TooFew, subject: str) -> str:
     return f"{subject} wants {cause.wanted}, and only {_devices(cause.left)} {_are(cause.left)} published"
 
 
-def _unusable(cause: TooFew, subject: str) -> str:
+def _unusable(cause: causes.PoolsUnusable, subject: str) -> str:
     if cause.everything:
         return f"{subject} asks for all devices, and which these are cannot be known: {_troubles(cause)}"
     if cause.accepted:
@@ -245,4 +245,9 @@ def _counters(cause: causes.CountersExhausted) -> str:
         left = f"does not serve {cause.wanted} of them together"
     elif cause.accepted == 1:
         left = "does not serve it"
-    return f"{drawing}, and what is left of these {left}"
+    text = f"{drawing}, and what is left of these {left}"
+    if not cause.unpublished:
+        return text
+    names = " and ".join(f"`{name}`" for name in cause.unpublished)
+    are, draw = ("is", "draws") if len(cause.unpublished) == 1 else ("are", "draw")
+    return f"{text}: {names} {are} held and still {draw} on them, though not published any more"

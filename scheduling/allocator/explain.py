@@ -110,7 +110,7 @@ def conflict_of(problem: AllocationProblem, claim: ClaimPlan, requests: Sequence
         return found
     if not claim.constraints:
         drawing = next((one for one in requests if one.candidates & problem.consuming and not one.plan.admin), None)
-        return _exhausted(drawing) if drawing is not None else NotTogether()
+        return _exhausted(problem, drawing) if drawing is not None else NotTogether()
     rules = (f"{'distinct' if one.distinct else 'match'}Attribute: {one.attribute}" for one in claim.constraints)
     return ConstraintsUnmet(claim.name, tuple(rules))
 
@@ -171,12 +171,26 @@ def _drawn_up(problem: AllocationProblem, requests: Sequence[RequestOnNode]) -> 
                 ledger.refund(position)
                 served += 1
         if served < one.count:
-            yield _exhausted(one, served)
+            yield _exhausted(problem, one, served)
 
 
-def _exhausted(one: RequestOnNode, served: int | None = None) -> CountersExhausted:
-    accepted = one.candidates.bit_count()
-    return CountersExhausted(request=one.plan.full_name, wanted=one.count, accepted=accepted, served=served)
+#: Devices that are named.
+_NAMED = 3
+
+
+def _exhausted(problem: AllocationProblem, one: RequestOnNode, served: int | None = None) -> CountersExhausted:
+    devices = problem.devices
+    views = {devices.pools[devices.pool_index(position)] for position in bits(one.candidates & problem.consuming)}
+    held = {name: view for view in views for name in problem.snapshot.pool_usage(view.key).draws}
+    return CountersExhausted(
+        request=one.plan.full_name,
+        wanted=one.count,
+        accepted=one.candidates.bit_count(),
+        served=served,
+        unpublished=tuple(sorted(name for name, view in held.items() if name not in view.generation.bits_by_name))[
+            :_NAMED
+        ],
+    )
 
 
 def _contested(problem: AllocationProblem) -> Iterator[NotTogether]:

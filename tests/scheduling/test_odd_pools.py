@@ -101,6 +101,10 @@ def test_a_held_device_that_is_not_published_keeps_its_counters(cut: Cluster, ho
         cut.worker = cut.new_worker()
     _ask(cut, "whole")
     assert cut.devices(cut.claim("whole")) == []
+    told = cut.why_pending("whole")
+    assert ("`half-a` is held and still draws on them, though not published any more" in told) == (
+        how != "it draws nothing now"
+    )
     assert cut.violations() == {}
 
     cut.delete(cut.pod("half"))

@@ -7,7 +7,7 @@ allocation is valid. Selectors are judged by `MEANINGS`, a table from expression
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
@@ -297,17 +297,17 @@ def _counters(scenario: Json, published: Published, results: Sequence[Json]) -> 
     """Each device in use draws once, however many share it; admin access draws nothing."""
     new = [one for result in results for one in result["devices"].get("results", []) if not one.get("adminAccess")]
     held = {place(one) for one in _held(scenario)}
-    total: Counter[tuple[str, ...]] = Counter()
+    total: defaultdict[tuple[str, str, str, str], Fraction] = defaultdict(Fraction)
     for where in held:
         for key, drawn in _drawn_by_held(scenario, published, where).items():
-            total[(*where[:2], *key)] += drawn  # type: ignore[assignment]
+            total[(*where[:2], *key)] += drawn
     for where in {place(one) for one in new} & published.devices.keys() - held:
         for key, drawn in _published_draw(published.devices[where][1]).items():
-            total[(*where[:2], *key)] += drawn  # type: ignore[assignment]
+            total[(*where[:2], *key)] += drawn
     fresh = {place(one)[:2] for one in new}
-    for key, drawn in total.items():
-        if key[:2] in fresh and drawn > published.counters.get(key, 0):  # type: ignore[call-overload]
-            yield f"{drawn} drawn of {key}"
+    for counter, drawn in total.items():
+        if counter[:2] in fresh and drawn > published.counters.get(counter, 0):
+            yield f"{drawn} drawn of {counter}"
 
 
 def _published_draw(device: Json) -> dict[tuple[str, str], Fraction]:
