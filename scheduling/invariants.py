@@ -23,7 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from claims.drafts.cdi.rules import claim_of, listed_resources
-from claims.kinds.allocated_draws import RecordedDraw, highest
+from claims.kinds.allocated_draws import highest, recorded_draw
 from claims.kinds.allocated_pools import node_of, pools_allocated_from, pools_in_use
 from claims.kinds.allocated_usage import Draws, drawn_by, draws_nothing
 from claims.kinds.pod_groups import (
@@ -146,7 +146,7 @@ def _capacity_is_kept(facts: ClusterFacts) -> Iterator[str]:
 
 def _counters_are_kept(facts: ClusterFacts) -> Iterator[str]:
     #: pool -> device -> what it drew when it was allocated
-    allocated: dict[PoolKey, dict[str, list[RecordedDraw]]] = defaultdict(lambda: defaultdict(list))
+    allocated: dict[PoolKey, dict[str, list[DrawnCounters]]] = defaultdict(lambda: defaultdict(list))
     for claim, result, (pool, device) in in_use(facts):
         allocated[pool][device] += _draws_of(claim, result)
     pools: dict[PoolKey, list[ResourceSlice]] = defaultdict(list)
@@ -161,8 +161,8 @@ def _counters_are_kept(facts: ClusterFacts) -> Iterator[str]:
         devices, drawn = _devices(slices), Counter[tuple[str, str]]()
         counter_sets = [one.name for published in slices for one in published.spec.shared_counters]
         for name, draws in allocated[key].items():
-            now = [_draw_of(devices[name])] if name in devices else []
-            amounts = (one.from_sets(counter_sets, device_is_published=bool(now)) for one in (*now, *draws))
+            now = [DrawnCounters(consumes=devices[name].consumes_counters)] if name in devices else []
+            amounts = (recorded_draw(one, counter_sets, device_is_published=bool(now)) for one in (*now, *draws))
             drawn.update(highest(amounts))
         available = {
             (one.name, counter): Quantity.parse(amount.value).nanos
@@ -175,14 +175,10 @@ def _counters_are_kept(facts: ClusterFacts) -> Iterator[str]:
                 yield f"counter {'/'.join(counter_key)} of pool {key} is drawn beyond what is published"
 
 
-def _draws_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> list[RecordedDraw]:
+def _draws_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> list[DrawnCounters]:
     recorded = claim.status.allocation.drawn_counters if claim.status.allocation else ()
     device = (result.driver, result.pool, result.device)
-    return [RecordedDraw.of(one) for one in recorded if (one.driver, one.pool, one.device) == device]
-
-
-def _draw_of(device: Device) -> RecordedDraw:
-    return RecordedDraw.of(DrawnCounters(device=device.name, consumes=device.consumes_counters))
+    return [one for one in recorded if (one.driver, one.pool, one.device) == device]
 
 
 # 2, 3, 5 -------------------------------------------------------------------------------------------------------------

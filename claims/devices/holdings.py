@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 from claims.devices.published import CandidateDevice, DeviceKey, nanos, pool_of
 from claims.devices.states import DeviceState
-from claims.kinds.allocated_draws import RecordedDraw
 from claims.kinds.allocated_pools import node_of, pools_in_use
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import DrawnCounters, ResourceClaim
 from inventory.kinds.pools import PoolKey
 
 #: What a shared device shows as full; above it nothing can be left but rounding.
@@ -51,7 +50,7 @@ class Holder:
     since: datetime | None = None
     #: capacity -> how much of it, in nanos
     consumed: Mapping[str, int] = field(default_factory=dict, compare=False)
-    draw: RecordedDraw | None = field(default=None, compare=False)  # from counters, when it was allocated
+    drawn: DrawnCounters | None = field(default=None, compare=False)  # from counters, when it was allocated
     others: tuple[Other, ...] = ()
 
     @property
@@ -117,7 +116,7 @@ class Share:
     device: DeviceKey
     shared: bool
     consumed: Mapping[str, int]
-    draw: RecordedDraw | None = None  # from counters, when it was allocated
+    drawn: DrawnCounters | None = None  # from counters, when it was allocated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,11 +138,7 @@ def holding_of(claim: ResourceClaim) -> Holding:
     results = allocation.devices.results if allocation is not None else ()
     node = node_of(allocation) if allocation is not None else ""
     given = allocation.allocation_timestamp if allocation is not None else None
-    draws = (
-        {(one.driver, one.pool, one.device): RecordedDraw.of(one) for one in allocation.drawn_counters}
-        if allocation
-        else {}
-    )
+    drawn = {(one.driver, one.pool, one.device): one for one in allocation.drawn_counters} if allocation else {}
     users, others = told_apart((user.full_resource, user.name, user.uid) for user in claim.status.reserved_for)
     return Holding(
         uid=meta.uid,
@@ -157,7 +152,7 @@ def holding_of(claim: ResourceClaim) -> Holding:
                 device=(one.driver, one.pool, one.device, node),
                 shared=bool(one.share_id),
                 consumed=amounts(one.consumed_capacity),
-                draw=draws.get((one.driver, one.pool, one.device)),
+                drawn=drawn.get((one.driver, one.pool, one.device)),
             )
             for one in results
             if not one.admin_access
@@ -299,5 +294,5 @@ class Holdings:
                         preparing=any(pod in self._preparing for _, pod in holding.users),
                         since=holding.since,
                         consumed=share.consumed,
-                        draw=share.draw,
+                        drawn=share.drawn,
                     )

@@ -49,7 +49,7 @@ class PoolState:
     def left(self) -> Draw:
         """counter set -> counter -> what is left of it, in nanos."""
         return self.pool.left(
-            {device: [one.draw for one in holders if one.draw] for device, holders in self.holders.items()}
+            {device: [one.drawn for one in holders if one.drawn] for device, holders in self.holders.items()}
         )
 
     @cached_property

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from claims.devices.states import DeviceState
-from claims.kinds.allocated_draws import RecordedDraw, highest
+from claims.kinds.allocated_draws import highest, recorded_draw
+from claims.kinds.resource_claims import DrawnCounters
 from inventory.kinds import gates
 from inventory.kinds.devices import (
     HARD_EFFECTS,
@@ -207,7 +208,7 @@ class DevicePool:
     def counters(self) -> Draw:
         return {name: amounts for one in self.slices for name, amounts in one.counters.items()}
 
-    def left(self, held: Mapping[DeviceKey, Iterable[RecordedDraw]]) -> dict[str, dict[str, int]]:
+    def left(self, held: Mapping[DeviceKey, Iterable[DrawnCounters]]) -> dict[str, dict[str, int]]:
         """counter set -> counter -> what the held devices leave of it, in nanos. held: with what each drew when it was
         allocated: some may not be published any more.
         """
@@ -218,7 +219,7 @@ class DevicePool:
         for device, draws in held.items():
             now = published.get(device, _NO_DRAW)
             by_counter = {(name, counter): amount for name, draw in now.items() for counter, amount in draw.items()}
-            recorded = (draw.from_sets(left, device_is_published=device in published) for draw in draws)
+            recorded = (recorded_draw(one, left, device_is_published=device in published) for one in draws)
             for (name, counter), amount in highest((by_counter, *recorded)).items():
                 charge({name: {counter: amount}}, left)
         return left

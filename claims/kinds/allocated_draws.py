@@ -7,7 +7,6 @@ back it draws what it drew when it was allocated, or what is published of it if 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from claims.kinds.resource_claims import DrawnCounters
@@ -16,35 +15,20 @@ from manciple.wire.quantity import Quantity
 Key = TypeVar("Key")
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedDraw:
-    """What one allocation of a device drew when it was made.
+def recorded_draw(
+    drawn: DrawnCounters, published: Collection[str], *, device_is_published: bool
+) -> dict[tuple[str, str], int]:
+    """(counter set, counter) -> nanos. published: the counter sets that the pool has now.
 
-    amounts: (counter set, counter, nanos). counter_sets: those that the pool had.
+    A counter set that is gone may be each of those that came since, unless the device itself tells from which it draws.
     """
-
-    amounts: tuple[tuple[str, str, int], ...]
-    counter_sets: frozenset[str]
-
-    @classmethod
-    def of(cls, drawn: DrawnCounters) -> RecordedDraw:
-        amounts = (
-            (consumption.counter_set, name, Quantity.parse(counter.value).nanos)
-            for consumption in drawn.consumes
-            for name, counter in consumption.counters.items()
-        )
-        return cls(tuple(amounts), frozenset(drawn.counter_sets))
-
-    def from_sets(self, published: Collection[str], *, device_is_published: bool) -> dict[tuple[str, str], int]:
-        """(counter set, counter) -> nanos, by the counter sets that the pool has now. One that is gone may be each of
-        those that came since, unless the device itself tells from which it draws.
-        """
-        came = [] if device_is_published else [name for name in published if name not in self.counter_sets]
-        drawn: dict[tuple[str, str], int] = {}
-        for counter_set, counter, nanos in self.amounts:
-            for one in (counter_set,) if counter_set in published else came:
-                drawn[one, counter] = drawn.get((one, counter), 0) + nanos
-        return drawn
+    came = [] if device_is_published else [name for name in published if name not in drawn.counter_sets]
+    found: dict[tuple[str, str], int] = {}
+    for one in drawn.consumes:
+        for name in (one.counter_set,) if one.counter_set in published else came:
+            for counter, amount in one.counters.items():
+                found[name, counter] = found.get((name, counter), 0) + Quantity.parse(amount.value).nanos
+    return found
 
 
 def highest(drawn: Iterable[Mapping[Key, int]]) -> dict[Key, int]:

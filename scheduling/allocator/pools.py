@@ -116,9 +116,19 @@ class Generation:
         return self._where(lambda device: bool(device.published.consumes_counters))
 
     @cached_property
+    def draws(self) -> tuple[Mapping[CounterKey, int], ...]:
+        """Of each device, what it draws from the counters of this pool, in nanos."""
+        known: dict[int, Mapping[CounterKey, int]] = {}
+        for device in self.devices:
+            consumes = device.published.consumes_counters
+            if id(consumes) not in known:
+                known[id(consumes)] = needs(device, self.key)
+        return tuple(known[id(device.published.consumes_counters)] for device in self.devices)
+
+    @cached_property
     def drawing_alike(self) -> tuple[int, ...]:
         """Of each device, those that draw the same from the same counters."""
-        drawn = [frozenset(needs(device, self.key).items()) for device in self.devices]
+        drawn = [frozenset(one.items()) for one in self.draws]
         masks: dict[Hashable, int] = {}
         for position, one in enumerate(drawn):
             masks[one] = masks.get(one, 0) | (1 << position)

@@ -14,9 +14,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from claims.kinds.allocated_draws import RecordedDraw, highest
+from claims.kinds.allocated_draws import highest, recorded_draw
 from claims.kinds.allocated_pools import node_of, pools_in_use
-from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
+from claims.kinds.resource_claims import (
+    AllocationResult,
+    DeviceRequestAllocationResult,
+    DrawnCounters,
+    ResourceClaim,
+)
 from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from inventory.kinds.pools import PoolKey
 from inventory.kinds.taint_rules import TaintedPools, TaintRules
@@ -32,7 +37,7 @@ from scheduling.allocator.pools import (
     needs,
     union,
 )
-from scheduling.allocator.published import Features, Interner, NodeView, SliceContent
+from scheduling.allocator.published import Features, Interner, NodeView, PublishedDevice, SliceContent
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +57,13 @@ class DeviceShares:
 NO_SHARES = DeviceShares()
 
 
-_NO_DRAWS: Mapping[str, tuple[RecordedDraw, ...]] = {}
+#: device -> what each of its allocations drew from counters
+Draws = Mapping[str, tuple[DrawnCounters, ...]]
+_NO_DRAWS: Draws = {}
 
 
 class PoolUsage:
-    """The allocated devices of one pool. `taken`: device name -> exclusive allocations (1, but for conflicts).
-
-    draws: device name -> what each of its allocations drew; of devices that draw from counters.
-    """
+    """The allocated devices of one pool. `taken`: device name -> exclusive allocations (1, but for conflicts)."""
 
     __slots__ = ("_drained", "_masks", "draws", "shares", "taken")
 
@@ -67,7 +71,7 @@ class PoolUsage:
         self,
         taken: Mapping[str, int],
         shares: Mapping[str, DeviceShares],
-        draws: Mapping[str, tuple[RecordedDraw, ...]] = _NO_DRAWS,
+        draws: Draws = _NO_DRAWS,
     ) -> None:
         self.taken = taken
         self.shares = shares
@@ -108,15 +112,19 @@ class PoolUsage:
         more, or if it is not published any more. A shared device counts once, however many shares of it are out.
         """
         taken, shares = self.masks(generation)
-        names, held = generation.bits_by_name, (taken | shares) & generation.consuming
+        held = (taken | shares) & generation.consuming
+        # Parts of a pool that is spread over nodes draw on the counters of the part that asks.
+        now = generation.draws if generation.key == view.key else [needs(one, view.key) for one in generation.devices]
         for name, draws in self.draws.items():
-            bit = names.get(name, 0) & held
-            held &= ~bit
-            published = [needs(generation.devices[position], view.key) for position in bits(bit)]
-            recorded = highest(draw.from_sets(view.counter_sets, device_is_published=bool(bit)) for draw in draws)
-            yield highest((*published, {(view.key, *key): nanos for key, nanos in recorded.items()}))
+            mask = generation.bits_by_name.get(name, 0) & held
+            if mask and _are_as_published(draws, generation.devices[mask.bit_length() - 1]):
+                continue
+            held &= ~mask
+            recorded = highest(recorded_draw(one, view.counter_sets, device_is_published=bool(mask)) for one in draws)
+            by_counter = {(view.key, *counter): nanos for counter, nanos in recorded.items()}
+            yield highest((*(now[position] for position in bits(mask)), by_counter))
         for position in bits(held):
-            yield needs(generation.devices[position], view.key)
+            yield now[position]
 
     def drained(self, view: PoolOnNode, usage: UsageTable) -> int:
         """Devices, as bits of the generation, that would draw more than is left; none of a pool with a trouble."""
@@ -128,60 +136,68 @@ class PoolUsage:
             return known[1]
         left, mask = self.counters_left(view, usage), 0
         for position in bits(generation.consuming):
-            drawn = needs(generation.devices[position], view.key)
-            if any(left.get(key, 0) < nanos for key, nanos in drawn.items()):
+            if any(left.get(key, 0) < nanos for key, nanos in generation.draws[position].items()):
                 mask |= 1 << position
         if not view.elsewhere:
             self._drained = (generation, mask)
         return mask
 
-    def with_device(self, device: str, *, sign: int) -> PoolUsage:
-        """One exclusive allocation more (sign 1) or less (sign -1)."""
+    def with_result(
+        self, result: DeviceRequestAllocationResult, drawn: DrawnCounters | None, *, sign: int
+    ) -> PoolUsage:
+        """What `result`, which has no admin access, takes of the pool more (sign 1) or less (sign -1). drawn: from its
+        counters.
+        """
+        draws = self.draws if drawn is None else self._draws_with(result.device, drawn, sign=sign)
+        if result.share_id is None:
+            return self._with_device(result.device, draws, sign=sign)
+        shares = dict(self.shares)
+        consumed = {name: Quantity.parse(text).nanos for name, text in result.consumed_capacity.items()}
+        shares[result.device] = shares.get(result.device, NO_SHARES).plus(consumed, sign=sign)
+        if shares[result.device].count <= 0:
+            del shares[result.device]
+        return PoolUsage(self.taken, shares, draws)
+
+    def _with_device(self, device: str, draws: Draws, *, sign: int) -> PoolUsage:
+        """One exclusive allocation more or less."""
         taken = dict(self.taken)
         left = taken.get(device, 0) + sign
         if left > 0:
             taken[device] = left
         else:
             taken.pop(device, None)
-        made = PoolUsage(taken, self.shares, self.draws)
+        made = PoolUsage(taken, self.shares, draws)
         known = self._masks
         if known is not None and len(taken) != len(self.taken):
             # One device came or went: its bit changes.
             made._masks = (known[0], known[1] ^ known[0].bits_by_name.get(device, 0), known[2])
         return made
 
-    def with_share(self, device: str, consumed: Mapping[str, int], *, sign: int) -> PoolUsage:
-        """One share more (sign 1) or less (sign -1)."""
-        shares = dict(self.shares)
-        shares[device] = shares.get(device, NO_SHARES).plus(consumed, sign=sign)
-        if shares[device].count <= 0:
-            del shares[device]
-        return PoolUsage(self.taken, shares, self.draws)
-
-    def with_draw(self, device: str, draw: RecordedDraw, *, sign: int) -> PoolUsage:
-        """What one allocation of the device drew, more (sign 1) or less (sign -1)."""
+    def _draws_with(self, device: str, drawn: DrawnCounters, *, sign: int) -> Draws:
         draws, left = dict(self.draws), list(self.draws.get(device, ()))
         if sign > 0:
-            left.append(draw)
+            left.append(drawn)
         else:
-            left.remove(draw)
+            left.remove(drawn)
         if left:
             draws[device] = tuple(left)
         else:
             del draws[device]
-        made = PoolUsage(self.taken, self.shares, draws)
-        made._masks = self._masks
-        return made
-
-    def with_result(self, result: DeviceRequestAllocationResult, *, sign: int) -> PoolUsage:
-        """What `result`, which has no admin access, takes of the pool more (sign 1) or less (sign -1)."""
-        if result.share_id is None:
-            return self.with_device(result.device, sign=sign)
-        consumed = {name: Quantity.parse(text).nanos for name, text in result.consumed_capacity.items()}
-        return self.with_share(result.device, consumed, sign=sign)
+        return draws
 
 
 NO_USAGE = PoolUsage({}, {})
+
+
+def _are_as_published(draws: Sequence[DrawnCounters], device: PublishedDevice) -> bool:
+    return all(one.consumes == device.published.consumes_counters for one in draws)
+
+
+def draws_of(allocation: AllocationResult) -> Mapping[tuple[str, str, str], DrawnCounters] | None:
+    """(driver, pool, device) -> what it drew; None where nothing did, as nearly always."""
+    if not allocation.drawn_counters:
+        return None
+    return {(one.driver, one.pool, one.device): one for one in allocation.drawn_counters}
 
 
 class PublishedPools:
@@ -282,24 +298,18 @@ class UsageLog:
         """A log with the same usage and no past."""
         return UsageLog(published, dict(self._now))
 
-    def count(self, allocation: AllocationResult, *, sign: int) -> None:
-        """Count an allocation in (sign 1) or out (sign -1)."""
-        node, in_use = node_of(allocation), self.published.in_use
+    def count(self, allocation: AllocationResult, node: str, *, sign: int) -> None:
+        """Count an allocation in (sign 1) or out (sign -1). node: its own."""
+        now, in_use, drawn = self._now, self.published.in_use, draws_of(allocation)
         for result in allocation.devices.results:
             if not result.admin_access:
+                draw = drawn and drawn.get((result.driver, result.pool, result.device))
                 for key in in_use(result.driver, result.pool, allocation, node):
-                    before = self.latest(key)
-                    self._replace(key, before, before.with_result(result, sign=sign))
-        for drawn in allocation.drawn_counters:
-            for key in in_use(drawn.driver, drawn.pool, allocation, node):
-                before = self.latest(key)
-                self._replace(key, before, before.with_draw(drawn.device, RecordedDraw.of(drawn), sign=sign))
-
-    def _replace(self, key: PoolKey, before: PoolUsage, usage: PoolUsage) -> None:
-        if before is NO_USAGE:
-            self._places.setdefault((key.driver, key.node), set()).add(key)
-        self.entries.append((key, before))
-        self._now[key] = usage
+                    before = now.get(key, NO_USAGE)
+                    if before is NO_USAGE:
+                        self._places.setdefault((key.driver, key.node), set()).add(key)
+                    self.entries.append((key, before))
+                    now[key] = before.with_result(result, draw, sign=sign)
 
     def in_use_at(self, driver: str, node: str) -> Iterator[PoolKey]:
         """The pools of a driver on a node of which something is in use."""
@@ -354,14 +364,13 @@ class LessenedUsage(UsageTable):
         super().__init__(whole.log, whole.version)
         self._whole = whole
         self._lessened: dict[PoolKey, PoolUsage] = {}
+        in_use = self.log.published.in_use
         for allocation in gone:
-            node, in_use = node_of(allocation), self.log.published.in_use
+            node, drawn = node_of(allocation), draws_of(allocation) or {}
             for result in allocation.devices.results:
+                draw = drawn.get((result.driver, result.pool, result.device))
                 for key in () if result.admin_access else in_use(result.driver, result.pool, allocation, node):
-                    self._lessened[key] = self.get(key).with_result(result, sign=-1)
-            for drawn in allocation.drawn_counters:
-                for key in in_use(drawn.driver, drawn.pool, allocation, node):
-                    self._lessened[key] = self.get(key).with_draw(drawn.device, RecordedDraw.of(drawn), sign=-1)
+                    self._lessened[key] = self.get(key).with_result(result, draw, sign=-1)
 
     def get(self, key: PoolKey) -> PoolUsage:
         known = self._lessened.get(key)
@@ -595,8 +604,9 @@ class Inventory:
     def _count(self, allocation: AllocationResult, *, sign: int) -> None:
         if self._usage.is_long:
             self._usage = self._usage.continued()
-        self._usage.count(allocation, sign=sign)
-        if not node_of(allocation):
+        node = node_of(allocation)
+        self._usage.count(allocation, node, sign=sign)
+        if not node:
             self._without_node.update((one.driver, one.pool) for one in allocation.devices.results)
 
     # Reading ---------------------------------------------------------------------------------------------------------

@@ -14,10 +14,11 @@ once, and a request gets none to which an earlier one of the same search has adm
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from inventory.kinds.pools import PoolKey
-from scheduling.allocator.pools import CounterKey, NodeDevices, PoolOnNode, needs, union
+from scheduling.allocator.pools import CounterKey, NodeDevices, PoolOnNode, union
 from scheduling.allocator.problem import AllocationProblem, ConstraintOnNode, RequestOnNode
 from scheduling.allocator.published import Consumption
 from scheduling.allocator.snapshot import UsageTable
@@ -49,11 +50,12 @@ class CounterLedger:
         """A hashable snapshot of what is left."""
         return tuple(self._left.items())
 
-    def _needs(self, position: int) -> dict[CounterKey, int]:
-        view = self._devices.pools[self._devices.pool_index(position)]
+    def _needs(self, position: int) -> Mapping[CounterKey, int]:
+        index = self._devices.pool_index(position)
+        view = self._devices.pools[index]
         if view.key not in self._opened:
             self._open(view)
-        return needs(self._devices.device(position), view.key)
+        return view.generation.draws[position - self._devices.shifts[index]]
 
     def _open(self, view: PoolOnNode) -> None:
         self._opened.add(view.key)

@@ -167,8 +167,7 @@ def test_all_devices_are_had_where_no_pool_is_in_doubt(cluster: Cluster, what: s
     cluster.with_gpus("node-1", "node-2")
     for number, spec in enumerate(slices):
         cluster.create(_slice(f"trouble-{number}", pool="odd", **spec))
-    access = {"admin_access": True} if admin else {}
-    cluster.create(make_claim("all", requests=[make_request(all_devices=True, **access)]))
+    cluster.create(make_claim("all", requests=[make_request(all_devices=True, admin_access=admin or None)]))
     cluster.create(make_pod("all", claims={"gpu": "all"}))
     cluster.settle()
     assert cluster.pod("all").spec.node_name == where
