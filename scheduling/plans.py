@@ -245,6 +245,8 @@ class Drift:
     #: in which something was given, or whose slices changed
     used_pools: set[PoolKey] = field(default_factory=set)
     published_pools: set[PoolKey] = field(default_factory=set)
+    #: (driver, node) of those of one node: another pool of theirs may now be one that is gone, under another name
+    published_at: set[tuple[str, str]] = field(default_factory=set)
     #: nodes that changed, went, or got a pod
     nodes: set[str] = field(default_factory=set)
     #: uids of pods for whose extended resources a claim came or went
@@ -262,6 +264,8 @@ class Drift:
     def slice_changed(self, published: ResourceSlice) -> None:
         spec = published.spec
         self.published_pools.add(PoolKey(spec.driver, spec.pool.name, spec.node_name or ""))
+        if spec.node_name:
+            self.published_at.add((spec.driver, spec.node_name))
 
 
 def stale(
@@ -278,7 +282,7 @@ def stale(
     for allocation in placement.allocations.values():
         for result, pool in _pools_in_use(allocation, inventory):
             parts = inventory.parts_of(pool)
-            if not drift.published_pools.isdisjoint(parts):
+            if not drift.published_pools.isdisjoint(parts) or (pool.driver, pool.node) in drift.published_at:
                 return f"pool {pool} has changed"
             if result.admin_access:
                 continue

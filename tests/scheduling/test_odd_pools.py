@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from claims.kinds.resource_claims import CapacityRequirements, DeviceConstraint, ResourceClaim
+from claims.kinds.quotas import ResourceQuota
+from claims.kinds.resource_claims import AllocationResult, CapacityRequirements, DeviceConstraint, ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from manciple.wire.codec import decode_value
+from scheduling.controllers import quotas
 from scheduling.controllers.scheduler import SchedulingWorker
-from tests.builders import make_claim, make_class, make_node, make_pod, make_request
+from tests.builders import make_claim, make_class, make_node, make_pod, make_quota, make_request
 from tests.scheduling.cluster import Cluster
 
 Json = dict[str, Any]
@@ -120,16 +122,38 @@ def test_what_a_device_draws_is_stored_with_its_allocation_and_shown_to_nobody(c
     assert (drawn.driver, drawn.pool, drawn.device, drawn.counter_sets) == (PART, "node-1", "half-a", ("gpu0",))
 
 
-def test_an_allocation_of_another_scheduler_is_completed_when_its_device_goes(cut: Cluster) -> None:
-    claim = cut.claim("half")
+def _forget_draws(cluster: Cluster) -> AllocationResult:
+    """Let the claim look as if another scheduler had allocated it. Returns what it had."""
+    claim = cluster.claim("half")
     assert claim.status.allocation is not None
     bare = structs.replace(claim.status.allocation, drawn_counters=())
-    cut.update(structs.replace(claim, status=structs.replace(claim.status, allocation=bare)))
+    cluster.update(structs.replace(claim, status=structs.replace(claim.status, allocation=bare)))
+    return claim.status.allocation
+
+
+def test_an_allocation_of_another_scheduler_is_completed_when_its_device_goes(cut: Cluster) -> None:
+    allocation = _forget_draws(cut)
     _publish(cut, WHOLE, generation=2)
-    assert cut.claim("half").status.allocation == claim.status.allocation
+    assert cut.claim("half").status.allocation == allocation
     cut.worker = SchedulingWorker(cut.clock)
     _ask(cut, "whole")
     assert cut.devices(cut.claim("whole")) == []
+
+
+@pytest.mark.parametrize("whose", ["the scheduler's", "another scheduler's"])
+def test_a_quota_counts_what_was_drawn_whatever_is_published(cut: Cluster, whose: str) -> None:
+    key = f"manciple.dev/allocated.{PART}_counter.memory"
+    cut.create(make_quota({key: "100Gi"}))
+    if whose == "another scheduler's":
+        _forget_draws(cut)
+    assert cut.get(ResourceQuota, "most").status.used == {key: "20Gi"}
+    for generation, parts in ((2, (WHOLE,)), (3, (_part("half-a", 5), WHOLE)), (4, HALVES)):
+        _publish(cut, *parts, generation=generation)
+        quotas.known.forget()
+        quotas.following.forget()
+        quotas.reconcile(cut.now)
+        assert cut.get(ResourceQuota, "most").status.used == {key: "20Gi"}
+    assert cut.violations() == {}
 
 
 def test_a_monitor_needs_and_takes_no_counters(cut: Cluster) -> None:
