@@ -182,14 +182,13 @@ def _exhausted(problem: AllocationProblem, one: RequestOnNode, served: int | Non
     devices = problem.devices
     views = {devices.pools[devices.pool_index(position)] for position in bits(one.candidates & problem.consuming)}
     held = {name: view for view in views for name in problem.snapshot.pool_usage(view.key).draws}
+    gone = sorted(name for name, view in held.items() if name not in view.generation.bits_by_name)
     return CountersExhausted(
         request=one.plan.full_name,
         wanted=one.count,
         accepted=one.candidates.bit_count(),
         served=served,
-        unpublished=tuple(sorted(name for name, view in held.items() if name not in view.generation.bits_by_name))[
-            :_NAMED
-        ],
+        unpublished=tuple(gone[:_NAMED]),
     )
 
 

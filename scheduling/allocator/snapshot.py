@@ -303,7 +303,7 @@ class UsageLog:
         now, in_use, drawn = self._now, self.published.in_use, draws_of(allocation)
         for result in allocation.devices.results:
             if not result.admin_access:
-                draw = drawn and drawn.get((result.driver, result.pool, result.device))
+                draw = drawn.get((result.driver, result.pool, result.device)) if drawn else None
                 for key in in_use(result.driver, result.pool, allocation, node):
                     before = now.get(key, NO_USAGE)
                     if before is NO_USAGE:
