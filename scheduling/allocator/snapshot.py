@@ -148,18 +148,15 @@ class PoolUsage:
         """What `result`, which has no admin access, takes of the pool more (sign 1) or less (sign -1). drawn: from its
         counters.
         """
-        draws = self.draws if drawn is None else self._draws_with(result.device, drawn, sign=sign)
-        if result.share_id is None:
-            return self._with_device(result.device, draws, sign=sign)
-        shares = dict(self.shares)
-        consumed = {name: Quantity.parse(text).nanos for name, text in result.consumed_capacity.items()}
-        shares[result.device] = shares.get(result.device, NO_SHARES).plus(consumed, sign=sign)
-        if shares[result.device].count <= 0:
-            del shares[result.device]
-        return PoolUsage(self.taken, shares, draws)
-
-    def _with_device(self, device: str, draws: Draws, *, sign: int) -> PoolUsage:
-        """One exclusive allocation more or less."""
+        device = result.device
+        draws = self.draws if drawn is None else self._draws_with(device, drawn, sign=sign)
+        if result.share_id is not None:
+            shares = dict(self.shares)
+            consumed = {name: Quantity.parse(text).nanos for name, text in result.consumed_capacity.items()}
+            shares[device] = shares.get(device, NO_SHARES).plus(consumed, sign=sign)
+            if shares[device].count <= 0:
+                del shares[device]
+            return PoolUsage(self.taken, shares, draws)
         taken = dict(self.taken)
         left = taken.get(device, 0) + sign
         if left > 0:
@@ -193,10 +190,8 @@ def _are_as_published(draws: Sequence[DrawnCounters], device: PublishedDevice) -
     return all(one.consumes == device.published.consumes_counters for one in draws)
 
 
-def draws_of(allocation: AllocationResult) -> Mapping[tuple[str, str, str], DrawnCounters] | None:
-    """(driver, pool, device) -> what it drew; None where nothing did, as nearly always."""
-    if not allocation.drawn_counters:
-        return None
+def draws_of(allocation: AllocationResult) -> Mapping[tuple[str, str, str], DrawnCounters]:
+    """(driver, pool, device) -> what it drew."""
     return {(one.driver, one.pool, one.device): one for one in allocation.drawn_counters}
 
 
@@ -300,16 +295,18 @@ class UsageLog:
 
     def count(self, allocation: AllocationResult, node: str, *, sign: int) -> None:
         """Count an allocation in (sign 1) or out (sign -1). node: its own."""
-        now, in_use, drawn = self._now, self.published.in_use, draws_of(allocation)
+        now, in_use = self._now, self.published.in_use
+        drawn = draws_of(allocation) if allocation.drawn_counters else None
         for result in allocation.devices.results:
-            if not result.admin_access:
-                draw = drawn.get((result.driver, result.pool, result.device)) if drawn else None
-                for key in in_use(result.driver, result.pool, allocation, node):
-                    before = now.get(key, NO_USAGE)
-                    if before is NO_USAGE:
-                        self._places.setdefault((key.driver, key.node), set()).add(key)
-                    self.entries.append((key, before))
-                    now[key] = before.with_result(result, draw, sign=sign)
+            if result.admin_access:
+                continue
+            draw = None if drawn is None else drawn.get((result.driver, result.pool, result.device))
+            for key in in_use(result.driver, result.pool, allocation, node):
+                before = now.get(key, NO_USAGE)
+                if before is NO_USAGE:
+                    self._places.setdefault((key.driver, key.node), set()).add(key)
+                self.entries.append((key, before))
+                now[key] = before.with_result(result, draw, sign=sign)
 
     def in_use_at(self, driver: str, node: str) -> Iterator[PoolKey]:
         """The pools of a driver on a node of which something is in use."""
@@ -366,7 +363,7 @@ class LessenedUsage(UsageTable):
         self._lessened: dict[PoolKey, PoolUsage] = {}
         in_use = self.log.published.in_use
         for allocation in gone:
-            node, drawn = node_of(allocation), draws_of(allocation) or {}
+            node, drawn = node_of(allocation), draws_of(allocation)
             for result in allocation.devices.results:
                 draw = drawn.get((result.driver, result.pool, result.device))
                 for key in () if result.admin_access else in_use(result.driver, result.pool, allocation, node):
