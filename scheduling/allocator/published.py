@@ -134,15 +134,20 @@ class Capacities:
             needed = self._needed[asked]
         except KeyError:
             needed = self._needed_for(asked)
-        if needed is None or self._are_renamed(consumed):
+        if needed is None:
             return False
-        return all(consumed.get(name, 0) <= most for name, most in needed)
-
-    def _are_renamed(self, consumed: Mapping[str, int]) -> bool:
-        """Whether a capacity that shares consume is gone, and may be one that came since under another name: a share
-        consumes something of every capacity that its device has.
-        """
-        return not (consumed.keys() <= self.totals.keys() or self.totals.keys() <= consumed.keys())
+        known, new = 0, False
+        for name, most in needed:
+            used = consumed.get(name)
+            if used is None:
+                used, new = 0, True
+            else:
+                known += 1
+            if used > most:
+                return False
+        # Shares consume something of every capacity: where one of these is gone and another has come, that may be the
+        # same under a new name.
+        return known == len(consumed) or not new
 
     def _needed_for(self, asked: Asked) -> tuple[tuple[str, int], ...] | None:
         taken = self.consumption(asked)
