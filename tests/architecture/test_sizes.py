@@ -18,6 +18,8 @@ LONGER = {
     "scheduling/controllers/claims.py": 510,  # claims from templates, and the checks before they are made
     "scheduling/neighbours.py": 520,  # affinity, spreading and host ports are counted over the same groups of pods
     "scheduling/queue.py": 520,  # one table, and every way of a row
+    "scheduling/causes.py": 520,  # every reason, as the union of types that readers match on
+    "scheduling/preemption.py": 520,  # the search for victims on one page
 }
 
 
