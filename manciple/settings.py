@@ -128,7 +128,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "manciple.api.auditing.audited",
+    "manciple.api.auditing.Audited",
     "django.middleware.security.SecurityMiddleware",
     "manciple.api.views.answer_api_first",
     "manciple.pages.compression.Compression",

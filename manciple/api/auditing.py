@@ -1,8 +1,9 @@
 """What the audit trail is told of requests: every one gets an id and an origin, and what it came to is told at its end.
 
     asgi: every HTTP request    `begin` notes where it comes from; the answer carries its Audit-Id
-    Django, API and pages       `audited`, the outermost middleware: writes of the request are noted as its own, and at
+    Django, API and pages       `Audited`, the outermost middleware: writes of the request are noted as its own, and at
                                 its end the trail is told of a refusal, a failure, or a success without a write
+    each write of a page        `page_write`, because the page's own request names no object
     everything else             watches, logs, what is refused before a thread is taken: told when the answer begins
 
 A write that was made is in the log already, with the origin's note. Of reads only those of confidential kinds are told,
@@ -14,7 +15,9 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from random import getrandbits
 from typing import Any
@@ -28,7 +31,9 @@ from manciple.audit import trail
 from manciple.audit.happenings import REFUSED, Happened
 from manciple.store import hooks
 from manciple.store.origins import Origin
+from manciple.wire.errors import ApiError
 from manciple.wire.identity import MASTERS, Identity
+from manciple.wire.registry import Kind
 
 HEADER = "Audit-Id"
 
@@ -70,6 +75,7 @@ def begin(
     addresses: of the client, and of the proxy that told of it; "" for what is not known.
     """
     where = parse_path(path)
+    served = where.served() if where else None
     return Origin(
         audit_id=wanted_id if _CLIENTS_ID.fullmatch(wanted_id) else _new_id(),
         received=datetime.now(UTC),
@@ -79,8 +85,13 @@ def begin(
         agent=agent,
         traceparent=traceparent if _TRACEPARENT.fullmatch(traceparent) else "",
         verb=_verb(method, where, query) if where else method.lower(),
+        resource=served.kind.resource if served else _resource(where),
         subresource=where.subresource if where else "",
     )
+
+
+def _resource(where: ResourcePath | None) -> str:
+    return ".".join(filter(None, (where.plural, where.group))) if where else ""
 
 
 def _new_id() -> str:
@@ -118,14 +129,16 @@ def _verb(method: str, where: ResourcePath, query: str) -> str:
 # The end --------------------------------------------------------------------------------------------------------------
 
 
-def audited(get_response: GetResponse) -> GetResponse:
-    """A middleware (see Django's "function-based middleware")."""
+class Audited:
+    """A middleware: the request has its origin from here on, and the trail is told at its end what it came to."""
 
-    def answer(request: HttpRequest) -> HttpResponse:
+    def __init__(self, get_response: GetResponse) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
         origin = request.META.setdefault(ORIGIN, None) or _begun(request)
         with hooks.collecting(origin):
-            response = get_response(request)
-        hide(request, origin)  # of one that was told of meanwhile, too: who signed in
+            response = self._get_response(request)
         if not origin.closed:
             if origin.identity is None:
                 origin.identity = _signed_in(request)
@@ -133,7 +146,9 @@ def audited(get_response: GetResponse) -> GetResponse:
             conclude(origin, request.path, code=response.status_code, body=body)
         return response
 
-    return answer
+    def process_view(self, request: HttpRequest, _view: object, _arguments: object, _parameters: object) -> None:
+        """Before anything is noted of the request: what is a secret in the page's address is taken out of it."""
+        hide(request, request.META[ORIGIN])
 
 
 def conclude(origin: Origin, path: str, *, code: int, body: bytes) -> None:
@@ -170,7 +185,7 @@ def _happened(origin: Origin, where: ResourcePath | None, code: int, told: dict[
         code=code,
         reason=str(told.get("reason", "")) if code >= REFUSED else "",
         message=str(told.get("message", "")) if code >= REFUSED and not silent else "",
-        resource=".".join(filter(None, (where.plural, where.group))) if where else "",
+        resource=_resource(where),
         namespace=where.namespace if where else "",
         name=(where.name or str(about.get("name", ""))) if where else "",
         uid=str(about.get("uid", "")),
@@ -222,6 +237,72 @@ def hide(request: HttpRequest, origin: Origin) -> None:
     for name, value in (found.kwargs if found else {}).items():
         if any(word in name for word in _HIDDEN):
             origin.uri = origin.uri.replace(str(value), "…")
+
+
+# Writes of pages ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def page_write(
+    verb: str,
+    kind: Kind,
+    *,
+    identity: Identity,
+    namespace: str = "",
+    name: str = "",
+    subresource: str = "",
+    dry_run: bool = False,
+    of_several: bool = False,
+) -> Iterator[None]:
+    """Around a write that a page may make: it is audited like a request of its own, under the page's Audit-Id.
+
+    A page's own request names no object, and makes no write, one, or hundreds. Outside of pages this does nothing: a
+    request to the API is audited as a whole, and controllers have no request.
+    of_several: other objects are written too, so each entry of the log tells its own verb; this one is named where all
+    of it fails. A dry run that succeeds is not audited: pages check forms by it before they write.
+    """
+    request = hooks.origin()
+    if request is None or request.resource:
+        yield
+        return
+    request.identity = request.identity or identity
+    part = replace(
+        request,
+        verb=verb,
+        resource="" if of_several else kind.resource,
+        subresource=subresource,
+        identity=identity,
+        wrote=False,
+        annotations={},
+    )
+    where = {"resource": kind.resource, "namespace": namespace, "name": name}
+    try:
+        with hooks.noting(part):
+            yield
+    except Exception as error:
+        refusal = error if isinstance(error, ApiError) else ApiError("")
+        part.dry_run = dry_run
+        quotes = refusal.code in _QUOTING and (kind.confidential or subresource == "token")
+        message = "" if quotes else refusal.message
+        trail.tell(Happened(origin=part, code=refusal.code, reason=refusal.reason, message=message, **where))
+        request.closed = True
+        raise
+    request.wrote |= part.wrote
+    if not part.wrote and not dry_run:
+        part.dry_run = False
+        trail.tell(Happened(origin=part, code=201 if verb == "create" else 200, **where))
+        request.closed = True
+
+
+def note_denial(verb: str, resource: str, *, identity: Identity, namespace: str, name: str, message: str) -> None:
+    """A page has refused what its request asks for: this verb on this resource (`pods`, `pods/log`)."""
+    request = hooks.origin()
+    if request is not None:
+        whole, _, subresource = resource.partition("/")
+        origin = replace(request, verb=verb, subresource=subresource, identity=identity)
+        where = {"resource": whole, "namespace": namespace, "name": name}
+        trail.tell(Happened(origin=origin, code=FORBIDDEN, reason="Forbidden", message=message, **where))
+        request.closed = True
 
 
 # Past Django ----------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from manciple.api import edits, first_stage, verbs
+from manciple.api.auditing import page_write
 from manciple.store import objects
 from manciple.store.hooks import Write
 from manciple.store.metadata import initialise
@@ -33,9 +34,6 @@ def replace_all(
 
     Raises: NotFound, Conflict for an old one that is another by now or does not go at once; what `verbs.create` raises.
     """
-    for kind, known in old:
-        _admit_deletion(kind, known, identity=identity, dry_run=dry_run)
-    made = [_admitted(kind, wanted, identity=identity, dry_run=dry_run) for kind, wanted in new]
 
     def work(writer: objects.Writer) -> list[Any]:
         for kind, known in old:
@@ -45,7 +43,21 @@ def replace_all(
         return [writer.create(kind, obj, uid=uid) for kind, obj, uid in made]
 
     reads = [objects.Read(kind, one.metadata.namespace, one.metadata.name) for kind, one in (*old, *new)]
-    return objects.write(work, identity=identity, reads=reads, dry_run=dry_run)
+    first_kind, first = new[0]
+    written = page_write(
+        "create",
+        first_kind,
+        identity=identity,
+        namespace=first.metadata.namespace,
+        name=first.metadata.name,
+        dry_run=dry_run,
+        of_several=True,
+    )
+    with written:
+        for kind, known in old:
+            _admit_deletion(kind, known, identity=identity, dry_run=dry_run)
+        made = [_admitted(kind, wanted, identity=identity, dry_run=dry_run) for kind, wanted in new]
+        return objects.write(work, identity=identity, reads=reads, dry_run=dry_run)
 
 
 def _admit_deletion(kind: Kind, known: ApiObject, *, identity: Identity, dry_run: bool) -> None:

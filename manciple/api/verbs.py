@@ -25,6 +25,7 @@ from manciple.access import authorization
 from manciple.access.attributes import on_object
 from manciple.access.kinds import roles
 from manciple.api import edits, first_stage, namespaces
+from manciple.api.auditing import page_write
 from manciple.api.creation_traces import trace_creation
 from manciple.api.edits import Change, Edit, WriteAnswer
 from manciple.api.requests import ListOptions, propagation_of, revision
@@ -135,27 +136,29 @@ def create(kind: Kind, obj: Any, *, namespace: str = "", identity: Identity, dry
 
     Raises: BadRequest, Invalid, AlreadyExists; NotFound for a missing namespace, Forbidden for one being deleted.
     """
-    write = Write(
-        operation="CREATE",
-        kind=kind,
-        new=placed(kind, obj, namespace=namespace),
-        identity=identity,
-        dry_run=dry_run,
-        verb="create",
-        version=first_stage.version(),
-        options=first_stage.options("CreateOptions", dry_run=dry_run),
-    )
-    first_stage.ask_gates(write)
-    prepared = kind.prepare_create(first_stage.completed(write))
-    for remaining in reversed(range(NAME_ATTEMPTS)):
-        try:
-            return _create(replace(write, new=_named(prepared)))
-        except AlreadyExists as error:
-            if prepared.metadata.name:
-                raise
-            if not remaining:
-                why = "the server was not able to generate a unique name for the object"
-                raise AlreadyExists(f"{error.message}, {why}", details=error.details) from None
+    name = obj.metadata.name
+    with page_write("create", kind, identity=identity, namespace=namespace, name=name, dry_run=dry_run):
+        write = Write(
+            operation="CREATE",
+            kind=kind,
+            new=placed(kind, obj, namespace=namespace),
+            identity=identity,
+            dry_run=dry_run,
+            verb="create",
+            version=first_stage.version(),
+            options=first_stage.options("CreateOptions", dry_run=dry_run),
+        )
+        first_stage.ask_gates(write)
+        prepared = kind.prepare_create(first_stage.completed(write))
+        for remaining in reversed(range(NAME_ATTEMPTS)):
+            try:
+                return _create(replace(write, new=_named(prepared)))
+            except AlreadyExists as error:
+                if prepared.metadata.name:
+                    raise
+                if not remaining:
+                    why = "the server was not able to generate a unique name for the object"
+                    raise AlreadyExists(f"{error.message}, {why}", details=error.details) from None
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -206,14 +209,30 @@ def update(
 
     Raises: BadRequest, Invalid, NotFound, Conflict.
     """
-    wanted = placed(kind, obj, namespace=namespace, name=name)
-    creates = kind.resource in CREATED_BY_UPDATE and not subresource
-    if creates and objects.get(kind, namespace, name) is None:
-        return _create_by_update(kind, wanted, namespace=namespace, identity=identity, dry_run=dry_run)
-    edit = replacement(
-        kind, wanted, identity=identity, subresource=subresource, manager=manager, dry_run=dry_run, complete=complete
+    written = page_write(
+        "update",
+        kind,
+        identity=identity,
+        namespace=namespace,
+        name=name,
+        subresource=subresource,
+        dry_run=dry_run,
     )
-    return edit.made()
+    with written:
+        wanted = placed(kind, obj, namespace=namespace, name=name)
+        creates = kind.resource in CREATED_BY_UPDATE and not subresource
+        if creates and objects.get(kind, namespace, name) is None:
+            return _create_by_update(kind, wanted, namespace=namespace, identity=identity, dry_run=dry_run)
+        edit = replacement(
+            kind,
+            wanted,
+            identity=identity,
+            subresource=subresource,
+            manager=manager,
+            dry_run=dry_run,
+            complete=complete,
+        )
+        return edit.made()
 
 
 def replacement(
@@ -266,7 +285,7 @@ def modify(
 
     Raises: BadRequest, Invalid, NotFound, Conflict.
     """
-    return Edit(
+    edit = Edit(
         kind,
         change,
         namespace,
@@ -276,7 +295,18 @@ def modify(
         manager="" if sets_managed_fields else manager or identity.name,
         dry_run=dry_run,
         verb=verb,
-    ).made()
+    )
+    written = page_write(
+        verb,
+        kind,
+        identity=identity,
+        namespace=namespace,
+        name=name,
+        subresource=subresource,
+        dry_run=dry_run,
+    )
+    with written:
+        return edit.made()
 
 
 def delete(
@@ -287,8 +317,10 @@ def delete(
     Raises: NotFound, Conflict for preconditions that do not hold, Forbidden.
     """
     options = options or DeleteOptions()
-    _admit_deletion(kind, edits.current(kind, namespace, name), identity, options)
-    return remove(kind, namespace=namespace, name=name, identity=identity, options=options)
+    dry_run = bool(options.dry_run)
+    with page_write("delete", kind, identity=identity, namespace=namespace, name=name, dry_run=dry_run):
+        _admit_deletion(kind, edits.current(kind, namespace, name), identity, options)
+        return remove(kind, namespace=namespace, name=name, identity=identity, options=options)
 
 
 def _admit_deletion(kind: Kind, old: Any, identity: Identity, options: DeleteOptions) -> None:

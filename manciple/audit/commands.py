@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from manciple.audit import trail
 from manciple.audit.budgets import SESSIONS
 from manciple.audit.happenings import Happened
-from manciple.audit.sign_ins import PEOPLE, TOKENS
+from manciple.audit.sign_ins import NOTIFICATION_ADDRESSES, NOTIFICATION_RULES, PEOPLE, SAVED_VIEWS, TOKENS
 from manciple.store.origins import Origin
 from manciple.wire.identity import Identity
 
@@ -22,7 +22,10 @@ OPERATOR = "manage.py"
 CERTIFICATES, NODE_TOKENS = "certificates.manciple.dev", "nodetokens.manciple.dev"
 SIGNING_KEYS, LOCKOUTS = "signingkeys.manciple.dev", "lockouts.manciple.dev"
 #: All that only the trail knows.
-UNSERVED = (SESSIONS, PEOPLE, TOKENS, CERTIFICATES, NODE_TOKENS, SIGNING_KEYS, LOCKOUTS)
+UNSERVED = (
+    *(SESSIONS, PEOPLE, TOKENS, CERTIFICATES, NODE_TOKENS, SIGNING_KEYS, LOCKOUTS),
+    *(NOTIFICATION_RULES, NOTIFICATION_ADDRESSES, SAVED_VIEWS),
+)
 
 
 def note_command(command: str, verb: str, resource: str, name: str) -> None:

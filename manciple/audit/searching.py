@@ -17,6 +17,8 @@ from manciple.audit import recording
 from manciple.audit.happenings import REFUSED
 from manciple.audit.models import Entry
 
+#: The code of a write that made its object, whatever the verb: an apply and a PUT create too.
+CREATED = 201
 Outcome = Literal["", "done", "denied", "failed"]
 #: Answers that say that somebody may not, or not so often.
 DENIED = (401, 403, 429)
@@ -81,7 +83,7 @@ def newest(search: Search, *, before: int = 0, limit: int) -> list[Entry]:
 def creators(uids: Collection[str]) -> dict[str, str]:
     """uid -> in whose name the object was created, as far as the trail goes back."""
     recording.catch_up()
-    rows = Entry.objects.filter(uid__in=list(uids), verb="create", subresource="", code__lt=REFUSED)
+    rows = Entry.objects.filter(uid__in=list(uids), code=CREATED, revision__isnull=False)
     return dict(rows.values_list("uid", "username"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.contrib.auth import get_user_model, signals
@@ -14,23 +15,21 @@ from manciple.wire.identity import Identity
 
 #: What no log has, because Django keeps it: people, and the tokens of each (under the person's name).
 PEOPLE, TOKENS = "people.manciple.dev", "tokens.manciple.dev"
+#: Likewise: rules and addresses of notifications, saved views.
+NOTIFICATION_RULES, NOTIFICATION_ADDRESSES = "notificationrules.manciple.dev", "notificationaddresses.manciple.dev"
+SAVED_VIEWS = "savedviews.manciple.dev"
 
 
-def note_account(by: Identity, verb: str, resource: str, name: str) -> None:
-    """`by` has just done that to the person `name`, or to their tokens. verb: create, update or delete."""
-    origin = hooks.origin()
-    if origin is not None:
-        origin.verb, origin.identity = verb, by
-        trail.tell(Happened(origin=origin, code=201 if verb == "create" else 200, resource=resource, name=name))
+def note_change(by: Identity, verb: str, resource: str, name: str) -> None:
+    """`by` has just done that on a page to something that is no object of the API. verb: create, update or delete.
 
-
-def note_token_of_account(by: Identity, namespace: str, account: str) -> None:
-    """`by` was just given a token of a service account by a page; asked for over the API, the request tells it."""
-    origin = hooks.origin()
-    if origin is not None:
-        origin.verb, origin.identity, origin.subresource = "create", by, "token"
-        told = Happened(origin=origin, code=201, resource="serviceaccounts", namespace=namespace, name=account)
-        trail.tell(told)
+    resource: PEOPLE, TOKENS, ...; name: of a person, also for their tokens and settings; else of the thing itself.
+    """
+    request = hooks.origin()
+    if request is not None:
+        part = replace(request, verb=verb, identity=by)
+        trail.tell(Happened(origin=part, code=201 if verb == "create" else 200, resource=resource, name=name))
+        request.closed = True
 
 
 def watch() -> None:

@@ -19,12 +19,15 @@ from django.http import Http404, HttpRequest
 from manciple.access import authorization, rbac
 from manciple.access.attributes import Attributes
 from manciple.access.people import identity_of_user
+from manciple.api.auditing import note_denial
 from manciple.wire.identity import AUTHENTICATED, MASTERS, PEOPLE, Identity
 
 #: What whoever works in a namespace makes, and what its pages are made of besides: plural.group
 WORK = ("pods", "resourceclaims.resource.k8s.io")
 AROUND = ("resourceclaimtemplates.resource.k8s.io", "events")
 
+#: In place of a verb: all of them.
+ANY = "*"
 #: In place of the names of namespaces.
 ALL_NAMESPACES = None
 
@@ -117,11 +120,11 @@ def demand_sight(request: HttpRequest, namespace: str, what: str) -> Person:
     return person
 
 
-def demand_edit(request: HttpRequest, what: str, namespace: str) -> Person:
-    """Raises: PermissionDenied saying who may. what: "delete pods in team-a"."""
+def demand_edit(request: HttpRequest, what: str, namespace: str, *, resource: str) -> Person:
+    """Raises: PermissionDenied saying who may. what: "delete pods in team-a"; resource: of what goes."""
     person = person_of(request)
     if not person.may_edit(namespace):
-        raise PermissionDenied(_refusal(what, f' in the namespace "{namespace}"'))
+        raise denied(request, what, "delete", resource, namespace)
     return person
 
 
@@ -129,9 +132,24 @@ def demand(request: HttpRequest, what: str, verb: str, resource: str, namespace:
     """The same for one resource; without a namespace, everywhere. Raises: PermissionDenied. what: "change nodes"."""
     person = person_of(request)
     if not person.may(verb, resource, namespace):
-        raise PermissionDenied(_refusal(what, f' in the namespace "{namespace}"' if namespace else ""))
+        raise denied(request, what, verb, resource, namespace)
     return person
 
 
-def _refusal(what: str, where: str) -> str:
-    return f"You may not {what}. Ask an administrator for a role that allows it{where}."
+def denied(request: HttpRequest, what: str, verb: str, resource: str, namespace: str = "") -> PermissionDenied:
+    """What to raise where the person may not do this; it is in the audit trail from now on.
+
+    The object is the one that the address names, if it names one.
+    """
+    where = f' in the namespace "{namespace}"' if namespace else ""
+    message = f"You may not {what}. Ask an administrator for a role that allows it{where}."
+    if verb != ANY:  # a right to everything is demanded in place of one that has no name
+        note_denial(
+            verb,
+            resource,
+            identity=person_of(request).identity,
+            namespace=namespace,
+            name=request.resolver_match.kwargs.get("name", "") if request.resolver_match else "",
+            message=message,
+        )
+    return PermissionDenied(message)

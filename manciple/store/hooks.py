@@ -277,6 +277,13 @@ def collecting(request: Origin | None = None) -> Iterator[Remarks]:
         _collector.reset(before)
 
 
+@contextmanager
+def noting(request: Origin) -> Iterator[None]:
+    """Note the writes within as made by `request`, a part of the request that is being answered."""
+    with using(replace(_collector.get() or Remarks(), origin=request)):
+        yield
+
+
 def warn(text: str) -> None:
     """Tell the client, who gets it in a Warning header."""
     told = _collector.get()

@@ -20,6 +20,7 @@ from itertools import islice
 
 import msgspec
 from django.db import connection
+from msgspec import structs
 
 from manciple.wire.base import Value
 from manciple.wire.identity import Identity
@@ -60,9 +61,10 @@ class Note(Value):
 class Origin:
     """One request, filled in as more of it is known.
 
-    impersonator: who made it in the name of `identity`; None where that is the same. wrote: an entry of the log has its
-    note. closed: its outcome was told to the trail. traceparent: of the client's own trace (W3C Trace Context), if it
-    has one.
+    resource: the kind of object that the request is about; "" for a page, which may write any. verb, subresource: what
+    it does to such objects. impersonator: who made it in the name of `identity`; None where that is the same. wrote: an
+    entry of the log has its note. closed: its outcome was told to the trail. traceparent: of the client's own trace
+    (W3C Trace Context), if it has one.
     """
 
     audit_id: str
@@ -73,6 +75,7 @@ class Origin:
     agent: str = ""
     traceparent: str = ""
     verb: str = ""
+    resource: str = ""
     subresource: str = ""
     identity: Identity | None = None
     impersonator: Identity | None = None
@@ -109,10 +112,12 @@ class Origin:
         )
 
 
-def noted(origin: Origin | None, identity: Identity) -> str:
-    """The note of an entry that `identity` writes, as JSON.
+def noted(origin: Origin | None, identity: Identity, resource: str) -> str:
+    """The note of an entry of this resource that `identity` writes, as JSON.
 
-    What a request sets off in another's name (a controller's work that is done at once) is that other's doing.
+    What a request sets off in another's name (a controller's work that is done at once) is that other's doing. The verb
+    of a request says nothing about objects of another kind: their note has none, and the log's entry says what was done
+    to them.
     """
     if origin is None:
         return _of_identity(identity.name)
@@ -121,7 +126,8 @@ def noted(origin: Origin | None, identity: Identity) -> str:
     if origin.identity.name != identity.name:
         return dumped(Note(user=Actor(username=clean(identity.name)), audit_id=origin.audit_id))
     origin.wrote = True
-    return dumped(origin.note())
+    note = origin.note()
+    return dumped(note if origin.resource == resource else structs.replace(note, verb="", subresource=""))
 
 
 def dumped(note: Note) -> str:

@@ -408,7 +408,7 @@ class Writer:
             origin = hooks.origin()
             charged = size + (origin.chosen_bytes if origin is not None else 0)
             write_budgets.charge(self.identity, kind.resource, meta.namespace, charged, now=self._sources.now())
-        actor = self._noted()  # the request counts as having written from here on
+        actor = self._noted(kind.resource)  # the request counts as having written from here on
         self._revision = revision
         if _changes_policy(kind, type_, obj, previous):
             self._policy_changes.append(revision)
@@ -428,12 +428,12 @@ class Writer:
         self._known[key] = None if type_ == "DELETED" else current
         return numbered
 
-    def _noted(self) -> str:
+    def _noted(self, resource: str) -> str:
         origin = hooks.origin()
         if self._dry_run and origin is not None:
             origin.dry_run = True
             return ""
-        return origins.noted(origin, self.identity)
+        return origins.noted(origin, self.identity, resource)
 
     def net_changes(self) -> Sequence[NetChange]:
         """What the transaction has done to each object so far; deletions first."""

@@ -31,7 +31,8 @@ from manciple.access.people import groups_of_user
 from manciple.access.sessions import stored_key
 from manciple.api import kubeconfig
 from manciple.api.kubeconfig import Server
-from manciple.audit.sign_ins import PEOPLE, TOKENS, note_account
+from manciple.audit.budgets import SESSIONS
+from manciple.audit.sign_ins import PEOPLE, TOKENS, note_change
 from manciple.pages.people import person_of
 from manciple.pages.posting import posted_from
 from manciple.pages.preferences import preferences_of, zone_names
@@ -127,7 +128,7 @@ def make_token(request: HttpRequest) -> HttpResponse:
     text, row = tokens.issue_for_person(
         request.user, lifetime=form.cleaned_data["days"], purpose=form.purpose, creator=request.user.get_username()
     )
-    note_account(person_of(request).identity, "create", TOKENS, row.name)
+    note_change(person_of(request).identity, "create", TOKENS, row.name)
     if "kubeconfig" in request.POST:
         return _file(request, text, row)
     return _draw(request, made=NewToken(text=text, row=row))
@@ -157,7 +158,7 @@ def revoke_token(request: HttpRequest) -> HttpResponse:
     ended = tokens.revoke_all(found)
     if not ended:
         raise Http404("That token does not exist, or was revoked before.")
-    note_account(person_of(request).identity, "delete", TOKENS, user.get_username())
+    note_change(person_of(request).identity, "delete", TOKENS, user.get_username())
     messages.success(request, f"Revoked {ended} token{'' if ended == 1 else 's'}. They are no longer valid.")
     return redirect("account")
 
@@ -179,7 +180,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
         before = request.session.session_key
         update_session_auth_hash(request, user)
         sign_ins.follow(before, request.session.session_key or "")
-        note_account(person_of(request).identity, "update", PEOPLE, user.get_username())
+        note_change(person_of(request).identity, "update", PEOPLE, user.get_username())
         messages.success(request, "Your password is changed. You are signed out everywhere else.")
         return redirect("account")
     return _draw(request, password_form=form, status=UNPROCESSABLE)
@@ -200,6 +201,8 @@ def _knows(request: HttpRequest, old: str, form: ChangePasswordForm) -> bool:
 def end_sessions(request: HttpRequest) -> HttpResponse:
     """All but the one that asks."""
     ended = sign_ins.end_others(request.user, but=request.session.session_key)
+    person = person_of(request)
+    note_change(person.identity, "delete", SESSIONS, person.name)
     messages.success(request, f"Signed out of {ended} other browser{'' if ended == 1 else 's'}.")
     return redirect("account")
 

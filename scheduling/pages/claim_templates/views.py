@@ -242,7 +242,7 @@ def _show_history(request: HttpRequest, namespace: str, name: str) -> HttpRespon
 def delete_template(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """What deleting it would do; a POST does it."""
     person = demand_sight(request, namespace, f"ResourceClaimTemplate {name}")
-    demand_edit(request, f"delete templates in {namespace}", namespace)
+    demand_edit(request, f"delete templates in {namespace}", namespace, resource=TEMPLATES)
     revision = latest_revision()
     page = _read_page(person, namespace, name)
     if request.method != "POST":

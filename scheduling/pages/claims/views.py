@@ -241,7 +241,7 @@ def show_claim(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
 def delete_claim(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """What deleting it would do; a POST does it."""
     person = demand_sight(request, namespace, f"ResourceClaim {name}")
-    demand_edit(request, f"delete claims in {namespace}", namespace)
+    demand_edit(request, f"delete claims in {namespace}", namespace, resource=CLAIMS)
     sheet = _demand_sheet(person, namespace, name)
     if request.method != "POST":
         return _preview(request, sheet, claim_actions.effect_of_deletion(sheet.claim, sheet.line), "Delete")

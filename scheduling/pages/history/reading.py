@@ -16,6 +16,7 @@ import orjson
 
 from manciple.audit import events, searching
 from manciple.audit.models import Entry
+from manciple.audit.searching import CREATED
 from manciple.store import history
 from manciple.store.history import PastState
 from manciple.wire.registry import registry
@@ -29,8 +30,6 @@ from scheduling.pages.history.differences import (
     written,
 )
 
-#: The code of a write that made its object.
-CREATED = 201
 #: Changes on a page, and what is named of one in its line.
 SHOWN, NAMED = 50, 3
 #: Characters of documents that are compared line by line for one page: a kilobyte takes milliseconds.
@@ -84,6 +83,8 @@ class ObjectChange:
             return "created"
         if self.deleted:
             return "deleted"
+        if self.subresource == "eviction":
+            return "evicted"
         return "bound to a node" if self.subresource == "binding" else "changed"
 
 

@@ -26,7 +26,7 @@ from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DeviceKey
 from inventory.models import Incident, Node
-from manciple.audit.sign_ins import note_account
+from manciple.audit.sign_ins import note_change
 from manciple.cel.time_limit import TimeLimitExceeded
 from manciple.pages import links
 from manciple.pages.durations import duration
@@ -266,7 +266,7 @@ def _acknowledge(incident: Incident, person: Person, note: str) -> None:
 
 def _keep(incident: Incident, person: Person) -> None:
     incident.save(update_fields=["acknowledged_by", "acknowledged_at", "note"])
-    note_account(person.identity, "update", INCIDENTS, incident.id)
+    note_change(person.identity, "update", INCIDENTS, incident.id)
 
 
 def _back(request: HttpRequest) -> str:

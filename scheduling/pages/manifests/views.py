@@ -24,7 +24,7 @@ from msgspec import structs
 from manciple.api import verbs
 from manciple.api.requests import decode_document
 from manciple.pages import links, undo
-from manciple.pages.people import Person, demand_sight
+from manciple.pages.people import Person, demand_sight, denied
 from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import authorizes
 from manciple.store import objects
@@ -120,7 +120,7 @@ def edit_object(request: HttpRequest, resource: str, name: str) -> HttpResponse:
     status = HTTPStatus.OK
     if request.method == "POST":
         if not person.may("update", resource, namespace):
-            raise PermissionDenied(f"You may not change {resource.partition('.')[0]}. Ask an administrator for a role.")
+            raise denied(request, f"change {resource.partition('.')[0]}", "update", resource, namespace)
         judged = _judge(request, opened, person)
         if judged is None:
             return redirect(links.yaml_url(resource, namespace, name))

@@ -10,8 +10,8 @@ from django import forms
 
 from manciple.access.kinds.service_accounts import SERVICE_ACCOUNT, TokenRequest, TokenRequestSpec
 from manciple.api import service_account_tokens
+from manciple.api.auditing import page_write
 from manciple.api.requests import ResourcePath, WriteOptions
-from manciple.audit.sign_ins import note_token_of_account
 from manciple.pages.forms import PageForm
 from manciple.pages.people import Person
 from manciple.wire import codec
@@ -71,14 +71,22 @@ def issue(person: Person, namespace: str, account: str, *, seconds: int) -> Acco
         name=account,
         subresource="token",
     )
-    answer = service_account_tokens.request_token(
+    written = page_write(
+        "create",
         SERVICE_ACCOUNT,
-        where,
-        codec.encode(asked),
-        content_type="application/json",
         identity=person.identity,
-        options=WriteOptions(),
+        namespace=namespace,
+        name=account,
+        subresource="token",
     )
-    note_token_of_account(person.identity, namespace, account)
+    with written:
+        answer = service_account_tokens.request_token(
+            SERVICE_ACCOUNT,
+            where,
+            codec.encode(asked),
+            content_type="application/json",
+            identity=person.identity,
+            options=WriteOptions(),
+        )
     status = answer["status"]
     return AccountToken(account=account, text=status["token"], expires=status["expirationTimestamp"])

@@ -25,6 +25,7 @@ from claims.models import Pod as PodRow
 from inventory.kinds.node_rules import TAINT_EFFECTS
 from inventory.kinds.nodes import Node, Taint
 from manciple.api import verbs
+from manciple.api.auditing import page_write
 from manciple.api.requests import ResourcePath, WriteOptions
 from manciple.pages.forms import PageForm, code_input
 from manciple.store import objects
@@ -241,8 +242,13 @@ def evict(pod: Pod, identity: Identity) -> str:
         "deleteOptions": {"preconditions": {"uid": meta.uid}},
     }
     body, content_type = orjson.dumps(eviction), "application/json"
+    pods, options = kind(PODS), WriteOptions()
+    written = page_write(
+        "create", pods, identity=identity, namespace=meta.namespace, name=meta.name, subresource="eviction"
+    )
     try:
-        evictions.post(kind(PODS), where, body, content_type=content_type, identity=identity, options=WriteOptions())
+        with written:
+            evictions.post(pods, where, body, content_type=content_type, identity=identity, options=options)
     except NotFound:
         return ""
     except ApiError as refusal:

@@ -21,6 +21,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_safe
 
+from manciple.audit.sign_ins import NOTIFICATION_ADDRESSES, NOTIFICATION_RULES, note_change
 from manciple.notifications import addresses, channels, delivering
 from manciple.notifications.addresses import AddressProblem
 from manciple.notifications.channels import DeliveryFailed
@@ -39,6 +40,7 @@ from manciple.pages.rendering import PageContext, TemplateContext, render_page
 from manciple.pages.rights import public, signed_in
 from manciple.store import objects
 from manciple.store.tail import latest_revision
+from manciple.wire.identity import Identity
 from manciple.wire.quantity import whole
 from scheduling.pages.notifications.forms import MOST, EmailForm, NotificationRuleForm, WebhookForm
 from scheduling.resources import NAMESPACES, kind
@@ -220,6 +222,7 @@ def keep_rule(request: HttpRequest) -> HttpResponse:
     rule = form.rule(request.user, datetime.now(UTC))
     rule.pk = changed.pk if changed is not None else None
     rule.save()
+    note_change(person_of(request).identity, "update" if changed else "create", NOTIFICATION_RULES, _audited_name(rule))
     what = what_of(rule)
     messages.success(request, f"You are told from now on when {what[0].lower()}{what[1:]}.")
     return redirect("notifications")
@@ -231,9 +234,19 @@ def delete_rule(request: HttpRequest) -> HttpResponse:
     found = _own_rule(request, request.POST.get("rule", ""))
     if found is None:
         raise Http404("That rule does not exist any more.")
+    note_change(person_of(request).identity, "delete", NOTIFICATION_RULES, _audited_name(found))
     found.delete()
     messages.success(request, "The rule is deleted: it tells you nothing any more.")
     return redirect("notifications")
+
+
+def _audited_name(rule: NotificationRule) -> str:
+    return f"{rule.person.get_username()}/{rule.pk}"
+
+
+def _note_address(request: HttpRequest) -> None:
+    person = person_of(request)
+    note_change(person.identity, "update", NOTIFICATION_ADDRESSES, person.name)
 
 
 # Where one is told ---------------------------------------------------------------------------------------------------
@@ -249,11 +262,14 @@ def keep_webhook(request: HttpRequest) -> HttpResponse:
         known = addresses.address_of(user)
         secret = addresses.new_secret(known)
         known.save()
+        _note_address(request)
         return _draw(request, secret=secret)
     form = WebhookForm(request.POST)
     if not form.is_valid():
         return _draw(request, webhook_form=form, status=UNPROCESSABLE)
-    if secret := addresses.set_webhook(user, form.cleaned_data["url"]):
+    secret = addresses.set_webhook(user, form.cleaned_data["url"])
+    _note_address(request)
+    if secret:
         return _draw(request, secret=secret)
     said = (
         "The webhook is saved. Its secret is the same as before."
@@ -274,7 +290,9 @@ def keep_email(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         email = form.cleaned_data["email"]
         try:
-            if token := addresses.set_email(request.user, email, datetime.now(UTC)):
+            token = addresses.set_email(request.user, email, datetime.now(UTC))
+            _note_address(request)
+            if token:
                 link = f"{settings.PAGES_URL.rstrip('/')}/notifications/confirm/{token}"
                 channels.mail_confirmation(email, link)
                 messages.success(request, f"A link was sent to {email}. Follow it within a day.")
@@ -325,6 +343,8 @@ def unsubscribe(request: HttpRequest, token: str) -> HttpResponse:
     done = request.method == "POST"
     if rule is not None and done:
         rest = [one for one in rule.channels if one != Channel.EMAIL]
+        owner = Identity(rule.person.get_username())
+        note_change(owner, "update" if rest else "delete", NOTIFICATION_RULES, _audited_name(rule))
         if rest:
             NotificationRule.objects.filter(pk=rule.pk).update(channels=rest)
         else:

@@ -22,7 +22,7 @@ from manciple.access.authentication import tokens
 from manciple.access.invitations import GroupRefused, NameRefused, invite
 from manciple.access.membership import ChangeRefused
 from manciple.access.models import Token
-from manciple.audit.sign_ins import PEOPLE, TOKENS, note_account
+from manciple.audit.sign_ins import PEOPLE, TOKENS, note_change
 from manciple.pages.lists import Filter, ListColumn, Table
 from manciple.pages.people import Person, person_of
 from manciple.pages.posting import posted_from
@@ -143,7 +143,7 @@ def invite_person(request: HttpRequest) -> HttpResponse:
     person = _demand(request)
     if "again" in request.POST:
         row = _named(request)
-        note_account(person.identity, "update", PEOPLE, row.name)
+        note_change(person.identity, "update", PEOPLE, row.name)
         return _draw(request, who=row.name, link=request.build_absolute_uri(invite(row.name).path))
     form = InvitationForm(request.POST)
     if form.is_valid() and read_person(form.cleaned_data["name"]) is not None:
@@ -151,7 +151,7 @@ def invite_person(request: HttpRequest) -> HttpResponse:
     made = _invited(form) if form.is_valid() else None
     if made is None:
         return _draw(request, invitation=form)
-    note_account(person.identity, "create", PEOPLE, made.person.get_username())
+    note_change(person.identity, "create", PEOPLE, made.person.get_username())
     if made.warning:
         messages.warning(request, made.warning)
     return _draw(request, who=made.person.get_username(), link=request.build_absolute_uri(made.path))
@@ -181,7 +181,7 @@ def change_person(request: HttpRequest) -> HttpResponse:
             form.add_error(None, str(error))
     if form.errors:
         return _draw(request, who=row.name, standing=form)
-    note_account(person.identity, "update", PEOPLE, row.name)
+    note_change(person.identity, "update", PEOPLE, row.name)
     if form.standing.active or not named:
         messages.success(request, f"Changed {row.name}. The change is in effect now, for their tokens too.")
     else:
@@ -204,7 +204,7 @@ def revoke_tokens(request: HttpRequest) -> HttpResponse:
     ended = tokens.revoke_all(found)
     if not ended:
         raise Http404("That token does not exist, or was revoked before.")
-    note_account(person.identity, "delete", TOKENS, row.name)
+    note_change(person.identity, "delete", TOKENS, row.name)
     messages.success(request, f"Revoked {ended} token{'' if ended == 1 else 's'} of {row.name}.")
     return redirect(row.url)
 

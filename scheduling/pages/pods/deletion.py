@@ -36,7 +36,7 @@ from scheduling.simulation_departures import ClaimFate, PodDeletion, StartedPod,
 def delete_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """What would follow; a POST does it."""
     demand_sight(request, namespace, f"Pod {name}")
-    person = demand_edit(request, f"delete pods in namespace {namespace}", namespace)
+    person = demand_edit(request, f"delete pods in namespace {namespace}", namespace, resource=PODS)
     revision = latest_revision()
     stored = objects.get(kind(PODS), namespace, name)
     if stored is None:

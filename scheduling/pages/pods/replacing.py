@@ -171,7 +171,7 @@ def why_not(pod: Pod) -> str:
 def replace_pod(request: HttpRequest, namespace: str, name: str) -> HttpResponse:
     """See the module's docstring."""
     demand_sight(request, namespace, f"Pod {name}")
-    person = demand_edit(request, f"replace pods in namespace {namespace}", namespace)
+    person = demand_edit(request, f"replace pods in namespace {namespace}", namespace, resource=PODS)
     revision = latest_revision()
     stored = objects.get(kind(PODS), namespace, name)
     if stored is None:

@@ -19,7 +19,9 @@ from django.urls import Resolver404, resolve
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_safe
 
+from manciple.audit.sign_ins import SAVED_VIEWS, note_change
 from manciple.pages.models import SavedView
+from manciple.pages.people import person_of
 from manciple.pages.posting import posted_from
 from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import signed_in
@@ -107,6 +109,7 @@ def keep_view(request: HttpRequest) -> HttpResponse:
     except ViewRefused as refusal:
         messages.error(request, str(refusal))
         return redirect(f"{path}?{query}" if query else path)
+    _note(request, "create", view)
     messages.success(request, f"Saved view {view.name}.")
     return redirect(url_of(view))
 
@@ -120,6 +123,7 @@ def alter_view(request: HttpRequest, name: str) -> HttpResponse:
         raise Http404("This view does not exist, or is somebody else's.")
     if "delete" in request.POST:
         view.delete()
+        _note(request, "delete", view)
         messages.success(request, f"Deleted view {view.name}.")
         return redirect(_back(request))
     asked = {one: one in request.POST for one in ("shared", "usual")}
@@ -128,8 +132,14 @@ def alter_view(request: HttpRequest, name: str) -> HttpResponse:
     except ViewRefused as refusal:
         messages.error(request, str(refusal))
     else:
+        _note(request, "update", view)
         messages.success(request, f"Changed view {view.name}.")
     return redirect(_back(request))
+
+
+def _note(request: HttpRequest, verb: str, view: SavedView) -> None:
+    person = person_of(request)
+    note_change(person.identity, verb, SAVED_VIEWS, f"{person.name}/{view.name}")
 
 
 def _back(request: HttpRequest) -> str:
