@@ -6,5 +6,7 @@ links             connections that can be cut, stalled and delayed
 faults            what can go wrong with processes, links, disks, clocks and drivers
 clients           those who work meanwhile, and remember what they saw
 field             the installation that all this happens to
+embedded          the same in one process
+limits            people who run into limits: tenants, imitated nodes and drivers, an oracle that adds everything up
 verdict           what must hold afterwards
 """

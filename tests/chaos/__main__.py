@@ -16,8 +16,10 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
+from tests.chaos import embedded
+from tests.chaos import field as production
 from tests.chaos.faults import Faults
-from tests.chaos.field import Field, prepared
+from tests.chaos.field import Field
 from tests.chaos.verdict import Plan, Verdict, Weather, keep
 from tests.e2e.nursery import NURSERY
 
@@ -26,7 +28,8 @@ def main() -> int:
     """See the module's docstring."""
     options = _options()
     signal.signal(signal.SIGTERM, _interrupt)
-    plan = Plan(options.seed, options.minutes * 60, options.pause)
+    plan = Plan(options.seed, options.minutes * 60, options.pause, limits=options.limits)
+    prepared = embedded.prepared if options.mode == "embedded" else production.prepared
     with tempfile.TemporaryDirectory(prefix="manciple-chaos-") as home:
         try:
             with prepared(Path(home)) as field:
@@ -46,6 +49,10 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--mode", choices=("production", "embedded"), default="production")
+    parser.add_argument(
+        "--limits", action="store_true", help="people run into limits, and an oracle adds everything up"
+    )
     parser.add_argument("--pause", type=float, default=1.0, help="seconds from one fault to the next, in the mean")
     parser.add_argument("--only", default="", help="first words of the faults that may happen, separated by commas")
     parser.add_argument("--without", default="", help="first words of faults that may not")

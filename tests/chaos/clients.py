@@ -62,9 +62,11 @@ class Client:
         self._http = connect(kubeconfig, server=server, timeout=PATIENCE)
         self._notes = notes
 
-    def ask(self, method: str, path: str, body: Any = None, **params: str) -> httpx.Response | None:
-        """None where nobody answered, or the connection broke."""
-        media = {"Content-Type": "application/merge-patch+json"} if method == "PATCH" else {}
+    def ask(
+        self, method: str, path: str, body: Any = None, *, patch: str = "merge-patch", **params: str
+    ) -> httpx.Response | None:
+        """None where nobody answered, or the connection broke. patch: how the body of a PATCH is meant."""
+        media = {"Content-Type": f"application/{patch}+json"} if method == "PATCH" else {}
         try:
             answer = self._http.request(method, path, json=body, params=params, headers=media)
         except httpx.TransportError:

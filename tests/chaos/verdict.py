@@ -37,6 +37,7 @@ from tests.chaos.clients import (
 )
 from tests.chaos.faults import Storm
 from tests.chaos.field import CLASSES, Field
+from tests.chaos.limits import Limits
 from tests.chaos.linearizability import Undecided, contradiction
 from tests.chaos.strikes import Strike, drawn
 from tests.e2e.api_client import Document
@@ -57,13 +58,16 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How large a storm is. pause: seconds from one fault to the next, in the mean."""
+    """How large a storm is. pause: seconds from one fault to the next, in the mean. limits: with people who run into
+    limits, and an oracle that adds up what is given (`tests.chaos.limits`).
+    """
 
     seed: int
     seconds: float
     pause: float = 1.0
     registrars: int = 3
     users: int = 3
+    limits: bool = False
 
 
 class Weather:
@@ -72,6 +76,8 @@ class Weather:
     def __init__(self, over: Field, plan: Plan, say: Callable[[str], None]) -> None:
         self._field, self._plan, self._say = over, plan, say
         self._notes, self._holdings, self._stays = Notes(), Holdings(), Stays()
+        server = over.server
+        self._limits = Limits(over.kubeconfig, server, plan.seed, self._notes) if plan.limits else None
         self._workers = list(self._made_workers())
         self._watchers = list(self._made_watchers())
         self._storm = Storm(over.faults, over.victims, say=self._stamped)
@@ -93,6 +99,7 @@ class Weather:
         for number in range(self._plan.users):
             yield User(f"user-{number}", self._client(), seed, templates, classes)
         yield Administrator("administrator", self._client(), seed, list(self._field.nodes), classes)
+        yield from self._limits.workers if self._limits else ()
 
     def _made_watchers(self) -> Iterator[Watcher]:
         wrong, seed = self._notes.wrong, self._plan.seed
@@ -105,7 +112,9 @@ class Weather:
         planned = list(drawn(self._plan.seed, self._storm.threats, seconds, pause=self._plan.pause))
         supervising = threading.Thread(target=self._storm.supervise, args=(self._field.excused,), daemon=True)
         supervising.start()
-        for worker in (*self._watchers, *self._workers):
+        if self._limits:
+            self._limits.furnish()
+        for worker in (*self._watchers, *self._standing, *self._workers):
             worker.start()
         try:
             self._storm.rage(planned, seconds)
@@ -119,17 +128,25 @@ class Weather:
             worker.stop()
         return self._judged(planned)
 
+    @property
+    def _standing(self) -> Sequence[Worker]:
+        """Those who work on after the storm."""
+        return self._limits.nodes if self._limits else ()
+
     # The judgement ---------------------------------------------------------------------------------------------------
 
     def _judged(self, planned: Sequence[Strike]) -> Verdict:
         found = Verdict()
         quiet = time.monotonic()
         settling = Settling(self._field, self._client(), list(self._notes.histories))
+        take_back, clear = (self._limits.take_back, self._limits.clear) if self._limits else (_nothing, _nothing)
         for name, act in (
+            ("rid of limits", take_back),
             ("settled", settling.settle),
             ("told by the watches", self._watched),
             ("the invariants hold", self._invariants),
             ("cleared", settling.clear),
+            ("cleared of what had limits", clear),
             ("told by the watches in the end", self._watched),
             ("the invariants hold with nothing left", self._invariants),
             ("nothing lies about", self._tidy),
@@ -139,11 +156,13 @@ class Weather:
             except AssertionError as error:
                 found.violations.append(f"not {name}: {error}")
             self._stamped(f"{name}: {time.monotonic() - quiet:.1f} s after the storm")
-        for watcher in self._watchers:
+        for watcher in (*self._watchers, *self._standing):
             watcher.stop()
         found.violations += [f"{name} ended by itself" for name in self._storm.ended]
         found.violations += self._storm.broken + self._notes.wrong + self._holdings.wrong + self._stays.wrong
-        found.violations += [worker.error for worker in (*self._workers, *self._watchers) if worker.error]
+        found.violations += self._limits.oracle.wrong if self._limits else []
+        everybody = (*self._workers, *self._watchers, *self._standing)
+        found.violations += [worker.error for worker in everybody if worker.error]
         found.violations += self._impossible()
         found.figures = self._figures(planned)
         return found
@@ -190,7 +209,12 @@ class Weather:
             "states of pods seen": dict(self._stays.phases),
             "answers": counted(self._notes.answers),
             "kinds of faults": dict(Counter(fault.split()[0] for fault in self._storm.begun)),
+            **(self._limits.figures() if self._limits else {}),
         }
+
+
+def _nothing() -> None:
+    """What is done where there is nothing to do."""
 
 
 def _tells_all(watcher: Watcher, found: Document) -> bool:

@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from tests.chaos import faults
+from tests.chaos import faults, tenants
 from tests.chaos.clients import NAMESPACE
 from tests.chaos.faults import Victim
 from tests.chaos.field import Field, faults_of, furnish
+from tests.chaos.imitated import DRIVERS
 from tests.chaos.links import Link
 from tests.chaos.verdict import Plan, Weather
 from tests.e2e.api_client import Hands
@@ -46,7 +47,10 @@ def field(installation: Installation, api: Hands, postgresql: Server, redis_serv
     for name, link in links.items():
         made.faults |= faults.of_link(name, link)
     yield made
-    api.remove("Namespace", NAMESPACE)
+    for namespace in (NAMESPACE, *tenants.NAMESPACES):
+        api.remove("Namespace", namespace)
+    for name in DRIVERS:
+        api.remove("DeviceClass", name)
     installation.restart_control_plane()
     for link in links.values():
         link.close()
@@ -58,6 +62,8 @@ def _link(url: str) -> Link:
 
 
 def test_what_must_hold_holds_after_a_storm(field: Field) -> None:
-    verdict = Weather(field, Plan(seed=1, seconds=SECONDS, pause=0.8, registrars=2, users=2), print).pass_over()
+    plan = Plan(seed=1, seconds=SECONDS, pause=0.8, registrars=2, users=2, limits=True)
+    verdict = Weather(field, plan, print).pass_over()
     assert verdict.violations == []
     assert int(str(verdict.figures["devices given at once, at most"])) > 0
+    assert int(str(verdict.figures["looks of the oracle"])) > 0
