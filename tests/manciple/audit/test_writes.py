@@ -10,10 +10,11 @@ from django.db import connection
 from msgspec import structs
 
 from manciple.api.namespaces import ensure_namespaces
-from manciple.audit import events, recording
+from manciple.audit import events, recording, searching
 from manciple.audit.models import Entry, Place
 from manciple.audit.searching import Search
 from manciple.store import hooks, objects, pruning
+from manciple.store.hooks import Write
 from manciple.store.origins import Origin
 from manciple.wire.base import ObjectReference
 from manciple.wire.identity import MASTERS, SCHEDULER, Identity, controller, service_account
@@ -42,6 +43,37 @@ def test_each_write_of_a_request_tells_who_what_and_how(api: Api) -> None:
         ("alice", "patch", what, 200),
         ("alice", "create", what, 201),
     ]
+
+
+APPLY = "application/apply-patch+yaml"
+CREATIONS = {
+    "a POST": lambda api: api.made(CLAIMS, claim()),
+    "an apply": lambda api: api.patch(f"{CLAIMS}/c?fieldManager=me", claim(), content_type=APPLY).json,
+    "a PUT": lambda api: api.put(f"{LEASES}/l", lease()).json,
+}
+
+
+@pytest.mark.parametrize("how", CREATIONS)
+def test_whoever_made_an_object_is_known_by_whatever_verb(api: Api, how: str) -> None:
+    uid = CREATIONS[how](api)["metadata"]["uid"]
+    assert searching.creators([uid]) == {uid: "alice"}
+
+
+def test_what_a_rule_writes_of_another_kind_has_a_verb_of_its_own(api: Api) -> None:
+    """The verb of a request is that of the object which it is about."""
+
+    def also(writer: objects.Writer, _write: Write) -> None:
+        writer.create(SHELVES, shelf("beside"))
+
+    api.made(CLAIMS, claim())
+    hooks.register_rule(also, operations={"UPDATE"}, resources={"resourceclaims.resource.k8s.io"})
+    try:
+        assert api.patch(f"{CLAIMS}/c", {"metadata": {"labels": {"a": "b"}}}).code == 200
+    finally:
+        hooks.unregister_rule(also)
+    newest, beside = (about(entry) for entry in look()[:2])
+    assert newest == ("alice", "patch", "resourceclaims.resource.k8s.io:default/c", 200)
+    assert (beside[0], beside[1], beside[3]) == ("alice", "create", 201)
 
 
 def test_the_request_behind_a_write_is_known(api: Api) -> None:
