@@ -1,6 +1,6 @@
 """The part of a storm in which people run into limits: who takes part, and what must hold of it.
 
-limits = Limits(kubeconfig, server, seed, notes)
+limits = Limits(kubeconfig, server, seed, notes, say)
 limits.furnish()          # before the storm
 limits.workers            # tenants, an operator, drivers and the oracle: they work while it lasts
 limits.nodes              # imitated nodes: they work until everything is cleared
@@ -9,7 +9,7 @@ limits.take_back(); limits.clear()
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tests.chaos import imitated, tenants
@@ -27,21 +27,25 @@ CLEARED = 120.0
 
 
 class Onlooker(Worker):
-    """Has the oracle look."""
+    """Has the oracle look, and says at once what it finds."""
 
-    def __init__(self, client: Client, seed: int, oracle: Oracle) -> None:
+    def __init__(self, client: Client, seed: int, oracle: Oracle, say: Callable[[str], None]) -> None:
         super().__init__("oracle", client, seed)
-        self.oracle = oracle
+        self._oracle, self._say = oracle, say
 
     def act(self) -> None:
-        self.oracle.look()
+        known = len(self._oracle.wrong)
+        self._oracle.look()
+        for sentence in self._oracle.wrong[known:]:
+            self._say(f"VIOLATED {sentence}")
         self.pause(PAUSE)
 
 
 class Limits:
     """See the module's docstring."""
 
-    def __init__(self, kubeconfig: Path, server: str, seed: int, notes: Notes) -> None:
+    def __init__(self, kubeconfig: Path, server: str, seed: int, notes: Notes, say: Callable[[str], None]) -> None:
+        self._say = say
         self._kubeconfig, self._server, self._seed, self._notes = kubeconfig, server, seed, notes
         self.oracle = Oracle(reader_of(kubeconfig, notes, server))
         self._drivers = [Driver(driver, node, self._client(), seed) for node in NODES for driver in DRIVERS]
@@ -56,7 +60,7 @@ class Limits:
         for number, namespace in enumerate((*NAMESPACES, NAMESPACES[0])):
             yield Tenant(f"tenant-{number}", namespace, self._client(f"tenant-{namespace}"), self._seed)
         yield Operator("operator", self._client(), self._seed)
-        yield Onlooker(self._client(), self._seed, self.oracle)
+        yield Onlooker(self._client(), self._seed, self.oracle, self._say)
 
     def furnish(self) -> None:
         tenants.furnish(Hands(self._kubeconfig))

@@ -76,8 +76,7 @@ class Weather:
     def __init__(self, over: Field, plan: Plan, say: Callable[[str], None]) -> None:
         self._field, self._plan, self._say = over, plan, say
         self._notes, self._holdings, self._stays = Notes(), Holdings(), Stays()
-        server = over.server
-        self._limits = Limits(over.kubeconfig, server, plan.seed, self._notes) if plan.limits else None
+        self._limits = self._made_limits() if plan.limits else None
         self._workers = list(self._made_workers())
         self._watchers = list(self._made_watchers())
         self._storm = Storm(over.faults, over.victims, say=self._stamped)
@@ -90,6 +89,10 @@ class Weather:
 
     def _client(self) -> Client:
         return Client(self._field.kubeconfig, self._notes, self._field.server)
+
+    def _made_limits(self) -> Limits:
+        over = self._field
+        return Limits(over.kubeconfig, over.server, self._plan.seed, self._notes, self._stamped)
 
     def _made_workers(self) -> Iterator[Worker]:
         seed, templates = self._plan.seed, list(self._field.templates)
