@@ -60,7 +60,7 @@ def quantity(text: object) -> Fraction:
     written = str(text)
     digits = written.rstrip("numkKMGTPEi")
     if digits and digits != written:
-        return Fraction(digits) * _SUFFIXES[written[len(digits) :]]
+        return Fraction(digits) * Fraction(_SUFFIXES[written[len(digits) :]])
     return Fraction(written)
 
 
@@ -204,9 +204,9 @@ def _add_devices(state: State, memory: Memory, found: dict[Key, Sum]) -> None:
         memory.limits[key] = limit
         if key in found:
             found[key].limit = limit
-    for key, one in found.items():
-        if one.limit is None and key[0] in ("capacity", "counter"):
-            one.limit = memory.limits.get(key)
+    for key, drawn in found.items():
+        if drawn.limit is None and key[0] in ("capacity", "counter"):
+            drawn.limit = memory.limits.get(key)
 
 
 def _homes(state: State) -> dict[tuple[str, str], set[str]]:
