@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from urllib.parse import urlencode
 
 import pytest
@@ -46,6 +47,7 @@ spec:
 QUOTA = {"namespace": "default", "name": "few", "device_class": "gpu", "devices": "8"}
 
 Did = list[tuple[str, str, int]]
+Form = Mapping[str, object]
 
 
 def told(entry: Entry) -> tuple[str, str, int]:
@@ -54,11 +56,11 @@ def told(entry: Entry) -> tuple[str, str, int]:
     return entry.verb, f"{entry.resource}{below} {where}".strip(), entry.code
 
 
-def did(client: Client, path: str, form: dict[str, object], **search: str) -> Did:
+def did(client: Client, path: str, form: Form, *, verb: str = "") -> Did:
     """What the trail says that ada did by this request, in its order."""
-    answer = client.post(path, form, headers={"Audit-Id": "the-act"})
+    answer = client.post(path, dict(form), headers={"Audit-Id": "the-act"})
     assert answer.status_code < 500
-    entries = [entry for entry in reversed(look(Search(audit_id="the-act", **search))) if entry.username == "ada"]
+    entries = [entry for entry in reversed(look(Search(audit_id="the-act", verb=verb))) if entry.username == "ada"]
     Entry.objects.all().delete()
     return [told(entry) for entry in entries]
 
@@ -102,7 +104,6 @@ def test_each_object_of_an_act_has_an_entry(admin: Client, filled: Cluster) -> N
     assert made == [("create", "pods default/a", 201), ("create", "pods default/b", 201)]
     for name in ("t1", "t2"):
         filled.create(make_template(name))
-    where = {"verb": "delete"}
 
     def refuse(_writer: object, write: Write) -> None:
         if write.old.metadata.name == "t2":
@@ -110,7 +111,9 @@ def test_each_object_of_an_act_has_an_entry(admin: Client, filled: Cluster) -> N
 
     hooks.register_rule(refuse, operations={"DELETE"}, resources={TEMPLATES})
     try:
-        gone = did(admin, f"/bulk/{TEMPLATES}/delete", {"pick": ["default/t1", "default/t2"], "sure": "1"}, **where)
+        gone = did(
+            admin, f"/bulk/{TEMPLATES}/delete", {"pick": ["default/t1", "default/t2"], "sure": "1"}, verb="delete"
+        )
     finally:
         hooks.unregister_rule(refuse)
     assert sorted(gone) == [("delete", f"{TEMPLATES} default/t1", 200), ("delete", f"{TEMPLATES} default/t2", 403)]
@@ -132,7 +135,7 @@ def test_devices_nodes_and_evictions(admin: Client, filled: Cluster) -> None:
     assert did(admin, "/nodes/node-1/change", {"change": "uncordon"})[-1][:2] == ("patch", "nodes node-1")
 
 
-OTHERS: dict[str, tuple[str, dict[str, object], Did]] = {
+OTHERS: dict[str, tuple[str, Form, Did]] = {
     "a namespace": ("/namespaces", {"name": "lab"}, [("create", "namespaces lab", 201)]),
     "a quota": (
         "/quotas",
@@ -179,7 +182,7 @@ def test_a_notification_rule_from_its_beginning_to_its_end(admin: Client, filled
     assert did(admin, "/notifications/rules/delete", {"rule": number})[0][0] == "delete"
 
 
-FAILURES: dict[str, tuple[str, dict[str, object], tuple[str, str, int]]] = {
+FAILURES: dict[str, tuple[str, Form, tuple[str, str, int]]] = {
     "it is there already": (
         "/quotas",
         QUOTA | {"name": "taken"},
@@ -207,7 +210,7 @@ def test_a_write_that_fails_is_there_with_its_code_and_once(admin: Client, fille
     assert filled.find(DeviceTaintRule, "repair") is not None
 
 
-DENIED: dict[str, tuple[str, dict[str, object], tuple[str, str, int]]] = {
+DENIED: dict[str, tuple[str, Form, tuple[str, str, int]]] = {
     "deleting a pod": ("/pods/default/web/delete", {}, ("delete", "pods default/web", 403)),
     "deleting a rule": ("/taint-rules/repair/delete", {}, ("delete", f"{RULES} repair", 403)),
     "changing a node": ("/nodes/node-1/change", {"change": "cordon"}, ("update", "nodes node-1", 403)),
@@ -220,7 +223,7 @@ def test_what_a_page_refuses_is_a_denial_of_what_was_asked_for(viewer: Client, f
     filled.create(make_taint_rule("repair"))
     filled.create(make_pod("web"))
     path, form, expected = DENIED[what]
-    assert viewer.post(path, form).status_code == 403
+    assert viewer.post(path, dict(form)).status_code == 403
     (entry,) = look(Search(outcome="denied"))
     assert (entry.username, *told(entry)) == ("vic", *expected)
 
