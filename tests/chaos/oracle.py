@@ -167,7 +167,8 @@ def sums_of(state: State, memory: Memory) -> dict[Key, Sum]:
     for quota in state["quotas"]:
         used = quota.get("status", {}).get("used", {})
         for key, hard in quota.get("status", {}).get("hard", {}).items():
-            found["quota", name_of(quota), key] = Sum(quantity(used.get(key, "0")), quantity(hard))
+            if key in used:  # a new quota of much that is there is counted later, and refuses everything till then
+                found["quota", name_of(quota), key] = Sum(quantity(used[key]), quantity(hard))
     for claim in state["claims"]:
         consumers = claim.get("status", {}).get("reservedFor", ())
         found["consumers", name_of(claim)] = Sum(Fraction(len(consumers)), Fraction(MOST_CONSUMERS))

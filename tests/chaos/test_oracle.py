@@ -95,6 +95,12 @@ def quota(used: str, hard: str, key: str = "pods") -> Document:
     return {"metadata": {"namespace": "lab", "name": "most"}, "spec": {"hard": {key: hard}}, "status": status}
 
 
+def uncounted(hard: str) -> Document:
+    """As it is while its controller has not been there."""
+    made = quota("0", hard)
+    return {**made, "status": {"hard": made["status"]["hard"]}}
+
+
 SLICES = [published()]
 #: states, and the limit that the last of them exceeds
 EXCEEDED: dict[str, tuple[list[dict[str, list[Document]]], str]] = {
@@ -162,6 +168,7 @@ ALLOWED: dict[str, list[dict[str, list[Document]]]] = {
         {"slices": SLICES, "claims": [share("a", "30Gi"), share("b", "10Gi")]},
     ],
     "two halves": [{"slices": SLICES}, {"slices": SLICES, "claims": [claim("a", "half-0"), claim("b", "half-1")]}],
+    "a quota that has not been counted yet": [{"quotas": [uncounted("1")]}, {"quotas": [quota("3", "1")]}],
     "a new quota below what is used": [{}, {"quotas": [quota("3", "1")]}],
     "a smaller quota": [{"quotas": [quota("3", "9")]}, {"quotas": [quota("3", "1")]}, {"quotas": [quota("2", "1")]}],
     "a driver that publishes less": [
