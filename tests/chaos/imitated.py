@@ -107,7 +107,8 @@ class Driver(Worker):
         self._publish(memory=max(MEMORY))
 
     def forget(self) -> None:
-        self._remove(self._there)
+        self._there = []
+        self._remove_others()
 
     def _publish(self, *, memory: int = 0, left_out: float = 0.0, slices: int = 0, pool: str = "") -> None:
         """slices: that the pool is said to have, where it is not what is published."""
@@ -122,7 +123,7 @@ class Driver(Worker):
         self._replace(pool or f"{self._node}-{self._driver.partition('.')[0]}", parts, slices or len(parts))
 
     def _replace(self, pool: str, parts: list[Document], count: int) -> None:
-        generation, before = next(self._generations), self._there
+        generation = next(self._generations)
         self._there = []
         for number, part in enumerate(parts):
             name = f"{pool}-{generation}-{number}"
@@ -134,11 +135,16 @@ class Driver(Worker):
             }
             self.client.ask("POST", SLICES, {"metadata": {"name": name}, "spec": spec})
             self._there.append(name)
-        self._remove(before)
+        self._remove_others()
 
-    def _remove(self, names: list[str]) -> None:
-        for name in names:
-            self.client.ask("DELETE", f"{SLICES}/{name}")
+    def _remove_others(self) -> None:
+        """All of this driver on this node but what it has just published, also what could not be removed before."""
+        own = f"spec.driver={self._driver},spec.nodeName={self._node}"
+        found = self.client.ask("GET", SLICES, fieldSelector=own)
+        if found is not None and found.is_success:
+            names = {one["metadata"]["name"] for one in found.json()["items"]}
+            for name in sorted(names.difference(self._there)):
+                self.client.ask("DELETE", f"{SLICES}/{name}")
 
     def _less(self) -> None:
         self._publish(left_out=0.5)
@@ -153,7 +159,7 @@ class Driver(Worker):
 
     def _again(self) -> None:
         """It is started again, and everything is gone for a moment."""
-        self._remove(self._there)
+        self.forget()
         self.pause(3.0)
         self._publish()
 

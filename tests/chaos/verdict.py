@@ -80,7 +80,7 @@ class Weather:
         self._workers = list(self._made_workers())
         self._watchers = list(self._made_watchers())
         self._storm = Storm(over.faults, over.victims, say=self._stamped)
-        self._began = time.monotonic()
+        self._began = self._quiet = time.monotonic()
         #: histories that are too tangled to be searched
         self._undecided: list[str] = []
 
@@ -140,7 +140,7 @@ class Weather:
 
     def _judged(self, planned: Sequence[Strike]) -> Verdict:
         found = Verdict()
-        quiet = time.monotonic()
+        self._quiet = quiet = time.monotonic()
         settling = Settling(self._field, self._client(), list(self._notes.histories))
         take_back, clear = (self._limits.take_back, self._limits.clear) if self._limits else (_nothing, _nothing)
         for name, act in (
@@ -171,7 +171,15 @@ class Weather:
         return found
 
     def _invariants(self) -> None:
-        self._field.installation.check_invariants()
+        """They hold, or do so within the time that healing may take. Raises: AssertionError."""
+        while True:
+            try:
+                self._field.installation.check_invariants()
+            except AssertionError:
+                if time.monotonic() > self._quiet + PROMISED:
+                    raise
+            else:
+                return
 
     def _tidy(self) -> None:
         """No file of a claim is left. Raises: AssertionError."""
