@@ -117,6 +117,11 @@ def _validate_init(containers: Sequence[Container], path: Path, around: Surround
         if is_sidecar(container):
             found += validate_life(container, at, grace=around.spec.termination_grace_period_seconds)
             continue
+        for place, policy in enumerate(container.resize_policy):
+            if policy.restart_policy == "RestartContainer":
+                policy_at = at.child("resizePolicy").at(place).child("restartPolicy")
+                message = "must not be set to 'RestartContainer' for non-sidecar initContainers"
+                found.append(invalid(policy_at, policy.restart_policy, message))
         message = "may not be set for init containers without restartPolicy=Always"
         for shown, attribute in (("lifecycle", "lifecycle"), *PROBES):
             if getattr(container, attribute) is not None:
@@ -172,7 +177,7 @@ def _validate_container(container: Container, path: Path, around: Surroundings) 
         found += _validate_duplicate_port_names(container.ports, path.child("ports"))
     if container.env:
         found += validate_list(
-            container.env, path.child("env"), lambda one, at: _validate_variable(one, at, around.volumes)
+            container.env, path.child("env"), lambda one, at: _validate_variable(one, at, around.spec.volumes)
         )
     if container.env_from:
         found += _validate_environment_sources(container.env_from, path.child("envFrom"))
@@ -200,7 +205,7 @@ def _validate_restarts(container: Container, path: Path) -> Errors:
         found.append(not_supported(at, policy, RESTART_POLICIES))
     at = path.child("restartPolicyRules")
     if len(rules) > RESTART_RULES_MAX:
-        return [*found, too_many(at, len(rules), RESTART_RULES_MAX)]
+        found.append(too_many(at, len(rules), RESTART_RULES_MAX))
     return found + validate_list(rules, at, _validate_restart_rule)
 
 
@@ -255,13 +260,14 @@ def _validate_duplicate_port_names(ports: Sequence[ContainerPort], path: Path) -
     seen: set[str] = set()
     found: Errors = []
     for position, port in enumerate(ports):
-        if port.name and port.name in seen:
+        if port.name in seen:
             found.append(duplicate(path.at(position).child("name"), port.name))
-        seen.add(port.name)
+        elif port.name and not check_port_name(port.name):
+            seen.add(port.name)
     return found
 
 
-def _validate_variable(variable: EnvVar, path: Path, volumes: Mapping[str, Volume]) -> Errors:
+def _validate_variable(variable: EnvVar, path: Path, volumes: Sequence[Volume]) -> Errors:
     found = required_or(check_environment_name, variable.name, path.child("name"))
     source, at = variable.value_from, path.child("valueFrom")
     if source is None:

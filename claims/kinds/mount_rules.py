@@ -33,7 +33,7 @@ def validate_mounts(container: Container, path: Path, volumes: Mapping[str, Volu
             found.append(required(at.child("name")))
         if mount.name not in volumes:
             found.append(not_found(at.child("name"), mount.name))
-        elif mount.name in devices:
+        if mount.name in devices:
             found.append(invalid(at.child("name"), mount.name, "must not already exist in volumeDevices"))
         if not where:
             found.append(required(at.child("mountPath")))
@@ -42,18 +42,18 @@ def validate_mounts(container: Container, path: Path, volumes: Mapping[str, Volu
         if where in device_paths:
             found.append(invalid(at.child("mountPath"), where, "must not already exist as a path in volumeDevices"))
         seen.add(where)
-        found += _validate_sub_paths(mount, path)
+        found += _validate_sub_paths(mount, path, position)
         found += _validate_propagation(mount, container, path)
     return found
 
 
-def _validate_sub_paths(mount: VolumeMount, path: Path) -> Errors:
+def _validate_sub_paths(mount: VolumeMount, path: Path, position: int) -> Errors:
     found = validate_local_path(mount.sub_path, path.child("subPath")) if mount.sub_path else []
     if mount.sub_path_expr:
-        at = path.child("subPathExpr")
         if mount.sub_path:
+            at = path.at(position).child("subPathExpr")
             found.append(invalid(at, mount.sub_path_expr, "subPathExpr and subPath are mutually exclusive"))
-        found += validate_local_path(mount.sub_path_expr, at)
+        found += validate_local_path(mount.sub_path_expr, path.child("subPathExpr"))
     return found
 
 
@@ -103,7 +103,7 @@ def validate_devices(container: Container, path: Path, volumes: Mapping[str, Vol
         if where in paths:
             found.append(invalid(at.child("devicePath"), where, "must be unique"))
         if ".." in where.split("/"):
-            found.append(invalid(path.child("devicePath"), where, "can not contain backsteps ('..')"))
+            found.append(invalid(at.child("devicePath"), where, "can not contain backsteps ('..')"))
         if name in mounts:
             found.append(invalid(at.child("name"), name, "must not already exist in volumeMounts"))
         if where in mount_paths:

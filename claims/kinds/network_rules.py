@@ -42,7 +42,7 @@ def check_address(text: str) -> Messages:
     if re.fullmatch(r"[0-9]+(\.[0-9]+){3}", text) and any(len(one) > 1 and one[0] == "0" for one in text.split(".")):
         return ("must not have leading 0s",)
     try:
-        address = ip_address(text)
+        address = ip_address(text if "%" not in text else "")
     except ValueError:
         return ("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",)
     if isinstance(address, IPv6Address) and (address.ipv4_mapped is not None):
@@ -77,11 +77,10 @@ def _validate_hostnames(spec: PodSpec) -> Errors:
 
 
 def _validate_host_ports(spec: PodSpec) -> Errors:
-    message = "must match `containerPort` when `hostNetwork` is true"
+    path, message = SPEC.child("containers"), "must match `containerPort` when `hostNetwork` is true"
     return [
-        invalid(SPEC.child(field).at(place).child("ports").at(position).child("hostPort"), port.host_port, message)
-        for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers))
-        for place, container in enumerate(containers)
+        invalid(path.at(place).child("ports").at(position).child("hostPort"), port.host_port, message)
+        for place, container in enumerate(spec.containers)
         for position, port in enumerate(container.ports)
         if port.host_port != port.container_port
     ]

@@ -34,7 +34,6 @@ from manciple.wire.validation import (
     check_dns_label,
     check_label_key,
     each,
-    required_or,
     validate_list,
 )
 
@@ -70,7 +69,7 @@ def _validate_node_affinity(affinity: NodeAffinity, path: Path) -> Errors:
     for position, term in enumerate(affinity.preferred_during_scheduling_ignored_during_execution):
         at = path.child(_PREFERRED).at(position)
         found += _validate_weight(term.weight, at.child("weight"))
-        found += validate_node_selector_term(term.preference, at.child("preference"), in_full=False)
+        found += validate_node_selector_term(term.preference, at.child("preference"), in_full=False, any_value=True)
     return found
 
 
@@ -96,7 +95,7 @@ def _validate_pod_affinity_term(term: PodAffinityTerm, path: Path) -> Errors:
     same, other = path.child("matchLabelKeys"), path.child("mismatchLabelKeys")
     found += _validate_label_keys(term.match_label_keys, term.label_selector, same)
     found += _validate_label_keys(term.mismatch_label_keys, term.label_selector, other)
-    found += _validate_chosen_once(term.match_label_keys, term.label_selector, same)
+    found += _validate_chosen_once(term.match_label_keys, term.label_selector, path)
     others = set(term.mismatch_label_keys)
     found += [
         invalid(same.at(position), key, "exists in both matchLabelKeys and mismatchLabelKeys")
@@ -115,7 +114,10 @@ def _validate_label_keys(keys: Sequence[str], selector: LabelSelector | None, pa
 
 
 def _validate_chosen_once(keys: Sequence[str], selector: LabelSelector | None, path: Path) -> Errors:
-    """The selector has each of `keys` once, from `with_label_keys`: who chooses by it as well contradicts himself."""
+    """The selector has each of `keys` once, from `with_label_keys`; the pod's own selector must not name it as well.
+
+    path: of the term; the reference leaves the field of the keys out of it.
+    """
     if selector is None:
         return []
     chosen = Counter((*selector.match_labels, *(one.key for one in selector.match_expressions)))
@@ -142,7 +144,8 @@ def _validate_spread(constraint: TopologySpreadConstraint, path: Path) -> Errors
     found: Errors = []
     if constraint.max_skew <= 0:
         found.append(invalid(path.child("maxSkew"), constraint.max_skew, "must be greater than zero"))
-    found += required_or(check_label_key, constraint.topology_key, path.child("topologyKey"))
+    if not constraint.topology_key:
+        found.append(required(path.child("topologyKey"), "can not be empty"))
     action, fewest = constraint.when_unsatisfiable, constraint.min_domains
     if action not in UNSATISFIABLE_ACTIONS:
         found.append(not_supported(path.child("whenUnsatisfiable"), action, UNSATISFIABLE_ACTIONS))
@@ -160,7 +163,7 @@ def _validate_spread(constraint: TopologySpreadConstraint, path: Path) -> Errors
             found.append(not_supported(path.child(field), policy, INCLUSION_POLICIES))
     keys, selector = constraint.match_label_keys, constraint.label_selector
     found += _validate_label_keys(keys, selector, path.child("matchLabelKeys"))
-    found += _validate_chosen_once(keys, selector, path.child("matchLabelKeys"))
+    found += _validate_chosen_once(keys, selector, path)
     return found + validate_label_selector(selector, path.child("labelSelector"))
 
 

@@ -111,12 +111,17 @@ def requests_of_containers(spec: PodSpec) -> dict[str, int]:
     return _of_containers(spec, "requests", {})
 
 
-def format_of(name: str, spec: PodSpec) -> Format:
-    """The family of suffixes in which the pod writes its requests of a resource first."""
+def limits_of_containers(spec: PodSpec) -> dict[str, int]:
+    """What the containers are limited to together, whatever limits the pod has."""
+    return _of_containers(spec, "limits", {})
+
+
+def format_of(name: str, spec: PodSpec, which: Which = "requests") -> Format:
+    """The family of suffixes in which the pod writes its requests or limits of a resource first."""
     level = resources_of(spec)
     asking = [container.resources for container in (*spec.containers, *spec.init_containers)]
     for resources in (*asking, *([level] if level is not None else ())):
-        if (amount := _readable(resources.requests.get(name, ""))) is not None:
+        if (amount := _readable(_told(resources, which).get(name, ""))) is not None:
             return amount.format
     return Format.DECIMAL_SI
 

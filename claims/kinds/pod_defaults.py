@@ -25,7 +25,14 @@ from claims.kinds.containers import (
     Probe,
     ResourceRequirements,
 )
-from claims.kinds.pod_amounts import format_of, is_pod_resource, requests_of_containers, resources_of
+from claims.kinds.pod_amounts import (
+    format_of,
+    is_hugepages,
+    is_pod_resource,
+    limits_of_containers,
+    requests_of_containers,
+    resources_of,
+)
 from claims.kinds.pods import PodSpec
 from claims.kinds.volumes import (
     DownwardAPIVolumeFile,
@@ -61,7 +68,7 @@ def with_defaults(spec: PodSpec) -> PodSpec:
         restart_policy=spec.restart_policy or "Always",
         dns_policy=spec.dns_policy or "ClusterFirst",
         scheduler_name=spec.scheduler_name or DEFAULT_SCHEDULER,
-        termination_grace_period_seconds=_or(spec.termination_grace_period_seconds, GRACE_PERIOD_SECONDS),
+        termination_grace_period_seconds=_grace(spec.termination_grace_period_seconds),
         enable_service_links=_or(spec.enable_service_links, value=True),
         security_context=_or(spec.security_context, PodSecurityContext()),
         service_account_name=spec.service_account_name or spec.service_account,
@@ -72,21 +79,31 @@ def with_defaults(spec: PodSpec) -> PodSpec:
 
 
 def _of_pod(level: ResourceRequirements, spec: PodSpec) -> ResourceRequirements:
-    """A pod that asks for some resources requests of the others what its containers do, or else what it is limited to.
+    """A pod with limits of its own requests what its containers do, or else what it is limited to; its huge pages are
+    those of its containers.
 
-    Source: pkg/apis/core/v1/defaults.go, defaultPodRequests.
+    Source: pkg/apis/core/v1/defaults.go, defaultHugePagePodLimits and defaultPodRequests.
     """
     level = _canonical_resources(level)
     if not level.limits and not level.requests:
         return level
-    requests = dict(level.requests)
-    for name, nanos in requests_of_containers(spec).items():
-        if name in ("cpu", "memory"):
-            requests.setdefault(name, Quantity(nanos, format_of(name, spec)).canonical())
-    for name, text in level.limits.items():
-        if is_pod_resource(name):
-            requests.setdefault(name, text)
-    return replace(level, requests=requests)
+    limits, requests = dict(level.limits), dict(level.requests)
+    for name, nanos in limits_of_containers(spec).items():
+        if is_hugepages(name) and name not in requests:
+            limits.setdefault(name, Quantity(nanos, format_of(name, spec, "limits")).canonical())
+    if limits:
+        for name, nanos in requests_of_containers(spec).items():
+            if is_pod_resource(name) and not is_hugepages(name):
+                requests.setdefault(name, Quantity(nanos, format_of(name, spec)).canonical())
+        for name, text in limits.items():
+            if is_pod_resource(name):
+                requests.setdefault(name, text)
+    return replace(level, limits=limits, requests=requests)
+
+
+def _grace(seconds: int | None) -> int:
+    """A negative one counts as the shortest."""
+    return GRACE_PERIOD_SECONDS if seconds is None else seconds if seconds >= 0 else 1
 
 
 def _or(given: Any, value: Any) -> Any:

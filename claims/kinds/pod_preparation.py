@@ -6,7 +6,7 @@ Kubernetes 1.36.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from claims.kinds.pod_defaults import with_defaults
 from claims.kinds.pods import ClaimSource, Pod, PodCondition, PodIP, PodResourceClaim, PodSpec, PodStatus, Toleration
 from claims.kinds.references import MIRROR
 from claims.kinds.security_context_rules import app_armor_of, has_profile_annotations
+from claims.kinds.windows_rules import is_for_windows
 from inventory.kinds import gates
 from manciple.wire.base import status_metadata, timestamp
 
@@ -83,18 +84,19 @@ def create_pod(new: Pod) -> Pod:
         spec = replace(spec, resource_claims=tuple(map(_sourced, spec.resource_claims)))
     if has_profile_annotations(new.metadata.annotations):
         spec = _with_annotated_profiles(spec, new.metadata.annotations)
-    if (spec.termination_grace_period_seconds or 0) < 0:
-        spec = replace(spec, termination_grace_period_seconds=1)
     status = PodStatus(phase="Pending", qos_class=qos_class(spec), conditions=gate_conditions(spec))
     return replace(new, spec=spec, status=status)
 
 
 def _with_annotated_profiles(spec: PodSpec, annotations: Mapping[str, str]) -> PodSpec:
     """Containers that have their AppArmor profile from an annotation, as pods had it before 1.30."""
+    if is_for_windows(spec):
+        return spec
+    of_pod = spec.security_context.app_armor_profile if spec.security_context is not None else None
 
     def completed(container: Container) -> Container:
         context, profile = container.security_context or SecurityContext(), app_armor_of(annotations, container.name)
-        if profile is None or context.app_armor_profile is not None:
+        if profile in (None, of_pod) or context.app_armor_profile is not None:
             return container
         return replace(container, security_context=replace(context, app_armor_profile=profile))
 
@@ -166,18 +168,27 @@ def update_pod(new: Pod, old: Pod) -> Pod:
 
 
 def resize_pod(new: Pod, old: Pod) -> Pod:
-    """`old` with the resources of `new`; whatever else the client sent is left out."""
+    """`old` with the resources and resize policies of `new`; whatever else the client sent is left out, but for other
+    containers than those of `old`, which validation refuses.
+    """
+    lists = ((new.spec.containers, old.spec.containers), (new.spec.init_containers, old.spec.init_containers))
+    if any(len(after) != len(before) for after, before in lists):
+        return replace(new, spec=with_defaults(new.spec), status=old.status)
 
-    def resized(container: Container, wanted: Mapping[str, Container]) -> Container:
-        return replace(container, resources=wanted.get(container.name, container).resources)
+    def resized(after: Sequence[Container], before: Sequence[Container]) -> tuple[Container, ...]:
+        pairs = list(zip(after, before, strict=True))
+        if any(container.name != known.name for container, known in pairs):
+            return tuple(after)
+        return tuple(
+            replace(known, resources=container.resources, resize_policy=container.resize_policy)
+            for container, known in pairs
+        )
 
-    wanted = {one.name: one for one in (*new.spec.containers, *new.spec.init_containers)}
-    level = resources_of(new.spec)
     spec = replace(
         old.spec,
-        containers=tuple(resized(one, wanted) for one in old.spec.containers),
-        init_containers=tuple(resized(one, wanted) for one in old.spec.init_containers),
-        resources=old.spec.resources if level is None else level,
+        containers=resized(new.spec.containers, old.spec.containers),
+        init_containers=resized(new.spec.init_containers, old.spec.init_containers),
+        resources=old.spec.resources if isinstance(old.spec.resources, tuple) else resources_of(new.spec),
     )
     return replace(old, metadata=status_metadata(new.metadata, old.metadata), spec=with_defaults(spec))
 
@@ -192,7 +203,8 @@ def update_pod_status(new: Pod, old: Pod) -> Pod:
     """Spec stays, and of the metadata all but labels and annotations; so does the quality of service, which nobody
     needs to repeat. The first of several addresses is the one that is told alone.
     """
-    status = replace(new.status, qos_class=new.status.qos_class or old.status.qos_class)
+    status = _with_known_generations(new.status, old.status)
+    status = replace(status, qos_class=status.qos_class or old.status.qos_class)
     if status.node_allocatable_resource_claim_statuses and not (
         gates.enabled("DRANodeAllocatableResources") or old.status.node_allocatable_resource_claim_statuses
     ):
@@ -207,6 +219,26 @@ def update_pod_status(new: Pod, old: Pod) -> Pod:
         annotations=new.metadata.annotations,
     )
     return replace(old, metadata=metadata, status=status)
+
+
+def _with_known_generations(new: PodStatus, old: PodStatus) -> PodStatus:
+    """A client that says nothing of the generation it observed keeps the one that is known, also of conditions."""
+    known: dict[str, list[int]] = {}
+    for condition in old.conditions:
+        known.setdefault(condition.type, []).append(condition.observed_generation)
+
+    def completed(condition: PodCondition) -> PodCondition:
+        before = known.get(condition.type)
+        generation = before.pop(0) if before else 0
+        if condition.observed_generation or not generation:
+            return condition
+        return replace(condition, observed_generation=generation)
+
+    return replace(
+        new,
+        observed_generation=new.observed_generation or old.observed_generation,
+        conditions=tuple(map(completed, new.conditions)),
+    )
 
 
 def grace_seconds(pod: Pod) -> int:

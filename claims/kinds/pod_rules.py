@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from claims.drafts.cdi.rules import validate_pod_resources as validate_draft_resources
 from claims.kinds.container_rules import Surroundings, validate_containers
 from claims.kinds.gangs import ANNOTATIONS, validate_gang
@@ -25,11 +27,13 @@ from claims.kinds.references import MIRROR
 from claims.kinds.resource_rules import validate_pod_resources
 from claims.kinds.security_context_rules import (
     has_profile_annotations,
+    is_app_armor,
     validate_pod_security,
     validate_profile_annotations,
+    validate_profiles_match,
 )
 from claims.kinds.volume_rules import validate_volumes
-from claims.kinds.windows_rules import validate_system
+from claims.kinds.windows_rules import is_for_windows, validate_system
 from inventory.kinds import gates
 from inventory.kinds.node_rules import TAINT_EFFECTS
 from manciple.wire.base import ObjectMeta
@@ -73,6 +77,8 @@ def validate_pod(pod: Pod) -> Errors:
         found.append(forbidden(SPEC.child("ephemeralContainers"), "cannot be set on create"))
     if pod.metadata.annotations:
         found += _validate_annotations(pod)
+        if has_profile_annotations(pod.metadata.annotations):
+            found += validate_profiles_match(pod.metadata.annotations, pod.spec)
     if not ANNOTATIONS.isdisjoint(pod.metadata.annotations):
         found += validate_gang(pod.metadata)
     return found + validate_draft_resources(pod) if uses_draft(pod.spec) else found
@@ -84,12 +90,15 @@ def _validate_annotations(pod: Pod) -> Errors:
     if MIRROR in annotations and not pod.spec.node_name:
         message = "must set spec.nodeName if mirror pod annotation is set"
         found.append(invalid(path.key(MIRROR), annotations[MIRROR], message))
-    cost = annotations.get(DELETION_COST, "0")
-    if not re.fullmatch(r"0|-?[1-9][0-9]{0,9}", cost) or not -(2**31) <= int(cost) < 2**31:
-        found.append(invalid(path.key(DELETION_COST), cost, "must be a 32bit integer"))
+    if not _is_cost(annotations.get(DELETION_COST, "0")):
+        found.append(invalid(path.key(DELETION_COST), annotations[DELETION_COST], "must be a 32bit integer"))
     if has_profile_annotations(annotations):
         found += validate_profile_annotations(annotations, pod.spec)
     return found
+
+
+def _is_cost(text: str) -> bool:
+    return re.fullmatch(r"0|-?[1-9][0-9]{0,9}", text) is not None and -(2**31) <= int(text) < 2**31
 
 
 def validate_spec(spec: PodSpec, metadata: ObjectMeta) -> Errors:
@@ -97,7 +106,7 @@ def validate_spec(spec: PodSpec, metadata: ObjectMeta) -> Errors:
     claim_names = frozenset(claim.name for claim in spec.resource_claims)
     found += _validate_claims(spec.resource_claims)
     found += validate_containers(Surroundings(spec=spec, claim_names=claim_names, volumes=volumes))
-    if (resources := resources_of(spec)) is not None:
+    if (resources := resources_of(spec)) is not None and not is_for_windows(spec):
         found += validate_pod_resources(spec, resources, claim_names)
     found += _validate_choices(spec)
     found += validate_network(spec)
@@ -228,12 +237,18 @@ def _validate_seconds(spec: PodSpec) -> Errors:
     return [invalid(SPEC.child("activeDeadlineSeconds"), deadline, message)]
 
 
-def validate_pod_meta_update(new: ObjectMeta, old: ObjectMeta) -> Errors:
-    """Drains leave mirror pods alone, so no pod becomes one later."""
-    found = validate_object_meta_update(new, old)
-    before, after = old.annotations.get(MIRROR), new.annotations.get(MIRROR)
-    if before != after:
-        what = "add" if before is None else "remove or update"
-        path = METADATA.child("annotations").key(MIRROR)
-        found.append(forbidden(path, f"may not {what} mirror pod annotation"))
-    return found
+def validate_pod_meta_update(new: Pod, old: Pod) -> Errors:
+    """Drains leave mirror pods alone, so no pod becomes one later; a profile of AppArmor stays what it was."""
+    found = validate_object_meta_update(new.metadata, old.metadata)
+    before, after = old.metadata.annotations, new.metadata.annotations
+    if before == after:
+        return found
+    for key in before.keys() | after.keys():
+        what = "add" if key not in before else "remove or update"
+        kind = "mirror pod annotation" if key == MIRROR else "AppArmor annotations" if is_app_armor(key) else ""
+        if kind and before.get(key) != after.get(key):
+            found.append(forbidden(METADATA.child("annotations").key(key), f"may not {what} {kind}"))
+    if not _is_cost(before.get(DELETION_COST, "0")):  # it was accepted before it was checked
+        kept = {key: value for key, value in after.items() if key != DELETION_COST}
+        new = replace(new, metadata=replace(new.metadata, annotations=kept))
+    return found + _validate_annotations(new)

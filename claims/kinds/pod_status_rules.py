@@ -5,13 +5,33 @@ Source: pkg/apis/core/validation (ValidatePodStatusUpdate) of Kubernetes 1.36.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from claims.kinds.containers import Container, EphemeralContainer
 from claims.kinds.network_rules import check_address
 from claims.kinds.node_charges import validate_node_charges
 from claims.kinds.pod_rules import validate_pod_meta_update
-from claims.kinds.pods import ContainerExtendedResourceRequest, ContainerStatus, Pod, PodStatus
-from manciple.wire.errors import FieldError, duplicate, forbidden, immutable, invalid, not_supported, required
+from claims.kinds.pods import (
+    ContainerExtendedResourceRequest,
+    ContainerStatus,
+    ImageVolumeStatus,
+    LinuxContainerUser,
+    Pod,
+    PodSpec,
+    PodStatus,
+)
+from claims.kinds.security_context_rules import validate_ids
+from claims.kinds.windows_rules import is_for_windows
+from manciple.wire.errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    immutable,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
 from manciple.wire.validation import (
     STATUS,
     Path,
@@ -19,18 +39,19 @@ from manciple.wire.validation import (
     check_dns_subdomain,
     check_label_key,
     each,
-    is_device_resource_name,
     required_or,
 )
 
 Errors = list[FieldError]
 
 HEALTHS = ("Healthy", "Unhealthy", "Unknown")
+HEALTH_MESSAGE_MAX = 1024
+IMAGE_MAX = 256
 
 
 def validate_pod_status_update(new: Pod, old: Pod) -> Errors:
     """What a node agent may report: claims that the pod has, and no container risen from the dead."""
-    found = validate_pod_meta_update(new.metadata, old.metadata)
+    found = validate_pod_meta_update(new, old)
     status = new.status
     if status.observed_generation < 0:
         at = STATUS.child("observedGeneration")
@@ -41,38 +62,65 @@ def validate_pod_status_update(new: Pod, old: Pod) -> Errors:
             message = "must be a non-negative integer"
             found.append(invalid(at.child("observedGeneration"), condition.observed_generation, message))
         found += each(check_label_key(condition.type), at.child("Type"), condition.type)
-    found += _validate_addresses([one.ip for one in status.pod_ips], STATUS.child("podIPs"))
-    found += _validate_addresses([one.ip for one in status.host_ips], STATUS.child("hostIPs"))
-    if status.nominated_node_name:
-        path = STATUS.child("nominatedNodeName")
-        found += each(check_dns_subdomain(status.nominated_node_name), path, status.nominated_node_name)
+    found += _validate_all_addresses(status, old.status)
+    found += _validate_nomination(new, old)
     if old.status.qos_class and status.qos_class != old.status.qos_class:
         found.append(immutable(STATUS.child("qosClass"), status.qos_class))
     found += _validate_claim_statuses(new)
     found += _validate_extended(new, old)
     if status.node_allocatable_resource_claim_statuses:
         found += validate_node_charges(new)
-    never_again = old.spec.restart_policy
-    for field, after, before in (
-        ("containerStatuses", status.container_statuses, old.status.container_statuses),
-        ("initContainerStatuses", status.init_container_statuses, old.status.init_container_statuses),
-    ):
-        found += _validate_endings(after, before, STATUS.child(field), restart_policy=never_again)
-        found += _validate_device_health(new, after, STATUS.child(field))
+    return found + _validate_container_statuses(new, old)
+
+
+def _validate_nomination(new: Pod, old: Pod) -> Errors:
+    node = new.status.nominated_node_name
+    if not node or node == old.status.nominated_node_name:
+        return []
+    path = STATUS.child("nominatedNodeName")
+    found = each(check_dns_subdomain(node), path, node)
+    if old.spec.node_name:
+        found.append(forbidden(path, "may not be set on pods that are already bound to a node"))
     return found
 
 
-def _validate_addresses(addresses: Sequence[str], path: Path) -> Errors:
-    """Valid ones, and of each family one at most."""
-    found = [error for place, one in enumerate(addresses) for error in each(check_address(one), path.at(place), one)]
-    if found or len(addresses) < 2:  # noqa: PLR2004 - one of each family
+# Addresses ------------------------------------------------------------------------------------------------------------
+
+
+def _validate_all_addresses(new: PodStatus, old: PodStatus) -> Errors:
+    found: Errors = []
+    for field, after, before in (
+        ("podIPs", [one.ip for one in new.pod_ips], [one.ip for one in old.pod_ips]),
+        ("hostIPs", [one.ip for one in new.host_ips], [one.ip for one in old.host_ips]),
+    ):
+        found += _validate_addresses(after, STATUS.child(field), known=before)
+    if new.host_ips and new.host_ips[0].ip != new.host_ip:
+        at = STATUS.child("hostIPs").at(0).child("ip")
+        found.append(invalid(at, new.host_ips[0].ip, "must be equal to `hostIP`"))
+    return found
+
+
+def _validate_addresses(addresses: Sequence[str], path: Path, *, known: Collection[str]) -> Errors:
+    """Valid ones, or `known`, and of each family one at most."""
+    found = [
+        error
+        for place, one in enumerate(addresses)
+        if one not in known
+        for error in each(check_address(one), path.at(place), one)
+    ]
+    if len(addresses) < 2:  # noqa: PLR2004 - one of each family
         return found
+    if found:
+        found.append(FieldError(type="InternalError", field=path, detail="failed to check for dual stack"))
     if len(set(addresses)) < len(addresses):
         found += [duplicate(path.at(place), one) for place, one in enumerate(addresses[:2]) if addresses[0] == one][1:]
-    if len(addresses) != len({":" in one for one in addresses}):
+    if found or len(addresses) != len({":" in one for one in addresses}):
         shown = [{"IP": one} for one in addresses]
         found.append(invalid(path, shown, "may specify no more than one IP for each IP family"))
     return found
+
+
+# Claims ---------------------------------------------------------------------------------------------------------------
 
 
 def _validate_extended(pod: Pod, before: Pod) -> Errors:
@@ -114,42 +162,6 @@ def _validate_extended(pod: Pod, before: Pod) -> Errors:
     return found + required_or(check_dns_subdomain, status.resource_claim_name, path.child("resourceClaimName"))
 
 
-def _validate_device_health(pod: Pod, statuses: Sequence[ContainerStatus], path: Path) -> Errors:
-    """Each allocated resource belongs to the container and is listed once."""
-    containers = {one.name: one for one in (*pod.spec.init_containers, *pod.spec.containers)}
-    found: Errors = []
-    for position, status in enumerate(statuses):
-        seen: set[str] = set()
-        for place, one in enumerate(status.allocated_resources_status):
-            at = path.at(position).child("allocatedResourcesStatus").at(place)
-            container = containers.get(status.name)
-            if one.name in seen:
-                found.append(duplicate(at.child("name"), one.name))
-            seen.add(one.name)
-            if container is None:
-                continue
-            used = container.resources.claims
-            known = {f"claim:{use.name}/{use.request}" if use.request else f"claim:{use.name}" for use in used}
-            known |= {f"claim:{name}" for name in container.pod_resources}
-            if one.name.startswith("claim:") and one.name not in known and not _is_part(one.name, known):
-                message = (
-                    "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or "
-                    "'claim:<claimName>' if request is empty"
-                )
-                found.append(invalid(at.child("name"), one.name, message))
-            found += [
-                not_supported(at.child("resources").at(index).child("health"), device.health, HEALTHS)
-                for index, device in enumerate(one.resources)
-                if device.health not in HEALTHS
-            ]
-    return found
-
-
-def _is_part(name: str, known: set[str]) -> bool:
-    """Whether it tells of one request of a claim of which the container uses all."""
-    return name.partition("/")[0] in known
-
-
 def _validate_claim_statuses(pod: Pod) -> Errors:
     known = {claim.name for claim in pod.spec.resource_claims}
     path = STATUS.child("resourceClaimStatuses")
@@ -175,20 +187,138 @@ def _validate_unique_claim_statuses(status: PodStatus, path: Path) -> Errors:
     return found
 
 
+# Containers -----------------------------------------------------------------------------------------------------------
+
+
+def _validate_container_statuses(new: Pod, old: Pod) -> Errors:
+    found: Errors = []
+    spec = old.spec
+    for field, containers, after, before in (
+        ("containerStatuses", spec.containers, new.status.container_statuses, old.status.container_statuses),
+        (
+            "initContainerStatuses",
+            spec.init_containers,
+            new.status.init_container_statuses,
+            old.status.init_container_statuses,
+        ),
+        (
+            "ephemeralContainerStatuses",
+            spec.ephemeral_containers,
+            new.status.ephemeral_container_statuses,
+            old.status.ephemeral_container_statuses,
+        ),
+    ):
+        path = STATUS.child(field)
+        found += _validate_endings(after, before, path, spec=spec, containers=containers)
+        for position, status in enumerate(after):
+            at = path.at(position)
+            if status.user is not None and status.user.linux is not None:
+                found += _validate_user(status.user.linux, at.child("user", "linux"), spec)
+            for place, mount in enumerate(status.volume_mounts):
+                if mount.volume_status is not None and mount.volume_status.image is not None:
+                    image_at = at.child("volumeMounts").at(place).child("volumeStatus", "imageVolumeStatus")
+                    found += _validate_image(mount.volume_status.image, image_at)
+            at = at.child("allocatedResourcesStatus")
+            if field == "ephemeralContainerStatuses" and status.allocated_resources_status:
+                found.append(forbidden(at, "must not be specified in container status"))
+            elif status.allocated_resources_status:
+                container = next((one for one in containers if one.name == status.name), None)
+                found += _validate_device_health(status, container, at)
+    return found
+
+
+def _validate_user(user: LinuxContainerUser, path: Path, spec: PodSpec) -> Errors:
+    if is_for_windows(spec):
+        return [forbidden(path, "cannot be set for a windows pod")]
+    ids = [("uid", user.uid), ("gid", user.gid)]
+    ids += [(f"supplementalGroups[{position}]", group) for position, group in enumerate(user.supplemental_groups)]
+    return validate_ids(ids, path)
+
+
+def _validate_image(image: ImageVolumeStatus, path: Path) -> Errors:
+    at = path.child("imageRef")
+    if not image.image_ref:
+        return [required(at, "imageRef must not be empty")]
+    return [too_long(at, IMAGE_MAX)] if len(image.image_ref) > IMAGE_MAX else []
+
+
+def _validate_device_health(status: ContainerStatus, container: Container | None, path: Path) -> Errors:
+    """Each allocated resource belongs to the container and is listed once, and so is each of its devices."""
+    seen: set[str] = set()
+    found: Errors = []
+    for place, one in enumerate(status.allocated_resources_status):
+        at = path.at(place)
+        if one.name in seen:
+            found.append(duplicate(at.child("name"), one.name))
+        seen.add(one.name)
+        if container is not None and (why := _why_foreign(one.name, container)):
+            found.append(invalid(at.child("name"), one.name, why))
+        devices: set[str] = set()
+        for index, device in enumerate(one.resources):
+            device_at = at.child("resources").at(index)
+            if device.health not in HEALTHS:
+                found.append(not_supported(device_at.child("health"), device.health, HEALTHS))
+            if device.message == "":
+                found.append(required(device_at.child("message"), "must be non-empty if specified"))
+            elif device.message is not None and len(device.message) > HEALTH_MESSAGE_MAX:
+                found.append(too_long(device_at.child("message"), HEALTH_MESSAGE_MAX))
+            if device.resource_id in devices:
+                found.append(duplicate(device_at.child("resourceID"), device.resource_id))
+            devices.add(device.resource_id)
+    return found
+
+
+def _why_foreign(name: str, container: Container) -> str:
+    """Why a resource of this name is none of the container's; "" where it is. A part of a claim may be told of where
+    the container uses all of it.
+    """
+    if not name.startswith("claim:"):
+        known = name in container.resources.requests
+        return "" if known else "must match one of the container's resource requests"
+    used = container.resources.claims
+    names = {f"claim:{use.name}/{use.request}" if use.request else f"claim:{use.name}" for use in used}
+    names |= {f"claim:{one}" for one in container.pod_resources}
+    if name in names or name.partition("/")[0] in names:
+        return ""
+    return (
+        "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or "
+        "'claim:<claimName>' if request is empty"
+    )
+
+
 def _validate_endings(
-    new: Sequence[ContainerStatus], old: Sequence[ContainerStatus], path: Path, *, restart_policy: str
+    new: Sequence[ContainerStatus],
+    old: Sequence[ContainerStatus],
+    path: Path,
+    *,
+    spec: PodSpec,
+    containers: Sequence[Container],
 ) -> Errors:
-    """Where containers are not restarted, a terminated one stays so (upstream: ValidateContainerStateTransition)."""
-    if restart_policy == "Always":
-        return []
-    ended = {
-        status.name
-        for status in old
-        if status.state.terminated is not None and (restart_policy == "Never" or status.state.terminated.exit_code == 0)
-    }
+    """A container that is not restarted stays terminated (upstream: ValidateContainerStateTransition)."""
+    known = {one.name: one for one in containers}
+    running = {one.name for one in new if one.state.terminated is None}
     message = "may not be transitioned to non-terminated state"
     return [
         forbidden(path.at(position).child("state"), message)
-        for position, status in enumerate(new)
-        if status.name in ended and status.state.terminated is None
+        for position, status in enumerate(old)
+        if status.state.terminated is not None
+        and status.name in running
+        and not _restarts(known.get(status.name), status.state.terminated.exit_code, spec)
     ]
+
+
+def _restarts(container: Container | None, exit_code: int, spec: PodSpec) -> bool:
+    """Whether the container runs again after it ended so: by a rule, by its own policy, or by the pod's."""
+    if isinstance(container, EphemeralContainer):
+        return False
+    others = (*spec.init_containers, *spec.containers)
+    if any(rule.action == "RestartAllContainers" for one in others for rule in one.restart_policy_rules):
+        return True
+    if container is None:
+        return False
+    for rule in container.restart_policy_rules:
+        codes = rule.exit_codes
+        if codes is not None and (exit_code in codes.values) == (codes.operator == "In"):
+            return True
+    policy = container.restart_policy or spec.restart_policy
+    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)

@@ -13,13 +13,14 @@ from msgspec.structs import replace
 from claims.kinds.containers import Container, ResourceRequirements
 from claims.kinds.gangs import ANNOTATIONS, validate_gang_update
 from claims.kinds.placement_rules import validate_narrowed, with_node_affinity_of
-from claims.kinds.pod_amounts import qos_class, resources_of
+from claims.kinds.pod_amounts import is_sidecar, qos_class, resources_of
 from claims.kinds.pod_defaults import with_defaults
 from claims.kinds.pod_limits import validate_size
 from claims.kinds.pod_rules import validate_pod_meta_update, validate_spec
 from claims.kinds.pods import Pod, PodSpec, Toleration
 from claims.kinds.references import MIRROR
 from claims.kinds.resource_rules import RESIZED
+from claims.kinds.windows_rules import is_for_windows
 from manciple.wire.errors import FieldError, forbidden, invalid
 from manciple.wire.validation import SPEC, Path
 
@@ -38,7 +39,7 @@ def validate_pod_update(new: Pod, old: Pod) -> Errors:
     """Little of a pod may change: images, more tolerations, a shorter deadline, fewer scheduling gates."""
     if new.spec != old.spec and (too_large := validate_size(new.spec)):
         return too_large
-    found = validate_pod_meta_update(new.metadata, old.metadata)
+    found = validate_pod_meta_update(new, old)
     if not ANNOTATIONS.isdisjoint({*new.metadata.annotations, *old.metadata.annotations}):
         found += validate_gang_update(new.metadata, old.metadata)
     old = replace(old, spec=with_defaults(old.spec))
@@ -47,7 +48,9 @@ def validate_pod_update(new: Pod, old: Pod) -> Errors:
     found += validate_spec(new.spec, new.metadata)
     if containers := _validate_same_containers(new.spec, old.spec):
         return found + containers
-    found += _validate_deadline_update(new.spec, old.spec)
+    if (deadline := _validate_deadline_update(new.spec, old.spec)) and new.spec.active_deadline_seconds is not None:
+        return found + deadline
+    found += deadline
     found += _validate_gates_update(new.spec, old.spec)
     found += _validate_node_selector_update(new.spec, old.spec)
     found += _validate_tolerations_update(new.spec, old.spec)
@@ -76,9 +79,6 @@ def _with_liberties(new: PodSpec, old: PodSpec) -> PodSpec:
         scheduling_gates=old.scheduling_gates,
         tolerations=old.tolerations,
     )
-    grace = old.termination_grace_period_seconds
-    if grace is not None and grace < 0 and new.termination_grace_period_seconds == 1:
-        same = replace(same, termination_grace_period_seconds=grace)
     if old.scheduling_gates:  # a gated pod may still be directed to fewer nodes
         same = replace(same, node_selector=old.node_selector)
         same = replace(same, affinity=with_node_affinity_of(old.affinity, new.affinity))
@@ -144,50 +144,100 @@ def _validate_node_selector_update(new: PodSpec, old: PodSpec) -> Errors:
 
 # Resizes --------------------------------------------------------------------------------------------------------------
 
-
-def validate_resize(new: Pod, old: Pod) -> Errors:
-    """Only cpu and memory, of a pod that stays in its class of service."""
-    found = validate_pod_meta_update(new.metadata, old.metadata)
-    if MIRROR in old.metadata.annotations:
-        return [*found, forbidden(_WHOLE, "static pods cannot be resized")]
-    if old.spec.os is not None and old.spec.os.name == "windows":
-        return [*found, forbidden(_WHOLE, "windows pods cannot be resized")]
-    found += validate_spec(new.spec, new.metadata)
-    before = old.status.qos_class or qos_class(old.spec)
-    if qos_class(new.spec) != before:
-        found.append(invalid(SPEC, before, "Pod QOS Class may not change as a result of resizing"))
-    only_amounts = True
-    for field, after, former in (
-        ("containers", new.spec.containers, old.spec.containers),
-        ("initContainers", new.spec.init_containers, old.spec.init_containers),
-    ):
-        for position, (container, known) in enumerate(zip(after, former, strict=True)):
-            at = SPEC.child(field).at(position).child("resources")
-            found += _validate_kept(container.resources, known.resources, at)
-            only_amounts &= _without_resized(container.resources) == _without_resized(known.resources)
-    level, known_level = resources_of(new.spec), resources_of(old.spec)
-    if level is not None and known_level is not None:
-        found += _validate_kept(level, known_level, SPEC.child("resources"))
-    only_amounts &= _without_resized(level) == _without_resized(known_level)
-    return found if only_amounts else [*found, forbidden(SPEC, "only cpu and memory resources are mutable")]
-
-
 #: Where the reference names no field.
 _WHOLE = Path("[]")
 
 
-def _validate_kept(new: ResourceRequirements, old: ResourceRequirements, path: Path) -> Errors:
+def validate_resize(new: Pod, old: Pod) -> Errors:
+    """Only cpu and memory, of a pod that stays in its class of service."""
+    if MIRROR in old.metadata.annotations:
+        return [forbidden(_WHOLE, "static pods cannot be resized")]
+    if is_for_windows(old.spec):
+        return [forbidden(_WHOLE, "windows pods cannot be resized")]
+    found = validate_pod_meta_update(new, old) + validate_spec(new.spec, new.metadata)
+    before = old.status.qos_class or qos_class(old.spec)
+    if qos_class(new.spec) != before:
+        found.append(invalid(SPEC, before, "Pod QOS Class may not change as a result of resizing"))
+    running = next((one for one in old.status.container_statuses if one.state.running is not None), None)
+    if running is not None and running.resources is None:
+        found.append(forbidden(SPEC, "Pod running on node without support for resize"))
+    old = replace(old, spec=with_defaults(old.spec))
+    found += _validate_level_resize(resources_of(new.spec), resources_of(old.spec))
+    if old.status.node_allocatable_resource_claim_statuses:
+        found.append(forbidden(SPEC, "pods with node allocatable resource claims cannot be resized"))
+    found_order = _validate_order(new.spec, old.spec)
+    return found + (found_order or _validate_container_resizes(new.spec, old.spec))
+
+
+def _validate_level_resize(new: ResourceRequirements | None, old: ResourceRequirements | None) -> Errors:
+    path = SPEC.child("resources")
+    if not any(one is not None and (one.requests or one.limits) for one in (new, old)):
+        return [] if new == old else [forbidden(SPEC, "only cpu and memory resources are mutable")]
+    if old is not None and new is None:
+        return [forbidden(path, "pod-level resources cannot be removed")]
+    found = _validate_kept(new or _NOTHING, old or _NOTHING, path, of="pod-level resource")
+    if _without_resized(new or _NOTHING) != _without_resized(old or _NOTHING):
+        found.append(forbidden(SPEC, "only cpu and memory resources are mutable at pod-level"))
+    return found
+
+
+def _validate_order(new: PodSpec, old: PodSpec) -> Errors:
+    """The containers are the same, in the same order."""
+    found: Errors = []
+    for field, after, before in (
+        ("containers", new.containers, old.containers),
+        ("initContainers", new.init_containers, old.init_containers),
+    ):
+        if len(after) != len(before):
+            found.append(forbidden(SPEC.child(field), f"{field} may not be added or removed on resize"))
+            continue
+        found += [
+            forbidden(
+                SPEC.child(field).at(position).child("name"), f"{field} may not be renamed or reordered on resize"
+            )
+            for position, (container, known) in enumerate(zip(after, before, strict=True))
+            if container.name != known.name
+        ]
+    return found
+
+
+def _validate_container_resizes(new: PodSpec, old: PodSpec) -> Errors:
+    found: Errors = []
+    for position, (after, before) in enumerate(zip(new.init_containers, old.init_containers, strict=True)):
+        at = SPEC.child("initContainers").at(position)
+        found += _validate_kept(after.resources, before.resources, at.child("resources"))
+        if _without_amounts(after) != _without_amounts(before):
+            message = "only cpu and memory resources for init or sidecar containers are mutable"
+            found.append(forbidden(at, message))
+        restarts = any(one.restart_policy == "RestartContainer" for one in after.resize_policy)
+        if after != before and restarts and not is_sidecar(after):
+            message = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
+            found.append(forbidden(at, message))
+    for position, (after, before) in enumerate(zip(new.containers, old.containers, strict=True)):
+        at = SPEC.child("containers").at(position)
+        found += _validate_kept(after.resources, before.resources, at.child("resources"))
+        if _without_amounts(after) != _without_amounts(before):
+            found.append(forbidden(SPEC, "only cpu and memory resources are mutable"))
+    return found
+
+
+_NOTHING = ResourceRequirements()
+
+
+def _validate_kept(new: ResourceRequirements, old: ResourceRequirements, path: Path, *, of: str = "resource") -> Errors:
     """Amounts may change, and not go."""
     return [
-        forbidden(path.child(which), f"resource {which} cannot be removed")
-        for which, after, before in (("limits", new.limits, old.limits), ("requests", new.requests, old.requests))
-        if any(name in before and name not in after for name in RESIZED)
+        forbidden(path.child(which), f"{of} {which} cannot be removed")
+        for which, after, before in (("requests", new.requests, old.requests), ("limits", new.limits, old.limits))
+        if not before.keys() <= after.keys()
     ]
 
 
-def _without_resized(resources: ResourceRequirements | None) -> ResourceRequirements:
-    if resources is None:
-        return ResourceRequirements()
+def _without_amounts(container: Container) -> Container:
+    return replace(container, resources=_without_resized(container.resources))
+
+
+def _without_resized(resources: ResourceRequirements) -> ResourceRequirements:
     limits = {name: text for name, text in resources.limits.items() if name not in RESIZED}
     requests = {name: text for name, text in resources.requests.items() if name not in RESIZED}
     return replace(resources, limits=limits, requests=requests)
@@ -200,10 +250,9 @@ def validate_added_containers(new: Pod, old: Pod) -> Errors:
     """Containers come, and neither change nor go."""
     if too_large := validate_size(new.spec):
         return too_large
-    found = validate_pod_meta_update(new.metadata, old.metadata)
     if MIRROR in old.metadata.annotations:
-        return [*found, forbidden(_WHOLE, "static pods do not support ephemeral containers")]
-    found += validate_spec(new.spec, new.metadata)
+        return [forbidden(_WHOLE, "static pods do not support ephemeral containers")]
+    found = validate_pod_meta_update(new, old) + validate_spec(new.spec, new.metadata)
     after = {container.name: container for container in new.spec.ephemeral_containers}
     for container in old.spec.ephemeral_containers:
         what = "removed" if container.name not in after else "changed" if after[container.name] != container else ""

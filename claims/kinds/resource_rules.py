@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from claims.kinds.containers import ContainerResizePolicy, ContainerResourceClaim, ResourceRequirements
-from claims.kinds.pod_amounts import POD_RESOURCES, format_of, is_hugepages, is_pod_resource, requests_of_containers
+from claims.kinds.pod_amounts import (
+    POD_RESOURCES,
+    Which,
+    format_of,
+    is_hugepages,
+    is_pod_resource,
+    limits_of_containers,
+    requests_of_containers,
+)
 from claims.kinds.pods import PodSpec
+from claims.kinds.quotas import STORAGE, is_standard_key
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from manciple.wire.quantity import Quantity, read_amounts
 from manciple.wire.validation import (
@@ -48,7 +57,9 @@ def _validate_amounts(
     read: dict[str, dict[str, Quantity]] = {}
     for shown, amounts in (("limits", resources.limits), ("requests", resources.requests)):
         at = path.child(shown)
-        read[shown], wrong = read_amounts(amounts, at, validate_name=validate_name, is_counted=is_device_resource_name)
+        read[shown], wrong = read_amounts(
+            amounts, at, validate_name=validate_name, is_counted=is_extended_resource_name
+        )
         found += wrong
         found += [
             invalid(at.key(name), str(amount), f"{amount} is not positive integer multiple of {name}")
@@ -80,7 +91,8 @@ def _validate_container_resource_name(name: str, path: Path) -> Errors:
 
 def _validate_against_limit(name: str, amount: Quantity, limit: Quantity | None, path: Path) -> Errors:
     """A request is at most its limit; for what cannot be shared it is the limit."""
-    whole = is_device_resource_name(name) or is_hugepages(name)
+    foreign = "/" in name and "kubernetes.io/" not in name
+    whole = foreign or is_hugepages(name) or is_device_resource_name(name)
     if limit is None:
         missing = required(path.child("limits"), "Limit must be set for non overcommitable resources")
         return [missing] if whole else []
@@ -103,7 +115,8 @@ def _validate_claims(claims: Sequence[ContainerResourceClaim], path: Path, claim
             found.append(required(at))
             continue
         key = f"{claim.name}/{claim.request}" if claim.request else claim.name
-        if key in seen or claim.name in seen:
+        part = not claim.request and any(one.startswith(f"{claim.name}/") for one in seen)
+        if key in seen or claim.name in seen or part:
             found.append(duplicate(at, key))
         seen.add(key)
         if claim.name not in claim_names:
@@ -151,12 +164,9 @@ def validate_pod_resources(spec: PodSpec, resources: ResourceRequirements, claim
         found += _validate_claims(resources.claims, path.child("claims"), claim_names)
     found += _validate_amounts(resources, path, _validate_pod_resource_name)
     requests, limits = _readable(resources.requests), _readable(resources.limits)
-    for name, nanos in requests_of_containers(spec).items():
-        given = requests.get(name, Quantity(0))
-        if is_pod_resource(name) and nanos > given.nanos:
-            shown = Quantity(nanos, format_of(name, spec))
-            message = f"must be greater than or equal to aggregate container requests of {shown}"
-            found.append(invalid(path.child("requests").key(name), str(given), message))
+    found += _validate_sums("requests", requests, requests_of_containers(spec), spec)
+    pages = {name: nanos for name, nanos in limits_of_containers(spec).items() if is_hugepages(name)}
+    found += _validate_sums("limits", limits, pages, spec)
     for position, container in enumerate(spec.containers):
         for name, amount in _readable(container.resources.limits).items():
             if name in limits and amount > limits[name]:
@@ -165,8 +175,23 @@ def validate_pod_resources(spec: PodSpec, resources: ResourceRequirements, claim
     return found
 
 
+def _validate_sums(which: Which, given: Mapping[str, Quantity], sums: Mapping[str, int], spec: PodSpec) -> Errors:
+    """The pod has no less than its containers have together."""
+    path = SPEC.child("resources", which)
+    found: Errors = []
+    for name, nanos in sums.items():
+        if name in given and nanos > given[name].nanos:
+            shown = Quantity(nanos, format_of(name, spec, which))
+            message = f"must be greater than or equal to aggregate container {which} of {shown}"
+            found.append(invalid(path.key(name), str(given[name]), message))
+    return found
+
+
 def _validate_pod_resource_name(name: str, path: Path) -> Errors:
-    return [] if is_pod_resource(name) else [not_supported(path, name, POD_RESOURCES)]
+    found = each(check_label_key(name), path, name)
+    if not found and "/" not in name and name != STORAGE and not is_standard_key(name):
+        found.append(invalid(path, name, "must be a standard resource type or fully qualified"))
+    return found or ([] if is_pod_resource(name) else [not_supported(path, name, POD_RESOURCES)])
 
 
 def _readable(amounts: Mapping[str, str]) -> dict[str, Quantity]:

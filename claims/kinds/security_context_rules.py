@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 
 from claims.kinds.containers import (
     AppArmorProfile,
-    Container,
     PodSecurityContext,
     SeccompProfile,
     SecurityContext,
@@ -19,7 +18,7 @@ from claims.kinds.containers import (
 )
 from claims.kinds.pods import PodSpec
 from claims.kinds.source_rules import validate_local_path
-from claims.kinds.windows_rules import validate_windows_options
+from claims.kinds.windows_rules import containers_with_paths, is_for_windows, validate_windows_options
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
 from manciple.wire.validation import METADATA, SPEC, Path
 
@@ -58,7 +57,7 @@ def validate_pod_security(spec: PodSpec) -> Errors:
         return found
     ids = [("fsGroup", context.fs_group), ("runAsUser", context.run_as_user), ("runAsGroup", context.run_as_group)]
     ids += [(f"supplementalGroups[{position}]", group) for position, group in enumerate(context.supplemental_groups)]
-    found += _validate_ids(ids, path)
+    found += validate_ids(ids, path)
     for shown, attribute, supported in POLICIES:
         policy = getattr(context, attribute)
         if policy is not None and policy not in supported:
@@ -69,14 +68,20 @@ def validate_pod_security(spec: PodSpec) -> Errors:
 
 
 def _validate_host_users(spec: PodSpec) -> Errors:
-    """A user namespace of its own goes with no other namespace of the host."""
+    """A user namespace of its own goes with no other namespace of the host, and with no block device."""
     if spec.host_users is None or spec.host_users:
         return []
     shared = (("hostNetwork", spec.host_network), ("HostPID", spec.host_pid), ("HostIPC", spec.host_ipc))
-    return [forbidden(SPEC.child(shown), "when `hostUsers` is false") for shown, wanted in shared if wanted]
+    message = "when `hostUsers` is false"
+    found = [forbidden(SPEC.child(shown), message) for shown, wanted in shared if wanted]
+    return found + [
+        forbidden(path.child("volumeDevices"), message)
+        for one, path in containers_with_paths(spec)
+        if one.volume_devices
+    ]
 
 
-def _validate_ids(ids: Iterable[tuple[str, int | None]], path: Path) -> Errors:
+def validate_ids(ids: Iterable[tuple[str, int | None]], path: Path) -> Errors:
     return [
         invalid(path.child(shown), number, f"must be between 0 and {ID_MAX}, inclusive")
         for shown, number in ids
@@ -109,7 +114,7 @@ def _validate_sysctls(sysctls: Iterable[Sysctl], path: Path, spec: PodSpec) -> E
 
 
 def validate_container_security(context: SecurityContext, path: Path, *, host_users: bool) -> Errors:
-    found = _validate_ids([("runAsUser", context.run_as_user), ("runAsGroup", context.run_as_group)], path)
+    found = validate_ids([("runAsUser", context.run_as_user), ("runAsGroup", context.run_as_group)], path)
     if context.proc_mount is not None:
         at = path.child("procMount")
         if context.proc_mount not in PROC_MOUNTS:
@@ -164,7 +169,7 @@ def _validate_app_armor(profile: AppArmorProfile, path: Path) -> Errors:
             found.append(invalid(at, name, "must not be padded with whitespace"))
         elif not name:
             found.append(required(at, "must be set when AppArmor type is Localhost"))
-        elif len(name) > _APP_ARMOR_MAX:
+        if name and len(name) > _APP_ARMOR_MAX:
             found.append(too_long(at, _APP_ARMOR_MAX))
     elif name is not None and profile.type in PROFILE_TYPES:
         found.append(invalid(at, name, "can only be set when AppArmor type is Localhost"))
@@ -174,18 +179,22 @@ def _validate_app_armor(profile: AppArmorProfile, path: Path) -> Errors:
 # Annotations that the fields replaced ---------------------------------------------------------------------------------
 
 
+def is_app_armor(key: str) -> bool:
+    return key.startswith(_APP_ARMOR)
+
+
 def has_profile_annotations(annotations: Mapping[str, str]) -> bool:
     return any(key.startswith(_ANNOTATIONS) for key in annotations)
 
 
 def validate_profile_annotations(annotations: Mapping[str, str], spec: PodSpec) -> Errors:
     path = METADATA.child("annotations")
-    containers = {one.name: one for one in containers_of(spec)}
+    names = {one.name for one, _ in containers_with_paths(spec)}
     found: Errors = []
     for key, value in annotations.items():
         if key.startswith(_APP_ARMOR):
             name = key.removeprefix(_APP_ARMOR)
-            if name not in containers:
+            if name not in names:
                 found.append(invalid(path.key(key), name, "container not found"))
             if value not in ("", "runtime/default", "unconfined") and not value.startswith("localhost/"):
                 found.append(invalid(path.key(key), value, f'invalid AppArmor profile name: "{value}"'))
@@ -201,17 +210,44 @@ def _is_seccomp(value: str) -> bool:
     return value in ("runtime/default", "docker/default", "unconfined")
 
 
+def validate_profiles_match(annotations: Mapping[str, str], spec: PodSpec) -> Errors:
+    """An annotation says the same as the field that replaced it."""
+    of_pod = spec.security_context or PodSecurityContext()
+    found: Errors = []
+    if of_pod.seccomp_profile is not None and _SECCOMP_POD in annotations:
+        at = SPEC.child("securityContext", "seccompProfile")
+        found += _validate_match(annotations[_SECCOMP_POD], of_pod.seccomp_profile, at, "seccomp")
+    for container, path in containers_with_paths(spec):
+        own = container.security_context or SecurityContext()
+        at, key = path.child("securityContext"), f"{_SECCOMP_CONTAINER}{container.name}"
+        if own.seccomp_profile is not None and key in annotations:
+            found += _validate_match(annotations[key], own.seccomp_profile, at.child("seccompProfile"), "seccomp")
+        profile, key = own.app_armor_profile or of_pod.app_armor_profile, f"{_APP_ARMOR}{container.name}"
+        if profile is not None and key in annotations and not is_for_windows(spec):
+            found += _validate_match(annotations[key], profile, at.child("appArmorProfile"), "apparmor")
+    return found
+
+
+def _validate_match(value: str, profile: SeccompProfile | AppArmorProfile, path: Path, what: str) -> Errors:
+    names = {"Unconfined": ("unconfined",), "RuntimeDefault": ("runtime/default",), "Localhost": ()}
+    if what == "seccomp":
+        names["RuntimeDefault"] = ("runtime/default", "docker/default")
+    if profile.type == "Localhost" and value.startswith("localhost/"):
+        if value.removeprefix("localhost/") == profile.localhost_profile:
+            return []
+        return [forbidden(path.child("localhostProfile"), f"{what} profile in annotation and field must match")]
+    if profile.type not in names or value in names[profile.type]:
+        return []
+    return [forbidden(path.child("type"), f"{what} type in annotation and field must match")]
+
+
 def app_armor_of(annotations: Mapping[str, str], container: str) -> AppArmorProfile | None:
     """The profile that an annotation names for a container; None where none does, or it is not valid."""
     value = annotations.get(f"{_APP_ARMOR}{container}")
     if value is None:
         return None
     if value.startswith("localhost/"):
-        return AppArmorProfile(type="Localhost", localhost_profile=value.removeprefix("localhost/"))
+        profile = AppArmorProfile(type="Localhost", localhost_profile=value.removeprefix("localhost/"))
+        return None if _validate_app_armor(profile, Path()) else profile
     kinds = {"runtime/default": "RuntimeDefault", "unconfined": "Unconfined"}
     return AppArmorProfile(type=kinds[value]) if value in kinds else None
-
-
-def containers_of(spec: PodSpec) -> tuple[Container, ...]:
-    """All of them, in the order of their arrival."""
-    return (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)

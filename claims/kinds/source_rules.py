@@ -20,25 +20,32 @@ from claims.kinds.containers import (
 )
 from claims.kinds.volumes import (
     ClusterTrustBundleProjection,
+    ConfigMapVolumeSource,
     DownwardAPIVolumeFile,
+    DownwardAPIVolumeSource,
     PodCertificateProjection,
     ProjectedVolumeSource,
+    SecretVolumeSource,
     ServiceAccountTokenProjection,
     Volume,
     VolumeProjection,
 )
 from manciple.access.kinds.secrets import check_key
 from manciple.access.kinds.service_accounts import LONGEST_LIFETIME, SHORTEST_LIFETIME
-from manciple.wire.errors import FieldError, forbidden, invalid, not_found, not_supported, required
-from manciple.wire.quantity import Quantity
+from manciple.wire.errors import FieldError, forbidden, invalid, not_found, not_supported, required, too_long
 from manciple.wire.selectors import validate_label_selector
 from manciple.wire.validation import (
+    DNS_LABEL_MAX,
+    DNS_SUBDOMAIN_MAX,
     Path,
+    check_dns_label,
     check_dns_subdomain,
     check_environment_name,
     check_label_key,
+    check_object_name,
     each,
     required_or,
+    validate_annotations,
     validate_list,
 )
 
@@ -46,8 +53,11 @@ Errors = list[FieldError]
 
 MODE_MAX = 0o777
 KEY_TYPES = ("ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096")
-#: How long a pod's certificate may be wanted to last: from an hour to 91 days.
-_CERTIFICATE_SECONDS = (60 * 60, 91 * 24 * 60 * 60)
+#: How long a pod's certificate may be wanted to last: from an hour to 91 days, of signers of Kubernetes to one.
+_CERTIFICATE_SECONDS_MIN, _CERTIFICATE_SECONDS_MAX = 60 * 60, 91 * 24 * 60 * 60
+_KUBERNETES_SECONDS_MAX = 24 * 60 * 60
+#: A domain, a namespace and a name, and what separates them.
+_SIGNER_MAX = DNS_SUBDOMAIN_MAX + DNS_LABEL_MAX + DNS_SUBDOMAIN_MAX + 2
 #: What a container can be shown of its pod in a variable, and in a file.
 VARIABLE_FIELDS = (
     "metadata.name",
@@ -71,7 +81,9 @@ RESOURCES = (
 )
 _HUGE_PAGES = ("limits.hugepages-", "requests.hugepages-")
 _KNOWN_FIELDS = frozenset({*VARIABLE_FIELDS, *FILE_FIELDS, "spec.restartPolicy", "spec.schedulerName", "status.phase"})
-_SUBSCRIPT = re.compile(r"(?P<map>metadata\.(?:labels|annotations))\['(?P<key>[^']*)'\]")
+#: Names of fields of the API's first versions, and what they are called now.
+_OLD_FIELDS = {"spec.host": "spec.nodeName"}
+_SUBSCRIPT = re.compile(r"(?P<map>metadata\.(?:labels|annotations))\['(?P<key>.*)'\]", re.DOTALL)
 #: resource -> the amounts in which it is shown
 _DIVISORS = {
     "cpu": ("1m", "1"),
@@ -81,30 +93,36 @@ _DIVISORS = {
 # Volumes --------------------------------------------------------------------------------------------------------------
 
 
-def validate_source(volume: Volume, path: Path, *, has_account: bool) -> Errors:
-    """What is wrong with a volume of files that are made of other objects."""
-    if volume.secret is not None:
-        at = path.child("secret")
-        found = [] if volume.secret.secret_name else [required(at.child("secretName"))]
-        return [
-            *found,
-            *_validate_mode(volume.secret.default_mode, at, "defaultMode"),
-            *_items(volume.secret.items, at),
-        ]
-    if volume.config_map is not None:
-        at = path.child("configMap")
-        found = [] if volume.config_map.name else [required(at.child("name"))]
-        found += _validate_mode(volume.config_map.default_mode, at, "defaultMode")
-        return found + _items(volume.config_map.items, at)
-    if volume.downward_api is not None:
-        at = path.child("downwardAPI")
-        found = _validate_mode(volume.downward_api.default_mode, at, "defaultMode")
-        return found + [error for item in volume.downward_api.items for error in _validate_shown_file(item, at)]
-    if volume.projected is not None:
-        if _is_of_hashable_sources(volume.projected) and _is_faultless(volume.projected, has_account=has_account):
-            return []
-        return _validate_projected(volume.projected, path.child("projected"), has_account=has_account)
-    return []
+def validate_secret(source: SecretVolumeSource, path: Path) -> Errors:
+    found = [] if source.secret_name else [required(path.child("secretName"))]
+    return [*found, *_validate_mode(source.default_mode, path, "defaultMode"), *_items(source.items, path)]
+
+
+def validate_config_map(source: ConfigMapVolumeSource, path: Path) -> Errors:
+    found = [] if source.name else [required(path.child("name"))]
+    return [*found, *_validate_mode(source.default_mode, path, "defaultMode"), *_items(source.items, path)]
+
+
+def validate_downward_api(source: DownwardAPIVolumeSource, path: Path) -> Errors:
+    found = _validate_mode(source.default_mode, path, "defaultMode")
+    return found + [error for item in source.items for error in _validate_shown_file(item, path)]
+
+
+def validate_projected(source: ProjectedVolumeSource, path: Path) -> Errors:
+    return [] if _is_hashable(source) and _is_faultless(source) else _validate_projected(source, path)
+
+
+def validate_no_tokens(volume: Volume, path: Path) -> Errors:
+    """A pod without a service account has no token."""
+    sources = volume.projected.sources if volume.projected is not None else ()
+    return [
+        forbidden(
+            path.child("projected", "sources").at(position).child("serviceAccountToken"),
+            "must not be specified when serviceAccountName is not set",
+        )
+        for position, source in enumerate(sources)
+        if source.service_account_token is not None
+    ]
 
 
 def _validate_mode(mode: int | None, path: Path, field: str) -> Errors:
@@ -155,27 +173,23 @@ def _validate_shown_file(item: DownwardAPIVolumeFile, path: Path) -> Errors:
     return found + _validate_mode(item.mode, path, "mode")
 
 
-def _is_of_hashable_sources(projected: ProjectedVolumeSource) -> bool:
-    """Those of certificates and of trust bundles may hold maps."""
+def _is_hashable(projected: ProjectedVolumeSource) -> bool:
+    """Sources of certificates and of trust bundles may hold maps."""
     return all(one.pod_certificate is None and one.cluster_trust_bundle is None for one in projected.sources)
 
 
 @lru_cache(maxsize=32)  # entries are as large as a client makes them
-def _is_faultless(projected: ProjectedVolumeSource, *, has_account: bool) -> bool:
+def _is_faultless(projected: ProjectedVolumeSource) -> bool:
     """Remembered, because nearly every pod has the same one: that of its account's token."""
-    return not _validate_projected(projected, Path(), has_account=has_account)
+    return not _validate_projected(projected, Path())
 
 
-def _validate_projected(projected: ProjectedVolumeSource, path: Path, *, has_account: bool) -> Errors:
+def _validate_projected(projected: ProjectedVolumeSource, path: Path) -> Errors:
     found = _validate_mode(projected.default_mode, path, "defaultMode")
     taken: set[str] = set()
     for position, source in enumerate(projected.sources):
         found += _validate_projection(source, path, path.child("sources").at(position))
         found += _validate_conflicts(source, taken, path)
-    for position, source in enumerate(projected.sources):
-        if source.service_account_token is not None and not has_account:
-            at = path.child("sources").at(position).child("serviceAccountToken")
-            found.append(forbidden(at, "must not be specified when serviceAccountName is not set"))
     return found
 
 
@@ -236,10 +250,32 @@ def _validate_signer(name: str, path: Path) -> Errors:
     if not name:
         return [required(path, "must be a valid signer name")]
     domain, slash, rest = name.partition("/")
-    if not slash or "/" in rest or "." not in domain:
+    if not slash or "/" in rest:
         message = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
         return [invalid(path, name, message)]
-    return each(check_dns_subdomain(domain), path, domain) + each(check_dns_subdomain(rest), path, rest)
+    found: Errors = []
+    if len(domain) > DNS_SUBDOMAIN_MAX:
+        found.append(too_long(path, DNS_SUBDOMAIN_MAX))
+    for label in domain.split("."):
+        found += [invalid(path, domain, f'validating label "{label}": {one}') for one in check_dns_label(label)]
+    if "." not in domain:
+        found.append(invalid(path, domain, "should be a domain with at least two segments separated by dots"))
+    for label in rest.split("."):
+        found += [invalid(path, rest, f'validating label "{label}": {one}') for one in check_dns_subdomain(label)]
+    if len(name) > _SIGNER_MAX:
+        found.append(too_long(path, _SIGNER_MAX))
+    return found
+
+
+def _is_of_kubernetes(signer: str) -> bool:
+    return f".{signer.partition('/')[0]}".endswith(".kubernetes.io")
+
+
+def _validate_user_annotations(annotations: Mapping[str, str], path: Path) -> Errors:
+    """As other annotations, and each with a domain."""
+    found = validate_annotations(annotations, path)
+    message = 'must be a domain-prefixed key (such as "acme.io/foo")'
+    return found + [invalid(path, key, message) for key in annotations if "/" not in key]
 
 
 def _validate_certificate(certificate: PodCertificateProjection, path: Path) -> Errors:
@@ -247,10 +283,12 @@ def _validate_certificate(certificate: PodCertificateProjection, path: Path) -> 
     if certificate.key_type not in KEY_TYPES:
         found.append(not_supported(path.child("keyType"), certificate.key_type, KEY_TYPES))
     seconds, at = certificate.max_expiration_seconds, path.child("maxExpirationSeconds")
-    if seconds is not None and seconds < _CERTIFICATE_SECONDS[0]:
-        found.append(invalid(at, seconds, f"if provided, maxExpirationSeconds must be >= {_CERTIFICATE_SECONDS[0]}"))
-    elif seconds is not None and seconds > _CERTIFICATE_SECONDS[1]:
-        found.append(invalid(at, seconds, f"if provided, maxExpirationSeconds must be <= {_CERTIFICATE_SECONDS[1]}"))
+    longest = _KUBERNETES_SECONDS_MAX if _is_of_kubernetes(certificate.signer_name) else _CERTIFICATE_SECONDS_MAX
+    if seconds is not None and seconds < _CERTIFICATE_SECONDS_MIN:
+        found.append(invalid(at, seconds, f"if provided, maxExpirationSeconds must be >= {_CERTIFICATE_SECONDS_MIN}"))
+    elif seconds is not None and seconds > longest:
+        found.append(invalid(at, seconds, f"if provided, maxExpirationSeconds must be <= {longest}"))
+    found += _validate_user_annotations(certificate.user_annotations, path.child("userAnnotations"))
     files = (
         ("credentialBundlePath", certificate.credential_bundle_path),
         ("keyPath", certificate.key_path),
@@ -275,24 +313,27 @@ def _validate_conflicts(source: VolumeProjection, taken: set[str], path: Path) -
 
 
 def _files_of(source: VolumeProjection) -> Iterator[tuple[str, str]]:
-    """How a message names it, and the path, of each file that is known by name."""
+    """How a message names it, and the path, of each file whose path is compared with those of the others. As in the
+    reference, that of a token is not.
+    """
     for projection in (source.secret, source.config_map):
         if projection is not None:
             yield from ((projection.name, item.path) for item in projection.items if item.path)
     if source.downward_api is not None:
         yield from ((item.path, item.path) for item in source.downward_api.items if item.path)
-    token, bundle, certificate = source.service_account_token, source.cluster_trust_bundle, source.pod_certificate
-    paths = [token.path if token else "", bundle.path if bundle else ""]
+    bundle, certificate = source.cluster_trust_bundle, source.pod_certificate
+    if bundle is not None:
+        yield bundle.path, bundle.path
     if certificate is not None:
-        paths += [certificate.credential_bundle_path, certificate.key_path, certificate.certificate_chain_path]
-    yield from ((file, file) for file in paths if file)
+        paths = (certificate.credential_bundle_path, certificate.key_path, certificate.certificate_chain_path)
+        yield from ((file, file) for file in paths if file)
 
 
 # Variables ------------------------------------------------------------------------------------------------------------
 
 
-def validate_variable_source(source: EnvVarSource, path: Path, volumes: Mapping[str, Volume]) -> Errors:
-    """What is wrong with the one source that is chosen. volumes: the pod's, by name."""
+def validate_variable_source(source: EnvVarSource, path: Path, volumes: Iterable[Volume]) -> Errors:
+    """What is wrong with the one source that is chosen. volumes: the pod's."""
     found: Errors = []
     if source.field_ref is not None:
         found += _validate_field(source.field_ref, path.child("fieldRef"), VARIABLE_FIELDS)
@@ -308,16 +349,19 @@ def validate_variable_source(source: EnvVarSource, path: Path, volumes: Mapping[
     return found
 
 
-def _validate_file_key(selector: FileKeySelector, path: Path, volumes: Mapping[str, Volume]) -> Errors:
-    at, volume = path.child("volumeName"), volumes.get(selector.volume_name)
-    found: Errors = []
-    if not selector.volume_name:
-        found.append(required(at))
-    elif volume is None:
-        found.append(not_found(at, selector.volume_name))
+def _validate_file_key(selector: FileKeySelector, path: Path, volumes: Iterable[Volume]) -> Errors:
+    """A line of a file in an emptyDir volume; unlike mounts, it may name a volume that is not valid itself."""
+    at, name = path.child("volumeName"), selector.volume_name
+    volume = next((one for one in reversed(tuple(volumes)) if one.name == name), None)
+    found = required_or(check_dns_label, name, at)
+    if volume is None:
+        found.append(not_found(at, name))
     elif volume.empty_dir is None:
-        found.append(invalid(at, selector.volume_name, "must refer to an emptyDir volume"))
-    found += _validate_file_path(selector.path, path.child("path"))
+        found.append(invalid(at, name, "referenced volume must be of type emptyDir"))
+    if not selector.path:
+        found.append(required(path.child("path")))
+    elif ".." in selector.path.split("/"):
+        found.append(invalid(path.child("path"), selector.path, "must not contain '..'"))
     return found + required_or(check_environment_name, selector.key, path.child("key"))
 
 
@@ -329,7 +373,7 @@ def validate_environment_source(source: EnvFromSource, path: Path, collection: P
     chosen = [(n, r) for n, r in (("configMapRef", source.config_map_ref), ("secretRef", source.secret_ref)) if r]
     for name, reference in chosen:
         at = path.child(name, "name")
-        found += required_or(check_dns_subdomain, reference.name, at)
+        found += required_or(lambda name: check_object_name(name, prefix=True), reference.name, at)
     if not chosen:
         found.append(invalid(collection, "", "must specify one of: `configMapRef` or `secretRef`"))
     elif len(chosen) > 1:
@@ -352,27 +396,30 @@ def _validate_field(selector: ObjectFieldSelector, path: Path, supported: Collec
         key = match["key"]
         of_annotation = match["map"] == "metadata.annotations"
         return each(check_label_key(key.lower() if of_annotation else key), path, key)
+    shown = _OLD_FIELDS.get(shown, shown)
     if shown not in _KNOWN_FIELDS:
         return [invalid(at, shown, f"error converting fieldPath: field label not supported: {shown}")]
     return [] if shown in supported else [not_supported(at, shown, supported)]
 
 
 def _validate_amount(selector: ResourceFieldSelector, path: Path, *, in_volume: bool) -> Errors:
+    found: Errors = []
     if in_volume and not selector.container_name:
-        return [required(path.child("containerName"))]
-    if not selector.resource:
-        return [required(path.child("resource"))]
-    if selector.resource not in RESOURCES and not selector.resource.startswith(_HUGE_PAGES):
-        return [not_supported(path.child("resource"), selector.resource, RESOURCES)]
-    return _validate_divisor(selector, path.child("divisor"))
+        found.append(required(path.child("containerName")))
+    elif not selector.resource:
+        found.append(required(path.child("resource")))
+    elif selector.resource not in RESOURCES and not selector.resource.startswith(_HUGE_PAGES):
+        found.append(not_supported(path.child("resource"), selector.resource, RESOURCES))
+    return found + _validate_divisor(selector, path.child("divisor"))
 
 
 def _validate_divisor(selector: ResourceFieldSelector, path: Path) -> Errors:
-    resource = selector.resource.partition(".")[2]
-    kind = "cpu" if resource == "cpu" else "memory"
-    if selector.divisor is None or _is_one_of(selector.divisor, ("0", *_DIVISORS[kind])):
+    """Of a resource that is known, and of one of huge pages, some units."""
+    resource, divisor = selector.resource.partition(".")[2], selector.divisor or "0"
+    known = selector.resource in RESOURCES or selector.resource.startswith(_HUGE_PAGES)
+    if not known or divisor in ("0", *_DIVISORS["cpu" if resource == "cpu" else "memory"]):
         return []
-    if kind == "cpu":
+    if resource == "cpu":
         told = "only divisor's values 1m and 1 are supported with the cpu resource"
     else:
         values = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei"
@@ -382,10 +429,3 @@ def _validate_divisor(selector: ResourceFieldSelector, path: Path) -> Errors:
 
 def _spoken(resource: str) -> str:
     return {"ephemeral-storage": "local ephemeral storage"}.get(resource, resource.partition("-")[0])
-
-
-def _is_one_of(text: str, amounts: Iterable[str]) -> bool:
-    try:
-        return Quantity.parse(text) in {Quantity.parse(one) for one in amounts}
-    except ValueError:
-        return False

@@ -7,11 +7,18 @@ Sources made of files of other objects are in `source_rules`. Source: pkg/apis/c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from claims.kinds.pods import PodSpec
-from claims.kinds.source_rules import validate_local_path, validate_source
+from claims.kinds.source_rules import (
+    validate_config_map,
+    validate_downward_api,
+    validate_local_path,
+    validate_no_tokens,
+    validate_projected,
+    validate_secret,
+)
 from claims.kinds.volumes import EmptyDirVolumeSource, HostPathVolumeSource, Volume, VolumeSource
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
@@ -82,9 +89,14 @@ _SOURCES: Mapping[str, tuple[str, ...]] = {
     "image": ("reference",),
 }
 _SHOWN = dict(zip(VolumeSource.__struct_fields__, VolumeSource.__struct_encode_fields__, strict=True))
+#: Where the reference names a source differently: what is wrong inside of it, and that it is one too many.
+_SHOWN_INSIDE = {**_SHOWN, "gcePersistentDisk": "persistentDisk"}
+_SHOWN_AS_EXTRA = {**_SHOWN, "cephfs": "cephFS", "downward_api": "downwarAPI"}
 #: Sources whose reference to a Secret must name it.
 _NAMED_SECRETS = ("cinder", "storageos")
 _ISCSI_MAX = 64
+_TENANT_MAX = 64
+_HOST_AND_PORT = re.compile(r"([^:\[\]]*|\[[^\[\]]*\]):[^:\[\]]*")
 
 # Volumes --------------------------------------------------------------------------------------------------------------
 
@@ -93,28 +105,44 @@ def validate_volumes(spec: PodSpec, metadata: ObjectMeta) -> tuple[dict[str, Vol
     """The volumes that are fit to be mounted, by name; and what is wrong with the others."""
     known: dict[str, Volume] = {}
     found: Errors = []
-    has_account = bool(spec.service_account_name)
+    created = {f"{metadata.name}-{one.name}" for one in spec.volumes if metadata.name and _is_ephemeral(one)}
     for position, volume in enumerate(spec.volumes):
         at = SPEC.child("volumes").at(position)
         wrong = required_or(check_dns_label, volume.name, at.child("name"))
         if volume.name in known:
             wrong.append(duplicate(at.child("name"), volume.name))
-        wrong += _validate_sources(volume, at, metadata, has_account=has_account)
+        wrong += _validate_sources(volume, at, metadata)
         if not wrong:
             known[volume.name] = volume
         found += wrong
+        if not spec.service_account_name:
+            found += validate_no_tokens(volume, at)
+        if created:
+            found += _validate_claim_exists(volume, at, created)
     return known, found
 
 
-def _validate_sources(volume: Volume, path: Path, metadata: ObjectMeta, *, has_account: bool) -> Errors:
+def _is_ephemeral(volume: Any) -> bool:
+    return volume.ephemeral is not None
+
+
+def _validate_claim_exists(volume: Any, path: Path, created: Collection[str]) -> Errors:
+    """A volume cannot use a claim that is only created for another volume of the pod."""
+    claim = volume.persistentVolumeClaim
+    if claim is None or claim.claimName not in created:
+        return []
+    message = "must not reference a PVC that gets created for an ephemeral volume"
+    return [invalid(path.child("persistentVolumeClaim", "claimName"), claim.claimName, message)]
+
+
+def _validate_sources(volume: Any, path: Path, metadata: ObjectMeta) -> Errors:
     """One source; only the first is looked into."""
     chosen = [name for name in _SOURCES if getattr(volume, name) is not None]
     if not chosen:
         return [required(path, "must specify a volume type")]
     name, *others = chosen
-    source, at = getattr(volume, name), path.child(_SHOWN[name])
-    found = validate_source(volume, path, has_account=has_account)
-    found += [required(at.child(field)) for field in _SOURCES[name] if not getattr(source, field)]
+    source, at = getattr(volume, name), path.child(_SHOWN_INSIDE[name])
+    found = [required(at.child(field)) for field in _SOURCES[name] if not getattr(source, field)]
     if name in _NAMED_SECRETS and source.secretRef is not None and not source.secretRef.name:
         found.append(required(at.child("secretRef", "name")))
     if name in _RULES:
@@ -123,15 +151,15 @@ def _validate_sources(volume: Volume, path: Path, metadata: ObjectMeta, *, has_a
         claim = f"{metadata.name}-{volume.name}"
         messages = [f'PVC name "{claim}": {message}' for message in check_dns_subdomain(claim)]
         found += each(messages, path.child("name"), volume.name)
-    named = name == "iscsi" and source.initiatorName is not None
-    if named and len(f"{volume.name}:{source.targetPortal}") > _ISCSI_MAX:
+    iscsi = volume.iscsi
+    if iscsi and iscsi.initiatorName is not None and len(f"{volume.name}:{iscsi.targetPortal}") > _ISCSI_MAX:
         message = (
             "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is "
             "specified."
         )
         found.append(invalid(path.child("name"), volume.name, message))
     message = "may not specify more than 1 volume type"
-    return found + [forbidden(path.child(_SHOWN[other]), message) for other in others]
+    return found + [forbidden(path.child(_SHOWN_AS_EXTRA[other]), message) for other in others]
 
 
 # Sources --------------------------------------------------------------------------------------------------------------
@@ -167,9 +195,9 @@ def _validate_nfs(source: Any, path: Path) -> Errors:
 
 
 _ISCSI_NAMES = {
-    "iqn": re.compile(r"iqn\.\d{4}-\d{2}\.([a-zA-Z0-9-_.]+)(:[^,;*&$|\s]+)"),
-    "eui": re.compile(r"eui\.[A-Za-z0-9]{16}"),
-    "naa": re.compile(r"naa\.[A-Za-z0-9]{32}"),
+    "iqn": re.compile(r"iqn\.\d{4}-\d{2}\.([a-zA-Z0-9.-]+)(:[^,;*&$|\s]+)"),
+    "eui": re.compile(r"eui.[A-Za-z0-9]{16}"),
+    "naa": re.compile(r"naa.[A-Za-z0-9]{32}"),
 }
 
 
@@ -203,12 +231,16 @@ def _validate_flocker(source: Any, path: Path) -> Errors:
 
 
 def _validate_quobyte(source: Any, path: Path) -> Errors:
-    pairs = source.registry.split(",") if source.registry else []
+    if not source.registry:
+        return []
+    if len(source.tenant) > _TENANT_MAX:
+        message = f"must be a UUID and may not exceed a length of {_TENANT_MAX} characters"
+        return [required(path.child("tenant"), message)]
     message = "must be a host:port pair or multiple pairs separated by commas"
     return [
         invalid(path.child("registry"), source.registry, message)
-        for pair in pairs
-        if not re.fullmatch(r"[^:]*:\d*", pair)
+        for pair in source.registry.split(",")
+        if not _HOST_AND_PORT.fullmatch(pair)
     ]
 
 
@@ -271,8 +303,11 @@ def _validate_csi(source: Any, path: Path) -> Errors:
             found.append(too_long(path.child("driver"), DRIVER_MAX))
         found += each(check_driver_name(source.driver), path.child("driver"), source.driver)
     if source.nodePublishSecretRef is not None:
-        at = path.child("nodePublishSecretRef", "name")
-        found += required_or(check_dns_subdomain, source.nodePublishSecretRef.name, at)
+        name = source.nodePublishSecretRef.name
+        if not name:
+            found.append(required(path.child("nodePublishSecretRef", "name")))
+        else:
+            found += each(check_dns_subdomain(name), path.child("name"), name)
     return found
 
 
@@ -294,7 +329,7 @@ def _validate_ephemeral(source: Any, path: Path) -> Errors:
     found += validate_annotations(metadata.annotations, at.child("metadata", "annotations"))
     shown = zip(type(metadata).__struct_fields__, type(metadata).__struct_encode_fields__, strict=True)
     found += [
-        forbidden(at.child("metadata", field), "is not allowed for an ephemeral volume")
+        forbidden(at.child("metadata", "uID" if name == "uid" else field), "cannot be set")
         for name, field in shown
         if name not in ("labels", "annotations") and getattr(metadata, name) not in (None, "", 0, (), {})
     ]
@@ -312,6 +347,34 @@ def _validate_ephemeral(source: Any, path: Path) -> Errors:
         found += each(check_dns_subdomain(spec.storageClassName), at.child("storageClassName"), spec.storageClassName)
     if spec.volumeMode is not None and spec.volumeMode not in VOLUME_MODES:
         found.append(not_supported(at.child("volumeMode"), spec.volumeMode, VOLUME_MODES))
+    if spec.volumeAttributesClassName:
+        name = spec.volumeAttributesClassName
+        found += each(check_dns_subdomain(name), at.child("volumeAttributesClassName"), name)
+    return found + _validate_data_sources(spec, at)
+
+
+def _validate_data_sources(spec: Any, path: Path) -> Errors:
+    """What the claim is filled with is told in the old way, in the new way, or in both alike."""
+    old, new = spec.dataSource, spec.dataSourceRef
+    found: Errors = []
+    for field, source in (("dataSource", old), ("dataSourceRef", new)):
+        if source is None:
+            continue
+        at = path.child(field)
+        found += [] if source.name else [required(at.child("name"))]
+        found += [] if source.kind else [required(at.child("kind"))]
+        if source.api_group:
+            found += each(check_dns_subdomain(source.api_group), at.child("apiGroup"), source.api_group)
+        elif source.kind != "PersistentVolumeClaim":
+            message = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+            found.append(invalid(at, source.kind, message))
+    if new is not None and new.namespace:
+        found += each(check_dns_label(new.namespace), path.child("dataSourceRef", "namespace"), new.namespace)
+        if old is not None:
+            message = "may not be specified when dataSourceRef.namespace is specified"
+            found.append(invalid(path, path.child("dataSource"), message))
+    elif old and new and (old.api_group, old.kind, old.name) != (new.api_group, new.kind, new.name):
+        found.append(invalid(path, path.child("dataSource"), "must match dataSourceRef"))
     return found
 
 
@@ -325,6 +388,10 @@ def _validate_storage(text: str | None, path: Path) -> Errors:
 _RULES: Mapping[str, Callable[[Any, Path], Errors]] = {
     "empty_dir": _validate_empty_dir,
     "host_path": _validate_host_path,
+    "secret": validate_secret,
+    "config_map": validate_config_map,
+    "downward_api": validate_downward_api,
+    "projected": validate_projected,
     "gitRepo": lambda source, path: validate_local_path(source.directory, path.child("directory")),
     "gcePersistentDisk": _validate_disk,
     "awsElasticBlockStore": _validate_disk,

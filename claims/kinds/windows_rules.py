@@ -71,22 +71,27 @@ def validate_system(spec: PodSpec) -> Errors:
     return found + (_validate_linux(spec) if name == "linux" else _validate_windows(spec))
 
 
-def _contexts(spec: PodSpec) -> Iterator[tuple[Container, Path]]:
+def is_for_windows(spec: PodSpec) -> bool:
+    return spec.os is not None and spec.os.name == "windows"
+
+
+def containers_with_paths(spec: PodSpec) -> Iterator[tuple[Container, Path]]:
+    """All containers, in the order in which the reference visits them."""
     for shown, containers in (
         ("initContainers", spec.init_containers),
         ("containers", spec.containers),
         ("ephemeralContainers", spec.ephemeral_containers),
     ):
         for position, container in enumerate(containers):
-            yield container, SPEC.child(shown).at(position).child("securityContext")
+            yield container, SPEC.child(shown).at(position)
 
 
 def _validate_linux(spec: PodSpec) -> Errors:
     message = "windows options cannot be set for a linux pod"
-    contexts = [(spec.security_context, SPEC.child("securityContext"))]
-    contexts += [(one.security_context, path) for one, path in _contexts(spec)]  # type: ignore[misc]
+    contexts = [(spec.security_context, SPEC)]
+    contexts += [(one.security_context, path) for one, path in containers_with_paths(spec)]  # type: ignore[misc]
     return [
-        forbidden(path.child("windowsOptions"), message)
+        forbidden(path.child("securityContext", "windowsOptions"), message)
         for context, path in contexts
         if context is not None and context.windows_options is not None
     ]
@@ -95,7 +100,10 @@ def _validate_linux(spec: PodSpec) -> Errors:
 def _validate_windows(spec: PodSpec) -> Errors:
     checked: list[tuple[object, Path, tuple[tuple[str, str], ...]]] = [(spec, SPEC, _OF_SPEC)]
     checked.append((spec.security_context, SPEC.child("securityContext"), _OF_POD))
-    checked += [(one.security_context, path, _OF_CONTAINERS) for one, path in _contexts(spec)]
+    checked += [
+        (one.security_context, path.child("securityContext"), _OF_CONTAINERS)
+        for one, path in containers_with_paths(spec)
+    ]
     found = [
         forbidden(path.child(shown), "cannot be set for a windows pod")
         for value, path, fields in checked
@@ -118,16 +126,16 @@ def _validate_host_processes(spec: PodSpec) -> Errors:
     of_pod = pod_options.host_process if pod_options is not None else None
     found: Errors = []
     effective: set[bool] = set()
-    for container, path in _contexts(spec):
+    for container, path in containers_with_paths(spec):
         options = container.security_context.windows_options if container.security_context is not None else None
         own = options.host_process if options is not None else None
         if of_pod is not None and own is not None and own != of_pod:
             message = f"pod hostProcess value must be identical if both are specified, was {str(of_pod).lower()}"
-            found.append(invalid(path.child("windowsOptions", "hostProcess"), own, message))
+            found.append(invalid(path.child("securityContext", "windowsOptions", "hostProcess"), own, message))
         effective.add(bool(of_pod if own is None else own))
     if effective == {True, False}:
         message = "If pod contains any hostProcess containers then all containers must be HostProcess containers"
-        found.append(invalid(SPEC.child("securityContext"), "", message))
+        found.append(invalid(SPEC, "", message))
     if True in effective and not spec.host_network:
         message = "hostNetwork must be true if pod contains any hostProcess containers"
         found.append(invalid(SPEC.child("hostNetwork"), spec.host_network, message))

@@ -42,16 +42,20 @@ def validate_node_selector(selector: NodeSelector, path: Path, *, in_full: bool 
     return found
 
 
-def validate_node_selector_term(term: NodeSelectorTerm, path: Path, *, in_full: bool = True) -> Errors:
+def validate_node_selector_term(
+    term: NodeSelectorTerm, path: Path, *, in_full: bool = True, any_value: bool = False
+) -> Errors:
+    """any_value: labels may be compared with values that no label has, as in preferences."""
     found: Errors = []
     for position, requirement in enumerate(term.match_expressions):
-        found += _validate_expression(requirement, path.child("matchExpressions").at(position), in_full=in_full)
+        at = path.child("matchExpressions").at(position)
+        found += _validate_expression(requirement, at, in_full=in_full, any_value=any_value)
     for position, requirement in enumerate(term.match_fields):
         found += _validate_field(requirement, path.child("matchFields").at(position))
     return found
 
 
-def _validate_expression(requirement: NodeSelectorRequirement, path: Path, *, in_full: bool) -> Errors:
+def _validate_expression(requirement: NodeSelectorRequirement, path: Path, *, in_full: bool, any_value: bool) -> Errors:
     found: Errors = []
     values, count = path.child("values"), len(requirement.values)
     if requirement.operator in _SET_OPERATORS:
@@ -67,7 +71,8 @@ def _validate_expression(requirement: NodeSelectorRequirement, path: Path, *, in
         found.append(invalid(path.child("operator"), requirement.operator, "not a valid selector operator"))
     found += each(check_label_key(requirement.key), path.child("key"), requirement.key)
     for position, value in enumerate(requirement.values):
-        found += each(check_label_value(value), values.at(position), value)
+        if not any_value:
+            found += each(check_label_value(value), values.at(position), value)
         if in_full and requirement.operator in _COMPARISONS and not _INTEGER.fullmatch(value):
             found.append(invalid(values.at(position), value, "for 'Gt', 'Lt' operators, the value must be an integer"))
     return found

@@ -364,7 +364,7 @@ def near(*terms: PodAffinityTerm) -> Affinity:
                 'topologySpreadConstraints[0].nodeAffinityPolicy: Unsupported value: "Maybe"',
                 "topologySpreadConstraints[1].matchLabelKeys: Forbidden: must not be specified when labelSelector is",
                 'topologySpreadConstraints[2].matchLabelKeys[1]: Invalid value: "bad key"',
-                'topologySpreadConstraints[2].matchLabelKeys[0]: Invalid value: "app": exists in both',
+                'topologySpreadConstraints[2][0]: Invalid value: "app": exists in both',
                 "topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}: Duplicate value",
             ],
         ),
@@ -382,7 +382,7 @@ def near(*terms: PodAffinityTerm) -> Affinity:
             },
             [
                 f'{NEAR}[0].mismatchLabelKeys[1]: Invalid value: "bad key"',
-                f'{NEAR}[0].matchLabelKeys[0]: Invalid value: "app": exists in both matchLabelKeys and labelSelector',
+                f'{NEAR}[0][0]: Invalid value: "app": exists in both matchLabelKeys and labelSelector',
                 f'{NEAR}[0].matchLabelKeys[1]: Invalid value: "tier": exists in both matchLabelKeys and mismatch',
                 f"{NEAR}[1].mismatchLabelKeys: Forbidden: must not be specified when labelSelector is not set",
             ],

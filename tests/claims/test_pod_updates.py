@@ -43,6 +43,10 @@ def changed(**spec: Any) -> Pod:
     return replace(OLD, spec=replace(OLD.spec, **spec))
 
 
+def on_node(pod: Pod) -> Pod:
+    return replace(pod, spec=replace(pod.spec, node_name="n"))
+
+
 def annotated(**annotations: str) -> Pod:
     named = {f"kubernetes.io/config.{name}": text for name, text in annotations.items()}
     return replace(OLD, metadata=replace(OLD.metadata, annotations=named))
@@ -61,7 +65,7 @@ def annotated(**annotations: str) -> Pod:
 def test_a_pod_neither_becomes_a_mirror_pod_nor_ceases_to_be_one(before: Pod, after: Pod, what: str) -> None:
     refusal = f"metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not {what} mirror pod annotation"
     for kind in (POD, STATUS):
-        assert texts(kind.validate_update(after, before)) == ([refusal] if what else [])
+        assert texts(kind.validate_update(on_node(after), on_node(before))) == ([refusal] if what else [])
 
 
 MORE = Toleration(key="a", operator="Exists")

@@ -8,7 +8,7 @@ import pytest
 
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
-from claims.kinds.source_rules import validate_source
+from claims.kinds.source_rules import validate_no_tokens
 from claims.kinds.volumes import Volume
 from manciple.wire import codec
 from manciple.wire.validation import Path
@@ -347,7 +347,7 @@ def test_variables_are_made_of_what_is_named(about: str) -> None:
 
 def test_who_has_no_account_gets_no_token() -> None:
     volume = codec.decode_value(Volume, projected(token(path="x", expirationSeconds=600)))
-    (error,) = validate_source(volume, Path("v"), has_account=False)
+    (error,) = validate_no_tokens(volume, Path("v"))
     assert str(error) == (
         "v.projected.sources[0].serviceAccountToken: Forbidden: must not be specified when serviceAccountName is not "
         "set"

@@ -87,8 +87,11 @@ STREAMED = ("pod-read/log", "pod-read/log-missing", "pod-read/log-badcontainer")
 
 
 @pytest.fixture(autouse=True)
-def _admission_is_as_it_was_recorded(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the admission plugin ServiceAccount, and with the priority classes of a system that has started."""
+def _admission_is_as_it_was_recorded(db: None, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    """Without the admission plugin ServiceAccount and limited classes, with the priority classes of a system that has
+    started.
+    """
+    settings.LIMITED_PRIORITY_CLASSES = ()
     monkeypatch.delitem(first_stage._completions, PODS)
     ensure_priority_classes()
 
