@@ -193,6 +193,7 @@ class Agent:
             sources=sources,
             volumes=PodVolumes(sources, PodTokens(self._client, clock=self._clock), self.runtime),
             host_ip=self.config.node_ip,
+            capacity={"cpu": self.config.cpu, "memory": self.config.memory},
             clock=self._clock,
             monotonic=monotonic,
             started=self.metrics.container_started,

@@ -22,7 +22,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from claims.kinds.containers import Container, ContainerRestartRule, ResourceRequirements
+from claims.kinds.containers import Container, ContainerRestartRule
 from claims.kinds.pods import (
     ContainerState,
     ContainerStateRunning,
@@ -38,7 +38,7 @@ from claims.kinds.pods import (
 )
 from nodeagent.client import posix_seconds, seconds_text
 from nodeagent.failures import ContainerFailed
-from nodeagent.resizing import IN_PROGRESS, Resized, held_by
+from nodeagent.resizing import IN_PROGRESS, PENDING, Held, Resized, held_by
 from nodeagent.runtimes.protocol import ContainerRun, EndedRun, Role
 
 #: Seconds before the second restart, and the longest wait; the first restart comes at once.
@@ -296,13 +296,11 @@ def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStat
     old = pod.status
     address = pod_ip(pod, host_ip=host_ip) if seen.runs or old.pod_ip else ""
     held = held_by(pod) if seen.resized is None else seen.resized.held
-    inits = tuple(
-        _container_status(container, seen, held.get(container.name)) for container in pod.spec.init_containers
-    )
-    mains = tuple(_container_status(container, seen, held.get(container.name)) for container in pod.spec.containers)
-    added = tuple(
-        _container_status(container, seen, held.get(container.name)) for container in pod.spec.ephemeral_containers
-    )
+    allocated = held if seen.resized is None else seen.resized.allocated
+    level = old.resources if seen.resized is None else seen.resized.level
+    inits = tuple(_container_status(one, seen, held, allocated) for one in pod.spec.init_containers)
+    mains = tuple(_container_status(one, seen, held, allocated) for one in pod.spec.containers)
+    added = tuple(_container_status(one, seen, held, allocated) for one in pod.spec.ephemeral_containers)
     return replace(
         old,
         observed_generation=pod.metadata.generation,
@@ -316,6 +314,8 @@ def pod_status(pod: Pod, seen: Observed, *, host_ip: str, now: float) -> PodStat
         init_container_statuses=inits,
         container_statuses=mains,
         ephemeral_container_statuses=added,
+        resources=level,
+        allocated_resources=level.requests if level is not None else {},
         reason=seen.failure.reason if seen.failure else old.reason,
         message=seen.failure.message if seen.failure else old.message,
     )
@@ -336,8 +336,8 @@ def _phase(pod: Pod, seen: Observed) -> str:
 
 
 # Containers.
-def _container_status(container: Container, seen: Observed, held: ResourceRequirements | None) -> ContainerStatus:
-    """held: the cpu and memory that it has."""
+def _container_status(container: Container, seen: Observed, held: Held, allocated: Held) -> ContainerStatus:
+    """held: the cpu and memory that the containers have. allocated: what they are to have."""
     run = seen.runs.get(container.name)
     if run is None:
         waiting = _never_started(container, seen)
@@ -347,7 +347,8 @@ def _container_status(container: Container, seen: Observed, held: ResourceRequir
     if trouble := seen.trouble.get(container.name):
         state = _waiting(trouble)
         waits = True
-    held = held if run.running else None
+    counts = run.running or (seen.resized is not None and seen.resized.pending is not None)
+    given = allocated.get(run.name) if counts else None
     last = _state(run) if waits else _terminated(run.previous) if run.previous is not None else ContainerState()
     return ContainerStatus(
         name=container.name,
@@ -359,8 +360,8 @@ def _container_status(container: Container, seen: Observed, held: ResourceRequir
         image=run.image,
         image_id=run.image_id or run.image,
         container_id=run.container_id,
-        allocated_resources=held.requests if held is not None else {},
-        resources=held,
+        allocated_resources=given.requests if given is not None else {},
+        resources=held.get(run.name) if counts else None,
         allocated_resources_status=seen.health.get(container.name, ()),
     )
 
@@ -426,9 +427,8 @@ def _facts(pod: Pod, seen: Observed, statuses: Iterable[ContainerStatus]) -> _Fa
     uninitialized = [name for name in inits if name not in ready]
     containers = _fact(not unready, "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]")
     gates = [gate.condition_type for gate in pod.spec.readiness_gates if not _holds(pod, gate.condition_type)]
-    trouble = seen.resized.trouble if seen.resized is not None else ""
     return {
-        **({IN_PROGRESS: (True, "Error", trouble)} if trouble else {}),
+        **_resize_facts(seen.resized),
         "PodReadyToStartContainers": (seen.prepared or bool(seen.runs), "", ""),
         "Initialized": _fact(
             seen.initialized or not pod.spec.init_containers,
@@ -440,11 +440,23 @@ def _facts(pod: Pod, seen: Observed, statuses: Iterable[ContainerStatus]) -> _Fa
     }
 
 
+def _resize_facts(resized: Resized | None) -> _Facts:
+    if resized is None:
+        return {}
+    facts = {}
+    if resized.pending is not None:
+        facts[PENDING] = (True, resized.pending.reason, resized.pending.message)
+    if resized.progress or resized.trouble:
+        facts[IN_PROGRESS] = (True, "Error" if resized.trouble else "", resized.trouble)
+    return facts
+
+
 def _known(conditions: tuple[PodCondition, ...], seen: Observed) -> tuple[PodCondition, ...]:
-    """Without that of a resize that has gone through since."""
-    if seen.resized is None or seen.resized.trouble:
+    """Without those of a resize that has gone through since."""
+    if seen.resized is None:
         return conditions
-    return tuple(one for one in conditions if one.type != IN_PROGRESS)
+    over = {PENDING, IN_PROGRESS} - _resize_facts(seen.resized).keys()
+    return tuple(one for one in conditions if one.type not in over)
 
 
 def _fact(holds: bool, reason: str, message: str) -> tuple[bool, str, str]:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from claims.kinds.containers import Container
 from claims.kinds.pod_groups import is_made_for_group_of, is_reserved_for_group_of
+from claims.kinds.pod_status_rules import HEALTH_MESSAGE_MAX
 from claims.kinds.pods import ContainerExtendedResourceRequest, Pod, ResourceHealth, ResourceStatus
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.classic.values import ResourceHandle
@@ -363,7 +364,8 @@ def _healths(record: ClaimRecord, request: str, known: KnownHealth) -> Iterator[
                 continue
             name = _name(driver.driver, device)
             if said := known.get((driver.driver, device.pool, device.device)):
-                yield ResourceHealth(resource_id=name, health=said.health, message=said.message or None)
+                message = said.message[:HEALTH_MESSAGE_MAX] or None
+                yield ResourceHealth(resource_id=name, health=said.health, message=message)
             else:
                 yield ResourceHealth(resource_id=name, health="Unknown")
 

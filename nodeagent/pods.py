@@ -23,6 +23,7 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
+from claims.kinds.containers import Container
 from claims.kinds.pods import Pod, PodStatus
 from manciple.telemetry import traces
 from nodeagent.checkpoint import ClaimRecord
@@ -55,7 +56,7 @@ from nodeagent.lifecycle import (
 )
 from nodeagent.podclaims import KnownHealth, container_devices, is_terminal, resource_statuses
 from nodeagent.prepare import Preparer
-from nodeagent.resizing import Resized, is_told, resize
+from nodeagent.resizing import DEFERRED, IN_PROGRESS, PENDING, RETRY_SECONDS, Resized, allocated, begin, is_told, resize
 from nodeagent.runtimes.protocol import ContainerRequest, Runtime
 from nodeagent.runtimes.requests import container_request
 from nodeagent.runtimes.sources import Addresses
@@ -130,6 +131,7 @@ class PodWorker:
         sources: PodSources,
         volumes: PodVolumes,
         host_ip: str,
+        capacity: Mapping[str, str],
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         started: Callable[[str, str], None] = lambda _type, _failure: None,
@@ -144,6 +146,7 @@ class PodWorker:
         self._sources = sources
         self._volumes = volumes
         self._host_ip = host_ip
+        self._capacity = capacity
         self._clock = clock
         self._storage = StorageWatch(runtime, monotonic)
         self._steady = SteadyRuns(clock=clock, monotonic=monotonic)
@@ -287,16 +290,39 @@ class PodWorker:
         if step.ending:
             self._end(pod, step.ending)
             return None
-        resized = resize(pod, self._runtime.runs(uid), self._runtime)
-        if resized.trouble and not is_told(pod, resized.trouble):
-            self._events.warn(pod, "ResizeError", resized.trouble)
-        self._report(pod, self._observed(pod, step, records=records, resized=resized))
+        resized = self._resize(pod, step, records)
+        self._report(self._pods.get(uid) or pod, self._observed(pod, step, records=records, resized=resized))
         # The first report says since when the pod is here, so its deadline is known only after it.
         deadline = deadline_of(self._pods.get(uid) or pod)
         times = [at for at in (step.look_at, self._runtime.next_change(uid), deadline) if at is not None]
         waits = [max(0.0, min(times) - self._clock())] if times else []
+        if resized.pending is not None and resized.pending.reason == DEFERRED:
+            waits.append(RETRY_SECONDS)
         measured = self._storage.next_look(uid)
         return min((*waits, *(() if measured is None else (measured,))), default=None)
+
+    def _resize(self, pod: Pod, step: ContainerPlan, records: Mapping[str, ClaimRecord]) -> Resized:
+        uid = pod.metadata.uid
+        others = (one for one in self._pods.all() if one.metadata.uid != uid and not is_terminal(one))
+        resized = begin(pod, self._runtime.runs(uid), others, self._capacity)
+        if (pending := resized.pending) is not None and not is_told(pod, PENDING, pending.message):
+            self._events.warn(pod, f"Resize{pending.reason}", pending.message)
+        if not resized.progress:
+            return resized
+        if not any(one.type == IN_PROGRESS for one in pod.status.conditions):
+            self._report(pod, self._observed(pod, step, records=records, resized=resized))
+        resized = resize(pod, resized, self._runtime, lambda one: self._restart(pod, one, records))
+        if resized.trouble and not is_told(pod, IN_PROGRESS, resized.trouble):
+            self._events.warn(pod, "ResizeError", resized.trouble)
+        return resized
+
+    def _restart(self, pod: Pod, container: Container, records: Mapping[str, ClaimRecord]) -> None:
+        """Raises: ContainerFailed."""
+        uid = pod.metadata.uid
+        self._runtime.end(uid, container.name, grace_seconds=pod.spec.termination_grace_period_seconds or 0)
+        run = self._runtime.runs(uid)[container.name]
+        start = Start(container, run.role, run.attempt + 1)
+        self._runtime.start(self._request(self._pods.get(uid) or pod, start, records))
 
     def _way_of(self, pod: Pod, step: ContainerPlan) -> TracedWay:
         """Of a pod that begins here; else nothing is traced."""
@@ -345,7 +371,7 @@ class PodWorker:
         given = set(devices)
         return container_request(
             pod,
-            start.container,
+            allocated(pod, start.container),
             role=start.role,
             attempt=start.attempt,
             cdi_devices=devices,

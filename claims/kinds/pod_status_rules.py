@@ -39,6 +39,7 @@ from manciple.wire.validation import (
     check_dns_subdomain,
     check_label_key,
     each,
+    is_device_resource_name,
     required_or,
 )
 

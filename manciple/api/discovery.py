@@ -84,8 +84,9 @@ def group_versions() -> dict[str, tuple[str, ...]]:
 def resources(group: str, version: str) -> tuple[DiscoveredResource, ...]:
     """What is served in one API version, subresources after their resource; () where there is no such version."""
     stored = (line for one in registry.in_version(group, version) for line in _lines(one))
-    reviewed = (kind for kind in REVIEWS.values() if (kind.group, kind.version) == (group, version))
-    return (*stored, *map(_review, reviewed))
+    answered = (*REVIEWS.values(), subresources.BINDINGS)
+    virtual = (kind for kind in answered if (kind.group, kind.version) == (group, version))
+    return (*stored, *map(_review, virtual))
 
 
 def _review(kind: Kind) -> DiscoveredResource:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
@@ -224,12 +224,15 @@ def bind(
 ) -> dict[str, Any]:
     """Give a waiting pod its node, and say so in its PodScheduled condition (upstream: pod/storage BindingREST).
 
+    where: the pod, or its namespace alone: then the binding names the pod.
+
     Raises: NotFound; Conflict for a pod that has a node, is being deleted or is held by scheduling gates; Invalid.
     """
     binding = decoded_body(Binding, "", body, content_type=content_type, options=options)
-    _check_target(binding)
+    where = replace(where, name=where.name or binding.metadata.name)
     if binding.metadata.name != where.name:
         raise BadRequest("name in URL does not match name in Binding object")
+    _check_target(binding)
     admit_body(kind, where, binding, identity=identity, options=options)
 
     def work(writer: objects.Writer) -> None:
@@ -303,13 +306,18 @@ def _check_bindable(kind: Kind, name: str, pod: dict[str, Any], binding: Binding
 def _bound(pod: dict[str, Any], binding: Binding, *, now: str) -> dict[str, Any]:
     """The pod's document on its node."""
     metadata, status = dict(pod["metadata"]), dict(pod.get("status", {}))
-    if binding.metadata.annotations:
-        metadata["annotations"] = {**metadata.get("annotations", {}), **binding.metadata.annotations}
+    for field, added in (("annotations", binding.metadata.annotations), ("labels", binding.metadata.labels)):
+        if added:
+            metadata[field] = {**metadata.get(field, {}), **added}
     others = [condition for condition in status.get("conditions", ()) if condition["type"] != "PodScheduled"]
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}
     status["conditions"] = [*others, scheduled]
+    status.pop("nominatedNodeName", None)
     spec = {**pod.get("spec", {}), "nodeName": binding.target.name}
     return {**pod, "metadata": metadata, "spec": spec, "status": status}
 
 
 register("pods", Connected(name="binding", kind="Binding", post=bind))
+
+#: POST /api/v1/namespaces/NAMESPACE/bindings: the same, of clients that name the pod only in what they post.
+BINDINGS = requests.virtual_kind(Binding, group="", namespaced=True)

@@ -45,6 +45,7 @@ def _review_paths() -> Iterator[URLPattern]:
 #: The first that fits answers, so what is asked most stands first. A name may hold anything, even the end of a line.
 urlpatterns: list[URLPattern] = [
     *_review_paths(),
+    path("api/v1/namespaces/<str:namespace>/bindings", views.BindingsView.as_view()),
     re_path(r"^api/v1/[\s\S]", views.ResourceView.as_view()),
     re_path(r"^apis/[^/]+/[^/]+/[\s\S]", views.ResourceView.as_view()),
     *_health_paths(),

@@ -376,6 +376,23 @@ class ReviewView(ApiView):
         return json_answer(codec.encode(answered), code=201, warnings=decoded.warnings)
 
 
+class BindingsView(ApiView):
+    """Binds the pod that the Binding names. `namespace` comes from the path."""
+
+    def post(self, request: Request, namespace: str) -> HttpResponse:
+        where = ResourcePath(group="", version="v1", plural="pods", namespace=namespace, subresource="binding")
+        with asking(where.version, self.http.GET):
+            status = subresources.bind(
+                registry.by_resource(where.plural),
+                where,
+                body_of(self.http),
+                content_type=request.content_type or "",
+                identity=identity_of(request),
+                options=requests.write_options(self.http.GET, operation="Create"),
+            )
+        return document_answer(status, code=201)
+
+
 def _version_of(path: str) -> str:
     """The API version in a path; "" in one that names none."""
     found = requests.parse_path(path)

@@ -21,6 +21,7 @@ from manciple.api import first_stage
 from manciple.api.answers import unknown_path
 from manciple.api.reviews import REVIEWS
 from manciple.api.streams import DEFINING
+from manciple.api.subresources import BINDINGS
 from manciple.extensions.definitions import ESTABLISHED, RESOURCE, CustomResourceDefinition
 from manciple.extensions.formats import is_known
 from manciple.extensions.naming import NamesTaken, settled
@@ -226,7 +227,7 @@ def name_given(writer: Writer, definition: CustomResourceDefinition) -> CustomRe
 
 def _with_our_own(taken: NamesTaken, group: str) -> NamesTaken:
     """And the names of the kinds that the server has by itself, stored or only answered."""
-    known = (*registry, *REVIEWS.values())
+    known = (*registry, *REVIEWS.values(), BINDINGS)
     own = [kind for kind in known if kind.group == group and not kind.is_open]
     resources = {name for kind in own for name in (kind.plural, kind.singular, *kind.short_names)}
     return NamesTaken(taken.resources | resources, taken.kinds | {kind.kind for kind in own})

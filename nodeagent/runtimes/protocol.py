@@ -246,6 +246,9 @@ class Runtime(Protocol):
     ) -> None:
         """Hold a running container to other limits (0: none). Raises: ContainerFailed, and then nothing has changed."""
 
+    def end(self, pod_uid: str, container: str, *, grace_seconds: int) -> None:
+        """Stop one container, and return when it has ended. Raises: ContainerFailed."""
+
     def files_folder(self, pod_uid: str, volume: str) -> Path | None:
         """Where the agent is to put the files of a volume that it makes; None where containers see no files.
 

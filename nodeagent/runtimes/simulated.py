@@ -90,6 +90,16 @@ class SimulatedRuntime:
     ) -> None:
         """Nothing holds a simulated container to its limits."""
 
+    def end(self, pod_uid: str, container: str, *, grace_seconds: int) -> None:  # noqa: ARG002 - simulated containers obey at once
+        now = self._clock()
+        with self._lock:
+            pod = self._pods.get(pod_uid)
+            run = pod.containers.get(container) if pod is not None else None
+            if pod is None or run is None:
+                raise ContainerFailed(f"container {container} is not known here")
+            ended = replace(run.at(now), finished_at=now)
+            self._keep(pod_uid, replace(pod, containers={**pod.containers, container: ended}))
+
     def files_folder(self, pod_uid: str, volume: str) -> Path | None:  # noqa: ARG002 - nobody would read them
         return None
 

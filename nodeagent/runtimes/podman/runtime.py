@@ -150,6 +150,12 @@ class PodmanRuntime:
         )
         self._podman("update", *options, self._name(pod.notes[container].request))
 
+    def end(self, pod_uid: str, container: str, *, grace_seconds: int) -> None:
+        pod = self._known(pod_uid)
+        if pod is None or container not in pod.notes:
+            raise ContainerFailed(f"container {container} is not known here")
+        self._kill(pod.notes[container].request, grace_seconds)
+
     def files_folder(self, pod_uid: str, volume: str) -> Path | None:
         pod = self._known(pod_uid) or self._new(pod_uid)
         return pod.folder.files(volume)
