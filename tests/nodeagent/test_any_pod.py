@@ -73,9 +73,9 @@ def any_container(random: Random, name: str, volumes: list[str], *, init: bool =
     if random.random() < 0.2:
         made["ports"] = [{"name": "web", "containerPort": random.choice((80, 81, 82, 70000))}]
     if random.random() < 0.3:
-        made["securityContext"] = random.choice(
-            ({"runAsUser": 5}, {"privileged": True}, {"runAsUser": -1}, {"procMount": "Unmasked"})
-        )
+        made["securityContext"] = random.choice(RIGHTS)
+    if random.random() < 0.3:
+        made["resizePolicy"] = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
     return made
 
 
@@ -104,12 +104,41 @@ def stored(document: dict[str, Any]) -> tuple[Pod, bool]:
     return made, not POD.validate_create(made)
 
 
+def resize(random: Random, machine: Machine, name: str) -> bool:
+    """Ask for other amounts; whether the API takes that. Then the containers have them, or the pod says why not."""
+    document = machine.pod(name)
+    old = codec.decode_value(Pod, document)
+    for one in (*document["spec"]["containers"], *document["spec"].get("initContainers", ())):
+        one["resources"] = {
+            which: {resource: random.choice(AMOUNTS) for resource in amounts}
+            for which, amounts in one.get("resources", {}).items()
+        }
+    subresource = POD.subresources["resize"]
+    new: Pod = subresource.prepare_update(codec.decode_value(Pod, document), old)
+    assert all(amount >= 0 for sums in (requests_of(new), limits_of(new)) for amount in sums.values())
+    if subresource.validate_update(new, old):
+        return False
+    machine.api.put("pods", codec.to_builtins(new))
+    for _ in range(3):
+        machine.look()
+    seen = codec.decode_value(Pod, machine.pod(name))
+    told = any(one.type.startswith("PodResize") for one in seen.status.conditions)
+    wanted = {one.name: one.resources for one in seen.spec.containers}
+    for status in seen.status.container_statuses:
+        if status.state.running is not None and status.resources is not None and not told:
+            assert (status.resources.requests, status.resources.limits) == (
+                wanted[status.name].requests,
+                wanted[status.name].limits,
+            )
+    return True
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_what_the_api_accepts_runs_or_says_why_not(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     machine = Machine(tmp_path)
     machine.start()
-    accepted = 0
+    accepted = resized = 0
     for number in range(PODS_PER_SEED):
         name = f"p{number}"
         document = any_pod(random, name)
@@ -126,8 +155,10 @@ def test_what_the_api_accepts_runs_or_says_why_not(tmp_path: Path, seed: int) ->
         status = machine.pod(name)["status"]
         told = [one for one in machine.api.all("events") if one["involvedObject"]["name"] == name]
         assert status["phase"] in ("Running", "Succeeded", "Failed") or told, (document, machine.failures[-2:])
+        resized += resize(random, machine, name)
         machine.api.delete("pods", name)
         machine.settle()
+    assert resized
     assert accepted > PODS_PER_SEED // 20
     assert machine.api.all("pods") == []
 
