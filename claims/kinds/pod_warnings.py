@@ -57,17 +57,23 @@ def warnings_of(pod: Pod) -> Iterator[str]:
         yield f"{METADATA.child('name')}: {told}: [{', '.join(messages)}]"
     if pod.metadata.annotations:
         yield from _of_annotations(pod)
-    yield from _of_node_labels(spec)
-    yield from _of_volumes(spec.volumes)
-    yield from _of_duplicates(spec)
-    yield from _of_selectors(spec)
-    yield from _of_amounts(spec.overhead, SPEC.child("overhead"))
-    for container, path in containers_with_paths(spec):
-        yield from _of_amounts(container.resources.limits, path.child("resources", "limits"))
-        yield from _of_amounts(container.resources.requests, path.child("resources", "requests"))
-        yield from _of_variables(container, path.child("env"))
-    yield from _of_ports(spec)
-    yield from _of_addresses(spec)
+    if spec.node_selector or spec.topology_spread_constraints or spec.affinity is not None:
+        yield from _of_node_labels(spec)
+        yield from _of_selectors(spec)
+    if spec.volumes:
+        yield from _of_volumes(spec.volumes)
+    if spec.host_aliases or spec.image_pull_secrets or spec.dns_config is not None:
+        yield from _of_duplicates(spec)
+        yield from _of_addresses(spec)
+    yield from _of_amounts(spec.overhead, SPEC, "overhead")
+    containers = tuple(containers_with_paths(spec))
+    for container, path in containers:
+        yield from _of_amounts(container.resources.limits, path, "resources.limits")
+        yield from _of_amounts(container.resources.requests, path, "resources.requests")
+        if len(container.env) > 1:
+            yield from _of_variables(container, path.child("env"))
+    if any(container.ports for container, _ in containers):
+        yield from _of_ports(containers)
 
 
 def _of_annotations(pod: Pod) -> Iterator[str]:
@@ -147,7 +153,7 @@ def _of_claim(volume: Any, path: Path) -> Iterator[str]:
         at = path.child("ephemeral", "volumeClaimTemplate", "spec", "resources")
         for which in ("requests", "limits"):
             amounts = getattr(template.spec.resources, which)
-            yield from _of_amounts(amounts, at.child(which), names=("storage",))
+            yield from _of_amounts(amounts, at, which, names=("storage",))
 
 
 def _of_projected(projected: ProjectedVolumeSource, told: str) -> Iterator[str]:
@@ -239,19 +245,21 @@ def _of_selectors(spec: PodSpec) -> Iterator[str]:
                 yield f"{at.child('podAffinityTerm', 'labelSelector')}: {told}"
 
 
-def _of_amounts(amounts: Mapping[str, str], path: Path, names: Iterable[str] = _BYTES) -> Iterator[str]:
+def _of_amounts(
+    amounts: Mapping[str, str], path: Path, field: str, names: Iterable[str] = _BYTES
+) -> Iterator[str]:
     if not amounts:
         return
     for name in names:
         if (text := amounts.get(name)) is not None and not Quantity.parse(text).is_integer:
-            yield f'{path.key(name)}: fractional byte value "{text}" is invalid, must be an integer'
+            yield f'{path.child(field).key(name)}: fractional byte value "{text}" is invalid, must be an integer'
 
 
-def _of_ports(spec: PodSpec) -> Iterator[str]:
+def _of_ports(containers: Iterable[tuple[Container, Path]]) -> Iterator[str]:
     """Definitions of one port that do not fit together, and ports of one name."""
     defined: dict[tuple[int, str], list[tuple[Path, ContainerPort]]] = {}
     named: dict[str, Path] = {}
-    for container, path in containers_with_paths(spec):
+    for container, path in containers:
         for position, port in enumerate(container.ports):
             at = path.child("ports").at(position)
             if port.host_ip and not port.host_port:
