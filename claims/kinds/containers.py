@@ -161,8 +161,8 @@ class SecurityContext(Value):
 class Sysctl(Value):
     """A kernel parameter."""
 
-    name: Annotated[str, pb(1)] = ""
-    value: Annotated[str, pb(2)] = ""
+    name: Annotated[str, pb(1)] = always("")
+    value: Annotated[str, pb(2)] = always("")
 
 
 class PodSecurityContext(Value):
@@ -289,8 +289,8 @@ class ExecAction(Value):
 class HTTPHeader(Value):
     """A header of a probe's request."""
 
-    name: Annotated[str, pb(1)] = ""
-    value: Annotated[str, pb(2)] = ""
+    name: Annotated[str, pb(1)] = always("")
+    value: Annotated[str, pb(2)] = always("")
 
 
 class HTTPGetAction(Value):

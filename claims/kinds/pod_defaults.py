@@ -138,9 +138,10 @@ def _pull_policy(image: str) -> str:
     return "Always" if _tag_of(image) == "latest" else "IfNotPresent"
 
 
+_REPOSITORY_MAX = 255
 _PART = r"[a-z0-9]++(?:(?:__|[._]|-++)[a-z0-9]++)*+"
 _REPOSITORY = re.compile(
-    rf"{_PART}(?:/{_PART})*+(?::(?P<tag>\w[\w.-]{{0,127}}))?(?P<digest>@[A-Za-z][\w.+-]*+:[0-9a-fA-F]{{32,}})?",
+    rf"(?P<name>{_PART}(?:/{_PART})*+)(?::(?P<tag>\w[\w.-]{{0,127}}))?(?P<digest>@[A-Za-z][\w.+-]*+:[0-9a-fA-F]{{32,}})?",
     re.ASCII,
 )
 _LABEL = r"[A-Za-z0-9]++(?:-++[A-Za-z0-9]++)*+"
@@ -159,6 +160,9 @@ def _tag_of(image: str) -> str:
         registry, repository = "", image
     found = _REPOSITORY.fullmatch(repository)
     if found is None or (registry and not _REGISTRY.fullmatch(registry)):
+        return ""
+    default = 0 if registry or "/" in found["name"] else len("library/")
+    if default + len(found["name"]) > _REPOSITORY_MAX:
         return ""
     return found["tag"] or ("" if found["digest"] else "latest")
 
@@ -224,6 +228,7 @@ def _probe(probe: Probe | None) -> Probe | None:
     return replace(
         probe,
         http_get=_http(probe.http_get),
+        grpc=None if probe.grpc is None else replace(probe.grpc, service=probe.grpc.service or ""),
         timeout_seconds=probe.timeout_seconds or 1,
         period_seconds=probe.period_seconds or 10,
         success_threshold=probe.success_threshold or 1,

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from claims.drafts.cdi.rules import validate_pod_resources as validate_draft_resources
 from claims.kinds.container_rules import Surroundings, validate_containers
+from claims.kinds.containers import ResourceRequirements
 from claims.kinds.gangs import ANNOTATIONS, validate_gang
 from claims.kinds.network_rules import validate_network
 from claims.kinds.placement_rules import (
@@ -24,7 +25,7 @@ from claims.kinds.pod_limits import validate_size
 from claims.kinds.pod_preparation import uses_draft
 from claims.kinds.pods import Pod, PodResourceClaim, PodSpec, Toleration
 from claims.kinds.references import MIRROR
-from claims.kinds.resource_rules import validate_pod_resources
+from claims.kinds.resource_rules import validate_pod_resources, validate_resources
 from claims.kinds.security_context_rules import (
     has_profile_annotations,
     is_app_armor,
@@ -38,7 +39,6 @@ from inventory.kinds import gates
 from inventory.kinds.node_rules import TAINT_EFFECTS
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported
-from manciple.wire.quantity import read_amounts
 from manciple.wire.validation import (
     METADATA,
     SPEC,
@@ -119,7 +119,8 @@ def validate_spec(spec: PodSpec, metadata: ObjectMeta) -> Errors:
     found += validate_tolerations(spec.tolerations, SPEC.child("tolerations"))
     if spec.topology_spread_constraints:
         found += validate_spreading(spec.topology_spread_constraints, SPEC.child("topologySpreadConstraints"))
-    found += read_amounts(spec.overhead, SPEC.child("overhead"))[1]
+    if spec.overhead:
+        found += validate_resources(ResourceRequirements(limits=spec.overhead), SPEC.child("overhead"), claim_names)
     found += _validate_group(spec)
     return found + _validate_seconds(spec)
 

@@ -113,8 +113,6 @@ def _validate_addresses(addresses: Sequence[str], path: Path, *, known: Collecti
         return found
     if found:
         found.append(FieldError(type="InternalError", field=path, detail="failed to check for dual stack"))
-    if len(set(addresses)) < len(addresses):
-        found += [duplicate(path.at(place), one) for place, one in enumerate(addresses[:2]) if addresses[0] == one][1:]
     if found or len(addresses) != len({":" in one for one in addresses}):
         shown = [{"IP": one} for one in addresses]
         found.append(invalid(path, shown, "may specify no more than one IP for each IP family"))

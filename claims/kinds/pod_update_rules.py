@@ -16,7 +16,7 @@ from claims.kinds.placement_rules import validate_narrowed, with_node_affinity_o
 from claims.kinds.pod_amounts import is_sidecar, qos_class, resources_of
 from claims.kinds.pod_defaults import with_defaults
 from claims.kinds.pod_limits import validate_size
-from claims.kinds.pod_rules import validate_pod_meta_update, validate_spec
+from claims.kinds.pod_rules import SECONDS_MAX, validate_pod_meta_update, validate_spec
 from claims.kinds.pods import Pod, PodSpec, Toleration
 from claims.kinds.references import MIRROR
 from claims.kinds.resource_rules import RESIZED
@@ -115,7 +115,11 @@ def _validate_tolerations_update(new: PodSpec, old: PodSpec) -> Errors:
 
 def _validate_deadline_update(new: PodSpec, old: PodSpec) -> Errors:
     path, before, after = SPEC.child("activeDeadlineSeconds"), old.active_deadline_seconds, new.active_deadline_seconds
-    if before is None or before == after:
+    if before == after:
+        return []
+    if after is not None and not 0 <= after <= SECONDS_MAX:
+        return [invalid(path, after, f"must be between 0 and {SECONDS_MAX}, inclusive")]
+    if before is None:
         return []
     if after is None:
         return [invalid(path, after, "must not update from a positive integer to nil value")]

@@ -42,7 +42,7 @@ class PreferredSchedulingTerm(Value):
     """A preference with its weight, 1 to 100."""
 
     weight: Annotated[Int32, pb(1)] = always(0)
-    preference: Annotated[NodeSelectorTerm, pb(2)] = NodeSelectorTerm()
+    preference: Annotated[NodeSelectorTerm, pb(2)] = always(NodeSelectorTerm())
 
 
 class NodeAffinity(Value):

@@ -156,7 +156,7 @@ class VolumeProjection(Value):
 class ProjectedVolumeSource(Value):
     """Several sources as the files of one directory."""
 
-    sources: Annotated[tuple[VolumeProjection, ...], pb(1)] = ()
+    sources: Annotated[tuple[VolumeProjection, ...], pb(1)] = always(())
     default_mode: Annotated[Int32 | None, pb(2)] = None
     default_user: Annotated[Int64 | None, pb(3)] = None
 
@@ -212,7 +212,7 @@ VolumeResourceRequirements limits:1:{quantity} requests:2:{quantity} # Amounts o
 PersistentVolumeClaimSpec accessModes:1:[str] selector:4:LabelSelector? resources:2:VolumeResourceRequirements \
     volumeName:3 storageClassName:5:str? volumeMode:6:str? dataSource:7:TypedLocalObjectReference? \
     dataSourceRef:8:TypedObjectReference? volumeAttributesClassName:9:str? # The storage that is asked for.
-PersistentVolumeClaimTemplate metadata:1:ObjectMeta spec:2:PersistentVolumeClaimSpec! \
+PersistentVolumeClaimTemplate metadata:1:ObjectMeta! spec:2:PersistentVolumeClaimSpec! \
     # The PersistentVolumeClaim to be made for the pod.
 EphemeralVolumeSource volumeClaimTemplate:1:PersistentVolumeClaimTemplate? \
     # A volume that a storage driver makes for the pod and removes with it.

@@ -118,6 +118,11 @@ class Conversion:
     selectable: Mapping[str, str] = field(default_factory=dict)
 
 
+def no_grace(_obj: Any) -> int:
+    """Of kinds that a DELETE removes at once."""
+    return 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """Everything the API server needs to know to serve one kind."""
@@ -148,7 +153,7 @@ class Kind:
     #: the part by which other writes are judged (a limit, a default); None where the kind judges none
     policy_of: Callable[[Any], Any] | None = None
     #: seconds a DELETE without grace period waits for the owner to let go; 0 removes at once (pods: by spec and node)
-    grace_seconds: Callable[[Any], int] = lambda _obj: 0
+    grace_seconds: Callable[[Any], int] = no_grace
     #: the other versions under which the kind is served: "v1beta1" -> its conversion; `version` is the one stored
     served_versions: Mapping[str, Conversion] = field(default_factory=dict)
     #: whether clients find it; the store keeps its objects either way (a feature that is off and may come back)

@@ -443,8 +443,9 @@ def validate_owner_references(references: Sequence[OwnerReference], path: Path) 
 
 
 def _validate_owner(reference: OwnerReference, path: Path) -> Errors:
+    is_group_version = reference.api_version and reference.api_version.count("/") <= 1
     parts = {
-        "apiVersion": (reference.api_version, "version must not be empty"),
+        "apiVersion": (is_group_version, "version must not be empty"),
         "kind": (reference.kind, "must not be empty"),
         "name": (reference.name, "must not be empty"),
         "uid": (reference.uid, "must not be empty"),

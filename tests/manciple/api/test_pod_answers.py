@@ -70,11 +70,6 @@ OTHER_OBJECTS: Mapping[str, Sequence[str]] = {
         "pod-volume/spec.volumes.0=proj-empty",
     ),
     "a pod whose last gate was removed is no longer shown as gated": ("pod-update/gated-gates-all-removed",),
-    "a pod that is removed at once is answered as it was": (
-        "pod-delete/grace0",
-        "pod-delete/options-kind",
-        "pod-delete/dry",
-    ),
     "what is used of a new quota is counted at once": (
         "pod-order/quota-missing-requests-invalid",
         "pod-order/quota-and-baseline",
