@@ -282,7 +282,7 @@ def requests_for(
 def _asks(pod: Pod, resource: str) -> Iterator[_Ask]:
     for index, container in enumerate(containers_of(pod)):
         wanted = container.resources.requests
-        if resource in wanted and (count := Quantity.parse(wanted[resource]).nanos // 10**9):
+        if resource in wanted and (count := Quantity.parse(wanted[resource]).as_int64_ceil()):
             yield _Ask(index, container, count, f"container-{index}-request-{sorted(wanted).index(resource)}")
 
 

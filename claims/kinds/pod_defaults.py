@@ -33,7 +33,7 @@ from claims.kinds.pod_amounts import (
     requests_of_containers,
     resources_of,
 )
-from claims.kinds.pods import PodSpec
+from claims.kinds.pods import ContainerStatus, PodSpec, PodStatus
 from claims.kinds.volumes import (
     DownwardAPIVolumeFile,
     DownwardAPIVolumeSource,
@@ -177,6 +177,25 @@ def _canonical_resources(resources: ResourceRequirements) -> ResourceRequirement
     if not resources.limits and not resources.requests:
         return resources
     return replace(resources, limits=_canonical(resources.limits), requests=_canonical(resources.requests))
+
+
+def canonical_amounts(status: PodStatus) -> PodStatus:
+    """The amounts that a node reports, in their one form."""
+
+    def of_container(one: ContainerStatus) -> ContainerStatus:
+        if one.resources is None and not one.allocated_resources:
+            return one
+        resources = _canonical_resources(one.resources) if one.resources is not None else None
+        return replace(one, resources=resources, allocated_resources=_canonical(one.allocated_resources))
+
+    if status.resources is not None or status.allocated_resources:
+        resources = _canonical_resources(status.resources) if status.resources is not None else None
+        status = replace(status, resources=resources, allocated_resources=_canonical(status.allocated_resources))
+    return replace(
+        status,
+        container_statuses=tuple(map(of_container, status.container_statuses)),
+        init_container_statuses=tuple(map(of_container, status.init_container_statuses)),
+    )
 
 
 def _canonical(amounts: Mapping[str, str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from claims.drafts.cdi.rules import prepare_new_pod, with_hidden_fields
 from claims.kinds.containers import Container, SecurityContext
 from claims.kinds.placement_rules import with_label_keys
 from claims.kinds.pod_amounts import qos_class, resources_of
-from claims.kinds.pod_defaults import with_defaults
+from claims.kinds.pod_defaults import canonical_amounts, with_defaults
 from claims.kinds.pods import ClaimSource, Pod, PodCondition, PodIP, PodResourceClaim, PodSpec, PodStatus, Toleration
 from claims.kinds.references import MIRROR
 from claims.kinds.security_context_rules import app_armor_of, has_profile_annotations
@@ -213,6 +213,7 @@ def update_pod_status(new: Pod, old: Pod) -> Pod:
         status = replace(status, pod_ips=(PodIP(ip=status.pod_ip),))
     if status.pod_ips:
         status = replace(status, pod_ip=status.pod_ips[0].ip)
+    status = canonical_amounts(status)
     metadata = replace(
         status_metadata(new.metadata, old.metadata),
         labels=new.metadata.labels,

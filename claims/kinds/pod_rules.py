@@ -38,7 +38,7 @@ from claims.kinds.windows_rules import is_for_windows, validate_system
 from inventory.kinds import gates
 from inventory.kinds.node_rules import TAINT_EFFECTS
 from manciple.wire.base import ObjectMeta
-from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported
+from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from manciple.wire.validation import (
     METADATA,
     SPEC,
@@ -75,6 +75,8 @@ def validate_pod(pod: Pod) -> Errors:
     found = validate_object_meta(pod.metadata, namespaced=True) + validate_spec(pod.spec, pod.metadata)
     if pod.spec.ephemeral_containers:
         found.append(forbidden(SPEC.child("ephemeralContainers"), "cannot be set on create"))
+    if pod.spec.scheduling_gates and pod.spec.node_name:
+        found.append(forbidden(SPEC.child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
     if pod.metadata.annotations:
         found += _validate_annotations(pod)
         if has_profile_annotations(pod.metadata.annotations):
@@ -195,7 +197,7 @@ def _validate_choices(spec: PodSpec) -> Errors:
         ("preemptionPolicy", spec.preemption_policy, PREEMPTION_POLICIES),
     )
     return [
-        not_supported(SPEC.child(field), value, supported)
+        not_supported(SPEC.child(field), value, supported) if value else required(SPEC.child(field))
         for field, value, supported in choices
         if value is not None and value not in supported
     ]
@@ -221,8 +223,6 @@ def _validate_gates(spec: PodSpec) -> Errors:
     gates = tuple(gate.name for gate in spec.scheduling_gates)
     conditions = spec.readiness_gates
     found = validate_set(gates, SPEC.child("schedulingGates"), validate_gate, key=str)
-    if gates and spec.node_name:
-        found.append(forbidden(SPEC.child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
     return found + validate_list(
         conditions,
         SPEC.child("readinessGates"),

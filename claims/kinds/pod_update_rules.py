@@ -129,13 +129,11 @@ def _validate_deadline_update(new: PodSpec, old: PodSpec) -> Errors:
 
 
 def _validate_gates_update(new: PodSpec, old: PodSpec) -> Errors:
+    """A name that is new several times is told of once, where it stands last."""
     known = {gate.name for gate in old.scheduling_gates}
     path, message = SPEC.child("schedulingGates"), "only deletion is allowed, but found new scheduling gate"
-    return [
-        forbidden(path.at(position).child("name"), f"{message} '{gate.name}'")
-        for position, gate in enumerate(new.scheduling_gates)
-        if gate.name not in known
-    ]
+    added = {gate.name: position for position, gate in enumerate(new.scheduling_gates) if gate.name not in known}
+    return [forbidden(path.at(position).child("name"), f"{message} '{name}'") for name, position in added.items()]
 
 
 def _validate_node_selector_update(new: PodSpec, old: PodSpec) -> Errors:

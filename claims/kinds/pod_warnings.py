@@ -245,9 +245,7 @@ def _of_selectors(spec: PodSpec) -> Iterator[str]:
                 yield f"{at.child('podAffinityTerm', 'labelSelector')}: {told}"
 
 
-def _of_amounts(
-    amounts: Mapping[str, str], path: Path, field: str, names: Iterable[str] = _BYTES
-) -> Iterator[str]:
+def _of_amounts(amounts: Mapping[str, str], path: Path, field: str, names: Iterable[str] = _BYTES) -> Iterator[str]:
     if not amounts:
         return
     for name in names:

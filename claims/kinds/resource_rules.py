@@ -19,7 +19,7 @@ from claims.kinds.pod_amounts import (
     requests_of_containers,
 )
 from claims.kinds.pods import PodSpec
-from claims.kinds.quotas import STORAGE, is_standard_key
+from claims.kinds.quotas import OBJECT_COUNTS, STORAGE, is_standard_key
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from manciple.wire.quantity import Quantity, read_amounts
 from manciple.wire.validation import (
@@ -28,7 +28,6 @@ from manciple.wire.validation import (
     check_dns_label,
     check_label_key,
     each,
-    is_device_resource_name,
     is_extended_resource_name,
 )
 
@@ -44,9 +43,6 @@ RESIZE_POLICIES = ("NotRequired", "RestartContainer")
 def validate_resources(resources: ResourceRequirements, path: Path, claim_names: frozenset[str]) -> Errors:
     """Known names, amounts within limits, claims of the pod."""
     found = _validate_amounts(resources, path, _validate_container_resource_name)
-    names = {*resources.limits, *resources.requests}
-    if any(map(is_hugepages, names)) and names.isdisjoint(RESIZED):
-        found.append(forbidden(path, "HugePages require cpu or memory"))
     return found + _validate_claims(resources.claims, path.child("claims"), claim_names)
 
 
@@ -57,9 +53,7 @@ def _validate_amounts(
     read: dict[str, dict[str, Quantity]] = {}
     for shown, amounts in (("limits", resources.limits), ("requests", resources.requests)):
         at = path.child(shown)
-        read[shown], wrong = read_amounts(
-            amounts, at, validate_name=validate_name, is_counted=is_extended_resource_name
-        )
+        read[shown], wrong = read_amounts(amounts, at, validate_name=validate_name, is_counted=_comes_whole)
         found += wrong
         found += [
             invalid(at.key(name), str(amount), f"{amount} is not positive integer multiple of {name}")
@@ -68,7 +62,14 @@ def _validate_amounts(
         ]
     for name, amount in read["requests"].items():
         found += _validate_against_limit(name, amount, read["limits"].get(name), path)
+    names = {*resources.limits, *resources.requests}
+    if any(map(is_hugepages, names)) and names.isdisjoint(RESIZED):
+        found.append(forbidden(path, "HugePages require cpu or memory"))
     return found
+
+
+def _comes_whole(name: str) -> bool:
+    return name in OBJECT_COUNTS or is_extended_resource_name(name)
 
 
 def _is_multiple(amount: Quantity, name: str) -> bool:
@@ -91,8 +92,7 @@ def _validate_container_resource_name(name: str, path: Path) -> Errors:
 
 def _validate_against_limit(name: str, amount: Quantity, limit: Quantity | None, path: Path) -> Errors:
     """A request is at most its limit; for what cannot be shared it is the limit."""
-    foreign = "/" in name and "kubernetes.io/" not in name
-    whole = foreign or is_hugepages(name) or is_device_resource_name(name)
+    whole = is_hugepages(name) or ("/" in name and "kubernetes.io/" not in name)
     if limit is None:
         missing = required(path.child("limits"), "Limit must be set for non overcommitable resources")
         return [missing] if whole else []

@@ -43,6 +43,12 @@ _ANNOTATIONS = (_APP_ARMOR, _SECCOMP_POD, _SECCOMP_CONTAINER)
 _PART = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _SYSCTL = rf"({_PART}[\./])*{_PART}"
 _SYSCTL_MAX = 253
+_SWAPPED = str.maketrans("./", "/.")
+_OF_IPC = frozenset(
+    {"kernel.sem"}
+    | {f"kernel.{name}" for name in ("shm", "shmall", "shmmax", "shmmni", "shm_rmid_forced")}
+    | {f"kernel.{name}" for name in ("msg", "msgmax", "msgmnb", "msgmni")}
+)
 
 # Pods -----------------------------------------------------------------------------------------------------------------
 
@@ -89,6 +95,20 @@ def validate_ids(ids: Iterable[tuple[str, int | None]], path: Path) -> Errors:
     ]
 
 
+def _shared_by(sysctl: str, spec: PodSpec) -> str:
+    """The field that shares the sysctl's namespace with the host; "" where none does. Either separator may stand first,
+    and the other one then belongs to names: net.ipv4.conf.eno2/100.rp_filter.
+    """
+    slash, dot = (sysctl.find(separator) for separator in "/.")
+    if slash >= 0 and (dot < 0 or slash < dot):
+        sysctl = sysctl.translate(_SWAPPED)
+    if spec.host_network and sysctl.startswith("net."):
+        return "hostNetwork"
+    if spec.host_ipc and (sysctl in _OF_IPC or sysctl.startswith("fs.mqueue.")):
+        return "hostIPC"
+    return ""
+
+
 def _validate_sysctls(sysctls: Iterable[Sysctl], path: Path, spec: PodSpec) -> Errors:
     seen: set[str] = set()
     found: Errors = []
@@ -100,12 +120,8 @@ def _validate_sysctls(sysctls: Iterable[Sysctl], path: Path, spec: PodSpec) -> E
             found.append(invalid(at, name, f"must have at most {_SYSCTL_MAX} characters and match regex ^{_SYSCTL}$"))
         elif name in seen:
             found.append(duplicate(at, name))
-        for shown, wanted, prefixes in (
-            ("hostNetwork", spec.host_network, ("net.",)),
-            ("hostIPC", spec.host_ipc, ("kernel.sem", "kernel.shm", "kernel.msg", "fs.mqueue.")),
-        ):
-            if wanted and name.replace("/", ".").startswith(prefixes):
-                found.append(invalid(at, name, f"may not be specified when '{shown}' is true"))
+        if shared := _shared_by(name, spec):
+            found.append(invalid(at, name, f"may not be specified when '{shared}' is true"))
         seen.add(name)
     return found
 

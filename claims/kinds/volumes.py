@@ -181,7 +181,7 @@ GCEPersistentDiskVolumeSource pdName:1 fsType:2 partition:3:int32 readOnly:4:boo
 AWSElasticBlockStoreVolumeSource volumeID:1 fsType:2 partition:3:int32 readOnly:4:bool # A disk of AWS.
 GitRepoVolumeSource repository:1 revision:2 directory:3 # A checkout of a git repository.
 NFSVolumeSource server:1 path:2 readOnly:3:bool # An NFS export.
-ISCSIVolumeSource targetPortal:1 iqn:2 lun:3:int32 iscsiInterface:4 fsType:5 readOnly:6:bool portals:7:[str] \
+ISCSIVolumeSource targetPortal:1 iqn:2 lun:3:int32! iscsiInterface:4 fsType:5 readOnly:6:bool portals:7:[str] \
     chapAuthDiscovery:8:bool chapAuthSession:11:bool secretRef:10:LocalObjectReference? initiatorName:12:str? \
     # An iSCSI disk.
 GlusterfsVolumeSource endpoints:1 path:2 readOnly:3:bool # A Glusterfs volume.

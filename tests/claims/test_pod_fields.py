@@ -265,6 +265,34 @@ PODS: dict[str, tuple[dict[str, Any], Faults]] = {
             (INVALID, "resources.containers[0][hugepages-2Mi].limits"),
         },
     ),
+    "huge pages alone": (
+        {"resources": {"limits": {"hugepages-2Mi": "0"}}},
+        {(FORBIDDEN, "resources")},
+    ),
+    "a part of a thing that is counted": (
+        container(resources={"requests": {"pods": "500m"}}),
+        {(INVALID, "containers[0].resources.requests[pods]")},
+    ),
+    "no policy of preemption": ({"preemptionPolicy": ""}, {(REQUIRED, "preemptionPolicy")}),
+    "sysctls of the host's namespaces": (
+        {
+            "hostNetwork": True,
+            "hostIPC": True,
+            "securityContext": {
+                "sysctls": [
+                    {"name": name, "value": "1"}
+                    for name in (
+                        "net.core.somaxconn",
+                        "net/ipv4/conf/eth0.100/rp_filter",
+                        "kernel/shm_rmid_forced",
+                        "kernel.shm_other",
+                        "fs.mqueue.msg_max",
+                    )
+                ]
+            },
+        },
+        {(INVALID, f"securityContext.sysctls[{position}].name") for position in (0, 1, 2, 4)},
+    ),
     "resources of a pod for Windows": (
         {"os": {"name": "windows"}, "securityContext": None, "resources": {"limits": {"lamps": "1"}}},
         {(FORBIDDEN, "resources")},

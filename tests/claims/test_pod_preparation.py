@@ -15,6 +15,7 @@ from claims.kinds.containers import (
     HTTPGetAction,
     ObjectFieldSelector,
     Probe,
+    ResourceRequirements,
 )
 from claims.kinds.pod_preparation import create_pod, update_pod
 from claims.kinds.pod_rules import validate_pod
@@ -217,6 +218,18 @@ def test_a_status_update_keeps_all_else() -> None:
     new = replace(old, spec=replace(old.spec, node_name="n"), status=PodStatus(phase="Running"))
     written = POD.subresources["status"].prepare_update(new, old)
     assert (written.spec, written.status.phase, written.status.qos_class) == (old.spec, "Running", "BestEffort")
+
+
+def test_amounts_of_a_status_take_their_one_form() -> None:
+    old = stored(made())
+    reported = ResourceRequirements(requests={"cpu": "0.1"}, limits={"memory": "1.5Gi"})
+    container = ContainerStatus(name="main", resources=reported, allocated_resources={"cpu": "1000m"})
+    status = PodStatus(container_statuses=(container,), resources=reported, allocated_resources={"cpu": "0.1"})
+    written = POD.subresources["status"].prepare_update(replace(old, status=status), old).status
+    assert written.resources == ResourceRequirements(requests={"cpu": "100m"}, limits={"memory": "1536Mi"})
+    assert written.allocated_resources == {"cpu": "100m"}
+    assert written.container_statuses[0].resources == written.resources
+    assert written.container_statuses[0].allocated_resources == {"cpu": "1"}
 
 
 # Columns -------------------------------------------------------------------------------------------------------------

@@ -105,6 +105,13 @@ MORE = Toleration(key="a", operator="Exists")
             changed(scheduling_gates=(PodSchedulingGate(name="x"),)),
             ["spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'x'"],
         ),
+        "a new gate, twice": (
+            changed(scheduling_gates=(PodSchedulingGate(name="x"), PodSchedulingGate(name="x"))),
+            [
+                'spec.schedulingGates[1]: Duplicate value: "x"',
+                "spec.schedulingGates[1].name: Forbidden: only deletion is allowed, but found new scheduling gate 'x'",
+            ],
+        ),
     }.values(),
 )
 def test_what_an_update_of_a_pod_may_change(new: Pod, expected: list[str]) -> None:
