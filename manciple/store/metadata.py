@@ -15,7 +15,7 @@ from msgspec import structs
 from manciple.store.records import Propagation
 from manciple.wire.base import ApiObject, ObjectMeta, timestamp
 from manciple.wire.errors import BadRequest, Conflict, Invalid, forbidden, required
-from manciple.wire.registry import Kind
+from manciple.wire.registry import Kind, no_grace
 from manciple.wire.validation import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 _COLLECTOR_FINALIZERS = {"Foreground": FOREGROUND_FINALIZER, "Orphan": ORPHAN_FINALIZER}
@@ -53,6 +53,22 @@ def initialise(kind: Kind, obj: ApiObject, *, name: str, uid: str, now: datetime
         deletion_grace_period_seconds=None,
     )
     return structs.replace(obj, api_version=kind.api_version, kind=kind.kind, metadata=meta)
+
+
+def answered_deletion(kind: Kind, removed: ApiObject, following: ApiObject) -> ApiObject:
+    """What answers a DELETE that removed the object: upstream only the answer shows when, of kinds with a grace period.
+
+    following: as it would have been stored, had it stayed.
+    """
+    if kind.grace_seconds is no_grace:
+        return removed
+    meta = following.metadata
+    return with_meta(
+        removed,
+        deletion_timestamp=meta.deletion_timestamp,
+        deletion_grace_period_seconds=meta.deletion_grace_period_seconds,
+        generation=meta.generation,
+    )
 
 
 def check_update(kind: Kind, new: ObjectMeta, old: ObjectMeta) -> None:

@@ -21,7 +21,7 @@ from manciple.store.records import Change, Committed, DeletionAnswer, EventType,
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import AlreadyExists, NotFound, TooLarge
 from manciple.wire.identity import SYSTEM, Identity
-from manciple.wire.registry import Kind, no_grace
+from manciple.wire.registry import Kind
 from manciple.wire.validation import generate_name
 
 Key = sql.Key
@@ -290,15 +290,7 @@ class Writer:
         # What goes at once keeps its last document, as upstream: watchers of such kinds never see it "deleting".
         last = following if old.metadata.deletion_timestamp is not None else old
         removed = self._append(kind, "DELETED", last, current)
-        if kind.grace_seconds is not no_grace:  # upstream: only the answer shows when it was deleted
-            meta = following.metadata
-            removed = metadata.with_meta(
-                removed,
-                deletion_timestamp=meta.deletion_timestamp,
-                deletion_grace_period_seconds=meta.deletion_grace_period_seconds,
-                generation=meta.generation,
-            )
-        return DeletionAnswer(removed, gone=True)
+        return DeletionAnswer(metadata.answered_deletion(kind, removed, following), gone=True)
 
     # The state in memory ---------------------------------------------------------------------------------------------
 
