@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from manciple.store import hooks, objects, tail
+from manciple.store import hooks, metadata, objects, tail
 from manciple.store.objects import DeletionAnswer, Sources
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Conflict, NotFound
@@ -42,8 +42,10 @@ def test_an_object_that_nothing_holds_is_gone_at_once() -> None:
     assert objects.get(NOTES, "home", "a") is None
     event = tail.read_after(int(created.metadata.resource_version))[0]
     assert (event.type, event.revision) == ("DELETED", int(deletion.object.metadata.resource_version))
-    assert objects.decode(NOTES, event.text) == deletion.object
-    assert deletion.object.metadata.deletion_timestamp is None
+    last = objects.decode(NOTES, event.text)
+    assert last.metadata.deletion_timestamp is None
+    assert grace_of(deletion) == ("2026-11-20T12:00:00Z", 0)  # only the answer shows when, as upstream
+    assert deletion.object == metadata.answered_deletion(NOTES, last, deletion.object)
 
 
 def test_a_finalizer_holds_the_object_and_marks_it() -> None:
