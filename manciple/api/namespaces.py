@@ -7,26 +7,32 @@ A deleted namespace stays, Terminating, until nothing is left in it: a finalizer
 of its deletion. What every namespace has by itself (`manciple.access.namespace_defaults`) goes with it and holds
 nothing. `sweep`, asked by a controller, lets those go that are empty but for Events, which no file names, and deletes
 what the others hold once they have been terminating for `PATIENCE`: `kubectl delete -f` of a file that names a
-namespace and what is in it deletes one after the other, and should find each.
+namespace and what is in it deletes one after the other, and should find each. Pods go first: what restricts them stays
+until they have ended. The status says what is left (`manciple.api.namespace_conditions`), from the first sweep on.
 Sources: plugin/pkg/admission/namespace/lifecycle/admission.go, pkg/registry/core/namespace/storage,
-pkg/controller/namespace (namespaceDeletionGracePeriod).
+pkg/controller/namespace (namespaceDeletionGracePeriod, deletion/namespaced_resources_deleter.go).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import ClassVar
 
 from msgspec import structs
 
 from manciple.access.namespace_defaults import DEFAULTS
+from manciple.api import first_stage
+from manciple.api.namespace_conditions import Remaining, conditions
 from manciple.store import hooks, objects
+from manciple.store.follower import Follower, View
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
-from manciple.store.records import Stored
+from manciple.store.records import Stored, Written
+from manciple.store.tail import POLL_INTERVAL
 from manciple.wire import codec
-from manciple.wire.base import ApiObject, ObjectMeta
-from manciple.wire.errors import Conflict, Forbidden, NotFound
+from manciple.wire.base import ApiObject, ObjectMeta, timestamp
+from manciple.wire.errors import ApiError, Conflict, Forbidden, NotFound
 from manciple.wire.identity import MASTERS, SYSTEM, Identity, controller
 from manciple.wire.machinery import KUBERNETES_FINALIZER, Namespace
 from manciple.wire.registry import Kind, registry
@@ -55,8 +61,53 @@ IMMORTAL_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
 
 
 def register() -> None:
+    first_stage.register_check(require_namespace, first=True)
     hooks.register_rule(check_namespace, operations={"CREATE"})
     hooks.register_rule(keep_immortal, operations={"DELETE"}, resources={NAMESPACES})
+
+
+class _Namespaces(View):
+    """Name -> whether it is being deleted."""
+
+    resources: ClassVar[Sequence[str]] = (NAMESPACES,)
+
+    def __init__(self) -> None:
+        self.terminating: dict[str, bool] = {}
+
+    def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:  # noqa: ARG002 - there is one
+        for obj in objects:
+            self.terminating[obj.metadata.name] = obj.metadata.deletion_timestamp is not None
+
+    def apply(self, changes: Sequence[Written]) -> None:
+        for change in changes:
+            if change.type == "DELETED":
+                self.terminating.pop(change.object.metadata.name, None)
+            else:
+                self.fill(change.resource, (change.object,))
+
+
+_following = Follower(_Namespaces)
+
+
+def require_namespace(write: Write) -> None:
+    """Refuse an object, or something posted below one, before anything else in the request is judged: a missing
+    namespace would otherwise be reported as a missing account, class or quota in it.
+
+    A namespace that is found alive may have been deleted within the last half second; `check_namespace` decides.
+    Raises: as `check_namespace`.
+    """
+    name = write.new.metadata.namespace if write.operation == "CREATE" and write.kind.namespaced else ""
+    if not name or write.identity is SYSTEM:
+        return
+    with _following.view(within=POLL_INTERVAL) as known:
+        if known.terminating.get(name) is False:
+            return
+    with _following.view() as known:
+        terminating = known.terminating.get(name)
+    if terminating is None:
+        raise NotFound.of(NAMESPACES, name)
+    if terminating:
+        raise _terminating(write.kind, write.new)
 
 
 def check_namespace(writer: Writer, write: Write) -> None:
@@ -86,7 +137,8 @@ def keep_immortal(_writer: Writer, write: Write) -> None:
 
 
 def _terminating(kind: Kind, obj: ApiObject) -> Forbidden:
-    name, namespace = obj.metadata.name, obj.metadata.namespace
+    meta, namespace = obj.metadata, obj.metadata.namespace
+    name = meta.name or meta.generate_name or "Unknown"
     cause = {
         "reason": "NamespaceTerminating",
         "message": f"namespace {namespace} is being terminated",
@@ -107,6 +159,7 @@ def _terminating(kind: Kind, obj: ApiObject) -> Forbidden:
 IDENTITY = controller("namespace-controller")
 #: The kind of what tells of the objects in a namespace.
 EVENTS = "Event"
+PODS = "pods"
 #: The finalizer in the metadata that keeps the object in the store; spec.finalizers say the same to clients.
 FINALIZER = KUBERNETES_FINALIZER
 #: How long whoever deleted a namespace has to delete its contents themselves.
@@ -146,9 +199,14 @@ def _finish(namespace: Namespace, now: datetime) -> bool:
     name, since = namespace.metadata.name, namespace.metadata.deletion_timestamp
     is_early = since is None or now - datetime.fromisoformat(since) < PATIENCE
     if is_early and _holds_more_than_events(name):
+        if not namespace.status.conditions:
+            _report(namespace, _content_of(name), deleting=False, now=now)
         return False
-    left = sum(_delete_contents(kind, name) for kind in registry if kind.namespaced)
-    return not left and _release(name)
+    remaining = _delete_contents(name)
+    if not remaining and _release(name):
+        return True
+    _report(namespace, remaining, deleting=True, now=now)
+    return False
 
 
 def release_if_empty(name: str) -> bool:
@@ -171,22 +229,61 @@ def _holds(namespace: str, kind: Kind) -> bool:
     return any((kind.resource, item.name) not in DEFAULTS for item in found)
 
 
-def _delete_contents(kind: Kind, namespace: str) -> int:
-    """How many objects of `kind` are still there after all of them were asked to go."""
-    portions = objects.portions(objects.list(kind, namespace=namespace).items, lambda item: len(item.text))
-    return sum(_delete_portion(kind, portion) for portion in portions)
+def _content_of(namespace: str) -> Remaining:
+    """All that somebody put there."""
+    found = Remaining()
+    for kind in registry:
+        for item in objects.list(kind, namespace=namespace).items if kind.namespaced else ():
+            if (kind.resource, item.name) not in DEFAULTS:
+                found.add(kind, objects.decode(kind, item.text).metadata.finalizers)
+    return found
 
 
-def _delete_portion(kind: Kind, portion: Sequence[Stored]) -> int:
-    left = 0
+def _delete_contents(namespace: str) -> Remaining:
+    """What is still there after everything was deleted; while there are pods, only they are."""
+    remaining = Remaining()
+    for kind in sorted((one for one in registry if one.namespaced), key=lambda one: one.resource != PODS):
+        items = objects.list(kind, namespace=namespace).items
+        for portion in objects.portions(items, lambda item: len(item.text)):
+            _delete_portion(kind, portion, remaining)
+        if kind.resource == PODS and remaining:
+            break
+    return remaining
+
+
+def _delete_portion(kind: Kind, portion: Sequence[Stored], remaining: Remaining) -> None:
     with objects.writing(identity=IDENTITY) as writer:
         writer.load(kind, [(item.namespace, item.name) for item in portion])
         for item in portion:
-            if item.deleting:
-                left += 1
-            elif writer.get(kind, item.namespace, item.name) is not None:
-                left += not writer.delete(kind, item.namespace, item.name).gone
-    return left
+            obj = writer.get(kind, item.namespace, item.name)
+            if obj is None:
+                continue
+            if not item.deleting:
+                try:
+                    deletion = writer.delete(kind, item.namespace, item.name)
+                except ApiError as error:  # one object that may not be deleted does not keep the others
+                    remaining.failures.add(error.message)
+                else:
+                    if deletion.gone:
+                        continue
+                    obj = deletion.object
+            remaining.add(kind, obj.metadata.finalizers)
+
+
+def _report(namespace: Namespace, remaining: Remaining, *, deleting: bool, now: datetime) -> None:
+    """Write what holds the namespace into its status, where that has changed."""
+
+    def reported(known: Namespace) -> Namespace:
+        found = conditions(known.status.conditions, remaining, deleting=deleting, now=timestamp(now))
+        return structs.replace(known, status=structs.replace(known.status, conditions=found))
+
+    if reported(namespace) == namespace:
+        return
+    kind = registry.by_resource(NAMESPACES)
+    with objects.writing(identity=IDENTITY) as writer:
+        known = writer.get(kind, "", namespace.metadata.name)
+        if isinstance(known, Namespace) and known.metadata.deletion_timestamp is not None:
+            writer.update(kind, reported(known), subresource="status")
 
 
 def _release(name: str) -> bool:
