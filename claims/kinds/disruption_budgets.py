@@ -114,16 +114,16 @@ NOT_NEGATIVE = "must be greater than or equal to 0"
 
 
 def validate_budget(new: PodDisruptionBudget) -> Errors:
-    return validate_object_meta(new.metadata, namespaced=True) + _validate_spec(new.spec)
+    return validate_object_meta(new.metadata, namespaced=True, any_finalizers=True) + _validate_spec(new.spec)
 
 
 def validate_budget_update(new: PodDisruptionBudget, old: PodDisruptionBudget) -> Errors:
-    return validate_object_meta_update(new.metadata, old.metadata) + _validate_spec(new.spec)
+    return validate_object_meta_update(new.metadata, old.metadata, any_finalizers=True) + _validate_spec(new.spec)
 
 
 def validate_budget_status(new: PodDisruptionBudget, old: PodDisruptionBudget) -> Errors:
     status = new.status
-    found = validate_object_meta_update(new.metadata, old.metadata)
+    found = validate_object_meta_update(new.metadata, old.metadata, any_finalizers=True)
     found += validate_conditions(status.conditions, STATUS.child("conditions"))
     numbers = {
         "disruptionsAllowed": status.disruptions_allowed,

@@ -20,4 +20,5 @@ class ApiConfig(AppConfig):
         namespaces.register()
         certificate_requests.register()
         first_stage.register_check(ownership.check)
+        first_stage.register_check(first_stage.warn_of_finalizers)
         service_account_tokens.register()

@@ -17,7 +17,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from manciple.store import hooks
 from manciple.store.hooks import Write
+from manciple.wire.validation import unqualified_finalizers
 
 # How the client asked -------------------------------------------------------------------------------------------------
 
@@ -152,3 +154,19 @@ def _ask(checks: Mapping[Check, Collection[str] | None], write: Write) -> None:
     for check, resources in checks.items():
         if resources is None or write.kind.resource in resources:
             check(write)
+
+
+def warn_of_finalizers(write: Write) -> None:
+    """Warn whoever adds a finalizer without a domain, where the kind allows it.
+
+    Kubernetes warns for custom resources only, and accepts it silently for the other kinds that allow it. Source:
+    apiextensions-apiserver/pkg/registry/customresource/strategy.go (generateWarningsFromObj).
+    """
+    if write.new is None or write.subresource or not write.new.metadata.finalizers:
+        return
+    old = write.old.metadata.finalizers if write.old is not None else ()
+    for _, name in unqualified_finalizers(write.new.metadata.finalizers, old):
+        hooks.warn(
+            f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name including a path (/) to avoid '
+            "accidental conflicts with other finalizer writers"
+        )

@@ -455,7 +455,9 @@ def _check_head(value: dict[str, Any], path: Path) -> Iterator[FieldError]:
         metadata = decode_value(ObjectMeta, {"name": "fakename", **(value["metadata"] or {})})
         is_namespaced = bool(metadata.namespace)
         below = path.child("metadata")
-        yield from validate_object_meta(metadata, namespaced=is_namespaced, name_rule=_path_segment, path=below)
+        yield from validate_object_meta(
+            metadata, namespaced=is_namespaced, name_rule=_path_segment, path=below, any_finalizers=True
+        )
 
 
 def _path_segment(text: str, *, prefix: bool = False) -> Sequence[str]:

@@ -52,7 +52,7 @@ def validate(new: CustomResourceDefinition) -> list[FieldError]:
         return found if named else (*found, 'must be spec.names.plural+"."+spec.group')
 
     return [
-        *validate_object_meta(new.metadata, namespaced=False, name_rule=name_rule),
+        *validate_object_meta(new.metadata, namespaced=False, name_rule=name_rule, any_finalizers=True),
         *_spec(new.spec, SPEC),
         *_status(new),
         *_approval(new, None),
@@ -61,7 +61,7 @@ def validate(new: CustomResourceDefinition) -> list[FieldError]:
 
 def validate_update(new: CustomResourceDefinition, old: CustomResourceDefinition) -> list[FieldError]:
     return [
-        *validate_object_meta_update(new.metadata, old.metadata),
+        *validate_object_meta_update(new.metadata, old.metadata, any_finalizers=True),
         *_spec(new.spec, SPEC, old.spec),
         *_fixed(new.spec, old.spec, established=old.holds(ESTABLISHED)),
         *_status(new),
@@ -70,7 +70,7 @@ def validate_update(new: CustomResourceDefinition, old: CustomResourceDefinition
 
 
 def validate_status(new: CustomResourceDefinition, old: CustomResourceDefinition) -> list[FieldError]:
-    return [*validate_object_meta_update(new.metadata, old.metadata), *_status(new)]
+    return [*validate_object_meta_update(new.metadata, old.metadata, any_finalizers=True), *_status(new)]
 
 
 def _fixed(new: CustomResourceDefinitionSpec, old: CustomResourceDefinitionSpec, *, established: bool) -> Errors:

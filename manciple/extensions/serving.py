@@ -214,7 +214,10 @@ class VersionSchema:
 
     def validate(self, new: OpenObject) -> list[FieldError]:
         document = to_builtins(new)
-        found = [*validate_object_meta(new.metadata, namespaced=self._namespaced), *self._checker.check(document, NEW)]
+        found = [
+            *validate_object_meta(new.metadata, namespaced=self._namespaced, any_finalizers=True),
+            *self._checker.check(document, NEW),
+        ]
         found += validate_scale(self._scale, document)
         found += checking.check_embedded(document, self.node)
         found += checking.check_lists(document, self.node)
@@ -222,12 +225,15 @@ class VersionSchema:
 
     def validate_update(self, new: OpenObject, old: OpenObject) -> list[FieldError]:
         document, before = to_builtins(new), self._before(new, old)
-        found = [*validate_object_meta_update(new.metadata, old.metadata), *self._checker.check(document, before)]
+        found = [
+            *validate_object_meta_update(new.metadata, old.metadata, any_finalizers=True),
+            *self._checker.check(document, before),
+        ]
         return found + self._whole(document, before, found)
 
     def validate_status(self, new: OpenObject, old: OpenObject) -> list[FieldError]:
         document, before = to_builtins(new), self._before(new, old)
-        found = validate_object_meta_update(new.metadata, old.metadata)
+        found = validate_object_meta_update(new.metadata, old.metadata, any_finalizers=True)
         if self._status_checker is not None and "status" in document:
             of_status = before.member("status", document["status"])
             found += self._status_checker.check(document["status"], of_status, Path("status"))

@@ -321,7 +321,7 @@ NAMESPACE = Kind(
 
 def validate_event(event: Event) -> Errors:
     """An event stands in the namespace of what it is about."""
-    found = validate_object_meta(event.metadata, namespaced=True)
+    found = validate_object_meta(event.metadata, namespaced=True, any_finalizers=True)
     about = event.involved_object.namespace
     if about and about != event.metadata.namespace:
         found.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
@@ -367,7 +367,7 @@ def _validate_reported(event: Event) -> Errors:
 
 
 def validate_event_update(new: Event, old: Event) -> Errors:
-    found = validate_object_meta_update(new.metadata, old.metadata) + validate_event(new)
+    found = validate_object_meta_update(new.metadata, old.metadata, any_finalizers=True) + validate_event(new)
     if old.event_time is None:
         return found
     fixed = (
@@ -453,11 +453,11 @@ EVENT = Kind(
 
 
 def validate_lease(lease: Lease) -> Errors:
-    return validate_object_meta(lease.metadata, namespaced=True) + _validate_lease_spec(lease)
+    return validate_object_meta(lease.metadata, namespaced=True, any_finalizers=True) + _validate_lease_spec(lease)
 
 
 def validate_lease_update(new: Lease, old: Lease) -> Errors:
-    return validate_object_meta_update(new.metadata, old.metadata) + _validate_lease_spec(new)
+    return validate_object_meta_update(new.metadata, old.metadata, any_finalizers=True) + _validate_lease_spec(new)
 
 
 def _validate_lease_spec(lease: Lease) -> Errors:

@@ -11,7 +11,7 @@ before them. Sources: apimachinery/pkg/api/validate/content and apimachinery/pkg
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from random import Random
 from typing import Any, Protocol, TypeVar
@@ -261,6 +261,8 @@ ANNOTATIONS_MAX = 256 * 1024
 
 ORPHAN_FINALIZER = "orphan"
 FOREGROUND_FINALIZER = "foregroundDeletion"
+#: By these names without a domain (v1.IsStandardFinalizerName).
+STANDARD_FINALIZERS = frozenset({"kubernetes", ORPHAN_FINALIZER, FOREGROUND_FINALIZER})
 
 Item = TypeVar("Item")
 Errors = list[FieldError]
@@ -373,9 +375,18 @@ def shortened(text: str, longest: int) -> str:
 
 
 def validate_object_meta(
-    metadata: ObjectMeta, *, namespaced: bool, name_rule: NameRule = check_object_name, path: Path = METADATA
+    metadata: ObjectMeta,
+    *,
+    namespaced: bool,
+    name_rule: NameRule = check_object_name,
+    path: Path = METADATA,
+    any_finalizers: bool = False,
 ) -> Errors:
-    """A new object's metadata, once its name is generated."""
+    """A new object's metadata, once its name is generated.
+
+    any_finalizers: of a kind whose finalizers need no domain in Kubernetes; their authors are warned
+    (`manciple.api.first_stage.warn_of_finalizers`).
+    """
     found: Errors = []
     if metadata.generate_name:
         messages = name_rule(metadata.generate_name, prefix=True)
@@ -384,7 +395,9 @@ def validate_object_meta(
         found += each(name_rule(metadata.name), path.child("name"), metadata.name)
     elif not metadata.generate_name:
         found.append(required(path.child("name"), "name or generateName is required"))
-    return found + _validate_namespace(metadata.namespace, namespaced, path) + _validate_free_parts(metadata, path)
+    found += _validate_namespace(metadata.namespace, namespaced, path)
+    found += _validate_free_parts(metadata, path)
+    return found if any_finalizers else found + _validate_domains(metadata.finalizers, (), path)
 
 
 def _validate_namespace(namespace: str, namespaced: bool, path: Path) -> Errors:
@@ -464,7 +477,22 @@ def validate_finalizers(finalizers: Sequence[str], path: Path) -> Errors:
     return found
 
 
-def validate_object_meta_update(new: ObjectMeta, old: ObjectMeta, *, path: Path = METADATA) -> Errors:
+def unqualified_finalizers(new: Sequence[str], old: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Those that neither Kubernetes defines nor a domain qualifies, with their positions; those of before may stay."""
+    for position, name in enumerate(new):
+        if "/" not in name and name not in STANDARD_FINALIZERS and name not in old:
+            yield position, name
+
+
+def _validate_domains(new: Sequence[str], old: Sequence[str], path: Path) -> Errors:
+    message = "name is neither a standard finalizer name nor is it fully qualified"
+    at = path.child("finalizers")
+    return [invalid(at.at(position), name, message) for position, name in unqualified_finalizers(new, old)]
+
+
+def validate_object_meta_update(
+    new: ObjectMeta, old: ObjectMeta, *, path: Path = METADATA, any_finalizers: bool = False
+) -> Errors:
     """What an update may not touch. Fields that the client left out count as unchanged: the store fills them in."""
     found: Errors = []
     if old.deletion_timestamp:
@@ -480,7 +508,8 @@ def validate_object_meta_update(new: ObjectMeta, old: ObjectMeta, *, path: Path 
     for name, now, before in fixed:
         if now and now != before:
             found.append(immutable(path.child(name), now))
-    return found + _validate_free_parts(new, path)
+    found += _validate_free_parts(new, path)
+    return found if any_finalizers else found + _validate_domains(new.finalizers, old.finalizers, path)
 
 
 def judged_as_new(validate: Callable[[Any], Sequence[FieldError]]) -> Callable[[Any, Any], Errors]:

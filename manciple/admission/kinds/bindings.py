@@ -86,11 +86,15 @@ def prepare_binding(new: ValidatingAdmissionPolicyBinding) -> ValidatingAdmissio
 
 
 def validate_binding(binding: ValidatingAdmissionPolicyBinding) -> Errors:
-    return validate_object_meta(binding.metadata, namespaced=False) + _validate_binding_spec(binding.spec)
+    return validate_object_meta(binding.metadata, namespaced=False, any_finalizers=True) + _validate_binding_spec(
+        binding.spec
+    )
 
 
 def validate_binding_update(new: ValidatingAdmissionPolicyBinding, old: ValidatingAdmissionPolicyBinding) -> Errors:
-    return validate_object_meta_update(new.metadata, old.metadata) + _validate_binding_spec(new.spec)
+    return validate_object_meta_update(new.metadata, old.metadata, any_finalizers=True) + _validate_binding_spec(
+        new.spec
+    )
 
 
 def _validate_binding_spec(spec: ValidatingAdmissionPolicyBindingSpec) -> Errors:

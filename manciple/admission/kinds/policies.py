@@ -203,12 +203,12 @@ def prepare_policy_status(new: ValidatingAdmissionPolicy, old: ValidatingAdmissi
 
 
 def validate_policy(policy: ValidatingAdmissionPolicy) -> Errors:
-    found = validate_object_meta(policy.metadata, namespaced=False)
+    found = validate_object_meta(policy.metadata, namespaced=False, any_finalizers=True)
     return found + _validate_policy_spec(policy.metadata, policy.spec)
 
 
 def validate_policy_update(new: ValidatingAdmissionPolicy, old: ValidatingAdmissionPolicy) -> Errors:
-    found = validate_object_meta_update(new.metadata, old.metadata)
+    found = validate_object_meta_update(new.metadata, old.metadata, any_finalizers=True)
     # What could be stored once is no reason to refuse changes of something else.
     judged = (new.spec.param_kind, new.spec.match_conditions) != (old.spec.param_kind, old.spec.match_conditions)
     return found + _validate_policy_spec(new.metadata, new.spec, conditions=judged)

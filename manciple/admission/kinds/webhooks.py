@@ -146,11 +146,15 @@ def _defaulted(hook: ValidatingWebhook) -> ValidatingWebhook:
 
 
 def validate(configuration: ValidatingWebhookConfiguration) -> Errors:
-    return validate_object_meta(configuration.metadata, namespaced=False) + _validate_webhooks(configuration.webhooks)
+    return validate_object_meta(configuration.metadata, namespaced=False, any_finalizers=True) + _validate_webhooks(
+        configuration.webhooks
+    )
 
 
 def validate_update(new: ValidatingWebhookConfiguration, old: ValidatingWebhookConfiguration) -> Errors:
-    return validate_object_meta_update(new.metadata, old.metadata) + _validate_webhooks(new.webhooks)
+    return validate_object_meta_update(new.metadata, old.metadata, any_finalizers=True) + _validate_webhooks(
+        new.webhooks
+    )
 
 
 def _validate_webhooks(hooks: Sequence[ValidatingWebhook]) -> Errors:

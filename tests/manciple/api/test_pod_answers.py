@@ -50,11 +50,6 @@ EXPLAINED: Mapping[str, Sequence[str]] = {
     "two owners of one uid that both say that they are the controller are refused": (
         "pod-meta/metadata.ownerReferences=twice",
     ),
-    "names of finalizers are not checked for their domain": (
-        "pod-meta/metadata.finalizers.0=long64",
-        "pod-meta/metadata.finalizers.0=long254",
-        "pod-meta/metadata.finalizers=noslash",
-    ),
     "a new object with a resourceVersion is refused by a dry run as well": ("pod-meta/metadata.resourceVersion=given",),
     "policy/v1beta1 is not served": ("pod-eviction/beta",),
     "nothing is executed in containers through the API": ("pod-read/exec",),
