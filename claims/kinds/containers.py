@@ -5,6 +5,7 @@ Source: k8s.io/api/core/v1.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -404,7 +405,10 @@ class Container(Value):
     tty: Annotated[bool, pb(18)] = False
     #: names of the entries of spec.resources that it uses, of a pod of KEP-3063's draft (`claims.drafts.cdi`), whose
     #: types have strings here, and whose example has objects
-    pod_resources: Annotated[tuple[str, ...], pb(3063, encoding="name", undocumented=is_draft_off)] = ()
+    pod_resources: Annotated[
+        tuple[str, ...],
+        pb(3063, encoding="name", undocumented=is_draft_off, known=partial(gates.enabled, "DRAClaimsDraft")),
+    ] = ()
 
 
 class EphemeralContainer(Container):

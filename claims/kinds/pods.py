@@ -393,11 +393,15 @@ class ClaimSource(Value):
     resource_claim_template_name: Annotated[str | None, pb(2)] = None
 
 
+def controllers_allocate() -> bool:
+    return gates.enabled(gates.CONTROL_PLANE_CONTROLLER)
+
+
 def is_told_in_one_way() -> bool:
     """Whether entries of spec.resourceClaims hold what their author wrote and no more. Where they are told in two ways
     (`claims.kinds.pod_preparation`), kubectl that was to list what is kept would find something to drop in every one.
     """
-    return not gates.enabled(gates.CONTROL_PLANE_CONTROLLER)
+    return not controllers_allocate()
 
 
 class PodResourceClaim(Value):
@@ -406,8 +410,8 @@ class PodResourceClaim(Value):
     name: how containers refer to it. Exactly one of the other two is set; both are in the pod's namespace.
     """
 
-    #: for controllers of drivers, which read it there; kept while their gate is on
-    source: Annotated[ClaimSource | None, pb(2, undocumented=True)] = None
+    #: for controllers of drivers, which read it there; kept while their gate is on, else unknown to clients
+    source: Annotated[ClaimSource | None, pb(2, undocumented=True, known=controllers_allocate)] = None
 
     name: Annotated[str, pb(1)] = ""
     resource_claim_name: Annotated[str | None, pb(3)] = None

@@ -12,7 +12,8 @@ created. The merge and its conflicts are `manciple.wire.apply`'s business.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +22,7 @@ from manciple.access.attributes import on_object
 from manciple.api import requests, verbs
 from manciple.api.edits import WriteAnswer
 from manciple.api.requests import ResourcePath, WriteOptions
-from manciple.store import objects
+from manciple.store import hooks, objects
 from manciple.wire import codec, patch
 from manciple.wire.apply import Manager, apply_patch, splitting_of, unowned_of, with_managed_fields
 from manciple.wire.base import timestamp
@@ -54,13 +55,11 @@ class Patch:
     served: Served
     apply: Callable[[dict[str, Any]], dict[str, Any]]
     strictness: Strictness
-    #: what the last application had to say about unknown fields
-    warnings: tuple[str, ...] = field(default=(), init=False)
 
     def change(self, old: Any) -> Any:
         """The successor of a stored object. Raises: BadRequest, Invalid."""
         patched = self.apply(self.served.document(codec.to_builtins(old)))
-        decoded = self._decoded(patched)
+        decoded = self._decoded(patched, old)
         if decoded.object.metadata.name != old.metadata.name and self.served.kind.is_open:
             named = f"({decoded.object.metadata.name}) does not match the name on the URL ({old.metadata.name})"
             raise BadRequest(f"the name of the object {named}")
@@ -69,16 +68,32 @@ class Patch:
             kind = self.served.kind
             wrong = immutable("metadata.uid", uid)
             raise Invalid.of(kind=kind.kind, group=kind.group, name=old.metadata.name, errors=[wrong])
-        self.warnings = tuple(decoded.warnings)
+        for text in decoded.warnings:
+            hooks.warn(text)
         return self.served.completed(decoded.object, old)
 
-    def _decoded(self, patched: dict[str, Any]) -> codec.Decoded:
+    def _decoded(self, patched: dict[str, Any], old: Any) -> codec.Decoded:
         """Raises: Invalid where the patch makes it something else than an object of the kind."""
         try:
-            return requests.decode_document(self.served, patched, strictness=self.strictness)
+            decoded = requests.decode_document(self.served, patched, strictness=self.strictness)
+            if not decoded.warnings:
+                return decoded
+            return codec.Decoded(decoded.object, added_fields(self.served, decoded.warnings, old))
         except BadRequest as error:
+            if self.strictness == "Strict":
+                with suppress(BadRequest):
+                    lenient = requests.decode_document(self.served, patched, strictness="Warn")
+                    if not added_fields(self.served, lenient.warnings, old):
+                        return codec.Decoded(lenient.object)
             wrong = invalid("patch", codec.encode(patched).decode(), error.message)
             raise Invalid.of(kind="", group="", name="", errors=[wrong]) from error
+
+
+def added_fields(served: Served, unknown: Sequence[str], old: Any) -> tuple[str, ...]:
+    """The unknown fields that a write brings; the stored `old` may have some itself, of a feature that is off."""
+    document = served.document(codec.to_builtins(old))
+    known = set(requests.decode_document(served, document, strictness="Warn").warnings)
+    return tuple(one for one in unknown if one not in known)
 
 
 def media_type(content_type: str) -> str:
@@ -114,15 +129,9 @@ def read(served: Served, body: bytes, *, media: str, strictness: Strictness) -> 
 # Server-side apply ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """What was written, and what the client should be warned of."""
-
-    written: WriteAnswer
-    warnings: tuple[str, ...]
-
-
-def apply(served: Served, where: ResourcePath, body: bytes, *, identity: Identity, options: WriteOptions) -> Applied:
+def apply(
+    served: Served, where: ResourcePath, body: bytes, *, identity: Identity, options: WriteOptions
+) -> WriteAnswer:
     """Apply the document in `body` to the object at `where`.
 
     Raises: BadRequest, Invalid, Conflict naming every field that another manager owns, NotFound (subresources only).
@@ -133,10 +142,10 @@ def apply(served: Served, where: ResourcePath, body: bytes, *, identity: Identit
     document = _named(codec.read_document(body, content_type="application/yaml"), where)
     if (document.get("metadata") or {}).get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
-    checked = requests.decode_document(served, document, strictness=options.strictness)
+    for text in requests.decode_document(served, document, strictness=options.strictness).warnings:
+        hooks.warn(text)
     wanted = _declared_only(served.kind, served.to_storage(document))
-    written = _Application(served, where, wanted, identity=identity, options=options).run()
-    return Applied(written, checked.warnings)
+    return _Application(served, where, wanted, identity=identity, options=options).run()
 
 
 def _declared_only(kind: Kind, document: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -63,8 +63,6 @@ class _Renewal:
     answered: asyncio.Future[Answer]
     remarks: hooks.Remarks = field(init=False)
     form: Form = field(init=False)
-    #: of fields that the document does not have
-    warnings: Callable[[], Sequence[str]] = field(init=False)
 
     def begun(self) -> Edit | WriteAnswer:
         """What is asked for, by whom; or the answer, where a PUT has created the Lease. Raises: ApiError."""
@@ -79,14 +77,14 @@ class _Renewal:
 
     def _patched(self, name: str, media: str, identity: Identity, manager: str) -> Edit:
         patch = patches.read(_served(), self.body, media=media, strictness="Warn")
-        self.warnings = lambda: patch.warnings
         kind, namespace = _served().kind, NODE_LEASES[1]
         return Edit(kind, patch.change, namespace, name, identity=identity, manager=manager or identity.name)
 
     def _replaced(self, name: str, media: str, identity: Identity, manager: str) -> Edit | WriteAnswer:
         kind, namespace = _served().kind, NODE_LEASES[1]
         decoded = requests.decode_object(_served(), self.body, content_type=media, strictness="Warn")
-        self.warnings = lambda: decoded.warnings
+        for text in decoded.warnings:
+            self.remarks.warn(text)
         wanted, complete = verbs.placed(kind, decoded.object, namespace=namespace, name=name), _served().completed
         if objects.cached(kind, namespace, name) is None and objects.get(kind, namespace, name) is None:
             with self.within():
@@ -108,7 +106,7 @@ class _Renewal:
         shown = answers.object_text(_served(), text, self.form, now=time.time())
         body, content_type = answers.in_media(shown, self.form)
         headers = [("Content-Type", content_type)]
-        if warned := warning_header([*self.warnings(), *self.remarks.warnings]):
+        if warned := warning_header(self.remarks.warnings):
             headers.append(("Warning", warned))
         return _answer(HTTPStatus.CREATED if outcome.created else HTTPStatus.OK, body, headers)
 

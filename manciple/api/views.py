@@ -45,10 +45,10 @@ from manciple.api.first_stage import asking
 from manciple.api.flow import LARGE_ANSWER
 from manciple.api.requests import ResourcePath
 from manciple.api.subresources import Computed, Connected
-from manciple.store import hooks
+from manciple.store import hooks, objects
 from manciple.store.records import DeletionAnswer
 from manciple.wire import codec
-from manciple.wire.errors import NotAcceptable
+from manciple.wire.errors import BadRequest, NotAcceptable
 from manciple.wire.machinery import DeleteOptions
 from manciple.wire.registry import Kind, Projection, Served, registry
 
@@ -219,15 +219,15 @@ class ResourceView(ApiView):
         self._need_verb("create")
         form = _form(self.http, self.served)
         wanted = requests.write_options(self.http.GET, operation="Create")
-        decoded = self._decoded(request, wanted.strictness)
+        obj = self._decoded(request, wanted.strictness)
         made = verbs.create(
             self.kind,
-            decoded.object,
+            obj,
             namespace=self.where.namespace,
             identity=identity_of(request),
             dry_run=wanted.dry_run,
         )
-        return self._object(made, form, code=201, warnings=decoded.warnings)
+        return self._object(made, form, code=201)
 
     def _connect(self, request: Request, below: Connected) -> HttpResponse:
         wanted = requests.write_options(self.http.GET, operation="Create")
@@ -247,10 +247,10 @@ class ResourceView(ApiView):
         wanted = requests.write_options(self.http.GET, operation="Update")
         if self._projection:
             return self._project(request, lambda _shown: projections.body(body_of(self.http), request), wanted)
-        decoded = self._decoded(request, wanted.strictness)
+        obj = self._successor(request, wanted.strictness)
         written = verbs.update(
             self.kind,
-            decoded.object,
+            obj,
             namespace=self.where.namespace,
             name=self.where.name,
             identity=identity_of(request),
@@ -259,7 +259,7 @@ class ResourceView(ApiView):
             dry_run=wanted.dry_run,
             complete=self.served.completed,
         )
-        return self._object(written.object, form, code=201 if written.created else 200, warnings=decoded.warnings)
+        return self._object(written.object, form, code=201 if written.created else 200)
 
     def patch(self, request: Request, **_: Any) -> HttpResponse:
         self._need_object("patch")
@@ -272,8 +272,8 @@ class ResourceView(ApiView):
             return self._project(request, projections.patch(body, media=media), wanted)
         if applying:
             applied = patches.apply(self.served, self.where, body, identity=identity, options=wanted)
-            code = 201 if applied.written.created else 200
-            return self._object(applied.written.object, form, code=code, warnings=applied.warnings)
+            code = 201 if applied.created else 200
+            return self._object(applied.object, form, code=code)
         patch = patches.read(self.served, body, media=media, strictness=wanted.strictness)
         written = verbs.modify(
             self.kind,
@@ -285,7 +285,7 @@ class ResourceView(ApiView):
             manager=_manager(self.http, wanted),
             dry_run=wanted.dry_run,
         )
-        return self._object(written.object, form, warnings=patch.warnings)
+        return self._object(written.object, form)
 
     @property
     def _projection(self) -> Projection | None:
@@ -351,13 +351,32 @@ class ResourceView(ApiView):
         if verb not in self.kind.verbs:
             raise unsupported_method(self.kind.without_verbs)
 
-    def _decoded(self, request: Request, strictness: codec.Strictness) -> codec.Decoded:
-        return requests.decode_object(
+    def _decoded(self, request: Request, strictness: codec.Strictness) -> Any:
+        """The object in the body. The client is warned of unknown fields whatever becomes of the request."""
+        decoded = requests.decode_object(
             self.served, body_of(self.http), content_type=request.content_type or "", strictness=strictness
         )
+        for text in decoded.warnings:
+            hooks.warn(text)
+        return decoded.object
 
-    def _object(self, obj: Any, form: Form, *, code: int = 200, warnings: Any = ()) -> HttpResponse:
-        return _shaped(self.served, codec.encode(obj).decode(), form, code=code, warnings=warnings)
+    def _successor(self, request: Request, strictness: codec.Strictness) -> Any:
+        """The object in the body of a PUT, which may repeat unknown fields that the stored object has."""
+        try:
+            return self._decoded(request, strictness)
+        except BadRequest:
+            old = objects.get(self.kind, self.where.namespace, self.where.name) if strictness == "Strict" else None
+            if old is None:
+                raise
+            lenient = requests.decode_object(
+                self.served, body_of(self.http), content_type=request.content_type or "", strictness="Warn"
+            )
+            if patches.added_fields(self.served, lenient.warnings, objects.decode(self.kind, old.text)):
+                raise
+            return lenient.object
+
+    def _object(self, obj: Any, form: Form, *, code: int = 200) -> HttpResponse:
+        return _shaped(self.served, codec.encode(obj).decode(), form, code=code)
 
 
 class ReviewView(ApiView):
@@ -421,16 +440,11 @@ def _form(http: HttpRequest, served: Served) -> Form:
     return wanted_form(http.META.get("HTTP_ACCEPT", ""), http.GET, custom=served.kind.is_open)
 
 
-def _shaped(
-    served: Served, text: str, form: Form, *, revision: int = 0, code: int = 200, warnings: Any = ()
-) -> HttpResponse:
+def _shaped(served: Served, text: str, form: Form, *, revision: int = 0, code: int = 200) -> HttpResponse:
     shown = answers.object_text(served, text, form, now=time.time(), revision=revision)
-    return _finished(shown, form, code=code, warnings=warnings)
+    return _finished(shown, form, code=code)
 
 
-def _finished(text: str, form: Form, *, code: int = 200, warnings: Any = ()) -> HttpResponse:
+def _finished(text: str, form: Form, *, code: int = 200) -> HttpResponse:
     body, content_type = answers.in_media(text, form)
-    answer = HttpResponse(body, status=code, content_type=content_type)
-    if told := warning_header(warnings):
-        answer.headers["Warning"] = told
-    return answer
+    return HttpResponse(body, status=code, content_type=content_type)

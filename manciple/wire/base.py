@@ -84,6 +84,7 @@ def pb(
     within: int = 0,
     list_number: int = 0,
     undocumented: bool | Callable[[], bool] = False,
+    known: Callable[[], bool] | None = None,
 ) -> msgspec.Meta:
     """The protobuf field number of an annotated field, and how its list is merged.
 
@@ -98,6 +99,7 @@ def pb(
     `within`: the number of the message that protobuf nests it in, of a field that stands among the others in JSON.
     `list_number`: of an object in whose place a list may stand: the list's; OpenAPI tells of the object alone.
     `undocumented`: OpenAPI does not describe it, or whether it does not.
+    `known`: whether clients may name the field; while they may not, it is unknown to them, and stored ones stay.
     """
     return msgspec.Meta(
         extra={
@@ -109,6 +111,7 @@ def pb(
             "within": (within,) if within else (),
             "list_number": list_number,
             "undocumented": undocumented,
+            "known": known,
         }
     )
 
@@ -319,6 +322,7 @@ class Declaration:
     aside: bool = False  # only some versions show it
     as_list: Declaration | None = None  # a list that may stand in place of the object
     undocumented: bool | Callable[[], bool] = False
+    known: Callable[[], bool] | None = None
 
 
 @cache
@@ -357,6 +361,7 @@ def _declaration(field: inspect.Field, embedded: tuple[int, ...]) -> Declaration
         list_keys=tuple(keys.split(",")) if keys else (),
         aside=field.encode_name.startswith(ASIDE),
         undocumented=extra.get("undocumented", False),
+        known=extra.get("known"),
         as_list=_list_instead(field, extra["list_number"]) if extra.get("list_number") else None,
     )
 

@@ -331,7 +331,7 @@ def normalize(type_: Any, document: Any, findings: Findings, *, asides: bool = F
     """`document` fit for `msgspec.convert(..., type_)`, unless `findings` tells of something wrong afterwards.
 
     type_: a `Value` subclass, or a dict or tuple of them. Only the range of an integer is left for the conversion to
-    check. asides: fields that only some versions show are known.
+    check. asides: fields that only some versions show are known, and those that clients may not name for now.
     """
     return _of_type(type_, asides)(document, "", findings)
 
@@ -346,18 +346,22 @@ def _of_type(type_: Any, asides: bool) -> Normalizer:
 @cache
 def _value(type_: type[Value], asides: bool) -> Normalizer:
     members: dict[str, Normalizer] = {}
+    conditional: dict[str, Callable[[], bool]] = {}
 
     def normalize_value(raw: Any, path: str, findings: Findings) -> Any:
         if not isinstance(raw, dict):
             return findings.mismatch(raw, path, type_.__name__)
         if not members:  # filled on first use, because types may contain themselves
             known = (declared for declared in declarations(type_) if asides or not declared.aside)
-            members.update({declared.name: _member(declared, asides) for declared in known})
+            for declared in known:
+                members[declared.name] = _member(declared, asides)
+                if declared.known is not None and not asides:
+                    conditional[declared.name] = declared.known
         fitted = {}
         repeated = _report_repeated(raw, path, findings)
         for key, item in raw.items():
             member = members.get(key)
-            if member is None:
+            if member is None or (key in conditional and not conditional[key]()):
                 if key not in repeated:
                     findings.warn(f'unknown field "{_join(path, key)}"')
             elif item is not None:
