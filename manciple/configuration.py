@@ -159,6 +159,7 @@ def _settings() -> Iterator[DeclaredSetting]:
     yield from _limits_of_requests(one)
     yield one("LOCK_TIMEOUT", number)
     yield several("FEATURE_GATES", pairs=True)
+    yield several("RUNTIME_CONFIG", pairs=True)
     for name in ("FILTER_TIMEOUT", "SEARCH_SLICE", "BINDING_TIMEOUT"):
         yield one(name, number, f"SCHEDULER_{name}")
     policies = one_of("first-fit", "pack", "spread", "best-fit", "fragmentation")

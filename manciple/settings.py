@@ -20,6 +20,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from inventory.kinds import gates
 from manciple import configuration, databases, descriptors, layout, mailing
+from manciple.api import runtime_config
 from manciple.telemetry import logs
 
 try:
@@ -297,6 +298,12 @@ try:
     FEATURE_GATES: dict[str, bool] = gates.parse(os.environ.get("MANCIPLE_FEATURE_GATES", ""))
 except ValueError as error:
     raise ImproperlyConfigured(f"MANCIPLE_FEATURE_GATES: {error}") from None
+#: Which API versions are served (`manciple.api.runtime_config`).
+RUNTIME_CONFIG = os.environ.get("MANCIPLE_RUNTIME_CONFIG", "")
+try:
+    runtime_config.parse(RUNTIME_CONFIG)
+except ValueError as error:
+    raise ImproperlyConfigured(f"MANCIPLE_RUNTIME_CONFIG: {error}") from None
 
 #: Days that a token lives unless its owner asks for fewer or more, and the most that may be asked for (0: any number,
 #: and tokens without an end).

@@ -20,7 +20,7 @@ from manciple.store import objects
 from manciple.store.hooks import Write
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
-from manciple.wire.registry import Served, registry, versions_of
+from manciple.wire.registry import Served, registry
 
 Document = Mapping[str, Any]
 
@@ -78,7 +78,7 @@ class AdmissionRequest:
     def versions(self) -> Iterator[str]:
         """That of the request first, then the others that the resource is served in."""
         yield self.version
-        yield from (served.version for served in versions_of(self.kind) if served.version != self.version)
+        yield from (served.version for served in registry.versions_of(self.kind) if served.version != self.version)
 
     # Objects ----------------------------------------------------------------------------------------------------------
 

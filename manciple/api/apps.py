@@ -17,6 +17,7 @@ class ApiConfig(AppConfig):
 
         for kind in KINDS:
             registry.register(kind)
+        first_stage.register_check(first_stage.refuse_unserved, first=True)
         namespaces.register()
         certificate_requests.register()
         first_stage.register_check(ownership.check)

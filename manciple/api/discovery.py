@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from manciple import layout
-from manciple.api import subresources
+from manciple.api import runtime_config, subresources
 from manciple.api.reviews import REVIEWS
 from manciple.api.subresources import Connected, Streamed
 from manciple.wire.registry import Kind, Served, registry
@@ -76,7 +76,9 @@ class DiscoveredResource:
 def group_versions() -> dict[str, tuple[str, ...]]:
     """Every group ("" is core) with its versions, preferred first."""
     found = dict(registry.groups())
-    for group, version, _plural in REVIEWS:
+    for group, version, plural in REVIEWS:
+        if not runtime_config.serves(group, version, plural):
+            continue
         found[group] = tuple(dict.fromkeys((*found.get(group, ()), version)))
     return found
 
@@ -84,8 +86,8 @@ def group_versions() -> dict[str, tuple[str, ...]]:
 def resources(group: str, version: str) -> tuple[DiscoveredResource, ...]:
     """What is served in one API version, subresources after their resource; () where there is no such version."""
     stored = (line for one in registry.in_version(group, version) for line in _lines(one))
-    answered = (*REVIEWS.values(), subresources.BINDINGS)
-    virtual = (kind for kind in answered if (kind.group, kind.version) == (group, version))
+    answered = [kind for place, kind in REVIEWS.items() if runtime_config.serves(*place)]
+    virtual = (kind for kind in (*answered, subresources.BINDINGS) if (kind.group, kind.version) == (group, version))
     return (*stored, *map(_review, virtual))
 
 

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 from manciple.store import hooks
 from manciple.store.hooks import Write
+from manciple.wire.errors import NotFound
+from manciple.wire.registry import registry
 from manciple.wire.validation import unqualified_finalizers
 
 # How the client asked -------------------------------------------------------------------------------------------------
@@ -169,4 +171,14 @@ def warn_of_finalizers(write: Write) -> None:
         hooks.warn(
             f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name including a path (/) to avoid '
             "accidental conflicts with other finalizer writers"
+        )
+
+
+def refuse_unserved(write: Write) -> None:
+    """Raises: NotFound for a kind that is not served: paths of the API are not found anyway, but pages write, too."""
+    kind = write.kind
+    if not any(registry.versions_of(kind)):
+        raise NotFound(
+            f"{kind.resource} are not served: a feature gate or MANCIPLE_RUNTIME_CONFIG turned them off",
+            details={"group": kind.group, "kind": kind.plural},
         )

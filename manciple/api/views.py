@@ -27,7 +27,7 @@ from rest_framework.views import APIView
 
 from manciple.access.kinds import roles
 from manciple.access.view_rights import AUTHORIZES
-from manciple.api import answers, patches, projections, requests, reviews, subresources, verbs
+from manciple.api import answers, patches, projections, requests, reviews, runtime_config, subresources, verbs
 from manciple.api.answers import (
     BODY_LIMIT,
     Form,
@@ -383,6 +383,8 @@ class ReviewView(ApiView):
     """Answers a review. `kind` and `namespace` come from the path."""
 
     def post(self, request: Request, kind: Kind, namespace: str = "") -> HttpResponse:
+        if not runtime_config.serves(kind.group, kind.version, kind.plural):
+            raise unknown_path()
         wanted = requests.write_options(self.http.GET, operation="Create")
         decoded = requests.decode_object(
             Served(kind, kind.version),

@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
@@ -65,6 +65,23 @@ def _django(name: str) -> Run:
 def _run_django(name: str, rest: Sequence[str]) -> int:
     configuration.apply()
     _prepare_for(name)
+    with _settings_read():
+        _execute(name, rest)
+    return 0
+
+
+@contextmanager
+def _settings_read() -> Iterator[None]:
+    """Django's settings are read within. Raises: ConfigurationRefused for those that do not go together."""
+    from django.core.exceptions import ImproperlyConfigured  # noqa: PLC0415 - not for `manciple node`
+
+    try:
+        yield
+    except ImproperlyConfigured as error:
+        raise ConfigurationRefused([str(error)]) from error
+
+
+def _execute(name: str, rest: Sequence[str]) -> None:
     from django.core.management import execute_from_command_line  # noqa: PLC0415 - not for `manciple node`
     from django.db import DatabaseError  # noqa: PLC0415 - as above
 
@@ -76,7 +93,6 @@ def _run_django(name: str, rest: Sequence[str]) -> int:
         database_file.check_configured(whole=True)
         _explain(error)
         raise
-    return 0
 
 
 def _explain(error: Exception) -> None:
@@ -140,10 +156,11 @@ def _celery(*options: str) -> Run:
         from celery.bin.celery import celery  # noqa: PLC0415 - as above
 
         configuration.apply()
-        if options[0] == "worker":
-            import django  # noqa: PLC0415 - as above
+        import django  # noqa: PLC0415 - as above
 
+        with _settings_read():
             django.setup()
+        if options[0] == "worker":
             from django.db import connection  # noqa: PLC0415 - as above
 
             from manciple.processes import keys  # noqa: PLC0415 - needs Django's models
@@ -318,8 +335,10 @@ def _run_or_refuse(run: Callable[[], int]) -> int:
     try:
         return run()
     except ConfigurationRefused as refusal:
-        told = [f"  {problem}" for problem in refusal.problems]
-        print("\n".join(["manciple: the configuration is wrong:", *told]), file=sys.stderr)
+        listed = (
+            refusal.problems[0] if len(refusal.problems) == 1 else "".join(f"\n  {one}" for one in refusal.problems)
+        )
+        print(f"manciple: the configuration is wrong: {listed}", file=sys.stderr)
         return 2
     except StartRefused as refusal:
         print(f"manciple: {refusal}", file=sys.stderr)

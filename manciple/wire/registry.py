@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -291,14 +292,6 @@ class Served:
         return document
 
 
-def versions_of(kind: Kind) -> Iterator[Served]:
-    """Those that clients find; the stored version first: clients prefer what is named first."""
-    yield Served(kind, kind.version)
-    for version, conversion in kind.served_versions.items():
-        if conversion.is_served():
-            yield Served(kind, version, conversion)
-
-
 def _with_names_of_clients(document: dict[str, Any]) -> dict[str, Any]:
     """managedFields name what is kept aside as the versions do that show it."""
     metadata = document.get("metadata") or {}
@@ -375,6 +368,10 @@ class Nothing:
     served: Mapping[tuple[str, str, str], Served] = MappingProxyType({})
 
 
+#: (group, version, plural) -> whether clients may find what is registered there
+Restriction = Callable[[str, str, str], bool]
+
+
 class Registry:
     """The kinds of one process, in the order of registration, and behind them those that were added (`extend`)."""
 
@@ -383,6 +380,7 @@ class Registry:
         self._by_gvr: dict[tuple[str, str, str], Kind] = {}
         self._served: dict[tuple[str, str, str], Served] = {}
         self._added: Callable[[bool], Added] = lambda _surely: Nothing()
+        self._restrictions: list[Restriction] = []
 
     def register(self, kind: Kind) -> None:
         """Add `kind`. Raises: ValueError when its resource is already registered by another declaration."""
@@ -393,6 +391,21 @@ class Registry:
         self._by_gvr[(kind.group, kind.version, kind.plural)] = kind
         for served in (Served(kind, kind.version), *(Served(kind, *one) for one in kind.served_versions.items())):
             self._served[(kind.group, served.version, kind.plural)] = served
+
+    def restrict(self, restriction: Restriction) -> None:
+        """Serve only what `restriction` allows, of what is registered. The store keeps the objects of the others."""
+        self._restrictions.append(restriction)
+
+    def _is_served(self, served: Served) -> bool:
+        kind = served.kind
+        return served.is_served and all(
+            allows(kind.group, served.version, kind.plural) for allows in self._restrictions
+        )
+
+    def versions_of(self, kind: Kind) -> Iterator[Served]:
+        """Those that clients find; the stored version first: clients prefer what is named first."""
+        every = (Served(kind, kind.version), *(Served(kind, *one) for one in kind.served_versions.items()))
+        return filter(self._is_served if kind.resource in self._by_resource else attrgetter("is_served"), every)
 
     def extend(self, added: Callable[[bool], Added]) -> None:
         """Serve what `added` gives besides what is registered. It is asked whenever that matters, and told whether
@@ -421,7 +434,7 @@ class Registry:
         place = (group, version, plural)
         found = self._served.get(place)
         if found is not None:
-            return found if found.is_served else None
+            return found if self._is_served(found) else None
         return self._added(False).served.get(place) or self._added(True).served.get(place)
 
     def of_kind(self, group: str, version: str, kind: str) -> Kind | None:
@@ -433,6 +446,10 @@ class Registry:
             or _named(self._added(True).by_resource, wanted)
         )
 
+    def places(self) -> Iterator[tuple[str, str, str]]:
+        """(group, version, plural) of everything that is registered, served or not."""
+        return iter(self._served)
+
     def is_own(self, group: str, version: str, plural: str) -> bool:
         """Whether a kind of the server's own is served there; nobody is asked for what was added."""
         return (group, version, plural) in self._served
@@ -440,8 +457,8 @@ class Registry:
     def in_version(self, group: str, version: str) -> Iterator[Served]:
         """Everything served in one API version, in the order of registration."""
         for kind in self._by_resource.values():
-            if kind.group == group and kind.is_served():
-                yield from (served for served in versions_of(kind) if served.version == version)
+            if kind.group == group:
+                yield from (served for served in self.versions_of(kind) if served.version == version)
         for place, served in self._added(False).served.items():
             if place[:2] == (group, version):
                 yield served
@@ -450,8 +467,8 @@ class Registry:
         """Every API group ("" is core) and its versions, the preferred one first."""
         found: dict[str, set[str]] = {}
         for kind in self._by_resource.values():
-            if kind.is_served():
-                found.setdefault(kind.group, set()).update(served.version for served in versions_of(kind))
+            if versions := {served.version for served in self.versions_of(kind)}:
+                found.setdefault(kind.group, set()).update(versions)
         for group, version, _plural in self._added(False).served:
             found.setdefault(group, set()).add(version)
         return {group: tuple(sorted(versions, key=priority)) for group, versions in found.items()}

@@ -38,7 +38,7 @@ APART = (
     *(f"claims/kinds/{part}_rules" for part in ("source", "volume", "windows")),
     *("claims/kinds/pod_warnings", "nodeagent/resizing"),
     "inventory/kinds/gate",
-    "manciple/extensions/",
+    *("manciple/extensions/", "manciple/api/runtime_config"),
     *("manciple/telemetry/", "manciple/api/request_metrics", "manciple/store/log_metrics", "nodeagent/metrics"),
     *("scheduling/attempts", "scheduling/scheduler_metrics", "scheduling/controller_metrics"),
 )

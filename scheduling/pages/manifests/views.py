@@ -32,7 +32,7 @@ from manciple.store.records import Stored
 from manciple.store.tail import latest_revision
 from manciple.wire import codec
 from manciple.wire.errors import ApiError, Conflict
-from manciple.wire.registry import Kind, Served, registry, versions_of
+from manciple.wire.registry import Kind, Served, registry
 from scheduling.pages.classes.diagnostics import Finding, YamlProblem, at_paths, place_of, read_yaml
 from scheduling.pages.history.differences import DiffLine, difference, dump, lines_changed, written
 from scheduling.pages.manifests.merging import MISSING, MergeConflict, merge
@@ -141,7 +141,9 @@ def _open(person: Person, resource: str, namespace: str, name: str) -> Opened:
     stored = objects.get(kind, namespace, name)
     if stored is None:
         raise Http404(f"{kind.kind} {name} does not exist.")
-    served = next(versions_of(kind))
+    served = next(registry.versions_of(kind), None)
+    if served is None:
+        raise Http404(f"{kind.kind} objects are kept but not served: a feature gate or a setting turned them off.")
     return Opened(kind=kind, served=served, namespace=namespace, name=name, stored=stored)
 
 

@@ -23,7 +23,7 @@ from manciple.store import objects
 from manciple.store.history import namespaces_with
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import ApiError
-from manciple.wire.registry import Kind, Served, versions_of
+from manciple.wire.registry import Kind, Served, registry
 from manciple.wire.schema import ServedKind, components
 from scheduling.pages.classes.diagnostics import Finding, YamlProblem, place_of, read_yaml
 from scheduling.resources import CLAIMS, NAMESPACES, PODS, TEMPLATES, kind
@@ -145,7 +145,7 @@ def _served(value: Any) -> Served | str:
     api_version, name = value.get("apiVersion", ""), value.get("kind", "")
     kinds = [kind(resource) for resource in RESOURCES]
     for one in kinds:
-        for served in versions_of(one):
+        for served in registry.versions_of(one):
             if (served.api_version, one.kind) == (api_version, name):
                 return served
     known = next((one for one in kinds if one.kind == name), None)
