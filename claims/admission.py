@@ -69,6 +69,7 @@ def register() -> None:
         resources=CLAIMS_AND_TEMPLATES,
     )
     first_stage.register_precedence("pods", refuse_classes)
+    first_stage.register_check(warn_of_dropped_claims, resources={"pods"}, first=True)
     first_stage.register_check(warn_of_pod, resources={"pods"})
     hooks.register_rule(resolve_priority, operations={"CREATE"}, resources={"pods"})
     hooks.register_rule(check_limited_priority, operations={"CREATE"}, resources={"pods"})
@@ -305,6 +306,13 @@ def settle_quotas(writer: Writer) -> None:
 
 
 # Warnings -------------------------------------------------------------------------------------------------------------
+
+
+def warn_of_dropped_claims(write: Write) -> None:
+    """Upstream drops them without a warning."""
+    dropped = write.operation == "CREATE" and not write.subresource and write.new.spec.resource_claims
+    if dropped and not gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION):
+        hooks.warn("spec.resourceClaims is dropped: the feature gate DynamicResourceAllocation is off")
 
 
 def warn_of_pod(write: Write) -> None:

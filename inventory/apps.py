@@ -28,6 +28,7 @@ class InventoryConfig(AppConfig):
         metrics.OnDemand(_feature_gates)
         for kind in KINDS:
             registry.register(kind)
+        registry.restrict(gates.serves)
         projectors.register()
         LOG.share("resourceslices.resource.k8s.io", shared)
         LOG.share("nodes", shared_texts)

@@ -11,6 +11,7 @@ if __name__ == "__main__":
     # Python's own handler raises KeyboardInterrupt wherever an import is at, and some places there swallow it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+from inventory.kinds import gates
 from manciple.telemetry import logs, traces
 from nodeagent import joining
 from nodeagent.agent import Agent
@@ -25,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] == ["join"]:
         return joining.main(given[1:])
     options = parser().parse_args(given)
+    if options.feature_gates is not None:
+        gates.use(options.feature_gates)
     logs.begin(level=options.log_level, format_=options.log_format)
     try:
         if options.traces:

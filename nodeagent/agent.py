@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from inventory.kinds import gates
 from manciple.telemetry.logs import about
 from nodeagent.catalog import create_runtime
 from nodeagent.cdi import CdiFolder
@@ -59,6 +60,12 @@ NODE_GONE = (
     "The Node was deleted while its agent runs. As a kubelet does, the agent leaves it at that: devices are not "
     "published, no sign of life is given, and the node's pods are removed after 40 s. To have the node back, restart "
     "the agent, or create the Node with the labels and taints that it should have"
+)
+
+NOT_SERVED = (
+    "The API server does not serve resource.k8s.io/v1: no devices are published, and pods with claims do not start. If "
+    "dynamic resource allocation is meant to be off, start the agent with "
+    "--feature-gates=DynamicResourceAllocation=false"
 )
 
 #: Seconds that stopping waits for work in progress; it is picked up by the next start if it takes longer.
@@ -270,10 +277,18 @@ class Agent:
         A kubelet deletes all slices of its node. Those of a driver behind a socket that answers at once can stay: its
         library takes up to a minute to notice a deletion and publish again. Raises: ApiFailure.
         """
+        if not gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION):
+            return
         registered = frozenset(self._drivers)
         if self.plugins is not None:
             registered |= self.plugins.register_present(REGISTRATION_SECONDS)
-        unregistered = self._publisher.publishing_drivers() - registered
+        try:
+            unregistered = self._publisher.publishing_drivers() - registered
+        except ApiFailure as failure:
+            if not failure.not_found:
+                raise
+            log.warning("node %s: %s", self.config.node_name, NOT_SERVED)
+            return
         if self.plugins is not None:
             self.plugins.expect(unregistered)
         for name in unregistered:
@@ -333,9 +348,13 @@ class Agent:
             self._watching.look_at_everything()
 
     def publish_all(self) -> None:
-        """Step 3. Raises: ApiFailure."""
-        for driver in self._drivers.values():
-            self._publisher.publish(driver)
+        """Step 3; `remove_unregistered` has reported an API that serves no slices. Raises: ApiFailure."""
+        for driver in self._drivers.values() if gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION) else ():
+            try:
+                self._publisher.publish(driver)
+            except ApiFailure as failure:
+                if not failure.not_found:
+                    raise
 
     def work(self, key: Key) -> float | None:
         """Step 5, for one piece of work. Returns in how many seconds to look again. Raises: AgentError."""
@@ -384,15 +403,18 @@ class Agent:
         """Every piece of work there may be: what the API shows, and what this node remembers."""
         pods = self._pods.uids() | self.runtime.pod_uids() | self.preparer.pod_uids()
         away = self.plugins.away() if self.plugins is not None else ()
-        return [
-            Key("unused"),
-            *([Key("credential")] if self._renewal is not None else []),
+        published = [
             *([Key("health")] if self._health_rules is not None else []),
             *([Key("uses")] if any(isinstance(one, UseTellingDriver) for one in self._drivers.values()) else []),
             *([Key("published")] if self.plugins is not None else []),
             *(Key("slices", name) for name in self._drivers),
-            *(Key("pod", uid) for uid in pods),
             *(Key("away", name) for name in away),
+        ]
+        return [
+            Key("unused"),
+            *([Key("credential")] if self._renewal is not None else []),
+            *(published if gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION) else ()),
+            *(Key("pod", uid) for uid in pods),
         ]
 
     def _users_of(self, claim_uid: str) -> tuple[str, ...]:

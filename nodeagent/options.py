@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from inventory.kinds import gates
 from inventory.kinds.node_rules import AGENT_LABELS, AGENT_PREFIXES, agent_may_label
 from manciple.telemetry import logs
 from manciple.wire.identity import check_node_name
@@ -44,6 +45,13 @@ def parser() -> argparse.ArgumentParser:
     add_server(command, whose="the node's")
     _add_node(command.add_argument_group("the node"))
     _add_devices(command.add_argument_group("devices"))
+    command.add_argument(
+        "--feature-gates",
+        type=feature_gates,
+        default=None,
+        metavar="NAME=BOOL,...",
+        help="as MANCIPLE_FEATURE_GATES of the control plane; the agent heeds DynamicResourceAllocation",
+    )
     command.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (default: %(default)s)")
     where = "where traces of pods are sent, OTLP over HTTP; needs the packages of the extra traces"
     command.add_argument("--traces", default="", metavar="URL", help=f"{where} (default: nowhere)")
@@ -61,6 +69,14 @@ def node_name(text: str) -> str:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text
+
+
+def feature_gates(text: str) -> dict[str, bool]:
+    """The type of `--feature-gates`."""
+    try:
+        return gates.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def add_server(command: argparse.ArgumentParser, *, whose: str) -> None:

@@ -19,6 +19,7 @@ from claims.kinds.pod_status_rules import HEALTH_MESSAGE_MAX
 from claims.kinds.pods import ContainerExtendedResourceRequest, Pod, ResourceHealth, ResourceStatus
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.classic.values import ResourceHandle
+from inventory.kinds import gates
 from manciple.wire.base import ApiObject
 from manciple.wire.selectors import node_selector_matches
 from nodeagent.checkpoint import ClaimRecord, DriverRecord, PreparedDevice
@@ -60,8 +61,12 @@ def is_terminal(pod: Pod) -> bool:
 def claims_used(pod: Pod) -> tuple[ClaimUse, ...]:
     """The claims that must be prepared before the pod's containers start, whether a container names them or not.
 
+    None while the feature is off: containers that are started then get no devices (KEP-4381, "Feature Enablement and
+    Rollback"); what is prepared stays so until the pod has ended.
     Raises: PrepareRefused while a claim from a template has not been made yet.
     """
+    if not gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION):
+        return ()
     uses = [use for entry in pod.spec.resource_claims if (use := _use(pod, entry.name, entry.resource_claim_name))]
     if isinstance(pod.spec.resources, tuple):
         uses += (ClaimUse(entry, claim, generated, draft=True) for entry, claim, generated in names_used(pod))

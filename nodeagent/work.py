@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from claims.kinds.pods import Pod
+from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
 from nodeagent.client import NODES, PODS, SLICES, Client, WatchEvent, WatchFollower
@@ -339,7 +340,7 @@ def _newer(known: Pod | None, pod: Pod) -> Pod:
     return pod if int(pod.metadata.resource_version or 0) >= int(known.metadata.resource_version or 0) else known
 
 
-Followers = tuple[WatchFollower[Node], WatchFollower[Pod], WatchFollower[ResourceSlice]]
+Followers = tuple[WatchFollower[Node] | WatchFollower[Pod] | WatchFollower[ResourceSlice], ...]
 
 
 class SliceCount:
@@ -385,7 +386,14 @@ class Watching:
             self.queue.add(key)
 
     def followers(self) -> Followers:
-        """Of the node itself, its pods and its slices, not yet running."""
+        """Of the node itself, its pods and its slices, not yet running. Of no slices while they are not served."""
+        of_slices = WatchFollower(
+            self.client,
+            SLICES,
+            field_selector=f"spec.nodeName={self.node}",
+            replace=self._slices_listed,
+            change=self._slice_changed,
+        )
         return (
             WatchFollower(
                 self.client,
@@ -402,13 +410,7 @@ class Watching:
                 change=self._pod_changed,
                 returned=self.look_at_everything,
             ),
-            WatchFollower(
-                self.client,
-                SLICES,
-                field_selector=f"spec.nodeName={self.node}",
-                replace=self._slices_listed,
-                change=self._slice_changed,
-            ),
+            *((of_slices,) if gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION) else ()),
         )
 
     def _nodes_listed(self, nodes: Sequence[Node]) -> None:

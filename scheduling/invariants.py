@@ -195,7 +195,12 @@ def claims_are_protected(facts: ClusterFacts) -> Iterator[str]:
 
 
 def bound_pods_have_their_claims(facts: ClusterFacts) -> Iterator[str]:
-    """Of the pods that a scheduler bound; those that a user bound by hand are refused by their node instead."""
+    """Of the pods that a scheduler bound; those that a user bound by hand are refused by their node instead.
+
+    Pods that were bound while DynamicResourceAllocation was off are found once it is on: they must be deleted.
+    """
+    if not gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION):
+        return
     claims = {claim.key: claim for claim in facts.claims}
     nodes = {node.metadata.name: node for node in facts.nodes}
     for pod in facts.pods:

@@ -186,7 +186,12 @@ def consumer(pod: Pod) -> ResourceClaimConsumerReference:
 
 def pre_enqueue(pod: Pod, find_claim: FindClaim) -> Hold | None:
     """What keeps `pod` out of the active queue from the start: gates, or claims that do not exist yet."""
-    return _not_ready(pod, references(pod), find_claim)
+    return _not_ready(pod, _required(pod), find_claim)
+
+
+def _required(pod: Pod) -> tuple[ClaimReference, ...]:
+    """`references`; none while the feature is off: the pod is scheduled as if it asked for no claims (KEP-3063)."""
+    return references(pod) if gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION) else ()
 
 
 def _not_ready(pod: Pod, named: Iterable[ClaimReference], find_claim: FindClaim) -> Hold | None:
@@ -200,7 +205,7 @@ def _not_ready(pod: Pod, named: Iterable[ClaimReference], find_claim: FindClaim)
 
 def pre_filter(pod: Pod, find_claim: FindClaim, has_class: HasClass) -> tuple[ResourceClaim, ...] | Hold:
     """The claims of `pod`, each once, when nothing about them forbids every node at once; else what does."""
-    named = references(pod)
+    named = _required(pod)
     if (hold := _not_ready(pod, named, find_claim) or _without_volume(pod)) is not None:
         return hold
     claims: dict[str, ResourceClaim] = {}

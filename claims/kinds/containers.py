@@ -407,7 +407,7 @@ class Container(Value):
     #: types have strings here, and whose example has objects
     pod_resources: Annotated[
         tuple[str, ...],
-        pb(3063, encoding="name", undocumented=is_draft_off, known=partial(gates.enabled, "DRAClaimsDraft")),
+        pb(3063, encoding="name", undocumented=is_draft_off, known=partial(gates.enabled, gates.CLAIMS_DRAFT)),
     ] = ()
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from claims.drafts.cdi.rules import prepare_new_pod, with_hidden_fields
-from claims.kinds.containers import Container, SecurityContext
+from claims.kinds.containers import Container, ResourceRequirements, SecurityContext
 from claims.kinds.placement_rules import with_label_keys
 from claims.kinds.pod_amounts import qos_class, resources_of
 from claims.kinds.pod_defaults import canonical_amounts, with_defaults
@@ -21,6 +21,7 @@ from claims.kinds.references import MIRROR
 from claims.kinds.security_context_rules import app_armor_of, has_profile_annotations
 from claims.kinds.windows_rules import is_for_windows
 from inventory.kinds import gates
+from inventory.kinds.gated_fields import GatedFields, without_disabled
 from manciple.wire.base import status_metadata, timestamp
 
 # Admission ------------------------------------------------------------------------------------------------------------
@@ -73,10 +74,17 @@ def missing_tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration
 
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
+#: Fields of pods that are dropped while their feature is off, unless the pod has them already.
+OF_PODS: GatedFields = {
+    gates.DYNAMIC_RESOURCE_ALLOCATION: {PodSpec: ("resource_claims",), ResourceRequirements: ("claims",)}
+}
+OF_POD_STATUSES: GatedFields = {"DRAExtendedResource": {PodStatus: ("extended_resource_claim_status",)}}
+
 
 def create_pod(new: Pod) -> Pod:
     """Pending, of a known quality of service, and visibly gated where it has scheduling gates."""
     given = prepare_new_pod(new.spec) if uses_draft(new.spec) else new.spec
+    given = without_disabled(given, None, OF_PODS)
     if given.affinity is not None or given.topology_spread_constraints:
         given = with_label_keys(given, new.metadata.labels)
     spec = with_admission_defaults(with_defaults(given), mirror=MIRROR in new.metadata.annotations)
@@ -149,7 +157,7 @@ def gate_conditions(spec: PodSpec) -> tuple[PodCondition, ...]:
 
 def update_pod(new: Pod, old: Pod) -> Pod:
     """The status and the priority stay; a pod whose last gate was removed is no longer shown as gated."""
-    spec = with_hidden_fields(with_defaults(new.spec), old.spec)
+    spec = with_hidden_fields(with_defaults(without_disabled(new.spec, old.spec, OF_PODS)), old.spec)
     if spec.resource_claims:
         spec = replace(spec, resource_claims=_with_sources_of(spec.resource_claims, old.spec.resource_claims))
     if old.spec.scheduling_group is None and spec.scheduling_group and not gates.enabled("GenericWorkload"):
@@ -205,6 +213,9 @@ def update_pod_status(new: Pod, old: Pod) -> Pod:
     """
     status = _with_known_generations(new.status, old.status)
     status = replace(status, qos_class=status.qos_class or old.status.qos_class)
+    status = without_disabled(status, old.status, OF_POD_STATUSES)
+    if not (gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION) or old.spec.resource_claims):
+        status = replace(status, resource_claim_statuses=())
     if status.node_allocatable_resource_claim_statuses and not (
         gates.enabled("DRANodeAllocatableResources") or old.status.node_allocatable_resource_claim_statuses
     ):

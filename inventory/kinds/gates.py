@@ -2,9 +2,10 @@
 
 A feature that is off: its fields are dropped when an object is created, and kept where an object has them already
 (`inventory.kinds.gated_fields`); the allocator gives nothing by it. So a gate can be turned off and on again while pods
-run. A gate that Kubernetes locks cannot be turned off.
+run. A gate that is locked cannot be turned off.
 Source: pkg/features/kube_features.go of Kubernetes 1.36. One default is ours: DeviceTaintRules are served, so their
-gate is on. DRAControlPlaneController is Kubernetes 1.31's; the two drafts never had a gate there.
+gate is on. DynamicResourceAllocation, which 1.36 locks, can be turned off as its KEPs describe.
+DRAControlPlaneController is Kubernetes 1.31's; the two drafts never had a gate there.
 """
 
 from __future__ import annotations
@@ -30,32 +31,36 @@ class Gate:
     needs: tuple[str, ...] = ()
 
 
+#: All of it: while this is off, `resource.k8s.io` is not served, and pods run as if they asked for no claims.
+DYNAMIC_RESOURCE_ALLOCATION = "DynamicResourceAllocation"
 #: KEP-3063: claims that a driver's controller allocates.
 CONTROL_PLANE_CONTROLLER = "DRAControlPlaneController"
 STRUCTURED_PARAMETERS_DRAFT = "DRAStructuredParametersDraft"
 CLAIMS_DRAFT = "DRAClaimsDraft"
 
+_ALL = (DYNAMIC_RESOURCE_ALLOCATION,)
+
 KNOWN: Mapping[str, Gate] = MappingProxyType(
     {
-        "DRAAdminAccess": Gate("GA", True, locked=True),
+        "DRAAdminAccess": Gate("GA", True, locked=True, needs=_ALL),
         "DRAClaimsDraft": Gate("ALPHA", False, needs=("DRAControlPlaneController",)),
-        "DRAConsumableCapacity": Gate("BETA", True),
-        "DRAControlPlaneController": Gate("ALPHA", False),
+        "DRAConsumableCapacity": Gate("BETA", True, needs=_ALL),
+        "DRAControlPlaneController": Gate("ALPHA", False, needs=_ALL),
         "DRADeviceBindingConditions": Gate("BETA", True, needs=("DRAResourceClaimDeviceStatus",)),
         "DRADeviceTaintRules": Gate("BETA", True, needs=("DRADeviceTaints",)),
-        "DRADeviceTaints": Gate("BETA", True),
-        "DRAExtendedResource": Gate("BETA", True),
-        "DRAListTypeAttributes": Gate("ALPHA", False),
-        "DRANodeAllocatableResources": Gate("ALPHA", False),
-        "DRAPartitionableDevices": Gate("BETA", True),
-        "DRAPrioritizedList": Gate("GA", True),
-        "DRAResourceClaimDeviceStatus": Gate("BETA", True),
+        "DRADeviceTaints": Gate("BETA", True, needs=_ALL),
+        "DRAExtendedResource": Gate("BETA", True, needs=_ALL),
+        "DRAListTypeAttributes": Gate("ALPHA", False, needs=_ALL),
+        "DRANodeAllocatableResources": Gate("ALPHA", False, needs=_ALL),
+        "DRAPartitionableDevices": Gate("BETA", True, needs=_ALL),
+        "DRAPrioritizedList": Gate("GA", True, needs=_ALL),
+        "DRAResourceClaimDeviceStatus": Gate("BETA", True, needs=_ALL),
         "DRAResourceClaimGranularStatusAuthorization": Gate("BETA", True, needs=("DRAResourceClaimDeviceStatus",)),
-        "DRAResourcePoolStatus": Gate("ALPHA", False),
-        "DRASchedulerFilterTimeout": Gate("BETA", True),
-        "DRAStructuredParametersDraft": Gate("ALPHA", False),
-        "DRAWorkloadResourceClaims": Gate("ALPHA", False, needs=("GenericWorkload",)),
-        "DynamicResourceAllocation": Gate("GA", True, locked=True),
+        "DRAResourcePoolStatus": Gate("ALPHA", False, needs=_ALL),
+        "DRASchedulerFilterTimeout": Gate("BETA", True, needs=_ALL),
+        "DRAStructuredParametersDraft": Gate("ALPHA", False, needs=_ALL),
+        "DRAWorkloadResourceClaims": Gate("ALPHA", False, needs=("GenericWorkload", *_ALL)),
+        DYNAMIC_RESOURCE_ALLOCATION: Gate("GA", True),
         "GangScheduling": Gate("ALPHA", False, needs=("GenericWorkload",)),
         "GenericWorkload": Gate("ALPHA", False),
     }
@@ -85,11 +90,18 @@ def parse(text: str) -> dict[str, bool]:
     for name, gate in KNOWN.items():
         if gate.locked and wanted[name] is not gate.default:
             raise ValueError(f"cannot set feature gate {name} to false, feature is locked to true")
-        if wanted[name] and not all(wanted[other] for other in gate.needs):
+    for name in [one for one in KNOWN if wanted[one]]:
+        if missing := [other for other in _needed_by(name) if not wanted[other]]:
             if given.get(name):
-                raise ValueError(f"{name} needs {', '.join(gate.needs)}")
+                raise ValueError(f"{name} needs {', '.join(missing)}")
             wanted[name] = False
     return wanted
+
+
+def _needed_by(name: str) -> Iterator[str]:
+    for other in KNOWN[name].needs:
+        yield other
+        yield from _needed_by(other)
 
 
 _now: dict[str, bool] = dict(DEFAULTS)
@@ -114,3 +126,8 @@ def using(**gates: bool) -> Iterator[None]:
 
 def enabled(name: str) -> bool:
     return _now[name]
+
+
+def serves(group: str, _version: str, _plural: str) -> bool:
+    """Whether clients may find what is registered there, as far as its whole group is concerned."""
+    return group != "resource.k8s.io" or _now[DYNAMIC_RESOURCE_ALLOCATION]

@@ -158,7 +158,9 @@ def wants_attention(pod: Pod) -> bool:
 
 
 def sync(keys: Iterable[Key]) -> int:
-    """Bring the claims of these pods into being. Returns how many pods were changed."""
+    """Bring the claims of these pods into being. Returns how many pods were changed; none while the feature is off."""
+    if not gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION):
+        return 0
     return sum(map(_sync_batch, sql.chunks(dict.fromkeys(keys), BATCH)))
 
 

@@ -7,6 +7,7 @@ from tests.architecture.sources import PACKAGES, Source, within
 LONGEST_FUNCTION, LONGEST_FILE = 60, 500
 #: Files that are one concept and a few lines longer.
 LONGER = {
+    "nodeagent/agent.py": 520,  # all steps of an agent, in their order
     "manciple/wire/codec.py": 510,  # all that is between bytes and typed values
     "manciple/wire/base.py": 510,  # what all values have in common, and how a field is declared
     "manciple/wire/validation.py": 540,  # the rules that all kinds share

@@ -51,6 +51,7 @@ from tests.builders import (
     make_claim,
     make_class,
     make_constraint,
+    make_container,
     make_device,
     make_device_taint,
     make_meta,
@@ -59,6 +60,7 @@ from tests.builders import (
     make_request,
     make_slice,
     make_taint_rule,
+    make_template,
 )
 from tests.exposition import samples
 from tests.scheduling.cluster import Cluster, kind_of
@@ -196,6 +198,7 @@ ELSEWHERE = {
     "DRASchedulerFilterTimeout",
     "DRAStructuredParametersDraft",
     "DRAWorkloadResourceClaims",
+    "DynamicResourceAllocation",
     "GangScheduling",
     "GenericWorkload",
 }
@@ -460,3 +463,84 @@ def test_gates_are_told_as_metrics() -> None:
         told["DRAPrioritizedList", ""],
         told["DRAListTypeAttributes", "ALPHA"],
     ) == (0, 1, 0)
+
+
+# All of it -----------------------------------------------------------------------------------------------------------
+
+
+def test_without_any_of_dra_pods_run_as_if_they_asked_for_no_claims_and_it_can_be_turned_on_again(
+    cluster: Cluster,
+) -> None:
+    start_again(cluster)
+    cluster.with_gpus("node-1", each=1)
+    cluster.create(make_template("one-gpu"))
+    for name in ("running", "waiting"):
+        cluster.create(make_claim(name))
+        start(cluster, Use(), name)
+    cluster.create(make_pod("generated", templates={"gpu": "one-gpu"}))
+    cluster.settle()
+    before = cluster.claim("running").status
+    assert [runs(cluster, name) for name in ("running", "waiting", "generated")] == [True, False, False]
+
+    with restarted_with(cluster, DynamicResourceAllocation=False):
+        try_again(cluster)
+        assert [runs(cluster, name) for name in ("running", "waiting", "generated")] == [True, True, True]
+        goes_on(cluster, "running", before)
+        assert cluster.claim("waiting").status == ResourceClaimStatus()
+        assert cluster.pod("waiting").spec.resource_claims  # a pod that has the fields keeps them
+        relabelled = cluster.label(cluster.pod("waiting"), "looked-at", "yes")
+        assert relabelled.spec == cluster.pod("waiting").spec
+        assert relabelled.spec.containers[0].resources.claims
+
+        new = cluster.create(make_pod("new", templates={"gpu": "one-gpu"}))
+        assert (new.spec.resource_claims, new.spec.containers[0].resources.claims) == ((), ())
+        cluster.settle()
+        assert runs(cluster, "new")
+        assert len(cluster.all(ResourceClaim)) == 3  # none was made for it
+
+        cluster.finish("running")
+        cluster.settle()
+        assert cluster.claim("running").status.allocation is None  # what was held is given back all the same
+
+    assert "claim waiting" in str(cluster.violations())  # it names the pods that have to be deleted
+    for name in ("waiting", "generated", "new"):
+        cluster.delete(cluster.pod(name))
+    cluster.settle()
+    start(cluster, Use(), "waiting")
+    assert runs(cluster, "waiting")
+    assert cluster.claim("waiting").status.allocation is not None
+
+
+def test_pods_that_ask_for_extended_resources_wait_for_nodes_that_have_them(cluster: Cluster) -> None:
+    start_again(cluster)
+    cluster.create(make_class(extended_resource_name="example.com/gpu"))
+    cluster.create(make_node())
+    cluster.create(make_slice(devices=plain()))
+    container = make_container(requests={"example.com/gpu": "1"}, limits={"example.com/gpu": "1"})
+    with restarted_with(cluster, DynamicResourceAllocation=False):
+        cluster.create(make_pod("trains", containers=[container]))
+        cluster.settle()
+        assert not runs(cluster, "trains")
+    try_again(cluster)
+    assert runs(cluster, "trains")
+
+
+def test_the_api_group_is_not_served_while_all_of_dra_is_off() -> None:
+    with gates.using(**gates.parse("DynamicResourceAllocation=false")):
+        assert not [one for one in found() if one[0] == "resource.k8s.io"]
+        assert "resource.k8s.io" not in discovery.group_versions()
+    assert [one for one in found() if one[0] == "resource.k8s.io"]
+
+
+@pytest.mark.parametrize("gate", sorted(gates.KNOWN))
+def test_every_gate_has_two_positions_or_says_in_one_line_that_it_has_not(gate: str) -> None:
+    for on in (True, False):
+        if gates.KNOWN[gate].locked and not on:
+            with pytest.raises(ValueError, match=r"^cannot set feature gate .* locked to true$"):
+                gates.parse(f"{gate}={on}")
+            continue
+        needed = ",".join(f"{other}=true" for other in gates.KNOWN[gate].needs if on)
+        parsed = gates.parse(f"{gate}={on},{needed}")
+        assert parsed[gate] is on
+        for name, known in gates.KNOWN.items():
+            assert not parsed[name] or all(parsed[other] for other in known.needs)

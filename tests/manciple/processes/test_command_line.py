@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,3 +121,39 @@ def test_other_shells_are_told_the_same_verbs() -> None:
 
 def test_the_version_of_a_checkout_is_that_of_the_project_file() -> None:
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == layout.UNINSTALLED
+
+
+REFUSED_SETTINGS = {
+    "a locked gate": (
+        ["manage.py", "up"],
+        "MANCIPLE_FEATURE_GATES",
+        "DRAAdminAccess=false",
+        "feature is locked to true",
+    ),
+    "an unknown group": (
+        ["manage.py", "up"],
+        "MANCIPLE_RUNTIME_CONFIG",
+        "nonsense/v1=true",
+        "unknown api groups nonsense",
+    ),
+    "a gate without another": (
+        ["-m", "manciple", "beat"],
+        "MANCIPLE_FEATURE_GATES",
+        "DynamicResourceAllocation=false,DRADeviceTaints=true",
+        "DRADeviceTaints needs DynamicResourceAllocation",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "setting", "value", "told"), REFUSED_SETTINGS.values(), ids=REFUSED_SETTINGS)
+def test_wrong_settings_end_the_start_with_one_line(
+    tmp_path: Path, words: list[str], setting: str, value: str, told: str
+) -> None:
+    environment = {**os.environ, "MANCIPLE_HOME": str(tmp_path), setting: value}
+    done = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, check=False, env=environment, cwd=ROOT, timeout=60
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("manciple: the configuration is wrong: ")
+    assert told in line

@@ -14,6 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
+from inventory.kinds import gates
 from inventory.kinds.devices import DeviceClass
 from manciple.store import objects
 from manciple.wire.identity import VIEWERS
@@ -240,6 +241,16 @@ def test_an_extended_resource_name_is_judged_before_saving(admin: Client, shelf:
     assert "must be a valid extended resource name" in said
     assert "Cannot save yet A field is invalid." in said
     assert admin.post("/classes/new", {"name": "big", "selector": LARGE, "extended": name}).status_code == 422
+
+
+def test_nothing_is_written_while_all_of_dra_is_off(admin: Client, shelf: Cluster) -> None:
+    with gates.using(DynamicResourceAllocation=False):
+        page = admin.post("/classes/new", {"name": "big", "selector": LARGE})
+        assert page.status_code == 422
+        assert "are not served: a feature gate" in _words(page)
+        refused = admin.post(f"/classes/c/{CLASS}/delete")
+        assert refused.headers["Location"] == f"/classes/c/{CLASS}"  # where the message is, and not the list
+    assert [one.metadata.name for one in shelf.all(DeviceClass)] == [CLASS]
 
 
 def test_a_driver_config_without_a_driver_is_told_at_its_field(admin: Client, shelf: Cluster) -> None:
