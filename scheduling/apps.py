@@ -23,6 +23,7 @@ class SchedulingConfig(AppConfig):
             cluster_metrics,  # noqa: F401 - what it tells is registered with its import
             live,
             placement_policies,
+            resource_metrics,  # noqa: F401 - as cluster_metrics
         )
         from scheduling.autoscaling import endpoints  # noqa: PLC0415
         from scheduling.explanations import current  # noqa: PLC0415

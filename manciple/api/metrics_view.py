@@ -1,4 +1,6 @@
-"""/metrics: of this process and of the state of the cluster; with `?processes=all`, of every process."""
+"""/metrics: of this process and of the state of the cluster; with `?processes=all`, of every process. And
+/metrics/resources: of every pod.
+"""
 
 from __future__ import annotations
 
@@ -25,3 +27,10 @@ class MetricsView(ApiView):
         except processes.RedisAway as error:
             raise unavailable_for("the metrics of other processes cannot be read: Redis is not available") from error
         return HttpResponse(told, content_type=metrics.CONTENT_TYPE)
+
+
+class ResourceMetricsView(ApiView):
+    """What each pod requests and may take; for whoever may get `/metrics`."""
+
+    def get(self, _request: Request) -> HttpResponse:
+        return HttpResponse(metrics.text(metrics.PodMetrics()), content_type=metrics.CONTENT_TYPE)

@@ -82,7 +82,18 @@ _VERBS = {
 _APPLY = b"application/apply-patch"
 #: Paths that are told by themselves, where upstream has their path as the subresource.
 _PATHS = frozenset(
-    {"/healthz", "/livez", "/readyz", "/metrics", "/version", "/openapi/v2", "/openapi/v3", "/api", "/apis"}
+    {
+        "/healthz",
+        "/livez",
+        "/readyz",
+        "/metrics",
+        "/metrics/resources",
+        "/version",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/api",
+        "/apis",
+    }
 )
 _API_ROOTS = frozenset({"api", "apis", "openapi", "healthz", "livez", "readyz", "metrics", "version", ".well-known"})
 _SYSTEM_CLIENTS = {

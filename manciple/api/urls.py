@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from django.urls import URLPattern, path, re_path
 
 from manciple.api import operations, reviews, service_account_tokens, views
-from manciple.api.metrics_view import MetricsView
+from manciple.api.metrics_view import MetricsView, ResourceMetricsView
 
 _VERSION = "<str:group>/<str:version>"
 
@@ -55,5 +55,6 @@ urlpatterns: list[URLPattern] = [
     path(service_account_tokens.CONFIGURATION_PATH, service_account_tokens.IssuerView.as_view()),
     path(service_account_tokens.KEYS_PATH, service_account_tokens.KeysView.as_view()),
     path("metrics", MetricsView.as_view()),
+    path("metrics/resources", ResourceMetricsView.as_view()),
     re_path(r"^(api|apis|openapi)/", operations.UnknownView.as_view()),
 ]
