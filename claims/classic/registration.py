@@ -19,7 +19,7 @@ from inventory.classic.registration import is_named_on, is_on
 from inventory.kinds.conversion import reshaped, with_version
 from manciple.wire.base import ApiObject, status_metadata
 from manciple.wire.registry import Column, Conversion, Kind, Place, Subresource, VersionRules
-from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
+from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN, NONE, listed
 from manciple.wire.validation import judged_as_new
 
 Document = dict[str, Any]
@@ -54,6 +54,13 @@ def _asking_columns(spec_of: Callable[[Any], Any]) -> tuple[Column, ...]:
     )
 
 
+#: Shown with `-o wide`, here and of the current claims; the reference has no such columns.
+USERS_COLUMN = Column(
+    name="Reserved-For",
+    description="Who may use the claim",
+    priority=1,
+    cell=lambda claim, _now: listed(one.title for one in claim.status.reserved_for),
+)
 CLAIM_COLUMNS = (
     NAME_COLUMN,
     *_asking_columns(lambda claim: claim.spec),
@@ -63,6 +70,13 @@ CLAIM_COLUMNS = (
         cell=claim_state_1_30,
     ),
     AGE_COLUMN,
+    Column(
+        name="Driver",
+        description="Who allocated it",
+        priority=1,
+        cell=lambda claim, _now: (claim.status.allocation and claim.status.allocation.controller_name) or NONE,
+    ),
+    USERS_COLUMN,
 )
 TEMPLATE_COLUMNS = (NAME_COLUMN, *_asking_columns(lambda template: template.spec.spec), AGE_COLUMN)
 
@@ -160,6 +174,18 @@ POD_SCHEDULING_CONTEXT = Kind(
             cell=lambda one, _now: one.spec.selected_node,
         ),
         AGE_COLUMN,
+        Column(
+            name="Potential-Nodes",
+            description="Of which the drivers say whether they suit",
+            priority=1,
+            cell=lambda one, _now: listed(one.spec.potential_nodes),
+        ),
+        Column(
+            name="Claims",
+            description="Claims that drivers have said something about",
+            priority=1,
+            cell=lambda one, _now: listed(claim.name for claim in one.status.resource_claims),
+        ),
     ),
     served_versions={
         "v1alpha2": Conversion(

@@ -42,7 +42,7 @@ from inventory.kinds.devices import DeviceToleration
 from inventory.kinds.gated_fields import GatedFields, without_disabled
 from manciple.wire.base import status_metadata
 from manciple.wire.registry import Column, Kind, Subresource
-from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN, age
+from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN, age, listed
 
 # How claims are stored ------------------------------------------------------------------------------------------------
 
@@ -145,6 +145,27 @@ def claim_state(claim: ResourceClaim, _now: float = 0) -> str:
     return ",".join(state for state, holds in states.items() if holds)
 
 
+def _amount(request: ExactDeviceRequest | DeviceSubRequest) -> str:
+    count = "all" if request.allocation_mode == "All" else request.count or 1
+    return f"{count} {request.device_class_name}"
+
+
+def _requests(spec: ResourceClaimSpec) -> str:
+    """`2 gpu.example.com, 1 big.example.com or 2 small.example.com`; the class of a claim that has no requests."""
+    asked = [
+        _amount(one.exactly) if one.exactly is not None else " or ".join(map(_amount, one.first_available))
+        for one in spec.devices.requests
+    ]
+    return listed(asked or filter(None, [spec.resource_class_name]))
+
+
+def _devices(claim: ResourceClaim) -> str:
+    """DRIVER/POOL/DEVICE of what it holds."""
+    results = claim.status.allocation.devices.results if claim.status.allocation is not None else ()
+    return listed(f"{one.driver}/{one.pool}/{one.device}" for one in results)
+
+
+#: The reference has none of those with priority 1.
 CLAIM_COLUMNS = (
     NAME_COLUMN,
     Column(
@@ -153,6 +174,23 @@ CLAIM_COLUMNS = (
         cell=claim_state,
     ),
     AGE_COLUMN,
+    Column(
+        name="Requests",
+        description="How many devices of which class",
+        priority=1,
+        cell=lambda claim, _now: _requests(claim.spec),
+    ),
+    Column(name="Devices", description="What it was allocated", priority=1, cell=lambda claim, _now: _devices(claim)),
+    classic.USERS_COLUMN,
+)
+TEMPLATE_COLUMNS = (
+    *DEFAULT_COLUMNS,
+    Column(
+        name="Requests",
+        description="How many devices of which class each claim requests",
+        priority=1,
+        cell=lambda template, _now: _requests(template.spec.spec),
+    ),
 )
 
 
@@ -317,7 +355,7 @@ RESOURCE_CLAIM_TEMPLATE = Kind(
     prepare_update=update_template,
     validate_create=claim_rules.validate_template,
     validate_update=claim_rules.validate_template_update,
-    columns=DEFAULT_COLUMNS,
+    columns=TEMPLATE_COLUMNS,
     served_versions={**TEMPLATE_VERSIONS, **classic.TEMPLATE_VERSIONS},
     description="The template from which each pod that names it gets a claim of its own.",
 )

@@ -19,7 +19,7 @@ from inventory.kinds.conversion import reshaped
 from inventory.kinds.gated_fields import GatedFields, without_disabled
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import Column, Conversion, Kind, ValidateCreate
-from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
+from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN, NONE, listed
 from manciple.wire.validation import judged_as_new
 
 GROUP, VERSION = "resource.k8s.io", "v1alpha2"
@@ -55,6 +55,15 @@ def _update(new: ParametersT, old: ParametersT) -> ParametersT:
 
 _kind = partial(Kind, group=GROUP, version=VERSION, is_served=is_named_on)
 
+
+def _parameters_of(one: ResourceClass, _now: float) -> str:
+    reference = one.parameters_ref
+    if reference is None:
+        return NONE
+    name = f"{reference.namespace}/{reference.name}" if reference.namespace else reference.name
+    return f"{reference.kind} {name}"
+
+
 RESOURCE_CLASS = _kind(
     plural="resourceclasses",
     namespaced=False,
@@ -65,6 +74,13 @@ RESOURCE_CLASS = _kind(
         NAME_COLUMN,
         Column(name="DriverName", description="The driver that allocates", cell=lambda one, _now: one.driver_name),
         AGE_COLUMN,
+        Column(name="Parameters", description="The object with its parameters", priority=1, cell=_parameters_of),
+        Column(
+            name="Structured",
+            description="Whether the scheduler allocates, by structured parameters",
+            priority=1,
+            cell=lambda one, _now: str(bool(one.structured_parameters)).lower(),
+        ),
     ),
     description="The driver that allocates the claims of this class, and its parameters.",
 )
@@ -75,10 +91,20 @@ def _generated_from(one: ResourceClaimParameters | ResourceClassParameters, _now
     return f"{origin.kind}.{origin.api_group} {origin.name}" if origin else ""
 
 
+def _drivers(one: ResourceClaimParameters | ResourceClassParameters, _now: float) -> str:
+    if isinstance(one, ResourceClaimParameters):
+        names = [*(part.driver_name for part in one.driver_requests), *(part.driver_name for part in one.requests)]
+    else:
+        given = one.vendor_parameters if isinstance(one.vendor_parameters, tuple) else ()
+        names = [*(part.driver_name for part in given), *(part.driver_name for part in one.filters)]
+    return listed(dict.fromkeys(names))
+
+
 _PARAMETERS_COLUMNS = (
     NAME_COLUMN,
     Column(name="GeneratedFrom", description="The vendor's object that it was generated from", cell=_generated_from),
     AGE_COLUMN,
+    Column(name="Drivers", description="For which it has parameters, requests or filters", priority=1, cell=_drivers),
 )
 
 

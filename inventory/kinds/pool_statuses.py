@@ -288,6 +288,12 @@ RESOURCE_POOL_STATUS_REQUEST = Kind(
         Column(name="Pools", type="integer", description="Pools that match", cell=_pool_count),
         Column(name="Status", description="Whether it was answered", cell=_status),
         Column(name="Completed", description="How long ago it was answered", cell=_completed),
+        Column(
+            name="Pool",
+            description="The one pool that it is about",
+            priority=1,
+            cell=lambda one, _now: one.spec.pool_name or "<any>",
+        ),
     ),
     description="A question about a driver's pools of devices, answered once in its status.",
 )

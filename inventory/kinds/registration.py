@@ -31,7 +31,7 @@ from inventory.kinds.pool_statuses import RESOURCE_POOL_STATUS_REQUEST
 from inventory.kinds.taint_rules import GATE as RULES_GATE
 from manciple.wire.base import status_metadata, timestamp
 from manciple.wire.registry import Column, Kind, Subresource
-from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN, age
+from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN, NONE, age, listed
 
 # How they are stored --------------------------------------------------------------------------------------------------
 
@@ -171,6 +171,41 @@ def current_time() -> str:
     return timestamp(datetime.now(UTC))
 
 
+#: What `-o wide` adds in these tables, the reference does not have.
+CLASS_COLUMNS = (
+    *DEFAULT_COLUMNS,
+    Column(
+        name="Extended-Resource",
+        description="The resource that containers may request instead of a claim",
+        priority=1,
+        cell=lambda one, _now: one.spec.extended_resource_name or NONE,
+    ),
+    Column(
+        name="Config",
+        description="The drivers that are given parameters",
+        priority=1,
+        cell=lambda one, _now: listed(
+            dict.fromkeys(part.opaque.driver for part in one.spec.config if part.opaque is not None)
+        ),
+    ),
+    Column(
+        name="Selectors",
+        description="The CEL expressions that all hold for its devices",
+        priority=1,
+        cell=lambda one, _now: _shortened(
+            " && ".join(part.cel.expression for part in one.spec.selectors if part.cel is not None)
+        ),
+    ),
+)
+LONGEST_CELL = 100
+
+
+def _shortened(text: str) -> str:
+    """On one line, and not too long for one."""
+    line = " ".join(text.split())
+    return (line if len(line) <= LONGEST_CELL else f"{line[: LONGEST_CELL - 3]}...") or NONE
+
+
 DEVICE_CLASS = Kind(
     group=GROUP,
     version=VERSION,
@@ -181,12 +216,16 @@ DEVICE_CLASS = Kind(
     prepare_update=lambda new, old: without_disabled(new, old, OF_CLASSES),
     validate_create=device_rules.validate_class,
     validate_update=device_rules.validate_class_update,
-    columns=DEFAULT_COLUMNS,
+    columns=CLASS_COLUMNS,
     generation_of=lambda device_class: device_class.spec,
     policy_of=lambda device_class: device_class.spec.extended_resource_name,
     served_versions={**CLASS_VERSIONS, **classic.DEVICE_CLASS_VERSIONS},
     description="Devices that claims can request by name: selectors and configuration, set by an administrator.",
 )
+
+
+def _counted(name: str, description: str, count: Callable[[ResourceSlice], int]) -> Column:
+    return Column(name=name, type="integer", description=description, priority=1, cell=lambda one, _now: count(one))
 
 
 def declare_slice(now: Callable[[], str]) -> Kind:
@@ -209,6 +248,14 @@ def declare_slice(now: Callable[[], str]) -> Kind:
             Column(name="Driver", cell=lambda one, _now: one.spec.driver),
             Column(name="Pool", cell=lambda one, _now: one.spec.pool.name),
             AGE_COLUMN,
+            _counted("Devices", "Devices in this slice", lambda one: len(one.spec.devices)),
+            _counted(
+                "Tainted",
+                "Those that their driver has tainted",
+                lambda one: sum(bool(device.taints) for device in one.spec.devices),
+            ),
+            _counted("Generation", "Of the pool; the highest counts", lambda one: one.spec.pool.generation),
+            _counted("Slices", "That make the pool complete", lambda one: one.spec.pool.resource_slice_count),
         ),
         generation_of=lambda one: one.spec,
         served_versions={**SLICE_VERSIONS, **classic.SLICE_VERSIONS},
@@ -246,11 +293,22 @@ def declare_taint_rule(now: Callable[[], str]) -> Kind:
             Column(name="Effect", cell=lambda rule, _now: rule.spec.taint.effect),
             Column(name="TimeAdded", cell=_time_added),
             AGE_COLUMN,
+            *(_selected(name) for name in ("Driver", "Pool", "Device")),
         ),
         generation_of=lambda rule: rule.spec,
         served_versions=RULE_VERSIONS,
         description="A taint on every device that the rule's selector names, for as long as the rule exists.",
     )
+
+
+def _selected(name: str) -> Column:
+    """What the rule's selector says; a rule without a selector taints no device."""
+
+    def cell(rule: DeviceTaintRule, _now: float) -> str:
+        selector = rule.spec.device_selector
+        return NONE if selector is None else getattr(selector, name.lower()) or "<any>"
+
+    return Column(name=name, description=f"The {name.lower()} that it selects", priority=1, cell=cell)
 
 
 def _time_added(rule: DeviceTaintRule, now: float) -> str:

@@ -14,6 +14,9 @@ from typing import Any, Literal
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import Column
 
+#: What kubectl shows where there is nothing.
+NONE = "<none>"
+
 IncludeObject = Literal["None", "Metadata", "Object"]
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 365 * 86400
@@ -65,6 +68,13 @@ def age(timestamp: str | None, now: float) -> str:
     """How long ago, or "<unknown>"."""
     passed = seconds_since(timestamp, now)
     return "<unknown>" if passed is None else human_duration(passed)
+
+
+def listed(texts: Iterable[str], most: int = 3) -> str:
+    """Several values in one cell: the first of them, and how many more there are."""
+    every = list(texts)
+    rest = len(every) - most
+    return ", ".join((*every[:most], *([f"+{rest} more"] if rest > 0 else []))) or NONE
 
 
 def _name_cell(obj: ApiObject, _now: float) -> str:

@@ -25,6 +25,13 @@ NODE_RESOURCE_SLICE = Kind(
         Column(name="Node", cell=lambda one, _now: one.spec.node_name),
         Column(name="Driver", cell=lambda one, _now: one.spec.driver_name),
         AGE_COLUMN,
+        Column(
+            name="Resources",
+            type="integer",
+            description="Named resources in this slice",
+            priority=1,
+            cell=lambda one, _now: len(one.spec.named_resources_with_attributes or ()),
+        ),
     ),
     generation_of=lambda one: one.spec,
     without_protobuf=True,

@@ -255,6 +255,7 @@ def _validate_account(subject: Subject, path: Path, *, namespaced: bool) -> Erro
 
 _CREATED_COLUMN = Column(
     name="Created At",
+    type="date",
     description="When it was created",
     cell=lambda role, _now: role.metadata.creation_timestamp or "",
 )
