@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMa
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 from django.conf import settings
@@ -40,7 +40,7 @@ from manciple.api.door import CERTIFICATE, ORIGIN, PEER, Admission, attributes_o
 from manciple.api.faults import unavailable_for
 from manciple.api.flow import flow_of, level_of
 from manciple.store import tail
-from manciple.store.records import EventRecord
+from manciple.store.records import EventRecord, EventType
 from manciple.store.tail import Tail
 from manciple.wire.errors import ApiError, GatewayTimeout, TooManyRequests
 from manciple.wire.identity import MASTERS, Identity
@@ -78,15 +78,31 @@ readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="watch-reader")
 DEFINING: dict[str, Callable[[EventRecord], Collection[str]]] = {}
 
 
-class SharedEvent:
-    """An event of the log with the texts it was already shaped into; used from one event loop only."""
+class Selection(Protocol):
+    """What a watch selects. Equal ones have equal hashes."""
 
-    __slots__ = ("_texts", "record", "size")
+    def sees(self, record: EventRecord) -> EventType | None:
+        """How `record` appears to the watch; None if it does not."""
+        ...
+
+
+class SharedEvent:
+    """An event of the log, with what was worked out of it for earlier watches; used from one event loop only."""
+
+    __slots__ = ("_appearances", "_texts", "record", "size")
 
     def __init__(self, record: EventRecord, size: int = 0) -> None:
         self.record = record
         self.size = size  # in bytes, about
         self._texts: dict[object, bytes] = {}
+        self._appearances: dict[Selection, EventType | None] = {}
+
+    def seen_by(self, selection: Selection) -> EventType | None:
+        """How it appears in the selection; evaluated once for equal ones."""
+        try:
+            return self._appearances[selection]
+        except KeyError:
+            return self._appearances.setdefault(selection, selection.sees(self.record))
 
     def shaped(self, key: object, shape: Callable[[EventRecord], bytes]) -> bytes:
         """What `shape` makes of the record; made once per `key`."""
@@ -119,6 +135,8 @@ class Watcher:
         self.unread_since = 0.0
         #: while something is sent to its client
         self.sending: asyncio.Timeout | None = None
+        #: held while this watch, or another one of its owner, reads the database
+        self.turn = asyncio.Lock()
         self._limit = limit
         self._queue: list[SharedEvent] = []
         self._taken = 0  # bytes of the events that were taken last
@@ -200,6 +218,7 @@ class Hub:
         self._arrived: deque[EventRecord] = deque()
         self._serving: Iterator[None] | None = None
         self._by_owner: defaultdict[str, set[Watcher]] = defaultdict(set)
+        self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         #: called when a role or binding was written
         self._rights: set[Callable[[], None]] = set()
         #: the server stops: whatever is streamed ends
@@ -236,6 +255,7 @@ class Hub:
         """A new watcher, and the revision above which events will be in its queue."""
         await self.follow()
         watcher = Watcher(resource, limit, version, owner, topic)
+        watcher.turn = self._turns.setdefault(owner, watcher.turn)
         self._watchers[resource].add(watcher)
         field, value = _place(watcher)
         self._topics[resource].setdefault(field, {}).setdefault(value, set()).add(watcher)

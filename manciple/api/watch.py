@@ -17,11 +17,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import orjson
 
@@ -32,6 +33,7 @@ from manciple.api.flow import flow_of
 from manciple.api.request_metrics import WatchTold
 from manciple.api.requests import ListOptions, ResourcePath, list_options, truth
 from manciple.api.streams import (
+    Found,
     Hub,
     Receive,
     Scope,
@@ -47,7 +49,7 @@ from manciple.api.streams import (
     refused,
 )
 from manciple.store import objects, tail
-from manciple.store.records import EventRecord, EventType
+from manciple.store.records import EventRecord, EventType, Stored
 from manciple.wire.registry import Served
 from manciple.wire.selectors import FieldRequirement, FieldSelector, ParsedLabelSelector
 
@@ -58,14 +60,29 @@ ANY_LABELS = ParsedLabelSelector()
 ANY_FIELDS = FieldSelector()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class WatchSelection:
-    """Objects of one resource. namespace "" means all of them."""
+    """Objects of one resource. namespace "" means all of them.
+
+    Equal selections of open watches are one object (`shared`), which is evaluated once for each event.
+    """
 
     resource: str
     namespace: str = ""
     labels: ParsedLabelSelector = ANY_LABELS
     fields: FieldSelector = ANY_FIELDS
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    _open: ClassVar[WeakValueDictionary[WatchSelection, WatchSelection]] = WeakValueDictionary()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.resource, self.namespace, self.labels, self.fields)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def shared(self) -> WatchSelection:
+        return self._open.setdefault(self, self)
 
     @property
     def everything(self) -> bool:
@@ -107,7 +124,7 @@ SHORTEST_LIFE = 1800
 BOOKMARK_INTERVAL = 60.0
 #: Seconds a client may take to accept a chunk before it counts as gone.
 SEND_TIMEOUT = 60.0
-#: Objects, and events of the log, that are sent in one chunk.
+#: Events of the log that are sent in one chunk.
 CHUNK = 500
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -186,7 +203,14 @@ def _selection(served: Served, path: ResourcePath, options: ListOptions) -> Watc
     fields = options.fields
     if path.name:
         fields = FieldSelector((*fields.requirements, FieldRequirement("metadata.name", path.name)))
-    return WatchSelection(resource=served.kind.resource, namespace=path.namespace, labels=options.labels, fields=fields)
+    selection = WatchSelection(
+        resource=served.kind.resource, namespace=path.namespace, labels=options.labels, fields=fields
+    )
+    return selection.shared()
+
+
+class WatchClosed(Exception):
+    """The watch was closed before it had caught up: its client has gone, or the server stops."""
 
 
 class _Stream:
@@ -216,6 +240,8 @@ class _Stream:
             await self._follow()
         except TimeoutError:
             return  # the client takes nothing any more: leaving without an end closes the connection
+        except WatchClosed:
+            pass
         except Exception as error:  # told inside the stream: its headers are sent
             await self._write(_frame("ERROR", orjson.dumps(status_of(error).status())))
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -234,25 +260,40 @@ class _Stream:
     async def _send_state(self) -> None:
         """The current state as ADDED events, and for informers the bookmark that ends it."""
         request, began = self._request, time.perf_counter()
-        chunks, revision = await in_reader(self._state_chunks)
-        for chunk in chunks:
-            await self._write(chunk)
-        self._sent = revision
+        selection = request.selection
+        self._sent, portions = await self._in_turn(
+            partial(
+                objects.list_in_portions,
+                request.served.kind,
+                namespace=selection.namespace,
+                labels=None if selection.labels.empty else selection.labels,
+                fields=None if selection.fields.empty else selection.fields,
+            )
+        )
+        while (frames := await self._in_turn(partial(self._state_frames, portions))) is not None:
+            await self._write(frames)
         if request.options.send_initial_events and request.options.allow_watch_bookmarks:
             await self._write(self._bookmark({INITIAL_EVENTS_END: "true"}))
             self._told.listed(time.perf_counter() - began)
 
-    def _state_chunks(self) -> tuple[list[bytes], int]:
-        selection = self._request.selection
-        page = objects.list(
-            self._request.served.kind,
-            namespace=selection.namespace,
-            labels=None if selection.labels.empty else selection.labels,
-            fields=None if selection.fields.empty else selection.fields,
-        )
-        frames = [_frame("ADDED", self._shape(item.text, item.revision)) for item in page.items]
+    def _state_frames(self, portions: Iterator[Sequence[Stored]]) -> bytes | None:
+        """The next portion of the state; None at its end."""
+        portion = next(portions, None)
+        if portion is None:
+            return None
+        frames = [_frame("ADDED", self._shape(item.text, item.revision)) for item in portion]
         self._told.sent(frames)
-        return [b"".join(frames[at : at + CHUNK]) for at in range(0, len(frames), CHUNK)], page.revision
+        return b"".join(frames)
+
+    async def _in_turn(self, read: Callable[[], Found]) -> Found:
+        """As `in_reader`, for one watch of an owner at a time: the few threads are there for all owners.
+
+        Raises: WatchClosed, or why its client may not watch any more.
+        """
+        async with self._watcher.turn:
+            if self._watcher.closed:
+                raise self._watcher.refused or WatchClosed
+            return await in_reader(read)
 
     async def _send_log(self, start: int) -> None:
         """Events after `start` that were too early for the hub's queue. Raises: Expired."""
@@ -262,14 +303,20 @@ class _Stream:
             latest = await in_reader(tail.latest_revision)
             if start > latest:
                 raise tail.expired(start, latest)
+        selection = self._request.selection
         while self._sent < self._joined_at:
-            records = await in_reader(self._read_log)
-            await self._write(self._frames(SharedEvent(record) for record in records))
-            self._sent = records[-1].revision if len(records) == CHUNK else self._joined_at
-
-    def _read_log(self) -> list[EventRecord]:
-        records = tail.read_after(self._sent, resources=[self._request.selection.resource], limit=CHUNK)
-        return [record for record in records if record.revision <= self._joined_at]
+            read = partial(
+                tail.portion_after,
+                self._sent,
+                upto=self._joined_at,
+                resource=selection.resource,
+                namespace=selection.namespace,
+                most=CHUNK,
+                most_bytes=objects.READ_BYTES,
+            )
+            portion = await self._in_turn(read)
+            await self._write(self._frames(map(SharedEvent, portion.changes)))
+            self._sent = portion.revision
 
     async def _follow(self) -> None:
         next_bookmark = time.monotonic() + BOOKMARK_INTERVAL
@@ -300,7 +347,7 @@ class _Stream:
         return b"".join(frames)
 
     def _event(self, event: SharedEvent) -> bytes:
-        type_ = self._request.selection.sees(event.record)
+        type_ = event.seen_by(self._request.selection)
         if type_ is None:
             return b""
         record, first_table = event.record, self._request.form.shape == "Table" and not self._headed

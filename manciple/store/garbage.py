@@ -60,7 +60,7 @@ def collect(limit: int = 1000) -> int:
         batch = min(BATCH, limit - done)
         found = _look([(where, (), batch) for where, _ in _DUTIES])
         progress = sum(_run(duty, items) for (_, duty), items in zip(_DUTIES, found, strict=True))
-        if not progress:
+        if not (progress := progress or _break_cycles()):
             break
         done += progress
     return done
@@ -106,8 +106,7 @@ def _look(searches: Sequence[Search]) -> list[list[Dependent]]:
 
 def _found(searches: Sequence[Search]) -> list[list[Dependent]]:
     """Raises: KeyError for an object of a kind that this process does not know."""
-    # PostgreSQL tells the bytes of a text without reading it; SQLite tells the characters.
-    found = partial(_FOUND.format, size="octet_length" if sql.on_postgresql() else "length")
+    found = partial(_FOUND.format, size=sql.size_function())
     answers = sql.fetch_together([(found(where=where), (*values, limit)) for where, values, limit in searches])
     return [[Dependent(registry.by_resource(resource), *key) for resource, *key in rows] for rows in answers]
 
@@ -187,6 +186,56 @@ def _release_foreground(writer: Writer, found: Sequence[Dependent]) -> int:
     for item in released:
         _remove_finalizer(writer, item, FOREGROUND_FINALIZER)
     return len(released)
+
+
+#: Owners in foreground deletion, each with an object that blocks it, and whether that is in foreground deletion too.
+_BLOCKED = (
+    "SELECT o.uid, d.uid, d.propagation = 'Foreground' FROM store_storedobject o "
+    "JOIN store_ownerlink l ON l.owner_uid = o.uid AND l.blocking JOIN store_storedobject d ON d.uid = l.object_id "
+    "WHERE NOT (o.propagation = '') AND o.propagation = 'Foreground'"
+)
+
+
+def _break_cycles() -> int:
+    """Release one owner of each cycle whose owners wait for each other and for nothing else.
+
+    Upstream never releases an object that owns itself, nor owners that were deleted one by one.
+    """
+    blockers: dict[str, set[str]] = {}
+    waiting_for_others: list[str] = []
+    for owner, blocker, leaves in sql.fetch(_BLOCKED):
+        blockers.setdefault(owner, set()).add(blocker)
+        if not leaves:
+            waiting_for_others.append(owner)
+    blocked: dict[str, list[str]] = {}
+    for owner, found in blockers.items():
+        for one in found:
+            blocked.setdefault(one, []).append(owner)
+    while waiting_for_others:
+        owner = waiting_for_others.pop()
+        if blockers.pop(owner, None) is not None:
+            waiting_for_others += blocked.get(owner, ())
+    released, visited = list[str](), dict[str, str]()  # uid -> where the walk began that came by
+    for start in blockers:
+        at = start
+        while at not in visited:
+            visited[at] = start
+            at = min(blockers[at])
+        if visited[at] == start:
+            released.append(at)
+    stuck = [item for uids in sql.chunks(released, BATCH) for item in _named(uids)]
+    return sum(_run(_release_from_cycle, [item]) for item in stuck)
+
+
+def _named(uids: Sequence[str]) -> list[Dependent]:
+    (found,) = _look([(f"o.uid IN ({', '.join(['%s'] * len(uids))})", tuple(uids), len(uids))])
+    return found
+
+
+def _release_from_cycle(writer: Writer, found: Sequence[Dependent]) -> int:
+    for item in found:
+        _remove_finalizer(writer, item, FOREGROUND_FINALIZER)
+    return len(found)
 
 
 _LEAVING_ORPHANS = "NOT (o.propagation = '') AND o.propagation = 'Orphan'"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -30,6 +30,10 @@ from manciple.wire.registry import Kind, registry
 ObjectT = TypeVar("ObjectT", bound=ApiObject)
 
 # Lists ----------------------------------------------------------------------------------------------------------------
+
+
+#: Bytes of documents that are in memory at once where they are read in portions; one document may be larger.
+READ_BYTES = 1 << 20
 
 
 class Continue(NamedTuple):
@@ -159,6 +163,33 @@ def _expired() -> Expired:
     )
 
 
+def list_in_portions(
+    kind: Kind,
+    *,
+    namespace: str = "",
+    labels: StoreSelector | None = None,
+    fields: StoreSelector | None = None,
+) -> tuple[int, Iterator[tuple[Stored, ...]]]:
+    """(revision, the objects at it), for a reader that takes them slowly: a portion is read when it is asked for.
+
+    Raises: Expired, from the portions, when pruning has overtaken this list.
+    """
+    query = Query(kind, namespace, labels, fields, limit=0)
+    revision, found = sql.live(kind.resource, namespace=namespace, limit=0, with_text=False)
+    matching = [row for row in found if query.matches(row)] if query.selective else found
+    return revision, _portions_of(query, matching, revision)
+
+
+def _portions_of(query: Query, rows: Sequence[sql.LatestRow], revision: int) -> Iterator[tuple[Stored, ...]]:
+    for chunk in sql.chunks(rows, sql.CHUNK):
+        sizes = sql.sizes(row.revision for row in chunk)
+        for portion in portions(chunk, lambda row: sizes.get(row.revision, 0), most=sql.CHUNK, most_bytes=READ_BYTES):  # noqa: B023
+            texts = sql.texts(row.revision for row in portion)
+            if len(texts) < len(portion):
+                raise Expired(f"too old resource version: {revision}")
+            yield tuple(row.stored(query.kind.resource, texts[row.revision]) for row in portion)
+
+
 # Single objects -------------------------------------------------------------------------------------------------------
 
 
@@ -178,6 +209,7 @@ __all__ = [
     "get_many",
     "known",
     "list",
+    "list_in_portions",
     "listed",
     "portions",
     "settle",

@@ -444,6 +444,21 @@ def texts(revisions: Iterable[int]) -> dict[int, str]:
     return found
 
 
+def size_function() -> str:
+    """PostgreSQL tells the bytes of a text without reading it; SQLite tells the characters."""
+    return "octet_length" if on_postgresql() else "length"
+
+
+def sizes(revisions: Iterable[int]) -> dict[int, int]:
+    """Sizes of documents by revision; what is pruned is absent."""
+    found: dict[int, int] = {}
+    for chunk in chunks(revisions, CHUNK):
+        places = ", ".join(["%s"] * len(chunk))
+        statement = f"SELECT revision, {size_function()}(document) FROM store_event WHERE revision IN ({places})"  # noqa: S608
+        found.update(fetch(statement, chunk))
+    return found
+
+
 def undeleted(resource: str, limit: int) -> list[tuple[str, str]]:
     """(namespace, name) of the first objects that nobody has deleted yet."""
     statement = f"SELECT o.namespace, o.name FROM {_LIVE} WHERE o.resource = %s AND NOT e.deleting "  # noqa: S608

@@ -30,6 +30,7 @@ __all__ = [
     "expired",
     "floor",
     "latest_revision",
+    "portion_after",
     "read_after",
     "sketches_after",
     "stretch_after",
@@ -103,6 +104,32 @@ def stretch_after(
     return Stretch([_record(values) for values in found.changes], found.revision, found.more)
 
 
+def portion_after(
+    revision: int, *, upto: int, resource: str, namespace: str, most: int, most_bytes: int
+) -> Stretch[EventRecord]:
+    """The first events above `revision` and up to `upto`, of one resource, and of one namespace unless that is "".
+
+    At most `most` of them, and as many as fit into `most_bytes`, but at least one.
+    Raises: Expired, as `read_after`.
+    """
+    conditions, values = " AND revision <= %s AND resource = %s", [upto, resource]
+    if namespace:
+        conditions, values = f"{conditions} AND namespace = %s", [*values, namespace]
+    sized = _read(f"revision, {sql.size_function()}(document)", conditions, revision, values, most)
+    count = total = 0
+    for _, size in sized.changes:
+        total += size
+        if count and total > most_bytes:
+            break
+        count += 1
+    more = sized.more or count < len(sized.changes)
+    if not count:
+        return Stretch([], upto)
+    found = _read(_COLUMNS, conditions, revision, values, count)
+    events = [_record(row) for row in found.changes]
+    return Stretch(events, events[-1].revision if more else upto, more)
+
+
 class Sketch(NamedTuple):
     """An event as far as it can be told without its document."""
 
@@ -133,10 +160,11 @@ def sketches_after(revision: int, *, resources: Collection[str], limit: int) -> 
 
 
 def _read(
-    columns: str, conditions: str, revision: int, resources: Collection[str], limit: int
+    columns: str, conditions: str, revision: int, values: Collection[object], limit: int
 ) -> Stretch[tuple[Any, ...]]:
+    """values: of the placeholders in `conditions`."""
     statement = _READ.format(columns=columns, conditions=conditions)
-    found = sql.fetch(statement, [revision, *resources, limit])
+    found = sql.fetch(statement, [revision, *values, limit])
     latest, lowest = found[0][:2] if found else (sql.FIRST_REVISION, 0)
     # Pruning moves the floor before it removes anything, and a statement sees one state: the floor vouches for it.
     if revision < lowest:

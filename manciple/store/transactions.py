@@ -335,12 +335,16 @@ def write(
     return waiting.outcome()
 
 
-def portions(items: Iterable[T], size: Callable[[T], int]) -> Iterator[Sequence[T]]:
-    """`items` in parts that are small enough for one transaction. size: bytes of the document of one."""
+def portions(
+    items: Iterable[T], size: Callable[[T], int], *, most: int = PORTION, most_bytes: int = PORTION_BYTES
+) -> Iterator[Sequence[T]]:
+    """`items` in parts that are small enough for one transaction, unless others are named. size: bytes of the document
+    of one, which may be a part by itself.
+    """
     portion: list[T] = []
     total = 0
     for item in items:
-        if portion and (len(portion) == PORTION or total + size(item) > PORTION_BYTES):
+        if portion and (len(portion) == most or total + size(item) > most_bytes):
             yield portion
             portion, total = [], 0
         portion.append(item)

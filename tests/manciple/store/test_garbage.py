@@ -255,11 +255,63 @@ def test_the_limit_bounds_one_collection() -> None:
     assert garbage.collect(limit=3) == 0
 
 
-def test_looking_for_garbage_where_there_is_none_is_three_queries() -> None:
+def test_looking_for_garbage_where_there_is_none_is_four_queries() -> None:
     for number in range(20):
         create(note(f"child-{number}"), owned_by(create(note(f"owner-{number}"))))
     with CaptureQueriesContext(connection) as queries:
         assert garbage.collect() == 0
     # The others ask which kinds were added, which costs nothing outside of a transaction such as a test's.
     looking = [query["sql"] for query in queries if "ownerlink" in query["sql"] or "propagation" in query["sql"]]
-    assert len(looking) == 3
+    assert len(looking) == 4
+
+
+def create_cycle(*names: str) -> None:
+    """Notes, each owned by the next, the last by the first."""
+    made = [create(note(name)) for name in names]
+    with objects.writing() as writer:
+        for number, obj in enumerate(made):
+            owner = owned_by(made[(number + 1) % len(made)], blocking=True)
+            writer.update(NOTES, with_meta(obj, owner_references=(owner,)))
+
+
+CYCLES: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+    "one owns itself": (["a"], ["a"]),
+    "two": (["a", "b"], ["a"]),
+    "two, both deleted": (["a", "b"], ["a", "b"]),
+    "many": ([f"n{number}" for number in range(7)], ["n3"]),
+    "many, each deleted": ([f"n{number}" for number in range(7)], [f"n{number}" for number in range(7)]),
+}
+
+
+@pytest.mark.parametrize(("names", "deleted"), CYCLES.values(), ids=CYCLES.keys())
+def test_owners_in_a_cycle_do_not_wait_for_each_other_for_ever(names: Sequence[str], deleted: Sequence[str]) -> None:
+    create_cycle(*names)
+    for name in deleted:
+        delete(name, propagation="Foreground")
+    collect()
+    assert living() == []
+
+
+def test_who_waits_for_a_cycle_goes_after_it() -> None:
+    create_cycle("a", "b")
+    owner = create(note("owner"))
+    with objects.writing() as writer:
+        first = read("a")
+        references = (*first.metadata.owner_references, owned_by(owner, blocking=True))
+        writer.update(NOTES, with_meta(first, owner_references=references))
+    delete("owner", propagation="Foreground")
+    delete("a", propagation="Foreground")
+    collect()
+    assert living() == []
+
+
+def test_a_cycle_that_waits_for_a_finalizer_is_left_alone() -> None:
+    create_cycle("a", "b")
+    create(note("held", finalizers=("example.com/x",)), owned_by(read("b"), blocking=True))
+    delete("a", propagation="Foreground")
+    collect()
+    assert living() == ["a", "b", "held"]
+    with objects.writing() as writer:
+        writer.update(NOTES, with_meta(read("held"), finalizers=()))
+    collect()
+    assert living() == []
