@@ -74,8 +74,10 @@ def answered_deletion(kind: Kind, removed: ApiObject, following: ApiObject) -> A
 def check_update(kind: Kind, new: ObjectMeta, old: ObjectMeta) -> None:
     """Raises: Conflict for another object's uid or a stale resourceVersion; Invalid for new finalizers too late."""
     check_preconditions(kind, old, uid=new.uid, resource_version=new.resource_version)
-    late = [finalizer for finalizer in new.finalizers if finalizer not in old.finalizers]
-    if old.deletion_timestamp is not None and late:
+    if old.deletion_timestamp is None:
+        return
+    before = set(old.finalizers)  # an object may have tens of thousands
+    if late := [finalizer for finalizer in new.finalizers if finalizer not in before]:
         listed = ", ".join(f'"{finalizer}"' for finalizer in late)
         error = forbidden(
             "metadata.finalizers",

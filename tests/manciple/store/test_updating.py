@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from msgspec import structs
 
@@ -104,6 +106,21 @@ def test_a_deleting_object_takes_no_new_finalizers() -> None:
         doomed, _ = writer.delete(NOTES, "home", "a")
     with pytest.raises(Invalid, match=r'found new finalizers \[\]string\{"example.com/late"\}'):
         update(with_meta(doomed, finalizers=("example.com/hold", "example.com/late")))
+
+
+@pytest.mark.parametrize("deleting", [False, True])
+def test_all_writers_do_not_wait_for_an_object_with_very_many_finalizers(deleting: bool) -> None:
+    """The update is made under the lock of the log."""
+    names = tuple(f"example.com/f{number}" for number in range(20_000))
+    with objects.writing() as writer:
+        made = writer.create(NOTES, note("held", finalizers=names))
+    if deleting:
+        with objects.writing() as writer:
+            writer.delete(NOTES, "home", "held")
+    began = time.process_time()
+    with objects.writing() as writer:
+        writer.update(NOTES, with_meta(made, finalizers=names[1:], resource_version=""))
+    assert time.process_time() - began < 1.0
 
 
 def test_removing_the_last_finalizer_of_a_deleting_object_removes_it() -> None:
