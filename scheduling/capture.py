@@ -53,6 +53,7 @@ from scheduling.nodes import NodeTable
 from scheduling.places import PlacedPod, PlacedPods, Rooms
 from scheduling.plans import Drift, Placement, stale
 from scheduling.pod_claims import ServingClasses, has_group, is_done, stays_allocated, wants_a_node
+from scheduling.pod_outlines import outline
 from scheduling.policy import UNHEARD_TAINT
 from scheduling.queue import Candidate
 from scheduling.quota_room import QuotaRoom
@@ -245,6 +246,7 @@ class ClusterState(AssumedState, View):
         self.drift.nodes.add(node.metadata.name)
 
     def _apply_pod(self, pod: Pod) -> None:
+        pod = outline(pod)
         uid, node = pod.metadata.uid, pod.spec.node_name or pod.status.nominated_node_name
         if (kept := self._kept_for(uid)) and (kept != node or is_done(pod)):
             self._lifted |= FREED
