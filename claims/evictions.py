@@ -8,6 +8,8 @@ Source: pkg/registry/core/pod/storage/eviction.go of Kubernetes 1.36.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,10 +19,11 @@ from claims.kinds.pods import Pod
 from manciple.api.answers import success
 from manciple.api.requests import ResourcePath, WriteOptions, checked_deletion, propagation_of
 from manciple.api.subresources import Connected, admit_body, decoded_body
+from manciple.cel.time_limit import check_time
 from manciple.store import objects
 from manciple.store.objects import Writer
 from manciple.wire.base import timestamp
-from manciple.wire.errors import ApiError, BadRequest, NotFound
+from manciple.wire.errors import ApiError, BadRequest, Conflict, NotFound
 from manciple.wire.identity import Identity, controller
 from manciple.wire.machinery import DeleteOptions, Eviction, Preconditions
 from manciple.wire.registry import Kind
@@ -41,31 +44,58 @@ def post(
         raise BadRequest("name in URL does not match name in Eviction object")
     wanted = checked_deletion(eviction.delete_options or DeleteOptions())
 
+    stored = objects.get(kind, where.namespace, where.name)
+    if stored is None:
+        raise NotFound.of(kind.resource, where.name)
+    known = covering(objects.decoded(stored, Pod))
+
     def work(writer: Writer) -> None:
         pod = writer.get(kind, where.namespace, where.name)
         if not isinstance(pod, Pod):
             raise NotFound.of(kind.resource, where.name)
         now = datetime.now(UTC)
-        admit(writer, pod, now)
+        admit(writer, pod, known, now)
         told = disruptions.disrupted(pod, reason=REASON, message="Eviction API: evicting", now=timestamp(now))
         with writer.savepoint(identity=IDENTITY):
             last = writer.update(kind, told, subresource="status")
         _delete(writer, kind, pod, wanted, last=last.metadata.resource_version)
 
     reads = [objects.Read(kind, where.namespace, where.name)]
+    reads += [objects.Read(POD_DISRUPTION_BUDGET, *key) for key in known.budgets]
     objects.write(work, identity=identity, reads=reads, dry_run=options.dry_run or bool(wanted.dry_run))
     return success(code=201)
 
 
-def admit(writer: Writer, pod: Pod, now: datetime) -> None:
+@dataclass(frozen=True, slots=True)
+class CoveringBudgets:
+    """The keys of the budgets that are about pods with these labels."""
+
+    labels: Mapping[str, str]
+    budgets: Sequence[tuple[str, str]]
+
+
+def covering(pod: Pod) -> CoveringBudgets:
+    """Looked up before the transaction: all writers would wait while the budgets of a namespace are read."""
+    budgets: list[tuple[str, str]] = []
+    _, portions = objects.list_in_portions(POD_DISRUPTION_BUDGET, namespace=pod.metadata.namespace)
+    for portion in portions:
+        check_time()
+        found = (objects.decoded(stored, PodDisruptionBudget) for stored in portion)
+        budgets += [one.key for one in disruptions.covering(pod, found)]
+    return CoveringBudgets(pod.metadata.labels, budgets)
+
+
+def admit(writer: Writer, pod: Pod, known: CoveringBudgets, now: datetime) -> None:
     """Ask the pod's budget, and count the eviction. A part of the transaction that deletes the pod.
 
-    Raises: TooManyRequests, Forbidden, disruptions.SeveralBudgets.
+    Raises: TooManyRequests, Forbidden, Conflict, disruptions.SeveralBudgets.
     """
     if disruptions.asks_no_budget(pod):
         return
+    if pod.metadata.labels != known.labels:
+        raise Conflict.of("pods", pod.metadata.name)
     kind = POD_DISRUPTION_BUDGET
-    stored = writer.list(kind, namespace=pod.metadata.namespace)
+    stored = (writer.get(kind, *key) for key in known.budgets)
     budgets = disruptions.covering(pod, [one for one in stored if isinstance(one, PodDisruptionBudget)])
     if (refused := disruptions.why_kept(pod, budgets)) is not None:
         raise refused

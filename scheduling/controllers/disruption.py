@@ -4,20 +4,28 @@ A budget is counted when it changes, and when pods of its namespace do; one whos
 is looked at again when they expire. It is read without a lock and written on condition that nobody has written since:
 who did wakes the controller again. Budgets in percent, and those with maxUnavailable, are counted from what the pods'
 controllers scale to: custom resources with a scale. Where that is not known nobody may be evicted, and events say why.
+
+Counting takes time in proportion to the budgets and the pods of a namespace. Each namespace has `PATIENCE` seconds in a
+run; the rest of its budgets are counted in later runs, after those of other namespaces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from typing import ClassVar
 
 from claims.evictions import IDENTITY
 from claims.kinds import disruptions
 from claims.kinds.disruption_budgets import PodDisruptionBudget
 from claims.kinds.pods import Pod
-from manciple.store import objects, sql
+from manciple.store import objects
+from manciple.store.follower import Follower, View
 from manciple.store.objects import Writer, decoded
-from manciple.store.records import EventRecord
+from manciple.store.per_process import PerProcess
+from manciple.store.records import EventRecord, Written
 from manciple.wire.base import ApiObject, OwnerReference
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.registry import registry
@@ -26,11 +34,14 @@ from scheduling.controllers.declaration import ADDED, DELETING, MODIFIED, Contro
 from scheduling.coordination import CursorFollower, utc_now
 from scheduling.event_recorder import EventNote
 from scheduling.models import Cursor
+from scheduling.pod_outlines import outline
 from scheduling.resources import BUDGETS, PODS, kind
 
 #: The source of the controller's events, as upstream names it.
 COMPONENT = "controllermanager"
 CURSOR = "disruption budgets"
+#: Seconds in which budgets of one namespace are counted in one run.
+PATIENCE = 0.5
 
 #: Something to tell about an object: its type, reason and message.
 Remark = tuple[ApiObject, str, str, str]
@@ -40,45 +51,120 @@ class NotCountable(Exception):
     """Why it is not known how many pods there should be."""
 
 
+class BudgetExpiries(View):
+    """The namespaces that have budgets, and when the granted evictions of each budget expire."""
+
+    resources: ClassVar[Sequence[str]] = (BUDGETS,)
+
+    def __init__(self) -> None:
+        self.expiring: dict[str, dict[str, datetime | None]] = {}  # namespace -> budget -> when, None for never
+
+    def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:  # noqa: ARG002 - of one resource
+        for obj in objects:
+            self._put(obj)
+
+    def apply(self, changes: Sequence[Written]) -> None:
+        for change in changes:
+            namespace, name = change.object.key
+            of_namespace = self.expiring.get(namespace, {})
+            of_namespace.pop(name, None)
+            if not of_namespace:
+                self.expiring.pop(namespace, None)
+            if change.type != "DELETED":
+                self._put(change.object)
+
+    def _put(self, obj: ApiObject) -> None:
+        if isinstance(obj, PodDisruptionBudget):
+            self.expiring.setdefault(obj.metadata.namespace, {})[obj.metadata.name] = disruptions.next_change(obj)
+
+
+class BudgetCounter:
+    """Counts the budgets of namespaces. Of one process: another one counts what this leaves with its next sweep."""
+
+    def __init__(self) -> None:
+        self._known = Follower(BudgetExpiries)
+        #: namespace -> how many of its budgets are left, and the name of the first
+        self._left: dict[str, tuple[int, str]] = {}
+
+    def any(self) -> bool:
+        with self._known.view() as view:
+            return bool(view.expiring)
+
+    def count(self, namespaces: Collection[str] | None, now: datetime) -> int:
+        """Count all budgets of these namespaces, or of all, as far as there is time. Returns how many changed."""
+        with self._known.view() as view:
+            wanted = view.expiring.keys() if namespaces is None else view.expiring.keys() & namespaces
+            touched = {one: sorted(view.expiring[one]) for one in wanted}
+        later = self._left.keys()
+        return sum(
+            self._count(one, names, now) for one, names in sorted(touched.items(), key=lambda item: item[0] in later)
+        )
+
+    def go_on(self, now: datetime) -> int:
+        """Count what earlier runs have left, and those that wait for pods that nobody has deleted in time."""
+        with self._known.view() as view:
+            left = {one: (view.expiring.get(one, {}), *self._left[one]) for one in self._left}
+            expired = {
+                namespace: names
+                for namespace, budgets in view.expiring.items()
+                if (names := [name for name, due in budgets.items() if due is not None and due < now])
+            }
+        changed = sum(self._count(namespace, names, now) for namespace, names in expired.items())
+        for namespace, (budgets, number, first) in left.items():
+            names = sorted(budgets)
+            at = bisect_left(names, first)
+            changed += self._count(namespace, [*names[at:], *names[:at]][:number], now)
+        return changed
+
+    def _count(self, namespace: str, names: Sequence[str], now: datetime) -> int:
+        """Count these budgets, the first left over first."""
+        known = self._left.pop(namespace, None)
+        if known is not None:
+            at = next((number for number, name in enumerate(names) if name >= known[1]), 0)
+            names = [*names[at:], *names[:at]]
+        changed, end, pods = 0, time.monotonic() + PATIENCE, _pods_in(namespace)
+        for number, name in enumerate(names):
+            if number and time.monotonic() > end:
+                self._left[namespace] = (len(names) - number, name)
+                break
+            stored = objects.get(kind(BUDGETS), namespace, name)
+            if stored is not None:
+                changed += _sync_one(decoded(stored, PodDisruptionBudget), pods, now)
+        return changed
+
+
+counter = PerProcess(BudgetCounter)
+
+
 def reconcile(now: datetime) -> int:
     """Returns how many budgets said something else before."""
-    if not sql.count(BUDGETS, namespace=""):
+    if not counter().any():
         place = Cursor.objects.filter(name=CURSOR)
         if place.exists():  # the first budget that comes begins with a look at everything
             place.delete()
         return 0
-    return FOLLOWER.follow(lambda: now) + _sync(_expiring(now), now)
+    return FOLLOWER.follow(lambda: now) + counter().go_on(now)
 
 
 def handle(records: Sequence[EventRecord]) -> int:
     """Count the budgets of the namespaces in which any of this happened."""
-    touched = {record.namespace for record in records}
-    return _sync((one for one in _budgets() if one.metadata.namespace in touched), utc_now())
+    return counter().count({record.namespace for record in records}, utc_now())
 
 
 def sweep(now: datetime) -> int:
     """Count every budget."""
-    return _sync(_budgets(), now)
+    return counter().count(None, now)
 
 
-def _budgets() -> Iterator[PodDisruptionBudget]:
-    return iter(objects.listed(BUDGETS, PodDisruptionBudget)[1])
+def _pods_in(namespace: str) -> list[Pod]:
+    """Their outlines."""
+    _, portions = objects.list_in_portions(kind(PODS), namespace=namespace)
+    return [outline(decoded(stored, Pod)) for portion in portions for stored in portion]
 
 
-def _expiring(now: datetime) -> Iterator[PodDisruptionBudget]:
-    """Those that wait for pods that nobody has deleted in time."""
-    for one in _budgets():
-        due = disruptions.next_change(one)
-        if due is not None and due < now:
-            yield one
-
-
-def _sync(budgets: Iterable[PodDisruptionBudget], now: datetime) -> int:
-    return sum(_sync_one(one, now) for one in budgets)
-
-
-def _sync_one(budget: PodDisruptionBudget, now: datetime) -> bool:
-    pods = pods_of(budget)
+def _sync_one(budget: PodDisruptionBudget, namespace_pods: Iterable[Pod], now: datetime) -> bool:
+    selected = disruptions.selected(budget)
+    pods = [pod for pod in namespace_pods if selected.matches(pod.metadata.labels)]
     remarks: list[Remark] = []
     if not pods:
         remarks.append((budget, "Normal", "NoPods", "No matching pods found"))

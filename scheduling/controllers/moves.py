@@ -65,11 +65,12 @@ def _is_due(pod: Pod, plan: MovePlan, now: datetime) -> bool:
 def _evict(pod: Pod, now: datetime) -> str:
     message = "evicted so that pods that wait can start; one like it fits elsewhere"
     told = disrupted(pod, reason="EvictionByDefragmentation", message=message, now=timestamp(now))
+    known = evictions.covering(pod)
     try:
         with objects.writing(identity=SCHEDULER) as writer:
             current = writer.get(kind(PODS), *pod.key)
             if isinstance(current, Pod):
-                evictions.admit(writer, current, now)
+                evictions.admit(writer, current, known, now)
             writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, told=told)
     except ApiError as refusal:
         return evictions.said(refusal)

@@ -15,7 +15,8 @@ from claims.kinds.registration import POD
 from manciple.access.authentication import tokens
 from manciple.access.bootstrap import ensure_roles
 from manciple.store import objects
-from manciple.store.objects import decoded
+from manciple.store.objects import Writer, decoded
+from manciple.wire.base import LabelSelector
 from scheduling.controllers import disruption
 from tests.builders import make_budget, make_pod, make_running
 from tests.manciple.api.conftest import api
@@ -62,6 +63,21 @@ def evict(api: Api, name: str, query: str = "", **options: Any) -> Answer:
 def is_going(name: str) -> bool:
     stored = objects.get(POD, "default", name)
     return stored is None or stored.deleting
+
+
+def test_all_writers_do_not_wait_while_the_budgets_of_a_namespace_are_read(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("a", "b")
+    protect(min_available=1)
+    for number in range(5):
+        protect(f"other-{number}", min_available=1, selector=LabelSelector(match_labels={"app": "other"}))
+
+    def listed(*values: object, **named: object) -> None:
+        raise AssertionError(f"a list in the transaction: {values} {named}")
+
+    monkeypatch.setattr(Writer, "list", listed)
+    assert [evict(api, name).code for name in ("a", "b")] == [201, 429]
 
 
 def test_as_many_go_as_the_budget_allows(api: Api) -> None:

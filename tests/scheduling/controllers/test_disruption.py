@@ -17,7 +17,7 @@ from manciple.wire.base import OpenObject, OwnerReference
 from scheduling.controllers import disruption
 from scheduling.controllers.declaration import controllers
 from scheduling.models import Cursor
-from tests.builders import make_budget, make_meta, make_pod, make_running
+from tests.builders import make_budget, make_meta, make_namespace, make_pod, make_running
 from tests.manciple.extensions.builders import definition, version
 from tests.scheduling.cluster import Cluster
 
@@ -206,9 +206,41 @@ def test_a_controller_that_is_gone_leaves_the_number_unknown(cluster: Cluster) -
 
 def test_without_budgets_two_questions_are_asked(cluster: Cluster) -> None:
     run(cluster, "a")
+    disruption.reconcile(cluster.now)  # the first look lists all budgets
     with CaptureQueriesContext(connection) as queries:
         assert disruption.reconcile(cluster.now) == 0
     assert len(queries) == 2
+
+
+def test_a_namespace_with_many_budgets_does_not_keep_those_of_others_waiting(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disruption, "PATIENCE", 0.0)
+    cluster.create(make_namespace("hostile"))
+    for number in range(5):
+        cluster.create(make_budget(min_available=1, name=f"h{number}", namespace="hostile"))
+    cluster.create(make_budget(min_available=1, name="mine"))
+
+    def counted() -> list[str]:
+        return [one.metadata.name for one in cluster.all(PodDisruptionBudget) if one.status.observed_generation]
+
+    disruption.reconcile(cluster.now)
+    assert "mine" in counted()
+    assert len(counted()) < 4
+    for _ in range(6):
+        disruption.reconcile(cluster.now)
+    assert len(counted()) == 6
+
+
+def test_the_pods_of_a_namespace_are_read_once_for_all_of_its_budgets(cluster: Cluster) -> None:
+    for number in range(8):
+        run(cluster, f"p{number}")
+        cluster.create(make_budget(min_available=1, name=f"b{number}"))
+    disruption.reconcile(cluster.now)
+    cluster.label(cluster.pod("p0"), "x", "y")
+    with CaptureQueriesContext(connection) as queries:
+        disruption.reconcile(cluster.now)
+    assert len([one for one in queries.captured_queries if "'pods'" in one["sql"] and "LEFT JOIN" in one["sql"]]) <= 2
 
 
 def test_the_first_budget_after_none_begins_with_a_look_at_everything(cluster: Cluster) -> None:
