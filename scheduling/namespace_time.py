@@ -7,11 +7,13 @@ find, keeps every other pod waiting. Four rules limit that wait, whoever causes 
   until then it may go on (`MANCIPLE_FILTER_TIMEOUT`). The pod says so and backs off. The verdicts of its selectors so
   far are kept, so its next attempt goes on from there.
 - Batches. A batch takes up no more pods, and is committed, after `BATCH_SECONDS` of decisions, after one that was cut
-  off, and before the first of a slow namespace. One with a slow decision ends as soon as pods of others have come.
+  off, and before the first of a slow namespace, or of one that used much time. One with a slow decision, or with pods
+  of a namespace that used much time, ends as soon as pods of others have come.
 - Turns. A worker takes up no more batches after `TURN_SECONDS`, nor after one that ended because others wait. It then
   sends itself a message, so that other controllers, above all the one that makes claims for new pods, get their turn.
-- Order. Processor time is counted by namespace and halves every `HALF_LIFE` seconds. Namespaces with slow decisions
-  (`NamespaceTimes.slow`) go last, whatever their priority; of one priority, those that used much time go last.
+- Order. Time is counted by namespace and halves every `HALF_LIFE` seconds. Namespaces with slow decisions, by processor
+  time (`NamespaceTimes.slow`), go last, whatever their priority. Of one priority, those that used much time go last, by
+  the clock and commits included: thousands of pods that fit nowhere are quick to decide about, and each is told so.
 
 Whoever spreads slow pods over several namespaces still gets one slice at a time, and all of these namespaces go last.
 """
@@ -19,7 +21,8 @@ Whoever spreads slow pods over several namespaces still gets one slice at a time
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -52,8 +55,10 @@ GANG_PODS, GANG_SLICE = 50, 1.0
 HALF_LIFE = 10.0
 #: Seconds that a decision may take before it counts as slow; those beyond add up, at most to `MOST_SLOW`.
 NOT_SLOW, MOST_SLOW = 0.02, 4.0
-#: Seconds from which a namespace is slow; seconds of any decisions from which it has used much.
+#: Seconds from which a namespace is slow; seconds of batches from which it has used much.
 SLOW, MUCH = 0.5, 1.0
+#: Decisions about pods of a namespace that used much, between two looks at whether pods of others wait.
+LOOK_AFTER = 8
 #: Namespaces that go last at a time: those that used the most.
 MOST_LATE = 200
 
@@ -82,7 +87,7 @@ class _Decaying:
 
 
 class NamespaceTimes:
-    """What the decisions of one worker about pods of each namespace took. One thread at a time."""
+    """What the decisions and batches of one worker about pods of each namespace took. One thread at a time."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._all = _Decaying(clock, most=float("inf"))
@@ -91,9 +96,14 @@ class NamespaceTimes:
     def add(self, namespace: str, seconds: float, *, cut_off: bool = False) -> None:
         """A decision took so much processor time."""
         NAMESPACE_TIME[namespace].inc(seconds)
-        self._all.add(namespace, seconds)
         if cut_off or seconds > NOT_SLOW:
             self._slow.add(namespace, max(seconds - NOT_SLOW, 2 * SLOW if cut_off else 0.0))
+
+    def add_turn(self, decided: Mapping[str, int], seconds: float) -> None:
+        """Deciding about so many pods of each namespace, and committing that, took so long."""
+        total = sum(decided.values())
+        for namespace, count in decided.items():
+            self._all.add(namespace, seconds * count / total)
 
     def slow(self) -> Sequence[str]:
         """Namespaces whose pods are decided about last, whatever their priority."""
@@ -144,7 +154,9 @@ class BatchTime:
     def __init__(self, times: NamespaceTimes, ready: Collection[ReadyPod], revision: int) -> None:
         self._times = times
         self._namespaces = {pod.namespace for pod in ready}
-        self._slow = frozenset(times.slow())
+        self._slow, self._busy = frozenset(times.slow()), frozenset(times.busy())
+        self._decided: Counter[str] = Counter()
+        self._began = time.monotonic()
         self._newcomers = Newcomers(revision)
         self._deadline = Deadline.after(BATCH_SECONDS)
         #: whether the batch ends early because pods of other namespaces wait
@@ -158,9 +170,11 @@ class BatchTime:
         if not self._last:
             return False
         late = namespace in self._slow and namespace != self._last
+        late |= namespace in self._busy and self._last not in self._busy
         if late or self.gave_way or self._deadline.has_passed:
             return True
-        if self._was_slow or namespace in self._slow:
+        is_due = namespace in self._busy and not self._decided[namespace] % LOOK_AFTER
+        if self._was_slow or namespace in self._slow or is_due:
             # Others may wait for their claims: they are not in the queue yet.
             self.gave_way = self._newcomers.of_others(namespace)
         return self.gave_way
@@ -170,6 +184,7 @@ class BatchTime:
         """Around the decision about a pod; group: how many pods its group has. Raises: TimeLimitExceeded within."""
         namespace, began = pod.metadata.namespace, time.thread_time()
         self._last = namespace
+        self._decided[namespace] += 1
         limit = SearchSlice(slice_seconds(group), partial(self._others_wait, namespace))
         try:
             with time_limit(limit.deadline):
@@ -179,6 +194,11 @@ class BatchTime:
             self.gave_way = limit.has_cut_off
             self._was_slow |= took > NOT_SLOW
             self._times.add(namespace, took, cut_off=limit.has_cut_off)
+
+    def end(self) -> None:
+        """What was decided is committed. All pods waited for it, so the time of the clock counts."""
+        if self._decided:
+            self._times.add_turn(self._decided, time.monotonic() - self._began)
 
     def _others_wait(self, namespace: str) -> bool:
         """Those of the batch that were decided about wait for its commit."""

@@ -241,6 +241,7 @@ class SchedulingWorker:
         try:
             outcomes = commit(state, decisions, undecided=undecided, revision=revision, now=self._clock())
         finally:
+            spent.end()
             state.drop_assumptions()
         self._gave_way = spent.gave_way
         attempts.ended(outcomes, committing=time.perf_counter() - began, now=self._clock())

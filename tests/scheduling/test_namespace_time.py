@@ -26,6 +26,7 @@ def test_quick_decisions_make_no_namespace_slow_but_many_make_it_busy() -> None:
     times = NamespaceTimes(Clock())
     for _ in range(int(MUCH / NOT_SLOW) + 1):
         times.add("many", NOT_SLOW)
+        times.add_turn({"many": 1}, NOT_SLOW)
     assert times.slow() == []
     assert times.busy() == ["many"]
 
@@ -128,3 +129,41 @@ def test_newcomers_are_pods_of_others_that_waited_for_what_came_free(cluster: Cl
     reservations.FOLLOWER.follow(cluster.clock)
     assert newcomers.of_others("default")
     assert not newcomers.of_others("other")
+
+
+def test_what_a_batch_takes_is_shared_by_those_that_it_was_for() -> None:
+    times = NamespaceTimes(Clock())
+    times.add_turn({"many": 90, "few": 10}, 1.5 * MUCH)
+    assert times.busy() == ["many"]
+    assert times.slow() == []
+
+
+def test_a_batch_is_committed_before_the_first_pod_of_a_namespace_that_used_much(cluster: Cluster) -> None:
+    times = NamespaceTimes(Clock())
+    times.add_turn({"busy": 1, "busier": 2}, 6 * MUCH)
+    spent = namespace_time.BatchTime(times, [], tail.latest_revision())
+    for namespace, over in (("a", False), ("b", False), ("busy", True)):
+        assert spent.is_over(namespace) == over
+        with spent.deciding(make_pod("p", namespace=namespace)):
+            pass
+    assert not spent.is_over("busier")
+
+
+@pytest.mark.parametrize("why", ["a slow decision", "a namespace that used much"])
+def test_a_batch_ends_once_pods_of_others_have_come(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    times = NamespaceTimes(Clock())
+    if why == "a slow decision":
+        monkeypatch.setattr(namespace_time, "NOT_SLOW", -1.0)
+    else:
+        monkeypatch.setattr(namespace_time, "LOOK_AFTER", 1)
+        times.add_turn({"a": 1}, 2 * MUCH)
+    spent = namespace_time.BatchTime(times, [], tail.latest_revision())
+    with spent.deciding(make_pod("p", namespace="a")):
+        pass
+    assert not spent.is_over("a")
+    cluster.create(make_namespace("b"))
+    cluster.create(make_pod("theirs", namespace="b"))
+    assert spent.is_over("a")
+    assert spent.gave_way
