@@ -20,6 +20,7 @@ class ClaimsConfig(AppConfig):
         from claims.access import (  # noqa: PLC0415
             claim_status,
             driver_restriction,
+            event_authors,
             node_authorizer,
             node_restriction,
             pod_security,
@@ -42,6 +43,7 @@ class ClaimsConfig(AppConfig):
         register_authorizer("node", node_authorizer.authorize, resolve=node_authorizer.known_rules)
         node_restriction.register()
         driver_restriction.register()
+        event_authors.register()
         claim_status.register()
         pod_security.register()
         pod_status.register()

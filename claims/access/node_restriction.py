@@ -7,8 +7,8 @@
     resourceslices    created and deleted: its own (updates are the authorizer's, which knows whose the slice is);
                       not in a pool that has the name of another node, or of a pool of no single node
     devicetaintrules  where a role lets nodes write them (Kubernetes has none): its own, for one device of its own pool
-    events            about itself, its own pods, their claims and its own slices, under its own name; changed and
-                      deleted: those that are under its name (Kubernetes lets a node write any)
+    events            about itself, its own pods, their claims and its own slices, under its own name and that of its
+                      agent; changed and deleted: those that are under its name (Kubernetes lets a node write any)
     tokens            of service accounts: bound to one of its pods, for an audience that this pod names
     certificate       requests to the signers of nodes: for its own name
     requests
@@ -52,6 +52,8 @@ from manciple.wire.registry import registry
 LEASES, SLICES = "leases.coordination.k8s.io", "resourceslices.resource.k8s.io"
 EVENTS = "events"
 TAINT_RULES = "devicetaintrules.resource.k8s.io"
+#: Agents that come under the name of their node, as events call them.
+AGENTS = frozenset({"", "kubelet", "manciple-nodeagent"})
 #: Signers of certificates with which nodes come, and with which they serve.
 NODE_SIGNERS = (certificate_requests.NODE_SIGNER, "kubernetes.io/kubelet-serving")
 
@@ -314,6 +316,9 @@ def _event(node: str, write: Write, find: Find) -> str:
         hosts = {event.source.host, event.reporting_instance}
         if not hosts <= {"", node} or (event is write.old and hosts == {""}):
             return f'node "{node}" can only write events whose source is itself'
+        components = {event.source.component, event.reporting_component}
+        if not components <= AGENTS:
+            return f'node "{node}" can only write events of its agent, not of "{max(components - AGENTS)}"'
         about = event.involved_object
         gone = write.old is not None and about == write.old.involved_object  # it was there when the event was created
         if not _concerns(node, event, find, gone=gone):

@@ -18,8 +18,7 @@ import msgspec
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from manciple.access.attributes import on_object
-from manciple.access.authorization import decide
+from claims.access.event_authors import cluster_kinds, may_report
 from manciple.audit.recording import is_system
 from manciple.pages import links
 from manciple.pages.lists import Filter, ListColumn, ListQuery, Table, parameter
@@ -30,15 +29,13 @@ from manciple.pages.saved_views import opens_as_usual
 from manciple.store import origins
 from manciple.store.history import Recent, namespaces_with, newest
 from manciple.store.tail import latest_revision
-from manciple.wire.identity import Identity
 from manciple.wire.quantity import whole
-from manciple.wire.registry import Kind, registry
+from manciple.wire.registry import Kind
 from scheduling.causes import AnyCause
 from scheduling.event_recorder import cause_in
 from scheduling.messages import brief
 from scheduling.resources import EVENTS
 
-NODE_PREFIX = "system:node:"
 #: In place of the text of an Event about an object of the cluster, for people who do not see every namespace.
 HIDDEN = "The text is for people who see every namespace: it may name objects in any of them."
 #: An author that the log does not name.
@@ -100,7 +97,7 @@ class ShownEvent:
     reason: str
     message: str
     cause: AnyCause | None
-    component: str
+    said_by: str  # the component, with the author unless that is a part of the system
     count: int
     at: str | None
     first: str | None
@@ -169,7 +166,7 @@ COLUMNS = (
     ListColumn[ShownEvent](title="Type", text=lambda event: WARNING if event.warning else NORMAL),
     ListColumn[ShownEvent](title="What", text=lambda event: f"{event.reason}: {event.clause}"),
     ListColumn[ShownEvent](title="About", text=lambda event: f"{event.about} {event.title}"),
-    ListColumn[ShownEvent](title="Said by", text=lambda event: event.author or event.component),
+    ListColumn[ShownEvent](title="Said by", text=lambda event: event.said_by),
     ListColumn[ShownEvent](title="As recorded", text=lambda event: event.message, extra=True),
 )
 
@@ -265,8 +262,7 @@ def shown_event(stored: Recent, person: Person, kinds: Mapping[str, Kind]) -> Sh
     about, created = event.involved_object, event.metadata.creation_timestamp
     first = event.first_timestamp or event.event_time or created
     of_cluster = not about.namespace or about.kind in kinds
-    author = origins.author_of(stored.note) if of_cluster else origins.Actor()
-    stranger = ""
+    author, stranger = origins.author_of(stored.note), ""
     if of_cluster and not may_report(author, kinds.get(about.kind), about.name):
         stranger = author.username or UNKNOWN
     legible = not of_cluster or person.namespaces is ALL_NAMESPACES
@@ -279,7 +275,7 @@ def shown_event(stored: Recent, person: Person, kinds: Mapping[str, Kind]) -> Sh
         reason=event.reason,
         message=event.message.strip() if legible else HIDDEN,
         cause=cause_in(event.metadata.annotations) if legible else None,
-        component=event.reporting_component or event.source.component,
+        said_by=said_by(event.reporting_component or event.source.component, stranger or outsider(author)),
         count=event.count,
         at=event.last_timestamp or event.event_time or created,
         first=first,
@@ -287,25 +283,14 @@ def shown_event(stored: Recent, person: Person, kinds: Mapping[str, Kind]) -> Sh
     )
 
 
-def cluster_kinds() -> Mapping[str, Kind]:
-    """The kinds of objects that are in no namespace, by their names."""
-    return {one.kind: one for one in registry if not one.namespaced}
+def outsider(author: origins.Actor) -> str:
+    """The name of an author that is no part of the system; authors choose the component that an Event names."""
+    return "" if is_system(author.username) else author.username
 
 
-def may_report(author: origins.Actor, about: Kind | None, name: str) -> bool:
-    """Whether `author` may say what happens to an object of the cluster: the parts of the system, agents of their own
-    node, and whoever may write the object's status or the object. about: its kind; None if nobody defines it."""
-    if author.username.startswith(NODE_PREFIX):
-        return about is not None and about.kind == "Node" and author.username == NODE_PREFIX + name
-    if is_system(author.username):
-        return True
-    if about is None:
-        return False
-    identity = Identity(author.username, author.groups)
-    return any(
-        decide(identity, on_object("update", about, namespace="", name=name, subresource=part)).allowed
-        for part in ("status", "")
-    )
+def said_by(component: str, author: str) -> str:
+    """author: "" if the component stands for itself."""
+    return f"{author}, as {component or 'nobody'}" if author else component
 
 
 #: kind -> its page

@@ -17,6 +17,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
+from claims.access.event_authors import cluster_kinds
 from claims.devices.cache import read_devices
 from claims.devices.cards import WHOLE, Part, Unit
 from claims.devices.holdings import Holder
@@ -42,7 +43,7 @@ from scheduling.pages.devices.sight import line_for
 from scheduling.pages.devices.tiles import TilePlace, label, places
 from scheduling.pages.devices.words import STATES as DEVICE_STATES
 from scheduling.pages.devices.words import in_words
-from scheduling.pages.events.views import ShownEvent, cluster_kinds, shown_event
+from scheduling.pages.events.views import ShownEvent, shown_event
 from scheduling.pages.evictions import kept_back, told_of
 from scheduling.pages.history.views import HistoryPage, asked, show_history
 from scheduling.pages.nodes.changes import (

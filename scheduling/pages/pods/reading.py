@@ -12,12 +12,14 @@ from claims.kinds.containers import Container
 from claims.kinds.pods import ContainerState, ContainerStatus, Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.pages.durations import moment
-from manciple.store import objects
+from manciple.store import history, objects
 from manciple.store.objects import decoded
+from manciple.store.origins import Actor, author_of
 from manciple.wire.machinery import Event
 from scheduling.event_recorder import cause_in
 from scheduling.extended_resources import ServedRequest
 from scheduling.messages import brief, sentence
+from scheduling.pages.events.views import outsider, said_by
 from scheduling.pod_claims import ClaimReference, references
 from scheduling.resources import CLAIMS, EVENTS, kind
 
@@ -235,7 +237,8 @@ def read_moments(pod: Pod, claims: Collection[str]) -> list[Moment]:
     """The oldest first."""
     meta = pod.metadata
     page = objects.list(kind(EVENTS), namespace=meta.namespace, fields=_About(meta.uid, claims))
-    found = [_moment(decoded(one, Event), pod) for one in page.items]
+    notes = history.notes([one.revision for one in page.items])
+    found = [_moment(decoded(one, Event), pod, author_of(notes.get(one.revision, ""))) for one in page.items]
     owner = next((f" by {one.kind} {one.name}" for one in meta.owner_references if one.controller), "")
     made = Moment(
         at=meta.creation_timestamp,
@@ -250,7 +253,7 @@ def read_moments(pod: Pod, claims: Collection[str]) -> list[Moment]:
     return sorted([made, *found], key=lambda one: (one.at or "", one is not made, one.text))
 
 
-def _moment(event: Event, pod: Pod) -> Moment:
+def _moment(event: Event, pod: Pod, author: Actor) -> Moment:
     about = event.involved_object
     last = event.last_timestamp or event.event_time or event.metadata.creation_timestamp
     first = event.first_timestamp if event.count > 1 and event.first_timestamp != last else None
@@ -262,7 +265,7 @@ def _moment(event: Event, pod: Pod) -> Moment:
         first=first,
         text=text,
         reason=event.reason,
-        source=event.source.component or event.reporting_component,
+        source=said_by(event.source.component or event.reporting_component, outsider(author)),
         about=about.name if about.uid != pod.metadata.uid else "",
         count=max(event.count, 1),
         warning=waits or event.type == "Warning",

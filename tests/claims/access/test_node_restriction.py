@@ -223,6 +223,25 @@ def test_an_agent_says_what_happens_on_its_own_node_alone(agents: tuple[Api, Api
     assert agent.post(path, forged).code == 403
 
 
+@pytest.mark.parametrize("of", ["Pod p-n1", "Node n1", "ResourceClaim c-n1", "ResourceSlice slice-n1"])
+@pytest.mark.parametrize("component", ["default-scheduler", "resource_claim", "kube-scheduler", "Kubelet", "kubelet "])
+def test_an_agent_reports_as_no_other_component(agents: tuple[Api, Api], of: str, component: str) -> None:
+    agent, _ = agents
+    path, (kind, _, name) = EVENTS.format("default"), of.partition(" ")
+    own = said("own", kind, name)
+    forged = [
+        {**own, "source": {"component": component, "host": "n1"}},
+        {**own, "reportingComponent": component, "reportingInstance": "n1"},
+        {**own, "source": {}, "reportingComponent": component, "reportingInstance": "n1"},
+    ]
+    for one in forged:
+        answer = agent.post(path, one)
+        assert (answer.code, "events of its agent" in answer.message) == (403, True), answer.text
+    assert agent.post(path, {**own, "source": {"component": "manciple-nodeagent", "host": "n1"}}).code == 201
+    assert agent.patch(f"{path}/own", {"source": {"component": component}}).code == 403
+    assert agent.patch(f"{path}/own", {"reportingComponent": component}).code == 403
+
+
 def test_an_agent_changes_only_its_own_events(api: Api, agents: tuple[Api, Api]) -> None:
     agent, other = agents
     path = EVENTS.format("default")

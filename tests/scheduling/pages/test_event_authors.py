@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 from msgspec import structs
 
+from claims.access.event_authors import may_report
 from manciple.access.bootstrap import ensure_roles
 from manciple.store import objects
 from manciple.store.origins import Actor
 from manciple.wire.base import ObjectReference
+from manciple.wire.errors import Forbidden
 from manciple.wire.identity import AUTHENTICATED, MASTERS, VIEWERS, Identity, controller
-from manciple.wire.machinery import Event
-from scheduling.pages.events.views import HIDDEN, may_report
+from manciple.wire.machinery import Event, EventSource
+from scheduling.pages.events.views import HIDDEN
 from scheduling.resources import EVENTS, kind
-from tests.builders import make_meta, make_namespace, make_node
+from tests.builders import make_meta, make_namespace, make_node, make_pod
 from tests.scheduling.cluster import Cluster
 
 TENANT = Identity("mallory", ("namespace:default", "namespace:team-a", AUTHENTICATED))
@@ -47,7 +51,7 @@ def say(
         reason=reason,
         message=text or f"text of {reason}",
         type="Warning",
-        reporting_component="node-controller",
+        reporting_component="kubelet" if who is AGENT else "node-controller",
         reporting_instance="node-1" if who is AGENT else "",
     )
     with objects.writing(identity=who) as writer:
@@ -85,13 +89,69 @@ def test_a_tenants_event_about_an_object_of_the_cluster_counts_nowhere(scene: Cl
 
 @pytest.mark.parametrize(("who", "counts"), [(AGENT, True), (OTHER_AGENT, False), (CONTROLLER, True), (TENANT, False)])
 def test_whose_word_about_a_node_counts(scene: Cluster, who: Identity, counts: bool) -> None:
-    say(AGENT, "Started")
-    with objects.writing(identity=who) as writer:  # whoever wrote it last is its author
-        stored = writer.get(kind(EVENTS), "default", "e-started")
-        assert isinstance(stored, Event)
-        writer.update(kind(EVENTS), structs.replace(stored, count=2))
+    say(who, "Started")
     page = browser("ada", staff=True).get("/nodes/node-1").content.decode()
     assert ("text of Started" in page) == counts
+
+
+def change(who: Identity, reason: str, **changes: Any) -> None:
+    with objects.writing(identity=who) as writer:
+        stored = writer.get(kind(EVENTS), "default", f"e-{reason.lower()}")
+        assert isinstance(stored, Event)
+        writer.update(kind(EVENTS), structs.replace(stored, **changes))
+
+
+#: What takes a report off the page of its node, or changes what it says.
+CHANGES: dict[str, dict[str, Any]] = {
+    "its count": {"count": 2},
+    "its text": {"message": "all is well"},
+    "its subject": {"involved_object": ObjectReference(kind="Pod", name="web", namespace="default")},
+    "its component": {"reporting_component": "mallory"},
+}
+
+
+@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.parametrize("who", [TENANT, OTHER_AGENT], ids=["a tenant", "another agent"])
+def test_a_report_about_a_node_is_changed_by_nobody_who_may_not_report_about_it(
+    scene: Cluster, who: Identity, changes: dict[str, Any]
+) -> None:
+    say(AGENT, "Started")
+    with pytest.raises(Forbidden, match='reported by "system:node:node-1"'):
+        change(who, "Started", **changes)
+    assert "text of Started" in browser("ada", staff=True).get("/nodes/node-1").content.decode()
+
+
+@pytest.mark.parametrize("who", [AGENT, CONTROLLER])
+def test_who_may_report_about_a_node_changes_reports_about_it(scene: Cluster, who: Identity) -> None:
+    say(AGENT, "Started")
+    change(who, "Started", message="started again")
+    assert "started again" in browser("ada", staff=True).get("/nodes/node-1").content.decode()
+
+
+def test_who_wrote_an_event_that_is_no_report_may_change_it(scene: Cluster) -> None:
+    say(TENANT, "Burning")
+    change(TENANT, "Burning", message="more")
+
+
+def test_the_author_of_an_event_about_a_pod_is_named_unless_it_is_a_part_of_the_system(scene: Cluster) -> None:
+    pod = scene.create(make_pod("web", namespace="team-a"))
+    for who, reason in ((TENANT, "Burning"), (CONTROLLER, "Sweeping")):
+        event = Event(
+            api_version="v1",
+            kind="Event",
+            metadata=make_meta(f"e-{reason.lower()}", "team-a"),
+            involved_object=ObjectReference(kind="Pod", name="web", namespace="team-a", uid=pod.metadata.uid),
+            reason=reason,
+            message=f"text of {reason}",
+            reporting_component="default-scheduler",
+            source=EventSource(component="default-scheduler"),
+        )
+        with objects.writing(identity=who) as writer:
+            writer.create(kind(EVENTS), event)
+    for path in ("/events", "/events.csv", "/pods/team-a/web?tab=events"):
+        page = browser(f"ada-{len(path)}", staff=True).get(path).content.decode()
+        assert page.count("mallory, as default-scheduler") == 1, path
+        assert page.count("default-scheduler") == 2, path
 
 
 @pytest.mark.django_db
