@@ -221,6 +221,7 @@ class UseSpell(models.Model):
     driver = models.CharField(max_length=DRIVER)
     pool = models.CharField(max_length=NAME)
     device = models.CharField(max_length=LABEL)
+    node = models.CharField(max_length=NAME, default="", db_default="")  # as in `AllocatedDevice`
     share_id = models.CharField(max_length=UID)  # "" where the device is not shared
     device_class = models.CharField(max_length=NAME)
     claim_uid = models.CharField(max_length=UID)

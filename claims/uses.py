@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from claims.kinds.allocated_pools import node_of
 from claims.kinds.resource_claims import IDLE_CONDITION, AllocatedDeviceStatus, ResourceClaim, class_of
 from claims.models import UseSpell
 from manciple.store import sql
@@ -23,7 +24,7 @@ from manciple.store.records import Change
 LEAST = timedelta(minutes=1)
 
 _COLUMNS = (
-    "driver", "pool", "device", "share_id", "device_class", "claim_uid", "namespace", "idle", "began_at"
+    "driver", "pool", "device", "share_id", "device_class", "node", "claim_uid", "namespace", "idle", "began_at"
 )  # fmt: skip
 
 AllocatedKey = tuple[str, str, str, str]  # (driver, pool, device, share id or "")
@@ -35,6 +36,8 @@ class ToldUse(NamedTuple):
     idle: bool
     since: datetime | None
     device_class: str
+    #: of the allocation
+    node: str
 
 
 def record_uses(changes: Sequence[Change]) -> None:
@@ -60,7 +63,8 @@ def record_uses(changes: Sequence[Change]) -> None:
                 _end(row, begun.get(key, now))
         meta = claim.metadata
         given = [
-            (*key, told[key].device_class, meta.uid, meta.namespace, told[key].idle, at) for key, at in begun.items()
+            (*key, told[key].device_class, told[key].node, meta.uid, meta.namespace, told[key].idle, at)
+            for key, at in begun.items()
         ]
         sql.insert(UseSpell, _COLUMNS, given)
 
@@ -82,6 +86,7 @@ def told_uses(claim: ResourceClaim) -> Mapping[AllocatedKey, ToldUse]:
                 condition.status == "True",
                 datetime.fromisoformat(since) if since else None,
                 class_of(claim.spec.devices.requests, result.request),
+                node_of(claim.status.allocation),
             )
     return found
 

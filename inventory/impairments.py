@@ -13,8 +13,8 @@ Only taints that keep claims away are recorded, and only while their gates are o
 knows of the devices that it lacks: what was said of them last stands.
 
 An `Incident` is what happened together: impairments with one cause (the taint's key and value) of one pool, or of
-several rules, of which each came within `TOGETHER` of another; what comes back so soon belongs to it too. What is found
-on a device that is impaired alike already joins that device's incident.
+several rules, of which each came within `TOGETHER` of another; what comes back so soon belongs to it too. Equally named
+pools of two nodes are two pools. What is found on a device that is impaired alike already joins that device's incident.
 """
 
 from __future__ import annotations
@@ -66,14 +66,12 @@ class ImpairmentCause(NamedTuple):
         """Rules name no node: which one a rule's pool is on may become known later."""
         return self._replace(node="") if self.source == RULE else self
 
-    @property
-    def group(self) -> IncidentGroup:
-        """What it has in common with what belongs to the same incident."""
-        if self.source == RULE and not self.unhealthy:
-            return IncidentGroup(
-                "", "", self.key, self.value
-            )  # who taints devices here and there by rules does one thing
-        return IncidentGroup(self.driver, self.pool, self.key, self.value)
+    def group(self, pools: Collection[PoolKey]) -> IncidentGroup:
+        """What it has in common with the others of its incident. pools: of a single node; others have the node ""."""
+        if self.source == RULE and not self.unhealthy:  # rules that taint devices of many pools are one action
+            return IncidentGroup("", "", "", self.key, self.value)
+        pool = PoolKey(self.driver, self.pool, self.node)
+        return IncidentGroup(*pool[:2], pool.node if pool in pools else "", self.key, self.value)
 
     @property
     def subjects(self) -> Iterable[tuple[object, ...]]:
@@ -85,8 +83,11 @@ class ImpairmentCause(NamedTuple):
 
 
 class IncidentGroup(NamedTuple):
+    """Causes of one incident are equal in these. node: of the pool; "" if it is not on a single node."""
+
     driver: str
     pool: str
+    node: str
     key: str
     value: str
 
@@ -241,10 +242,13 @@ def _begin(begun: Sequence[Found], beside: Iterable[StandingImpairment], at: dat
     of_subject = {subject: one.incident for one in beside for subject in one.cause.subjects}
     incident_of: dict[ImpairmentCause, str] = {}
     grouped: dict[tuple[IncidentGroup, bool], list[Found]] = {}
+    columns = ["driver", "pool", "node_name"]
+    rows = sql.select(PublishedSlice, columns, columns, {pool for pool in _pools_of(begun) if pool.node})
+    pools = {PoolKey(*row) for row in rows}
     for one in begun:
         joined = next((of_subject[subject] for subject in one.cause.subjects if subject in of_subject), None)
         if joined is None:
-            grouped.setdefault((one.cause.group, one.cause.unhealthy), []).append(one)
+            grouped.setdefault((one.cause.group(pools), one.cause.unhealthy), []).append(one)
         else:
             incident_of[one.cause] = joined
     recent = _recent({group for group, _ in grouped}, at)

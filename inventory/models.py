@@ -110,7 +110,7 @@ class DepartedNode(models.Model):
 class Incident(models.Model):
     """Devices that were impaired together: by one cause, at one time. Kept when it is over, as `Impairment`s are.
 
-    driver, pool: "" where it may concern several.
+    driver, pool, node: "" where it may concern several; node: the pool's, "" where it is not on a single node.
     """
 
     #: of what it began with: a restored log gives the same
@@ -118,6 +118,7 @@ class Incident(models.Model):
     unhealthy = models.BooleanField()
     driver = models.CharField(max_length=DRIVER)
     pool = models.CharField(max_length=NAME)
+    node = models.CharField(max_length=NAME, default="", db_default="")
     key = models.TextField()  # of the taint; "" of a report
     value = models.TextField()
     began_at = models.DateTimeField()

@@ -24,9 +24,17 @@ pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def told(status: str, minute: int = 0, *, device: str = "gpu-0", type_: str = IDLE_CONDITION, **fields: Any) -> Any:
+def told(
+    status: str,
+    minute: int = 0,
+    *,
+    device: str = "gpu-0",
+    type_: str = IDLE_CONDITION,
+    node: str | None = "node-1",
+    **fields: Any,
+) -> Any:
     """A claim that has gpu-0 and gpu-1 since noon, and what the driver says of `device` since so many minutes later."""
-    allocation = make_allocation(make_result("gpu-0", **fields), make_result("gpu-1", **fields))
+    allocation = make_allocation(make_result("gpu-0", **fields), make_result("gpu-1", **fields), node=node)
     claim = make_claim("training", allocation=structs.replace(allocation, allocation_timestamp=timestamp(NOON)))
     at = timestamp(NOON + timedelta(minutes=minute))
     condition = Condition(type=type_, status=status, reason="Told", last_transition_time=at)
@@ -53,6 +61,13 @@ def test_each_answer_of_a_driver_lasts_until_the_next() -> None:
     row = UseSpell.objects.first()
     assert row is not None
     assert (row.namespace, row.device_class) == ("default", "gpu.example.com")
+
+
+@pytest.mark.parametrize("node", ["node-1", "node-2", None])
+def test_it_is_of_the_node_of_the_allocation(node: str | None) -> None:
+    """Nodes may use one name for their pools."""
+    write(told("True", 5, node=node))
+    assert UseSpell.objects.get().node == (node or "")
 
 
 @pytest.mark.parametrize("how", ["given back", "deleted", "not told any more"])

@@ -204,19 +204,28 @@ def test_a_rule_that_taints_harder_goes_on_in_its_incident(cluster: Cluster) -> 
 # Reports --------------------------------------------------------------------------------------------------------------
 
 
-def using(cluster: Cluster, health: str = "Unhealthy", resource: str = "") -> None:
-    """Pod web, whose claim holds gpu-1, with what its agent reports of that."""
-    if not objects.list(RESOURCE_CLAIM).items:
-        cluster.write(RESOURCE_CLAIM, make_claim("training", allocation=make_allocation(make_result("gpu-1"))))
-    stored = objects.get(RESOURCE_CLAIM, "default", "training")
+def using(
+    cluster: Cluster,
+    health: str = "Unhealthy",
+    resource: str = "",
+    *,
+    name: str = "web",
+    node: str = "node-1",
+    pool: str = "node-1",
+) -> None:
+    """A pod, whose claim holds gpu-1, with what its agent reports of that."""
+    claim = f"{name}-training"
+    if objects.get(RESOURCE_CLAIM, "default", claim) is None:
+        allocation = make_allocation(make_result("gpu-1", pool=pool), node=node)
+        cluster.write(RESOURCE_CLAIM, make_claim(claim, allocation=allocation))
+    stored = objects.get(RESOURCE_CLAIM, "default", claim)
     assert stored is not None
-    resource = resource.format(uid=stored.uid) or f"{DRIVER}/node-1/gpu-1"
+    resource = resource.format(uid=stored.uid) or f"{DRIVER}/{pool}/gpu-1"
     told = ResourceHealth(resource_id=resource, health=health, message="XID 79")
     status = ContainerStatus(
         name="main", allocated_resources_status=(ResourceStatus(name="claim:gpu", resources=(told,)),)
     )
-    pod = make_pod("web", claims={"gpu": "training"})
-    pod = structs.replace(pod, spec=structs.replace(pod.spec, node_name="node-1"))
+    pod = make_pod(name, claims={"gpu": claim}, node=node)
     cluster.write(POD, structs.replace(pod, status=structs.replace(pod.status, container_statuses=(status,))))
 
 
@@ -278,6 +287,32 @@ def test_other_causes_and_other_pools_are_other_incidents(cluster: Cluster) -> N
     cluster.publish("gpu-0", name="other", pool="node-2")
     cluster.publish("gpu-0", name="third", pool="node-3", taint=DeviceTaint(key="x/maintenance", effect="NoSchedule"))
     assert len(incidents()) == 3
+
+
+@pytest.mark.parametrize("how", ["taints", "reports", "both"])
+def test_equally_named_pools_of_two_nodes_have_incidents_of_their_own(cluster: Cluster, how: str) -> None:
+    for node in ("node-1", "node-2"):
+        tainted = () if how == "reports" else ("gpu-1",)
+        cluster.publish(*tainted, name=f"of-{node}", pool="gpus", node=node)
+    if how != "taints":
+        for node in ("node-1", "node-2"):
+            using(cluster, name=f"on-{node}", node=node, pool="gpus")
+    found = {incident.node: {one.node for one in incident.impairments.all()} for incident in Incident.objects.all()}
+    assert found == {"node-1": {"node-1"}, "node-2": {"node-2"}}
+    if how != "reports":
+        cluster.later(MINUTE)
+        cluster.publish("gpu-0", "gpu-1", name="of-node-2", pool="gpus", node="node-2")
+        assert Incident.objects.count() == 2
+
+
+def test_devices_of_several_nodes_in_one_pool_have_one_incident(cluster: Cluster) -> None:
+    taint = DeviceTaint(key=XID, value="79", effect="NoSchedule")
+    devices = [
+        structs.replace(broken(make_device(f"gpu-{number}"), taint), node_name=f"node-{number}") for number in (1, 2)
+    ]
+    devices_of_both = make_slice("fabric", node=None, pool="fabric", per_device_node_selection=True, devices=devices)
+    cluster.write(RESOURCE_SLICE, devices_of_both)
+    assert incidents() == [(["gpu-1", "gpu-2"], True)]
 
 
 def test_a_device_that_comes_and_goes_is_one_incident(cluster: Cluster) -> None:

@@ -34,7 +34,7 @@ from django.db.models.functions import Coalesce, Greatest, Least
 
 from claims.devices.published import MODEL_ATTRIBUTES
 from claims.models import AllocatedDevice, PastAllocation, Reservation, UseSpell
-from inventory.models import Device, Pool
+from inventory.models import Device, Impairment, Pool
 from manciple.pages.people import Person
 from scheduling.epochs import Epoch
 from scheduling.pages.incidents.reading import ImpairedSpan, between, spans
@@ -115,7 +115,7 @@ class Timeline:
             **{name: value for name, value in filters.items() if name != "admin_access"},
         )
         if query.node:
-            past, now = (rows.filter(node__in=("", query.node)) for rows in (past, now))
+            past, now, told = (rows.filter(node__in=("", query.node)) for rows in (past, now, told))
         if query.namespace:
             past, now, told = (person.seen(rows.filter(namespace=query.namespace)) for rows in (past, now, told))
         if query.by == "model":
@@ -147,7 +147,9 @@ class Timeline:
         if self._query.driver:
             rows = rows.filter(driver__in=("", self._query.driver))
         if self._pools is not None:
-            rows = rows.filter(pool__in=("", *self._pools))
+            rows = rows.filter(pool__in=("", *self._pools)).filter(
+                Q(source=Impairment.Source.RULE) | Q(node__in=("", self._query.node))
+            )
         return spans(rows)
 
     def _concerned_by(self, span: ImpairedSpan) -> Iterable[DeviceKey]:
