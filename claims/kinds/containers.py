@@ -22,6 +22,8 @@ PACKAGE = "io.k8s.api.core.v1"
 class TypedLocalObjectReference(Value):
     """An object of the same namespace, of any kind. No `api_group` means core."""
 
+    ATOMIC: ClassVar = True
+
     api_group: Annotated[str | None, pb(1)] = None
     kind: Annotated[str, pb(2)] = ""
     name: Annotated[str, pb(3)] = ""
@@ -53,6 +55,7 @@ class ConfigMapKeySelector(LocalObjectReference):
     """One key of a ConfigMap."""
 
     EMBEDS: ClassVar = (LocalObjectReference, 1)
+    ATOMIC: ClassVar = True
 
     key: Annotated[str, pb(2)] = ""
     optional: Annotated[bool | None, pb(3)] = None
@@ -62,6 +65,7 @@ class SecretKeySelector(LocalObjectReference):
     """One key of a Secret."""
 
     EMBEDS: ClassVar = (LocalObjectReference, 1)
+    ATOMIC: ClassVar = True
 
     key: Annotated[str, pb(2)] = ""
     optional: Annotated[bool | None, pb(3)] = None
@@ -69,6 +73,8 @@ class SecretKeySelector(LocalObjectReference):
 
 class FileKeySelector(Value):
     """One key of a file with environment variables that lies in a volume."""
+
+    ATOMIC: ClassVar = True
 
     volume_name: Annotated[str, pb(1)] = ""
     path: Annotated[str, pb(2)] = ""
@@ -79,12 +85,16 @@ class FileKeySelector(Value):
 class ObjectFieldSelector(Value):
     """A field of the pod itself: metadata.name, status.podIP, ..."""
 
+    ATOMIC: ClassVar = True
+
     api_version: Annotated[str, pb(1)] = ""
     field_path: Annotated[str, pb(2)] = ""
 
 
 class ResourceFieldSelector(Value):
     """A resource amount of a container: limits.cpu, requests.memory, ...; in units of `divisor`."""
+
+    ATOMIC: ClassVar = True
 
     container_name: Annotated[str, pb(1)] = ""
     resource: Annotated[str, pb(2)] = ""

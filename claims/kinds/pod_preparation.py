@@ -55,6 +55,30 @@ def with_admission_defaults(spec: PodSpec, *, mirror: bool) -> PodSpec:
     )
 
 
+def without_admission(prepared: Pod, sent: Pod) -> Pod:
+    """A new pod without what admission has added to what the client sent: what above, and the volume of a token."""
+    given, spec = sent.spec, prepared.spec
+    spec = replace(
+        spec,
+        tolerations=given.tolerations,
+        service_account_name=given.service_account_name,
+        service_account=given.service_account,
+        image_pull_secrets=given.image_pull_secrets,
+        volumes=spec.volumes[: len(given.volumes)],
+        containers=_with_mounts_of(spec.containers, given.containers),
+        init_containers=_with_mounts_of(spec.init_containers, given.init_containers),
+    )
+    return replace(prepared, spec=spec)
+
+
+def _with_mounts_of(containers: tuple[Container, ...], sent: tuple[Container, ...]) -> tuple[Container, ...]:
+    """What admission mounts stands behind the container's own."""
+    return tuple(
+        replace(one, volume_mounts=one.volume_mounts[: len(own.volume_mounts)])
+        for one, own in zip(containers, sent, strict=True)
+    )
+
+
 def missing_tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
     """Tolerations of NoExecute for `EVICTION_TOLERATION_SECONDS`, for each trouble that none tolerates yet."""
     return tuple(

@@ -12,7 +12,7 @@ pkg/registry/core/resourcequota and pkg/printers/internalversion/printers.go of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec.structs import replace
 
@@ -42,6 +42,8 @@ Errors = list[FieldError]
 class ScopedResourceSelectorRequirement(Value):
     """A scope that the counted objects must, or must not, be in. `operator`: In, NotIn, Exists or DoesNotExist."""
 
+    ATOMIC: ClassVar = True
+
     scope_name: Annotated[str, pb(1)] = ""
     operator: Annotated[str, pb(2)] = ""
     values: Annotated[tuple[str, ...], pb(3)] = ()
@@ -49,6 +51,8 @@ class ScopedResourceSelectorRequirement(Value):
 
 class ScopeSelector(Value):
     """Scopes that must all hold."""
+
+    ATOMIC: ClassVar = True
 
     match_expressions: Annotated[tuple[ScopedResourceSelectorRequirement, ...], pb(1)] = ()
 

@@ -392,6 +392,7 @@ POD = Kind(
     text_for_typed_clients=text_for_typed_clients,
     prepare_create=pod_preparation.create_pod,
     prepare_update=pod_preparation.update_pod,
+    without_admission=pod_preparation.without_admission,
     validate_create=pod_rules.validate_pod,
     validate_update=pod_update_rules.validate_pod_update,
     subresources={

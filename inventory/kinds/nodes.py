@@ -6,7 +6,7 @@ Source: k8s.io/api/core/v1.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -26,12 +26,16 @@ class NodeSelectorRequirement(Value):
 class NodeSelectorTerm(Value):
     """Requirements that must all hold. A term without any matches no node."""
 
+    ATOMIC: ClassVar = True
+
     match_expressions: Annotated[tuple[NodeSelectorRequirement, ...], pb(1)] = ()
     match_fields: Annotated[tuple[NodeSelectorRequirement, ...], pb(2)] = ()
 
 
 class NodeSelector(Value):
     """Terms of which one must hold."""
+
+    ATOMIC: ClassVar = True
 
     node_selector_terms: Annotated[tuple[NodeSelectorTerm, ...], pb(1)] = ()
 

@@ -18,10 +18,10 @@ from msgspec import structs
 from manciple.api import first_stage
 from manciple.store import objects
 from manciple.store.hooks import Write
-from manciple.wire.apply import tracked
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import ApiError, Conflict, FieldError, Invalid, NotFound
 from manciple.wire.identity import Identity
+from manciple.wire.managed_fields import track_update
 from manciple.wire.registry import Kind
 
 #: How often an update is worked out anew because somebody else wrote in between (upstream: patches retry 5 times).
@@ -106,7 +106,7 @@ class Edit:
             return WriteAnswer(old)
 
     def _work(self, new: Any) -> Callable[[objects.Writer], Any]:
-        return lambda writer: writer.update(self.kind, new, subresource=self.subresource)
+        return lambda writer: writer.update(self.kind, new, subresource=self.subresource, owned=True)
 
     def _reads(self, old: Any) -> list[objects.Read]:
         known = objects.known(self.kind, old)
@@ -131,7 +131,7 @@ class Edit:
         new = successor(kind, write.new, old, subresource=subresource)
         if self.manager:
             now = timestamp(datetime.now(UTC))
-            new = tracked(kind, new, old, manager=self.manager, subresource=subresource, now=now)
+            new = track_update(kind, new, old, manager=self.manager, subresource=subresource, now=now)
         first_stage.ask_checks(replace(write, new=new))
         return new
 

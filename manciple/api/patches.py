@@ -11,6 +11,7 @@ created. The merge and its conflicts are `manciple.wire.apply`'s business.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,11 +25,12 @@ from manciple.api.edits import WriteAnswer
 from manciple.api.requests import ResourcePath, WriteOptions
 from manciple.store import hooks, objects
 from manciple.wire import codec, patch
-from manciple.wire.apply import Manager, apply_patch, splitting_of, unowned_of, with_managed_fields
+from manciple.wire.apply import KUBECTL, LAST_APPLIED, Manager, apply_patch
 from manciple.wire.base import timestamp
 from manciple.wire.codec import Strictness
 from manciple.wire.errors import (
     AlreadyExists,
+    ApiError,
     BadRequest,
     Conflict,
     Invalid,
@@ -39,7 +41,8 @@ from manciple.wire.errors import (
     required,
 )
 from manciple.wire.identity import Identity
-from manciple.wire.registry import Kind, Served
+from manciple.wire.managed_fields import splitting_of, unowned_of, with_entries
+from manciple.wire.registry import Kind, Served, registry
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -55,10 +58,14 @@ class Patch:
     served: Served
     apply: Callable[[dict[str, Any]], dict[str, Any]]
     strictness: Strictness
+    #: whether it may say anything of managedFields
+    reads_owners: bool = True
 
     def change(self, old: Any) -> Any:
         """The successor of a stored object. Raises: BadRequest, Invalid."""
-        patched = self.apply(self.served.document(codec.to_builtins(old)))
+        # Few patches are about managedFields, and what does not have any keeps those of the old object.
+        shown = old if self.reads_owners else with_entries(old, ())
+        patched = self.apply(self.served.document(codec.to_builtins(shown)))
         decoded = self._decoded(patched, old)
         if decoded.object.metadata.name != old.metadata.name and self.served.kind.is_open:
             named = f"({decoded.object.metadata.name}) does not match the name on the URL ({old.metadata.name})"
@@ -123,7 +130,7 @@ def read(served: Served, body: bytes, *, media: str, strictness: Strictness) -> 
             **{name: document[name] for name in ("apiVersion", "kind")},  # whatever the patch says of them
         },
     }
-    return Patch(served, formats[media], strictness)
+    return Patch(served, formats[media], strictness, reads_owners=b"anagedFields" in body or b"\\u" in body)
 
 
 # Server-side apply ----------------------------------------------------------------------------------------------------
@@ -145,7 +152,7 @@ def apply(
     for text in requests.decode_document(served, document, strictness=options.strictness).warnings:
         hooks.warn(text)
     wanted = _declared_only(served.kind, served.to_storage(document))
-    return _Application(served, where, wanted, identity=identity, options=options).run()
+    return _Application(served, where, document, wanted, identity=identity, options=options).run()
 
 
 def _declared_only(kind: Kind, document: dict[str, Any]) -> dict[str, Any]:
@@ -172,6 +179,7 @@ class _Application:
         self,
         served: Served,
         where: ResourcePath,
+        document: dict[str, Any],
         wanted: dict[str, Any],
         *,
         identity: Identity,
@@ -179,6 +187,7 @@ class _Application:
     ) -> None:
         self._kind = served.kind
         self._where = where
+        self._document = document
         self._wanted = wanted
         self._identity = identity
         self._options = options
@@ -211,6 +220,7 @@ class _Application:
             namespace=where.namespace,
             identity=self._identity,
             dry_run=self._options.dry_run,
+            sets_managed_fields=True,
         )
         return WriteAnswer(made, created=True)
 
@@ -228,9 +238,8 @@ class _Application:
         )
 
     def _merged(self, live: dict[str, Any] | None) -> dict[str, Any]:
-        if live is not None:
-            live = with_managed_fields(self._kind, live, manager=self._manager.name)
-        return apply_patch(
+        migrates = live is not None and self._manager.name == KUBECTL
+        merged = apply_patch(
             live,
             self._wanted,
             manager=self._manager,
@@ -238,7 +247,36 @@ class _Application:
             shape=splitting_of(self._kind),
             now=timestamp(datetime.now(UTC)),
             unowned=unowned_of(self._kind, self._where.subresource),
+            last_applied=_last_applied(self._kind, live) if migrates and live else None,
         )
+        return self._recorded(merged) if migrates else merged
+
+    def _recorded(self, merged: dict[str, Any]) -> dict[str, Any]:
+        """With what kubectl applied, where it keeps a record of that in an annotation."""
+        annotations = merged["metadata"].get("annotations") or {}
+        if not annotations.get(LAST_APPLIED):
+            return merged
+        metadata = self._document["metadata"]
+        others = {name: text for name, text in (metadata.get("annotations") or {}).items() if name != LAST_APPLIED}
+        applied = {**self._document, "metadata": {**metadata, "annotations": others}}
+        record = json.dumps(applied, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        kept = {**annotations, LAST_APPLIED: f"{record}\n"}
+        return {**merged, "metadata": {**merged["metadata"], "annotations": kept}}
+
+
+def _last_applied(kind: Kind, live: dict[str, Any]) -> dict[str, Any] | None:
+    """What kubectl recorded as applied on the client's side, in the stored version; None where it is unreadable."""
+    text = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
+    try:
+        document = codec.read_document(text.encode(), content_type="application/json") if text else None
+        version = str(document.get("apiVersion")).rpartition("/")[2] if isinstance(document, dict) else ""
+        served = registry.served(kind.group, version, kind.plural)
+        if served is None:
+            return None
+        requests.decode_document(served, document, strictness="Ignore")
+    except ApiError:
+        return None
+    return served.to_storage(document)
 
 
 def _named(document: Any, where: ResourcePath) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class _Renewal:
         method, path, headers = self.scope["method"], self.scope["path"], headers_of(self.scope)
         identity = admit(self.scope[SHOWN], attributes_of(method, path, {}), known=self.scope[IDENTITY]).let_in()
         self.form = wanted_form(headers.get("accept", ""), {})
-        manager = headers.get("user-agent", "").partition("/")[0]
+        manager = requests.manager_of_agent(headers.get("user-agent", ""))
         name, media = path.rpartition("/")[2], headers.get("content-type", "")
         edit = self._replaced if method == "PUT" else self._patched
         found = edit(name, media, identity, manager)
@@ -78,7 +78,7 @@ class _Renewal:
     def _patched(self, name: str, media: str, identity: Identity, manager: str) -> Edit:
         patch = patches.read(_served(), self.body, media=media, strictness="Warn")
         kind, namespace = _served().kind, NODE_LEASES[1]
-        return Edit(kind, patch.change, namespace, name, identity=identity, manager=manager or identity.name)
+        return Edit(kind, patch.change, namespace, name, identity=identity, manager=manager)
 
     def _replaced(self, name: str, media: str, identity: Identity, manager: str) -> Edit | WriteAnswer:
         kind, namespace = _served().kind, NODE_LEASES[1]

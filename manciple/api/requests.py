@@ -184,6 +184,17 @@ def write_options(query: Mapping[str, str], *, operation: str, applies: bool = F
     )
 
 
+@short_text_cache(1024)
+def manager_of_agent(agent: str) -> str:
+    """The manager of the fields that a client sets who names none: the first word of its name, what is printable of it
+    (upstream: managerOrUserAgent).
+    """
+    name = "".join(filter(str.isprintable, agent.partition("/")[0]))[:MANAGER_MAX]
+    while len(name.encode()) > MANAGER_MAX:
+        name = name[:-1]
+    return name or "unknown"
+
+
 def delete_options(body: DeleteOptions | None, query: Mapping[str, str]) -> DeleteOptions:
     """The options of a DELETE: its body where it has one, else its query parameters."""
     options = body or DeleteOptions(

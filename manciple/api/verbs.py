@@ -36,7 +36,7 @@ from manciple.store.records import DeletionAnswer, Page, Stored
 from manciple.store.writer import NAME_ATTEMPTS
 from manciple.telemetry import traces
 from manciple.wire import codec
-from manciple.wire.base import ApiObject
+from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import (
     AlreadyExists,
     ApiError,
@@ -47,8 +47,9 @@ from manciple.wire.errors import (
     NotFound,
     invalid,
 )
-from manciple.wire.identity import Identity
+from manciple.wire.identity import Identity, manager_of
 from manciple.wire.machinery import DeleteOptions, Preconditions
+from manciple.wire.managed_fields import track_create
 from manciple.wire.registry import Kind, registry
 from manciple.wire.validation import generate_name
 
@@ -131,8 +132,20 @@ CONDITIONAL = frozenset(
 _random = SystemRandom()
 
 
-def create(kind: Kind, obj: Any, *, namespace: str = "", identity: Identity, dry_run: bool = False) -> Any:
+def create(
+    kind: Kind,
+    obj: Any,
+    *,
+    namespace: str = "",
+    identity: Identity,
+    manager: str = "",
+    dry_run: bool = False,
+    sets_managed_fields: bool = False,
+) -> Any:
     """Store a new object in `namespace`; returns it with what the server filled in.
+
+    `manager` (the identity's where none is named) owns its fields, unless the object has managedFields of its own
+    (`sets_managed_fields`).
 
     Raises: BadRequest, Invalid, AlreadyExists; NotFound for a missing namespace, Forbidden for one being deleted.
     """
@@ -150,6 +163,14 @@ def create(kind: Kind, obj: Any, *, namespace: str = "", identity: Identity, dry
         )
         first_stage.ask_gates(write)
         prepared = kind.prepare_create(first_stage.completed(write))
+        if not sets_managed_fields:
+            prepared = track_create(
+                kind,
+                prepared,
+                manager=manager or manager_of(identity),
+                now=timestamp(datetime.now(UTC)),
+                owned=kind.without_admission(prepared, write.new),
+            )
         for remaining in reversed(range(NAME_ATTEMPTS)):
             try:
                 return _create(replace(write, new=_named(prepared)))
@@ -181,7 +202,7 @@ def _create(write: Write) -> Any:
     seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
     first_stage.ask_checks(replace(write, new=seen))
     made = objects.write(
-        lambda writer: writer.create(kind, obj, uid=uid, rules_first=True),
+        lambda writer: writer.create(kind, obj, uid=uid, rules_first=True, owned=True),
         identity=write.identity,
         reads=_reads_of_creation(kind, obj),
         dry_run=write.dry_run,
@@ -222,7 +243,9 @@ def update(
         wanted = placed(kind, obj, namespace=namespace, name=name)
         creates = kind.resource in CREATED_BY_UPDATE and not subresource
         if creates and objects.get(kind, namespace, name) is None:
-            return _create_by_update(kind, wanted, namespace=namespace, identity=identity, dry_run=dry_run)
+            return _create_by_update(
+                kind, wanted, namespace=namespace, identity=identity, manager=manager, dry_run=dry_run
+            )
         edit = replacement(
             kind,
             wanted,
@@ -259,7 +282,7 @@ def replacement(
         meta.name,
         identity=identity,
         subresource=subresource,
-        manager=manager or identity.name,
+        manager=manager or manager_of(identity),
         dry_run=dry_run,
         verb="update",
     )
@@ -292,7 +315,7 @@ def modify(
         name,
         identity=identity,
         subresource=subresource,
-        manager="" if sets_managed_fields else manager or identity.name,
+        manager="" if sets_managed_fields else manager or manager_of(identity),
         dry_run=dry_run,
         verb=verb,
     )
@@ -403,7 +426,9 @@ def _reads_of_creation(kind: Kind, obj: ApiObject) -> list[objects.Read]:
     return reads
 
 
-def _create_by_update(kind: Kind, wanted: Any, *, namespace: str, identity: Identity, dry_run: bool) -> WriteAnswer:
+def _create_by_update(
+    kind: Kind, wanted: Any, *, namespace: str, identity: Identity, manager: str, dry_run: bool
+) -> WriteAnswer:
     """A PUT of a missing object. One that names a uid meant an object that is gone. Raises: Forbidden."""
     meta = wanted.metadata
     authorization.demand(identity, on_object("create", kind, namespace=namespace, name=meta.name))
@@ -411,7 +436,7 @@ def _create_by_update(kind: Kind, wanted: Any, *, namespace: str, identity: Iden
         why = f"Precondition failed: UID in precondition: {meta.uid}, UID in object meta: "
         raise Conflict.of(kind.resource, meta.name, why)
     fresh = structs.replace(wanted, metadata=structs.replace(meta, resource_version=""))
-    made = create(kind, fresh, namespace=namespace, identity=identity, dry_run=dry_run)
+    made = create(kind, fresh, namespace=namespace, identity=identity, manager=manager, dry_run=dry_run)
     return WriteAnswer(made, created=True)
 
 

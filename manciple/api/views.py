@@ -225,6 +225,7 @@ class ResourceView(ApiView):
             obj,
             namespace=self.where.namespace,
             identity=identity_of(request),
+            manager=_manager(self.http, wanted),
             dry_run=wanted.dry_run,
         )
         return self._object(made, form, code=201)
@@ -434,8 +435,7 @@ def _known_subresource(path: ResourcePath, served: Served) -> bool:
 
 
 def _manager(http: HttpRequest, wanted: requests.WriteOptions) -> str:
-    """Who makes a change: the fieldManager, else the first word of the client's name (upstream: managerOrUserAgent)."""
-    return wanted.field_manager or http.META.get("HTTP_USER_AGENT", "").partition("/")[0]
+    return wanted.field_manager or requests.manager_of_agent(http.META.get("HTTP_USER_AGENT", ""))
 
 
 def _form(http: HttpRequest, served: Served) -> Form:

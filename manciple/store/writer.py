@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 from manciple.store import hooks, metadata, origins, persistence, records, space, sql, write_budgets
 from manciple.store.persistence import Current, NetChange, NewEvent
 from manciple.store.records import Change, Committed, DeletionAnswer, EventType, Propagation, StoreSelector, Written
-from manciple.wire.base import ApiObject
+from manciple.wire import managed_fields
+from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import AlreadyExists, NotFound, TooLarge
-from manciple.wire.identity import SYSTEM, Identity
+from manciple.wire.identity import SYSTEM, Identity, manager_of
 from manciple.wire.registry import Kind
 from manciple.wire.validation import generate_name
 
@@ -207,10 +208,13 @@ class Writer:
 
     # Writing ---------------------------------------------------------------------------------------------------------
 
-    def create(self, kind: Kind, obj: ApiObject, *, uid: str = "", rules_first: bool = False) -> ApiObject:
+    def create(
+        self, kind: Kind, obj: ApiObject, *, uid: str = "", rules_first: bool = False, owned: bool = False
+    ) -> ApiObject:
         """Store a new object; returns it with name, uid, creationTimestamp, generation and resourceVersion.
 
         uid: one that was drawn for it already. rules_first: what rules refuse is told before that the name is taken.
+        owned: its managedFields say who owns its fields; otherwise whoever writes does.
         Raises: AlreadyExists, also when no free name was found for its generateName; BadRequest for a namespace that
         does not fit the kind, or a resourceVersion; Invalid without name and generateName.
         """
@@ -225,13 +229,18 @@ class Writer:
                     self._checked("CREATE", kind, new=fresh)
                     raise taken
             raise taken
-        fresh = metadata.initialise(kind, obj, name=name, uid=uid or sources.new_uid(), now=sources.now())
+        now = sources.now()
+        fresh = metadata.initialise(kind, obj, name=name, uid=uid or sources.new_uid(), now=now)
+        if not owned:
+            manager = manager_of(self.identity)
+            fresh = managed_fields.track_create(kind, fresh, manager=manager, now=timestamp(now))
         return self._append(kind, "ADDED", self._checked("CREATE", kind, new=fresh), None, growth=True)
 
-    def update(self, kind: Kind, obj: ApiObject, *, subresource: str = "") -> ApiObject:
+    def update(self, kind: Kind, obj: ApiObject, *, subresource: str = "", owned: bool = False) -> ApiObject:
         """Store the successor of an object; returns it as stored. One that changes nothing is not written.
 
         subresource: the part of the object that is written ("status"); "" for the object itself.
+        owned: its managedFields say who owns its fields; otherwise whoever writes owns what changes.
         A deleting object that nothing holds any more (finalizers, grace) is removed by it.
         Raises: NotFound; Conflict for another uid or a stale resourceVersion, where these are given; Invalid when
         finalizers are added to a deleting object.
@@ -239,11 +248,13 @@ class Writer:
         current = self._existing(kind, obj.metadata.namespace, obj.metadata.name)
         old = current.object
         metadata.check_update(kind, obj.metadata, old.metadata)
-        following = metadata.succeeded(kind, obj, old)
+        following = metadata.succeeded(kind, obj if owned else managed_fields.with_owners_of(old, obj), old)
         ends = following.metadata.deletion_timestamp is not None and not metadata.held(following.metadata)
         if following == old and not ends:
             return old
         following = self._checked("UPDATE", kind, new=following, old=old, subresource=subresource)
+        if not owned:
+            following = self._tracked(kind, following, old, subresource)
         if ends:
             return self._append(kind, "DELETED", following, current)
         # Removing a finalizer is part of a deletion.
@@ -274,8 +285,9 @@ class Writer:
         metadata.check_preconditions(kind, old.metadata, uid=uid, resource_version=resource_version)
         if told is not None:
             metadata.check_update(kind, told.metadata, old.metadata)
-            told = metadata.succeeded(kind, told, old)
-            old = self._checked("UPDATE", kind, new=told, old=old, subresource="status")
+            told = metadata.succeeded(kind, managed_fields.with_owners_of(old, told), old)
+            told = self._checked("UPDATE", kind, new=told, old=old, subresource="status")
+            old = self._tracked(kind, told, old, "status")
         if old.metadata.deletion_timestamp is not None:
             following = metadata.shorten_grace(old, grace_seconds=grace_seconds)
         else:
@@ -348,6 +360,10 @@ class Writer:
             )
             return hooks.check_rules(self, write)
         return new
+
+    def _tracked(self, kind: Kind, new: Any, old: Any, subresource: str) -> Any:
+        now, manager = timestamp(self._sources.now()), manager_of(self.identity)
+        return managed_fields.track_in_process(kind, new, old, manager=manager, subresource=subresource, now=now)
 
     def _existing(self, kind: Kind, namespace: str, name: str) -> Current:
         current = self._current(kind, namespace, name)

@@ -1,56 +1,34 @@
-"""Server-side apply, and who owns which field.
+"""Server-side apply: what one manager wants of an object, merged into what is there.
 
 `apply_patch` merges what one manager wants into the live document: fields it names are set, fields it named before and
 no longer names are removed unless somebody else owns them, and fields that another manager set to something else are
-conflicts, unless `force` takes them over. `track_update` records all other writes in metadata.managedFields: who
-changes a field owns it. Documents are builtins and are not changed. Source:
-sigs.k8s.io/structured-merge-diff/merge/update.go, apimachinery/pkg/util/managedfields.
+conflicts, unless `force` takes them over. Who owns what after all other writes is `manciple.wire.managed_fields`'
+business. Documents are builtins and are not changed. Source: sigs.k8s.io/structured-merge-diff/merge/update.go,
+apimachinery/pkg/util/managedfields.
 
-managedFields are recorded only where server-side apply needs them. An object gets its own with the first apply;
-whatever was there before belongs to one owner then, as upstream does for objects without them. From that moment every
-other write keeps them up to date too. Objects that nobody applies to carry none: they would double most documents.
-Source: apimachinery/pkg/util/managedfields/internal/skipnonapplied.go, lastappliedmanager.go.
+kubectl applied on its side before it did so on the server, and what it applied then stands in an annotation. Where its
+fields are in dispute with others, it may change what it has set itself (lastappliedmanager.go), and the annotation
+follows what it applies now (lastappliedupdater.go), so that users can go back.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from msgspec import structs
-
-from manciple.wire import codec, field_sets
+from manciple.wire import field_sets
 from manciple.wire.errors import BadRequest, Conflict
 from manciple.wire.field_sets import FieldSet, Path, Splitting
-from manciple.wire.registry import Kind
+from manciple.wire.managed_fields import UNOWNED
 
 Document = dict[str, Any]
 
-#: Fields that nobody owns: they name the object, or only the server sets them.
-UNOWNED: FieldSet = frozenset(
-    {
-        ("f:apiVersion",),
-        ("f:kind",),
-        *(
-            ("f:metadata", f"f:{name}")
-            for name in (
-                "name",
-                "namespace",
-                "uid",
-                "resourceVersion",
-                "creationTimestamp",
-                "selfLink",
-                "generation",
-                "deletionTimestamp",
-                "deletionGracePeriodSeconds",
-                "managedFields",
-            )
-        ),
-        ("f:metadata",),
-    }
-)
+#: Who owns what was there before anybody applied, where nothing says so.
+BEFORE_FIRST_APPLY = "before-first-apply"
+#: kubectl's name where it applies, and where it keeps what it applied itself.
+KUBECTL = "kubectl"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,15 +79,17 @@ def apply_patch(
     shape: Splitting,
     now: str,
     unowned: FieldSet = frozenset(),
+    last_applied: Document | None = None,
 ) -> Document:
     """`live` as `manager` wants it, with its managedFields. live: None when the object does not exist yet.
 
     now: RFC 3339 text. unowned: fields that this endpoint does not write (the status, through the main resource).
+    last_applied: what this manager applied on the client's side before; its fields are no conflicts.
     Raises: BadRequest when `applied` carries managedFields; Conflict with a cause for every field in dispute.
     """
     if applied.get("metadata", {}).get("managedFields"):
         raise BadRequest("metadata.managedFields must be nil")
-    before = live or {}
+    before = _with_first_owner(live, manager, shape, unowned) if live else {}
     wanted = _owned(field_sets.of_document(applied, shape), unowned)
     ownerships = ownerships_of(before)
     mine = _of_manager(ownerships, manager)
@@ -117,7 +97,9 @@ def apply_patch(
     merged = _merged(before, _restricted(applied, unowned, shape), shape)
     found = list(_conflicts(before, merged, wanted, others, shape))
     if found and not force:
-        raise _refusal(found)
+        own = _unchanged_since(last_applied, before, shape) if last_applied else frozenset()
+        if disputed := [conflict for conflict in found if conflict.path not in own]:
+            raise _refusal(disputed)
     others = _yielded(others, {conflict.path for conflict in found})
     if mine is not None:
         merged = _pruned(merged, mine.fields - wanted, wanted, others, shape)
@@ -126,27 +108,19 @@ def apply_patch(
     return with_ownerships(merged, [*others, entry])
 
 
-def track_update(
-    before: Document | None,
-    after: Document,
-    *,
-    manager: Manager,
-    shape: Splitting,
-    now: str,
-    unowned: FieldSet = frozenset(),
-) -> Document:
-    """`after` with the managedFields of a create, update or patch: `manager` owns what it changed, nobody else does."""
-    old = before or {}
-    changed = _owned(_changed(old, after, shape), unowned)
-    present = _owned(field_sets.of_document(after, shape), unowned)
-    removed = _owned(field_sets.of_document(old, shape), unowned) - present
-    ownerships = ownerships_of(old)
-    mine = _of_manager(ownerships, manager)
-    others = _yielded([one for one in ownerships if one is not mine], changed | removed)
-    fields = ((mine.fields if mine is not None else frozenset()) | changed) - removed
-    if mine is not None and fields == mine.fields and not changed:
-        return with_ownerships(after, [*others, mine])
-    return with_ownerships(after, [*others, Ownership(manager=manager, fields=fields, time=now)])
+def _with_first_owner(live: Document, manager: Manager, shape: Splitting, unowned: FieldSet) -> Document:
+    """A live document; where nobody owns anything of it, all that is there belongs to BEFORE_FIRST_APPLY."""
+    if live.get("metadata", {}).get("managedFields"):
+        return live
+    changed, _ = field_sets.compare({}, live, shape)
+    owner = Manager(name=BEFORE_FIRST_APPLY, operation="Update", api_version=manager.api_version)
+    created = live.get("metadata", {}).get("creationTimestamp")
+    return with_ownerships(live, [Ownership(manager=owner, fields=_owned(changed, unowned), time=created)])
+
+
+def _unchanged_since(last_applied: Document, live: Document, shape: Splitting) -> FieldSet:
+    """The fields of what was applied that still have the same values."""
+    return field_sets.of_document(last_applied, shape).difference(*field_sets.compare(last_applied, live, shape))
 
 
 # managedFields -------------------------------------------------------------------------------------------------------
@@ -231,12 +205,6 @@ def _merged(live: Any, applied: Any, shape: Splitting) -> Any:
     return merged + [item for element, (item, _inner) in wanted.items() if element not in present]
 
 
-def _changed(before: Document, after: Document, shape: Splitting) -> FieldSet:
-    """The fields of `after` that are new or have another value."""
-    old, new = field_sets.values(before, shape), field_sets.values(after, shape)
-    return frozenset(path for path in field_sets.of_document(after, shape) if _differs(old, new, path))
-
-
 def _differs(old: Mapping[Path, Any], new: Mapping[Path, Any], path: Path) -> bool:
     was_there, is_there = path in old, path in new
     if not path[-1:] or not path[-1].startswith("k:"):
@@ -309,79 +277,3 @@ def _shown(owner: Ownership) -> str:
         return f'"{manager.name}"{subresource}'
     when = f" at {owner.time}" if owner.time else ""
     return f'"{manager.name}"{subresource} using {manager.api_version}{when}'
-
-
-# Recorded where it is needed ------------------------------------------------------------------------------------------
-
-
-#: Who owns what was there before anybody applied.
-BEFORE_FIRST_APPLY = "before-first-apply"
-#: kubectl's name where it applies, and where it keeps what it applied before it did so on the server.
-KUBECTL = "kubectl"
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-
-_STATUS: FieldSet = frozenset({("f:status",)})
-_ALL_BUT_STATUS: FieldSet = frozenset({("f:metadata",), ("f:spec",)})
-
-
-def splitting_of(kind: Kind) -> Splitting:
-    """What is one field of the kind's documents."""
-    return kind.splitting or field_sets.struct(kind.type)
-
-
-def unowned_of(kind: Kind, subresource: str) -> FieldSet:
-    """The fields that a write through this path leaves alone."""
-    if subresource == "status":
-        return _ALL_BUT_STATUS
-    return _STATUS if "status" in kind.subresources else frozenset()
-
-
-def tracked(kind: Kind, new: Any, old: Any, *, manager: str, subresource: str, now: str) -> Any:
-    """`new` with the managedFields of `old` brought up to date.
-
-    Without any where `old` has none, or the client resets them.
-    """
-    if not old.metadata.managed_fields or _wiped(new):
-        return structs.replace(new, metadata=structs.replace(new.metadata, managed_fields=()))
-    document = track_update(
-        codec.to_builtins(old),
-        codec.to_builtins(new),
-        manager=Manager(name=manager, operation="Update", api_version=kind.api_version, subresource=subresource),
-        shape=splitting_of(kind),
-        now=now,
-        unowned=unowned_of(kind, subresource),
-    )
-    return codec.decode_value(kind.type, document)
-
-
-def _wiped(new: Any) -> bool:
-    """A single empty entry is how a client resets managedFields."""
-    entries = new.metadata.managed_fields
-    return len(entries) == 1 and not entries[0].manager and not entries[0].operation
-
-
-def with_managed_fields(kind: Kind, live: dict[str, Any], *, manager: str) -> dict[str, Any]:
-    """A live document on which somebody applies for the first time: what is there belongs to BEFORE_FIRST_APPLY.
-
-    What kubectl recorded as applied by itself belongs to nobody when kubectl now applies on the server: it moves over.
-    """
-    if live["metadata"].get("managedFields"):
-        return live
-    own = _last_applied(live) if manager == KUBECTL else {}
-    return track_update(
-        own,
-        live,
-        manager=Manager(name=BEFORE_FIRST_APPLY, operation="Update", api_version=kind.api_version),
-        shape=splitting_of(kind),
-        now=live["metadata"].get("creationTimestamp", ""),
-        unowned=frozenset({("f:status",), ("f:metadata", "f:annotations", f"f:{LAST_APPLIED}")}),
-    )
-
-
-def _last_applied(live: dict[str, Any]) -> dict[str, Any]:
-    text = live["metadata"].get("annotations", {}).get(LAST_APPLIED, "")
-    try:
-        document = json.loads(text) if text else {}
-    except json.JSONDecodeError:
-        return {}
-    return document if isinstance(document, dict) else {}

@@ -36,6 +36,9 @@ from manciple.wire.describing import type_info
 
 #: Any JSON value that the API carries without looking inside (runtime.RawExtension, FieldsV1, IntOrString aside).
 Raw = Any
+#: A set of fields as JSON text (`manciple.wire.field_sets`): it is part of every document, and hardly anybody reads it.
+FieldsV1 = msgspec.Raw
+NO_FIELDS = FieldsV1(b"")
 #: Integers as Go bounds them; JSON numbers beyond are refused.
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -72,6 +75,8 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     EMBEDS: ClassVar[tuple[type[Value], int] | None] = None
     #: the name in OpenAPI where it is not PACKAGE and the class's name
     SCHEMA: ClassVar[str] = ""
+    #: one field to server-side apply (x-kubernetes-map-type: atomic); subclasses are not (`is_atomic`)
+    ATOMIC: ClassVar[bool] = False
 
 
 def pb(
@@ -151,6 +156,8 @@ class OwnerReference(Value):
     waits for the object.
     """
 
+    ATOMIC: ClassVar = True
+
     api_version: Annotated[str, pb(5)] = ""
     kind: Annotated[str, pb(1)] = ""
     name: Annotated[str, pb(3)] = ""
@@ -167,7 +174,7 @@ class ManagedFieldsEntry(Value):
     api_version: Annotated[str, pb(3)] = ""
     time: Annotated[TimeText | None, pb(4, encoding="time")] = None
     fields_type: Annotated[str, pb(6)] = ""
-    fields_v1: Annotated[Raw, pb(7, encoding="fieldsV1")] = msgspec.field(default=None, name="fieldsV1")
+    fields_v1: Annotated[FieldsV1, pb(7, encoding="fieldsV1")] = msgspec.field(default=NO_FIELDS, name="fieldsV1")
     subresource: Annotated[str, pb(8)] = ""
 
 
@@ -245,6 +252,8 @@ class LabelSelectorRequirement(Value):
 class LabelSelector(Value):
     """Labels and requirements that must all hold; an empty one matches everything, an absent one nothing."""
 
+    ATOMIC: ClassVar = True
+
     match_labels: Annotated[dict[str, str], pb(1)] = {}
     match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], pb(2)] = ()
 
@@ -253,6 +262,7 @@ class ObjectReference(Value):
     """core/v1 ObjectReference: an object of any kind, or a part of it."""
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.ObjectReference"
+    ATOMIC: ClassVar = True
 
     kind: Annotated[str, pb(1)] = ""
     namespace: Annotated[str, pb(2)] = ""
@@ -267,6 +277,7 @@ class LocalObjectReference(Value):
     """core/v1 LocalObjectReference: an object of the same namespace."""
 
     SCHEMA: ClassVar = "io.k8s.api.core.v1.LocalObjectReference"
+    ATOMIC: ClassVar = True
 
     name: Annotated[str, pb(1)] = ""
 
@@ -334,6 +345,11 @@ def declarations(type_: type[Value]) -> tuple[Declaration, ...]:
     embedded, number = type_.EMBEDS if type_.EMBEDS and "EMBEDS" in type_.__dict__ else (None, 0)
     inherited = {one.attribute: (number, *one.embedded) for one in declarations(embedded)} if embedded else {}
     return tuple(_declaration(field, inherited.get(field.name, ())) for field in info.fields)
+
+
+@cache
+def is_atomic(type_: type[Value]) -> bool:
+    return bool(type_.__dict__.get("ATOMIC"))
 
 
 @cache
@@ -425,7 +441,7 @@ def _scalar(info: inspect.Type) -> Shape:
             return Shape(element=str)
         case inspect.IntType(le=upper):
             return Shape(element=int, bits=32 if upper == _INT32_MAX else 64)
-        case inspect.AnyType():
+        case inspect.AnyType() | inspect.RawType():
             return Shape(element=object, optional=True)
         case _:
             raise TypeError(f"no field can be declared as {info!r}")

@@ -24,11 +24,15 @@ from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import structs
+from msgspec.structs import force_setattr
 
 from manciple.wire import documents, json_schema, named, protobuf
 from manciple.wire.base import (
+    Alike,
     ApiObject,
     Declaration,
+    FieldsV1,
+    ManagedFieldsEntry,
     ObjectMeta,
     OpenObject,
     Shape,
@@ -169,7 +173,27 @@ def decode_text(type_: type[V], text: str | bytes) -> V:
     """A document that we encoded ourselves. Raises: msgspec.ValidationError for one that we cannot have written."""
     if type_ is OpenObject:
         return cast("V", _open_object(json_decoder(dict).decode(text)))
-    return cast("V", json_decoder(cast("Any", type_)).decode(text))
+    decoded = json_decoder(cast("Any", type_)).decode(text)
+    if isinstance(decoded, ApiObject):
+        _detach(decoded.metadata.managed_fields)
+    return cast("V", decoded)
+
+
+_known_fields: Alike[FieldsV1] = Alike(1024)
+#: Longest set that is kept for others, in bytes.
+_LONGEST_KNOWN = 4096
+
+
+def _detach(entries: tuple[ManagedFieldsEntry, ...]) -> None:
+    """Let the sets of fields, which were decoded just now, not hold the whole text, and equal ones be one."""
+    for entry in entries:
+        text = bytes(entry.fields_v1)
+        fields = _known_fields.get(text)
+        if fields is None:
+            fields = FieldsV1(text)
+            if len(text) <= _LONGEST_KNOWN:
+                _known_fields.first(text, fields)
+        force_setattr(entry, "fields_v1", fields)
 
 
 def encode(obj: Any) -> bytes:
@@ -385,6 +409,9 @@ def _join(path: str, key: str) -> str:
 
 def _member(declared: Declaration, asides: bool) -> Normalizer:
     fitting = _contained(declared.shape, declared.encoding, asides)
+    if declared.shape.element is ManagedFieldsEntry:
+        # An empty list removes the entries, as a single empty one does; in a value it would be as none.
+        return lambda raw, path, findings: fitting([{}] if raw == [] else raw, path, findings)
     if declared.as_list is None:
         return fitting
     of_list = _contained(declared.as_list.shape, "", asides)
@@ -461,6 +488,10 @@ def _quantity(raw: Any, path: str, findings: Findings) -> Any:
     return text
 
 
+def _fields_v1(raw: Any, path: str, findings: Findings) -> Any:  # noqa: ARG001
+    return FieldsV1(_encoder.encode(raw))
+
+
 def _base64(raw: Any, path: str, findings: Findings) -> Any:
     """As Go reads it: padded, in lines or not."""
     if not isinstance(raw, str):
@@ -496,6 +527,7 @@ _PLAIN: dict[type, Normalizer] = {
 _SCALARS: dict[str, Normalizer] = {
     "intOrString": _int_or_string,
     "bytes": _base64,
+    "fieldsV1": _fields_v1,
     "strings": _strings,
     "quantity": _quantity,
     "time": _time(micro=False),

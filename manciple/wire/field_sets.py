@@ -11,17 +11,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal
 
-from manciple.wire.base import ASIDE, EMPTY, MERGE_SCALARS, REPLACED, Declaration, Value, declarations_by_name
+from manciple.wire.base import ASIDE, EMPTY, MERGE_SCALARS, REPLACED, Declaration, Value, declarations, is_atomic
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
+Document = dict[str, Any]
 
 _SELF = "."
+_ELEMENTS = ("f:", "k:", "v:", "i:")
 #: Keys of list elements that may be left out, with what they then are.
 _KEY_DEFAULTS = {"protocol": "TCP"}
+#: Lists with keys that Go writes even when they are empty.
+_WRITTEN_EMPTY = frozenset({"containers"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,8 @@ class Splitting:
     members: Mapping[str, Splitting] = field(default_factory=dict)
     #: of keyed lists: what keys are that an element leaves out
     key_defaults: Mapping[str, Any] = field(default_factory=dict)
+    #: Go writes such a struct or list even when it is empty, so it never comes or goes
+    permanent: bool = False
 
 
 ATOMIC = Splitting("atomic")
@@ -60,19 +67,30 @@ def member(shape: Splitting, name: str) -> Splitting:
         return shape.element
     if shape.kind == "struct" and shape.type is None:
         return shape.members.get(name) or shape.element or ATOMIC
-    declared = declarations_by_name(shape.type).get(name) if shape.kind == "struct" and shape.type is not None else None
-    return _declared_shape(declared) if declared is not None else ATOMIC
+    return (_declared_members(shape.type).get(name) or ATOMIC) if shape.type is not None else ATOMIC
+
+
+@cache
+def _declared_members(type_: type[Value]) -> Mapping[str, Splitting]:
+    return {declared.name: _declared_shape(declared) for declared in declarations(type_)}
 
 
 def _declared_shape(declared: Declaration) -> Splitting:
-    element = struct(declared.shape.element) if issubclass(declared.shape.element, Value) else ATOMIC
+    type_ = declared.shape.element
+    element = struct(type_) if issubclass(type_, Value) and not is_atomic(type_) else ATOMIC
     if declared.shape.container == "map":
         return Splitting("map", element=element)
     if declared.shape.container == "":
-        return ATOMIC if declared.merge_key == REPLACED else element
+        shape = ATOMIC if declared.merge_key == REPLACED else element
+        return replace(shape, permanent=issubclass(type_, Value) and not declared.shape.optional)
     if declared.merge_key == MERGE_SCALARS:
         return Splitting("set")
-    return Splitting("keyed", element=element, keys=declared.list_keys) if declared.list_keys else ATOMIC
+    permanent = declared.name in _WRITTEN_EMPTY
+    return (
+        Splitting("keyed", element=element, keys=declared.list_keys, permanent=permanent)
+        if declared.list_keys
+        else ATOMIC
+    )
 
 
 # Path elements -------------------------------------------------------------------------------------------------------
@@ -190,6 +208,73 @@ def without(value: Any, shape: Splitting, path: Path) -> Any:
     return [item for _element, item in kept]
 
 
+# What changed between two documents ----------------------------------------------------------------------------------
+
+
+def compare(before: Any, after: Any, shape: Splitting) -> tuple[FieldSet, FieldSet]:
+    """(fields of `after` that are new or have another value, fields of `before` that are gone).
+
+    What comes or goes is there with everything in it: a map besides its members. Equal parts are not looked into.
+    Source: structured-merge-diff, typed/compare.go.
+    """
+    comparison = _Comparison()
+    comparison.look(before, after, shape, ())
+    return frozenset(comparison.changed), frozenset(comparison.removed)
+
+
+class _Comparison:
+    def __init__(self) -> None:
+        self.changed: set[Path] = set()
+        self.removed: set[Path] = set()
+
+    def look(self, before: Any, after: Any, shape: Splitting, path: Path) -> None:
+        if shape.kind in _OBJECTS and isinstance(before, dict) and isinstance(after, dict):
+            self._members(before, after, shape, path)
+        elif shape.kind in ("keyed", "set") and isinstance(before, list) and isinstance(after, list):
+            self._items(before, after, shape, path)
+        elif before != after:
+            self.changed.add(path)
+
+    def _members(self, before: Document, after: Document, shape: Splitting, path: Path) -> None:
+        for name, value in after.items():
+            if name not in before or before[name] != value:
+                inner, below = member(shape, name), (*path, f"f:{name}")
+                if name in before or inner.permanent:
+                    self.look(before.get(name, _nothing(inner)), value, inner, below)
+                else:
+                    _collect_all(value, inner, below, self.changed)
+        for name in before.keys() - after.keys():
+            inner, below = member(shape, name), (*path, f"f:{name}")
+            if inner.permanent:
+                self.look(before[name], _nothing(inner), inner, below)
+            else:
+                _collect_all(before[name], inner, below, self.removed)
+
+    def _items(self, before: list[Any], after: list[Any], shape: Splitting, path: Path) -> None:
+        """Of items with one key the first."""
+        old, new = (
+            {element: (item, inner) for element, item, inner in reversed([*children(items, shape)])}
+            for items in (before, after)
+        )
+        for element, (item, inner) in new.items():
+            if element not in old:
+                _collect_all(item, inner, (*path, element), self.changed)
+            elif old[element][0] != item:
+                self.look(old[element][0], item, inner, (*path, element))
+        for element in old.keys() - new.keys():
+            _collect_all(*old[element], (*path, element), self.removed)
+
+
+def _nothing(shape: Splitting) -> Any:
+    return [] if shape.kind == "keyed" else EMPTY
+
+
+def _collect_all(value: Any, shape: Splitting, path: Path, found: set[Path]) -> None:
+    found.add(path)
+    for element, item, inner in children(value, shape):
+        _collect_all(item, inner, (*path, element), found)
+
+
 # FieldsV1 ------------------------------------------------------------------------------------------------------------
 
 
@@ -223,3 +308,10 @@ def from_fields_v1(tree: Any, path: Path = ()) -> FieldSet:
         else:
             found.add((*path, element))
     return frozenset(found)
+
+
+def is_fields_v1(tree: Any) -> bool:
+    """Whether `from_fields_v1` understands all of it."""
+    return isinstance(tree, dict) and all(
+        element == _SELF or (element[:2] in _ELEMENTS and is_fields_v1(inner)) for element, inner in tree.items()
+    )

@@ -108,6 +108,17 @@ def controller(name: str) -> Identity:
     return service_account(SYSTEM_NAMESPACE, name)
 
 
+#: What the controllers call themselves as managers of fields: they are one program upstream.
+_CONTROLLERS = "kube-controller-manager"
+
+
+def manager_of(identity: Identity) -> str:
+    """The manager of the fields that somebody writes without saying which program it is."""
+    if identity.name.startswith(f"{_ACCOUNT_PREFIX}{SYSTEM_NAMESPACE}:"):
+        return _CONTROLLERS
+    return identity.name.removeprefix("system:")
+
+
 #: The installation itself: migrations, demo data, whatever no person and no controller asked for.
 SYSTEM = Identity("system:manciple", (MASTERS, AUTHENTICATED))
 ANONYMOUS = Identity(ANONYMOUS_USER, (UNAUTHENTICATED,))

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from manciple.wire import documents, schema_messages
-from manciple.wire.base import Declaration, Shape, Value, declarations, time_text
+from manciple.wire.base import Declaration, FieldsV1, Shape, Value, declarations, time_text
 from manciple.wire.documents import MAX_DEPTH, MAX_VALUES
 from manciple.wire.errors import BadRequest
 from manciple.wire.wireformat import (
@@ -139,6 +139,14 @@ def _write_raw(value: Any) -> bytes:
     return delimited_field(1, msgspec.json.encode(value))
 
 
+def _read_fields_v1(payload: Payload) -> FieldsV1:
+    return FieldsV1(msgspec.json.encode(_read_raw(payload)))
+
+
+def _write_fields_v1(fields: FieldsV1) -> bytes:
+    return delimited_field(1, bytes(fields))
+
+
 def _read_strings(payload: Payload) -> list[str]:
     if isinstance(payload, int):
         raise malformed("a number stands where a message is expected")
@@ -173,7 +181,7 @@ _WRAPPERS: dict[str, Scalar] = {
     "microTime": Scalar(lambda payload: _read_time(payload, micro=True), _write_time),
     "intOrString": Scalar(_read_int_or_string, _write_int_or_string),
     "raw": Scalar(_read_raw, _write_raw),
-    "fieldsV1": Scalar(_read_raw, _write_raw),
+    "fieldsV1": Scalar(_read_fields_v1, _write_fields_v1),
     "bytes": Scalar(_read_base64, _write_base64),
     "strings": Scalar(_read_strings, _write_strings),
     "name": _TEXT,

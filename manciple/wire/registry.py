@@ -143,6 +143,8 @@ class Kind:
     type: type[ApiObject]
     prepare_create: PrepareCreate = lambda new: new
     prepare_update: PrepareUpdate = lambda new, _old: new
+    #: (prepared, as the client sent it) -> without what admission has added, which no client owns
+    without_admission: PrepareUpdate = lambda prepared, _sent: prepared
     validate_create: ValidateCreate
     validate_update: ValidateUpdate
     subresources: Mapping[str, Subresource] = field(default_factory=dict)

@@ -27,6 +27,7 @@ from manciple.wire.base import (
     Value,
     declarations,
     declarations_by_name,
+    is_atomic,
 )
 from manciple.wire.machinery import DeleteOptions, ListMeta, Status
 
@@ -224,6 +225,8 @@ class _Collection:
             if not declared.aside and not _is_undocumented(declared)
         }
         schema: Schema = {"description": _summary(type_), "type": "object"}
+        if is_atomic(type_):
+            schema["x-kubernetes-map-type"] = "atomic"
         return {**schema, "properties": properties} if properties else schema
 
     def _property(self, declared: Declaration, text: str) -> Schema:

@@ -7,7 +7,7 @@ pkg/printers/internalversion/printers.go (printRole, printRoleBinding) of Kubern
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -81,6 +81,8 @@ class ClusterRole(ApiObject):
 class Subject(Value):
     """Somebody that a binding names. kind: User, Group or ServiceAccount. namespace: of a ServiceAccount."""
 
+    ATOMIC: ClassVar = True
+
     kind: Annotated[str, pb(1)] = always("")
     api_group: Annotated[str, pb(2)] = ""
     name: Annotated[str, pb(3)] = always("")
@@ -89,6 +91,8 @@ class Subject(Value):
 
 class RoleRef(Value):
     """The role that a binding gives; it cannot be changed. kind: Role (of the same namespace) or ClusterRole."""
+
+    ATOMIC: ClassVar = True
 
     api_group: Annotated[str, pb(1)] = always("")
     kind: Annotated[str, pb(2)] = always("")

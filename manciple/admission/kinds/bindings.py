@@ -6,7 +6,7 @@ Sources: k8s.io/api/admissionregistration/v1; pkg/apis/admissionregistration/{v1
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec.structs import replace
 
@@ -51,6 +51,8 @@ class ParamRef(Value):
     selector: the labels of several objects, with each of which the policy is evaluated. parameter_not_found_action:
     what becomes of requests when there are none: Allow or Deny.
     """
+
+    ATOMIC: ClassVar = True
 
     name: Annotated[str, pb(1)] = ""
     namespace: Annotated[str, pb(2)] = ""

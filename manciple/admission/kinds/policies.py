@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec.structs import replace
 
@@ -79,6 +79,8 @@ class ParamKind(Value):
 
     api_version: GROUP/VERSION. kind: of the objects.
     """
+
+    ATOMIC: ClassVar = True
 
     api_version: Annotated[str, pb(1)] = ""
     kind: Annotated[str, pb(2)] = ""

@@ -69,6 +69,7 @@ class NamedRuleWithOperations(RuleWithOperations):
     """
 
     EMBEDS: ClassVar = (RuleWithOperations, 2)
+    ATOMIC: ClassVar = True
 
     resource_names: Annotated[tuple[str, ...], pb(1)] = ()
 
@@ -81,6 +82,8 @@ class MatchResources(Value):
     exclude_resource_rules: none of them may. match_policy: Equivalent looks at every version in which the object can be
     written, Exact only at the one of the request.
     """
+
+    ATOMIC: ClassVar = True
 
     namespace_selector: Annotated[LabelSelector | None, pb(1)] = None
     object_selector: Annotated[LabelSelector | None, pb(2)] = None
