@@ -65,6 +65,7 @@ def test_force_takes_fields_over(api: Api) -> None:
 
 def test_what_was_there_before_the_first_apply_is_owned(api: Api) -> None:
     api.made(LEASES, lease())
+    api.patch(f"{LEASES}/l", {"metadata": {"managedFields": []}})
     answer = apply(api, wanted("bob"), manager="bob")
     assert answer.code == 409
     assert 'conflict with "before-first-apply"' in answer.message
@@ -78,24 +79,12 @@ def test_kubectl_takes_over_what_it_applied_itself(api: Api) -> None:
     assert (answer.code, answer.json["spec"]["holderIdentity"]) == (200, "bob")
 
 
-def test_other_writes_are_recorded_in_managed_fields_from_then_on(api: Api) -> None:
+def test_other_writes_take_fields_over(api: Api) -> None:
     apply(api, wanted("alice"))
     api.patch(f"{LEASES}/l?fieldManager=carol", {"spec": {"holderIdentity": "carol"}})
     answer = apply(api, wanted("alice"))
     assert answer.code == 409
     assert 'conflict with "carol" using coordination.k8s.io/v1' in answer.message
-
-
-def test_an_empty_entry_resets_managed_fields(api: Api) -> None:
-    apply(api, wanted("alice"))
-    answer = api.patch(f"{LEASES}/l", {"metadata": {"managedFields": [{}]}})
-    assert "managedFields" not in answer.json["metadata"]
-
-
-def test_an_object_that_nobody_applies_to_has_no_managed_fields(api: Api) -> None:
-    made = api.made(LEASES, lease())
-    made["spec"]["holderIdentity"] = "bob"
-    assert "managedFields" not in api.put(f"{LEASES}/l", made).json["metadata"]
 
 
 REFUSED = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from manciple.wire.base import Declaration, Value, declarations
+from manciple.wire.base import Declaration, FieldsV1, Value, declarations
 
 V = TypeVar("V", bound=Value)
 
@@ -14,7 +14,7 @@ _ENCODED: dict[str, Any] = {
     "time": "2026-03-01T12:30:45Z",
     "microTime": "2026-03-01T12:30:45.000789Z",
     "raw": {"apiVersion": "example.com/v1", "list": [1, None, {"deep": ["é"]}]},
-    "fieldsV1": {"f:metadata": {"f:labels": {}}},
+    "fieldsV1": FieldsV1(b'{"f:metadata":{"f:labels":{}}}'),
     "bytes": "AAEC",
     "strings": ("one ☃", "two"),
     "name": "gpu ☃",

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claims.kinds.pods import Pod
-from manciple.wire import field_sets
-from manciple.wire.apply import Manager, apply_patch, ownerships_of, track_update
+from manciple.wire import codec, field_sets
+from manciple.wire.apply import Manager, apply_patch, ownerships_of
 from manciple.wire.errors import BadRequest, Conflict
+from manciple.wire.managed_fields import track_create, track_update
+from manciple.wire.registry import registry
 
 Document = dict[str, Any]
 ALICE = Manager(name="alice", operation="Apply", api_version="v1")
@@ -26,7 +28,11 @@ def apply(
 
 
 def update(before: Document | None, after: Document, manager: Manager = CHARLIE, now: str = NOW) -> Document:
-    return track_update(before, after, manager=manager, shape=field_sets.struct(Pod), now=now)
+    kind, new = registry.by_resource("pods"), codec.decode_value(Pod, after)
+    if before is None:
+        return codec.to_builtins(track_create(kind, new, manager=manager.name, now=now))
+    old = codec.decode_value(Pod, before)
+    return codec.to_builtins(track_update(kind, new, old, manager=manager.name, now=now))
 
 
 def labels(**values: str) -> Document:
