@@ -13,7 +13,10 @@ import json
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import zip_longest
 from typing import Any, Literal
+
+import msgspec
 
 from manciple.wire.base import ASIDE, EMPTY, MERGE_SCALARS, REPLACED, Declaration, Value, declarations, is_atomic
 
@@ -111,7 +114,7 @@ def value_element(value: Any) -> str:
 
 
 def _compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return msgspec.json.encode(value).decode()
 
 
 def shown(path: Path) -> str:
@@ -252,9 +255,11 @@ class _Comparison:
 
     def _items(self, before: list[Any], after: list[Any], shape: Splitting, path: Path) -> None:
         """Of items with one key the first."""
+        # Most items have not changed, and stand where they stood.
+        same = [left == right for left, right in zip(before, after, strict=False)]
         old, new = (
             {element: (item, inner) for element, item, inner in reversed([*children(items, shape)])}
-            for items in (before, after)
+            for items in (_others(before, same), _others(after, same))
         )
         for element, (item, inner) in new.items():
             if element not in old:
@@ -263,6 +268,10 @@ class _Comparison:
                 self.look(old[element][0], item, inner, (*path, element))
         for element in old.keys() - new.keys():
             _collect_all(*old[element], (*path, element), self.removed)
+
+
+def _others(items: list[Any], same: list[bool]) -> list[Any]:
+    return [item for item, equal in zip_longest(items, same) if not equal]
 
 
 def _nothing(shape: Splitting) -> Any:
