@@ -238,7 +238,7 @@ class _Application:
         )
 
     def _merged(self, live: dict[str, Any] | None) -> dict[str, Any]:
-        migrates = live is not None and self._manager.name == KUBECTL
+        migrates = live is not None and self._manager.name == KUBECTL and not self._where.subresource
         merged = apply_patch(
             live,
             self._wanted,
@@ -248,8 +248,16 @@ class _Application:
             now=timestamp(datetime.now(UTC)),
             unowned=unowned_of(self._kind, self._where.subresource),
             last_applied=_last_applied(self._kind, live) if migrates and live else None,
+            completed=lambda document: self._completed(document, live) if live else document,
         )
         return self._recorded(merged) if migrates else merged
+
+    def _completed(self, merged: dict[str, Any], live: dict[str, Any]) -> dict[str, Any]:
+        """With the defaults of an update. Raises: BadRequest."""
+        kind, subresource = self._kind, self._where.subresource
+        rules: Any = kind.subresources[subresource] if subresource else kind
+        new, old = codec.decode_fitted(kind, merged), codec.decode_fitted(kind, live)
+        return codec.to_builtins(rules.prepare_update(new, old))
 
     def _recorded(self, merged: dict[str, Any]) -> dict[str, Any]:
         """With what kubectl applied, where it keeps a record of that in an annotation."""

@@ -13,7 +13,7 @@ follows what it applies now (lastappliedupdater.go), so that users can go back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,11 +80,13 @@ def apply_patch(
     now: str,
     unowned: FieldSet = frozenset(),
     last_applied: Document | None = None,
+    completed: Callable[[Document], Document] = lambda merged: merged,
 ) -> Document:
     """`live` as `manager` wants it, with its managedFields. live: None when the object does not exist yet.
 
     now: RFC 3339 text. unowned: fields that this endpoint does not write (the status, through the main resource).
     last_applied: what this manager applied on the client's side before; its fields are no conflicts.
+    completed: fills in the defaults with which the document will be stored; a value that only lacks these is the same.
     Raises: BadRequest when `applied` carries managedFields; Conflict with a cause for every field in dispute.
     """
     if applied.get("metadata", {}).get("managedFields"):
@@ -96,8 +98,10 @@ def apply_patch(
     others = [one for one in ownerships if one is not mine]
     merged = _merged(before, _restricted(applied, unowned, shape), shape)
     found = list(_conflicts(before, merged, wanted, others, shape))
+    if found:
+        found = list(_conflicts(before, completed(merged), wanted, others, shape))
     if found and not force:
-        own = _unchanged_since(last_applied, before, shape) if last_applied else frozenset()
+        own = _unchanged_since(last_applied, before, completed, shape) if last_applied else frozenset()
         if disputed := [conflict for conflict in found if conflict.path not in own]:
             raise _refusal(disputed)
     others = _yielded(others, {conflict.path for conflict in found})
@@ -118,9 +122,12 @@ def _with_first_owner(live: Document, manager: Manager, shape: Splitting, unowne
     return with_ownerships(live, [Ownership(manager=owner, fields=_owned(changed, unowned), time=created)])
 
 
-def _unchanged_since(last_applied: Document, live: Document, shape: Splitting) -> FieldSet:
+def _unchanged_since(
+    last_applied: Document, live: Document, completed: Callable[[Document], Document], shape: Splitting
+) -> FieldSet:
     """The fields of what was applied that still have the same values."""
-    return field_sets.of_document(last_applied, shape).difference(*field_sets.compare(last_applied, live, shape))
+    again = completed(_merged(live, last_applied, shape))
+    return field_sets.of_document(last_applied, shape).difference(*field_sets.compare(live, again, shape))
 
 
 # managedFields -------------------------------------------------------------------------------------------------------

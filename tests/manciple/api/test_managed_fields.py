@@ -25,6 +25,7 @@ from tests.manciple.api.requests import (
 
 Document = dict[str, Any]
 APPLY = "application/apply-patch+yaml"
+TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
 CONFIG_MAPS = f"{NAMESPACES}/default/configmaps"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -301,6 +302,15 @@ def pod() -> Document:
     }
 
 
+def template() -> Document:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "t", "labels": {"keep": "1", "drop": "2"}},
+        "spec": {"spec": claim()["spec"]},
+    }
+
+
 def without(document: Document, *path: str) -> Document:
     changed = copy.deepcopy(document)
     part = changed
@@ -323,6 +333,11 @@ MOVES = {
     "all labels": (CLASSES, device_class(), ("metadata", "labels")),
     "an annotation": (CLASSES, device_class(), ("metadata", "annotations", "note")),
     "a label of a Pod": (PODS, pod(), ("metadata", "labels", "drop")),
+    "a label beside a list of which the server fills in defaults": (
+        TEMPLATES,
+        template(),
+        ("metadata", "labels", "drop"),
+    ),
     "a field of an older version": (
         CLASSES.replace("/v1/", "/v1beta1/"),
         device_class("v1beta1", extendedResourceName="a.test/x"),
@@ -375,6 +390,14 @@ def test_under_another_name_the_move_is_a_conflict_unless_forced(api: Api) -> No
     assert server_side(api, CONFIG_MAPS, config_map(a="2"), manager="gitops").code == 409
     answer = server_side(api, CONFIG_MAPS, config_map(a="2"), manager="gitops", force=True)
     assert (answer.code, answer.json["data"]) == (200, {"a": "2"})
+
+
+def test_what_only_lacks_defaults_is_no_conflict(api: Api) -> None:
+    api.made(f"{TEMPLATES}?fieldManager=bob", template())
+    assert server_side(api, TEMPLATES, template(), manager="alice").code == 200
+    other = template()
+    other["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = 2
+    assert server_side(api, TEMPLATES, other, manager="carol").code == 409
 
 
 UNREADABLE = {
