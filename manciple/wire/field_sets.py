@@ -220,12 +220,14 @@ def compare(before: Any, after: Any, shape: Splitting) -> tuple[FieldSet, FieldS
     What comes or goes is there with everything in it: a map besides its members. Equal parts are not looked into.
     Source: structured-merge-diff, typed/compare.go.
     """
-    comparison = _Comparison()
+    comparison = Comparison()
     comparison.look(before, after, shape, ())
     return frozenset(comparison.changed), frozenset(comparison.removed)
 
 
-class _Comparison:
+class Comparison:
+    """What was found to differ so far: see `compare`."""
+
     def __init__(self) -> None:
         self.changed: set[Path] = set()
         self.removed: set[Path] = set()

@@ -16,15 +16,24 @@ in different versions can be compared, and kubectl can merge them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import structs
 
 from manciple.wire import codec, field_sets
-from manciple.wire.base import ASIDE, NO_FIELDS, Alike, FieldsV1, ManagedFieldsEntry, ObjectMeta, Value
+from manciple.wire.base import (
+    ASIDE,
+    NO_FIELDS,
+    Alike,
+    FieldsV1,
+    ManagedFieldsEntry,
+    ObjectMeta,
+    Value,
+    declarations,
+)
 from manciple.wire.caching import short_text_cache
 from manciple.wire.field_sets import FieldSet, Path, Splitting
 from manciple.wire.registry import Kind, asides
@@ -60,6 +69,7 @@ UNTRACKED = frozenset({"binding", "eviction"})
 MOST_UPDATERS = 10
 ANCIENT = "ancient-changes"
 
+_NONE: FieldSet = frozenset()
 _STATUS: FieldSet = frozenset({("f:status",)})
 _ALL_BUT_STATUS: FieldSet = frozenset({("f:metadata",), ("f:spec",)})
 
@@ -73,7 +83,7 @@ def unowned_of(kind: Kind, subresource: str) -> FieldSet:
     """The fields that a write through this path leaves alone."""
     if subresource == "status":
         return _ALL_BUT_STATUS
-    return _STATUS if not subresource and "status" in kind.subresources else frozenset()
+    return _STATUS if not subresource and "status" in kind.subresources else _NONE
 
 
 # Creates, updates and patches ----------------------------------------------------------------------------------------
@@ -83,9 +93,9 @@ def track_create(kind: Kind, new: Any, *, manager: str, now: str, owned: Any = N
     """`new`, whose fields `manager` owns. now: RFC 3339 text. owned: the object without what nobody owns of it."""
     entries = _readable(kind, new.metadata.managed_fields)
     text = _fields_of_new(kind, new if owned is None else owned)
-    if bytes(text) != b"{}":
-        entry = _entry(kind, manager, "", now, text)
-        entries = _following(entries, entry, fields_of(text), frozenset()) if entries else (entry,)
+    if text:
+        own = _entry(kind, manager, "", now, text)
+        entries = tuple(sorted((*(one for one in entries if _writer(one) != _writer(own)), own), key=_order))
     return with_entries(new, entries)
 
 
@@ -117,7 +127,7 @@ def _after_write(
     if not entries or subresource in UNTRACKED:
         return entries
     changed, removed = _differences(kind, new, old, subresource)
-    if not changed and not removed:
+    if not (changed or removed):
         return entries
     return _following(entries, _entry(kind, manager, subresource, now, NO_FIELDS), changed, removed)
 
@@ -147,25 +157,15 @@ def _entry(kind: Kind, manager: str, subresource: str, now: str, fields: FieldsV
 
 def _following(entries: Entries, mine: ManagedFieldsEntry, changed: FieldSet, removed: FieldSet) -> Entries:
     """`entries` after a write of `mine`, which owns `changed` from now on. Nobody owns `removed` any more."""
-    lost = changed | removed
-    # Most sets have nothing to do with the write: their text shows it.
-    marks = [msgspec.json.encode(name) for name in {path[0] for path in lost}]
-    following = []
+    gained, lost, gone = _by_member(changed), _by_member(changed | removed), _by_member(removed)
+    following, before = [], NO_FIELDS
     for entry in entries:
-        text = bytes(entry.fields_v1)
-        touched = any(mark in text for mark in marks)
         if changed and _writer(entry) == _writer(mine):
-            fields = fields_of(entry.fields_v1)
-            own = fields if changed <= fields and fields.isdisjoint(removed) else (fields | changed) - removed
-            mine = structs.replace(mine, fields_v1=entry.fields_v1 if own is fields else text_of(own))
-        elif not touched or (fields := fields_of(entry.fields_v1)).isdisjoint(lost):
-            following.append(entry)
-        elif left := fields - lost:
-            following.append(structs.replace(entry, fields_v1=text_of(left)))
+            before = entry.fields_v1
+        elif left := _edited(entry.fields_v1, {}, lost):
+            following.append(entry if left is entry.fields_v1 else structs.replace(entry, fields_v1=left))
     if changed:
-        if mine.fields_v1 is NO_FIELDS:
-            mine = structs.replace(mine, fields_v1=text_of(changed))
-        following.append(mine)
+        following.append(structs.replace(mine, fields_v1=_edited(before, gained, gone)))
     return tuple(sorted(_capped(following), key=_order))
 
 
@@ -198,7 +198,7 @@ def _capped(entries: Sequence[ManagedFieldsEntry]) -> Sequence[ManagedFieldsEntr
             entry,
             manager=ANCIENT,
             subresource="",
-            fields_v1=text_of(fields_of(first.fields_v1) | fields_of(entry.fields_v1)),
+            fields_v1=_united(first.fields_v1, entry.fields_v1),
         )
         kept[next(place for place, one in enumerate(kept) if one is first)] = oldest[entry.api_version] = merged
         surplus -= 1
@@ -214,7 +214,7 @@ def _readable(kind: Kind, entries: Entries) -> Entries:
         if not known or not field_sets.is_fields_v1(tree):
             return ()
         if fields := _as_stored(kind, field_sets.from_fields_v1(tree)):
-            kept.append(structs.replace(entry, fields_v1=text_of(fields)))
+            kept.append(structs.replace(entry, fields_v1=_text_of(fields)))
     return tuple(sorted(kept, key=_order))
 
 
@@ -236,26 +236,69 @@ _RESET: Entries = (ManagedFieldsEntry(),)
 #: Longest text of which the fields are remembered.
 _LONGEST = 4096
 
+#: Paths below a member of the object, by the member's element.
+Members = Mapping[str, FieldSet]
 
-def fields_of(text: FieldsV1) -> FieldSet:
-    return _parsed(bytes(text))
+
+def _by_member(fields: FieldSet) -> Members:
+    found: dict[str, set[Path]] = {}
+    for path in fields:
+        found.setdefault(path[0], set()).add(path[1:])
+    return {name: frozenset(paths) for name, paths in found.items()}
+
+
+def _edited(text: FieldsV1, gained: Members, lost: Members) -> FieldsV1:
+    """The set with `gained` and without `lost`; the same text where that changes nothing, NO_FIELDS where none is left.
+
+    Other members stay text: they can be large, and this is done inside of transactions.
+    """
+    parts = _text_by_member(text)
+    changed: dict[str, FieldSet] = {}
+    for name in gained.keys() | lost.keys():
+        more, less = gained.get(name, _NONE), lost.get(name, _NONE)
+        fields = _parsed(bytes(parts[name])) if name in parts else _NONE
+        if not (more <= fields and fields.isdisjoint(less)):
+            changed[name] = (fields - less) | more
+    if not changed:
+        return text
+    edited = parts | {name: _written(fields) if fields else NO_FIELDS for name, fields in changed.items()}
+    return _joined(edited)
+
+
+def _text_by_member(text: FieldsV1) -> dict[str, FieldsV1]:
+    return _members_decoder.decode(text) if text else {}
+
+
+def _joined(parts: Mapping[str, FieldsV1]) -> FieldsV1:
+    kept = {name: parts[name] for name in sorted(parts) if parts[name]}
+    return FieldsV1(msgspec.json.encode(kept)) if kept else NO_FIELDS
+
+
+_members_decoder = msgspec.json.Decoder(dict[str, FieldsV1])
+_texts: Alike[FieldsV1] = Alike(512)
 
 
 @short_text_cache(512, longest=_LONGEST)
 def _parsed(text: bytes) -> FieldSet:
-    return field_sets.from_fields_v1(msgspec.json.decode(text)) if text else frozenset()
+    """The fields of a member, itself the empty path."""
+    return field_sets.from_fields_v1(msgspec.json.decode(text)) or frozenset({()})
 
 
-_texts: Alike[FieldsV1] = Alike(512)
-
-
-def text_of(fields: FieldSet) -> FieldsV1:
+def _written(fields: FieldSet) -> FieldsV1:
     known = _texts.get(fields)
     if known is None:
         known = FieldsV1(msgspec.json.encode(field_sets.to_fields_v1(fields)))
-        if len(bytes(known)) <= _LONGEST:
+        if len(known) <= _LONGEST:
             _texts.first(fields, known)
     return known
+
+
+def _united(one: FieldsV1, other: FieldsV1) -> FieldsV1:
+    return _edited(one, {name: _parsed(bytes(text)) for name, text in _text_by_member(other).items()}, {})
+
+
+def _text_of(fields: FieldSet) -> FieldsV1:
+    return _edited(NO_FIELDS, _by_member(fields), {})
 
 
 # What a write sets ---------------------------------------------------------------------------------------------------
@@ -293,7 +336,7 @@ def _fields_of_new(kind: Kind, new: Any) -> FieldsV1:
     """Every field of a new object but its status, where that is written apart."""
     if kind.is_open:
         changed, _ = _differences(kind, new, _blank(kind.type), "")
-        return text_of(changed)
+        return _text_of(changed)
     blank = _blank(kind.type)
     parts = []
     for attribute in kind.type.__struct_fields__:
@@ -304,7 +347,8 @@ def _fields_of_new(kind: Kind, new: Any) -> FieldsV1:
             continue
         alone = structs.replace(blank, **{attribute: _owned_metadata(value) if attribute == "metadata" else value})
         parts.append(_part(codec.encode(alone), kind.type))
-    return FieldsV1(b"{%s}" % b",".join(sorted(filter(None, parts))))
+    text = b",".join(sorted(filter(None, parts)))
+    return FieldsV1(b"{%s}" % text) if text else NO_FIELDS
 
 
 @short_text_cache(512, longest=_LONGEST)
@@ -317,34 +361,69 @@ def _part(text: bytes, type_: type[Value]) -> bytes:
 
 def _differences(kind: Kind, new: Any, old: Any, subresource: str) -> tuple[FieldSet, FieldSet]:
     """(fields that the write sets to something else, fields that it removes)."""
-    unowned = {path[0] for path in unowned_of(kind, subresource)}
-    before, after = (_open_parts if kind.is_open else _declared_parts)(new, old, unowned)
-    if before == after:
-        return frozenset(), frozenset()
-    changed, removed = field_sets.compare(before, after, splitting_of(kind))
-    return changed - UNOWNED, removed - UNOWNED
+    unowned = _NAMES_OF_UNOWNED[unowned_of(kind, subresource)]
+    comparison = field_sets.Comparison()
+    if kind.is_open:
+        comparison.look(*(_open_document(one, unowned) for one in (old, new)), splitting_of(kind), ())
+    else:
+        _compare(old, new, (), comparison, unowned)
+    return frozenset(comparison.changed - UNOWNED), frozenset(comparison.removed - UNOWNED)
 
 
-def _declared_parts(new: Any, old: Any, unowned: set[str]) -> tuple[Any, Any]:
-    """Documents of the members that differ, of the old object and of the new one."""
-    before, after = {}, {}
-    for attribute in type(new).__struct_fields__:
-        left, right = getattr(old, attribute), getattr(new, attribute)
-        if left is right or left == right or attribute in _HEAD or f"f:{attribute}" in unowned:
-            continue
-        if attribute == "metadata":
-            left, right = _owned_metadata(left), _owned_metadata(right)
-        before[attribute], after[attribute] = left, right
-    if not after:
-        return None, None
-    blank = _blank(type(new))
-    return codec.to_builtins(structs.replace(blank, **before)), codec.to_builtins(structs.replace(blank, **after))
+_NAMES_OF_UNOWNED = {
+    fields: frozenset(path[0].removeprefix("f:") for path in fields) for fields in (_NONE, _STATUS, _ALL_BUT_STATUS)
+}
 
 
-def _open_parts(new: Any, old: Any, unowned: set[str]) -> tuple[Any, Any]:
-    before, after = (
-        {name: value for name, value in one.content.items() if f"f:{name}" not in unowned} for one in (old, new)
+def _open_document(obj: Any, unowned: frozenset[str]) -> dict[str, Any]:
+    document = {name: value for name, value in obj.content.items() if name not in unowned}
+    if "metadata" not in unowned:
+        document["metadata"] = codec.to_builtins(_owned_metadata(obj.metadata))
+    return document
+
+
+class _Member(NamedTuple):
+    """A field of a type. plain: a text or number, which is there unless it is empty. parts: of which it consists."""
+
+    attribute: str
+    element: str
+    plain: bool
+    parts: type[Value] | None
+
+
+@cache
+def _members(type_: type[Value]) -> tuple[_Member, ...]:
+    return tuple(
+        _Member(
+            declared.attribute,
+            field_sets.field_element(declared.name),
+            plain=not declared.shape.container and declared.shape.element in (str, int) and not declared.default,
+            parts=shape.type
+            if (shape := field_sets.member(field_sets.struct(type_), declared.name)).kind == "struct"
+            else None,
+        )
+        for declared in declarations(type_)
+        if declared.attribute not in _HEAD
     )
-    if "f:metadata" not in unowned:
-        before["metadata"], after["metadata"] = (codec.to_builtins(_owned_metadata(one.metadata)) for one in (old, new))
-    return before, after
+
+
+def _compare(
+    old: Any, new: Any, path: Path, comparison: field_sets.Comparison, unowned: frozenset[str] = frozenset()
+) -> None:
+    """Compare two values of a type. Documents are made only of those members that differ, and are not plain."""
+    type_, before, after = type(new), {}, {}
+    for attribute, element, plain, parts in _members(type_):
+        left, right = getattr(old, attribute), getattr(new, attribute)
+        if left is right or left == right or attribute in unowned:
+            continue
+        if attribute == "metadata" and not path:
+            left, right = _owned_metadata(left), _owned_metadata(right)
+        if parts and type(left) is type(right) is parts:
+            _compare(left, right, (*path, element), comparison)
+        elif plain and left and right:
+            comparison.changed.add((*path, element))
+        else:
+            before[attribute], after[attribute] = left, right
+    if after:
+        documents = (codec.to_builtins(structs.replace(_blank(type_), **members)) for members in (before, after))
+        comparison.look(*documents, field_sets.struct(type_), path)
