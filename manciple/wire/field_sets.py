@@ -19,11 +19,14 @@ from typing import Any, Literal
 import msgspec
 
 from manciple.wire.base import ASIDE, EMPTY, MERGE_SCALARS, REPLACED, Declaration, Value, declarations, is_atomic
+from manciple.wire.time_limit import check_time
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
 Document = dict[str, Any]
 
+#: Members from which a value is worth a look at the time.
+_MANY = 64
 _SELF = "."
 _ELEMENTS = ("f:", "k:", "v:", "i:")
 #: Keys of list elements that may be left out, with what they then are.
@@ -241,6 +244,8 @@ class Comparison:
             self.changed.add(path)
 
     def _members(self, before: Document, after: Document, shape: Splitting, path: Path) -> None:
+        if len(before) + len(after) >= _MANY:
+            check_time()
         for name, value in after.items():
             if name not in before or before[name] != value:
                 inner, below = member(shape, name), (*path, f"f:{name}")
@@ -282,6 +287,8 @@ def _nothing(shape: Splitting) -> Any:
 
 def _collect_all(value: Any, shape: Splitting, path: Path, found: set[Path]) -> None:
     found.add(path)
+    if isinstance(value, dict | list) and len(value) >= _MANY:
+        check_time()
     for element, item, inner in children(value, shape):
         _collect_all(item, inner, (*path, element), found)
 
