@@ -29,7 +29,7 @@ from claims.kinds.pod_amounts import resources_of
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from inventory.kinds import gates
-from manciple.wire import apply, codec, protobuf
+from manciple.wire import apply, codec, managed_fields, protobuf
 from manciple.wire.base import ObjectMeta, OwnerReference
 from manciple.wire.errors import BadRequest
 from manciple.wire.validation import SPEC
@@ -272,7 +272,7 @@ def test_a_container_names_its_resources_as_the_drafts_types_or_as_its_example_d
 @pytest.mark.parametrize("resources", [INLINE, LEVEL])
 def test_server_side_apply_owns_either_form(resources: Any) -> None:
     manager = apply.Manager(name="me", operation="Apply", api_version="v1")
-    shape = apply.splitting_of(POD)
+    shape = managed_fields.splitting_of(POD)
     made = apply.apply_patch(None, document(resources), manager=manager, force=False, shape=shape, now="")
     owned = made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:resources"]
     assert owned == ({} if isinstance(resources, list) else {"f:requests": {"f:cpu": {}}})
