@@ -67,13 +67,13 @@ def struct(type_: type[Value]) -> Splitting:
 
 def member(shape: Splitting, name: str) -> Splitting:
     """The shape of a member of a struct or map; unknown ones are atomic."""
+    if shape.type is not None:
+        return _declared_members(shape.type).get(name) or ATOMIC
     if shape.kind == "deduced":
         return shape
     if shape.kind == "map" and shape.element is not None:
         return shape.element
-    if shape.kind == "struct" and shape.type is None:
-        return shape.members.get(name) or shape.element or ATOMIC
-    return (_declared_members(shape.type).get(name) or ATOMIC) if shape.type is not None else ATOMIC
+    return shape.members.get(name) or shape.element or ATOMIC
 
 
 @cache
@@ -223,12 +223,12 @@ def compare(before: Any, after: Any, shape: Splitting) -> tuple[FieldSet, FieldS
     What comes or goes is there with everything in it: a map besides its members. Equal parts are not looked into.
     Source: structured-merge-diff, typed/compare.go.
     """
-    comparison = Comparison()
-    comparison.look(before, after, shape, ())
-    return frozenset(comparison.changed), frozenset(comparison.removed)
+    differences = FieldDifferences()
+    differences.look(before, after, shape, ())
+    return frozenset(differences.changed), frozenset(differences.removed)
 
 
-class Comparison:
+class FieldDifferences:
     """What was found to differ so far: see `compare`."""
 
     def __init__(self) -> None:
@@ -286,11 +286,20 @@ def _nothing(shape: Splitting) -> Any:
 
 
 def _collect_all(value: Any, shape: Splitting, path: Path, found: set[Path]) -> None:
+    """Add the field at `path` and all below it."""
     found.add(path)
-    if isinstance(value, dict | list) and len(value) >= _MANY:
+    if shape.kind not in _OBJECTS or not isinstance(value, dict):
+        for element, item, inner in children(value, shape):
+            _collect_all(item, inner, (*path, element), found)
+        return
+    if len(value) >= _MANY:
         check_time()
-    for element, item, inner in children(value, shape):
-        _collect_all(item, inner, (*path, element), found)
+    for name, item in value.items():
+        inner = member(shape, name)
+        if inner.kind == "atomic" or not isinstance(item, dict | list):
+            found.add((*path, f"f:{name}"))
+        else:
+            _collect_all(item, inner, (*path, f"f:{name}"), found)
 
 
 # FieldsV1 ------------------------------------------------------------------------------------------------------------
@@ -301,16 +310,13 @@ def to_fields_v1(fields: FieldSet) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for path in sorted(fields):
         node = tree
-        for element in path:
-            node = node.setdefault(element, {})
-        node[_SELF] = {}
-    return _collapsed(tree)
-
-
-def _collapsed(node: dict[str, Any]) -> dict[str, Any]:
-    """Without the "." of leaves."""
-    parts = {element: _collapsed(inner) for element, inner in node.items() if element != _SELF}
-    return {_SELF: {}, **parts} if parts and _SELF in node else parts
+        for depth, element in enumerate(path):
+            if element not in node:
+                if not node and path[:depth] in fields:
+                    node[_SELF] = {}
+                node[element] = {}
+            node = node[element]
+    return tree
 
 
 def from_fields_v1(tree: Any, path: Path = ()) -> FieldSet:

@@ -108,6 +108,8 @@ def controller(name: str) -> Identity:
     return service_account(SYSTEM_NAMESPACE, name)
 
 
+#: Characters of a manager's name: it stands in every document that it writes.
+LONGEST_MANAGER = 128
 #: What the controllers call themselves as managers of fields: they are one program upstream.
 _CONTROLLERS = "kube-controller-manager"
 
@@ -116,7 +118,7 @@ def manager_of(identity: Identity) -> str:
     """The manager of the fields that somebody writes without saying which program it is."""
     if identity.name.startswith(f"{_ACCOUNT_PREFIX}{SYSTEM_NAMESPACE}:"):
         return _CONTROLLERS
-    return identity.name.removeprefix("system:")
+    return identity.name.removeprefix("system:")[:LONGEST_MANAGER]
 
 
 #: The installation itself: migrations, demo data, whatever no person and no controller asked for.

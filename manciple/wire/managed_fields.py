@@ -28,6 +28,7 @@ from manciple.wire.base import (
     ASIDE,
     NO_FIELDS,
     Alike,
+    ApiObject,
     FieldsV1,
     ManagedFieldsEntry,
     ObjectMeta,
@@ -157,7 +158,8 @@ def _entry(kind: Kind, manager: str, subresource: str, now: str, fields: FieldsV
 
 def _following(entries: Entries, mine: ManagedFieldsEntry, changed: FieldSet, removed: FieldSet) -> Entries:
     """`entries` after a write of `mine`, which owns `changed` from now on. Nobody owns `removed` any more."""
-    gained, lost, gone = _by_member(changed), _by_member(changed | removed), _by_member(removed)
+    gained, gone = _by_member(changed), _by_member(removed)
+    lost = _by_member(changed | removed) if removed else gained
     following, before = [], NO_FIELDS
     for entry in entries:
         if changed and _writer(entry) == _writer(mine):
@@ -181,14 +183,14 @@ def _order(entry: ManagedFieldsEntry) -> tuple[str, ...]:
 
 def _capped(entries: Sequence[ManagedFieldsEntry]) -> Sequence[ManagedFieldsEntry]:
     """With the oldest updates merged where there are too many; those of each version by themselves."""
-    updates = sorted((one for one in entries if one.operation == "Update"), key=_order)
+    updates = [one for one in entries if one.operation == "Update"]
     if len(updates) <= MOST_UPDATERS:
         return entries
     others = [one for one in entries if one.operation != "Update"]
     oldest: dict[str, ManagedFieldsEntry] = {}
     kept: list[ManagedFieldsEntry] = []
     surplus = len(updates) - MOST_UPDATERS
-    for entry in updates:
+    for entry in sorted(updates, key=_order):
         first = oldest.get(entry.api_version)
         if surplus <= 0 or first is None:
             oldest.setdefault(entry.api_version, entry)
@@ -362,12 +364,13 @@ def _part(text: bytes, type_: type[Value]) -> bytes:
 def _differences(kind: Kind, new: Any, old: Any, subresource: str) -> tuple[FieldSet, FieldSet]:
     """(fields that the write sets to something else, fields that it removes)."""
     unowned = _NAMES_OF_UNOWNED[unowned_of(kind, subresource)]
-    comparison = field_sets.Comparison()
+    differences = field_sets.FieldDifferences()
     if kind.is_open:
-        comparison.look(*(_open_document(one, unowned) for one in (old, new)), splitting_of(kind), ())
+        before, after = _open_document(old, unowned), _open_document(new, unowned)
+        differences.look(before, after, splitting_of(kind), ())
     else:
-        _compare(old, new, (), comparison, unowned)
-    return frozenset(comparison.changed - UNOWNED), frozenset(comparison.removed - UNOWNED)
+        _compare(old, new, (), differences, unowned)
+    return frozenset(differences.changed - UNOWNED), frozenset(differences.removed - UNOWNED)
 
 
 _NAMES_OF_UNOWNED = {
@@ -403,27 +406,30 @@ def _members(type_: type[Value]) -> tuple[_Member, ...]:
             else None,
         )
         for declared in declarations(type_)
-        if declared.attribute not in _HEAD
+        if not (issubclass(type_, ApiObject) and declared.attribute in _HEAD)
+        if not (type_ is ObjectMeta and declared.attribute == "managed_fields")
     )
 
 
 def _compare(
-    old: Any, new: Any, path: Path, comparison: field_sets.Comparison, unowned: frozenset[str] = frozenset()
+    old: Any, new: Any, path: Path, differences: field_sets.FieldDifferences, unowned: frozenset[str] = frozenset()
 ) -> None:
     """Compare two values of a type. Documents are made only of those members that differ, and are not plain."""
-    type_, before, after = type(new), {}, {}
+    type_: type[Value] = type(new)
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
     for attribute, element, plain, parts in _members(type_):
         left, right = getattr(old, attribute), getattr(new, attribute)
         if left is right or left == right or attribute in unowned:
             continue
-        if attribute == "metadata" and not path:
-            left, right = _owned_metadata(left), _owned_metadata(right)
         if parts and type(left) is type(right) is parts:
-            _compare(left, right, (*path, element), comparison)
+            _compare(left, right, (*path, element), differences)
         elif plain and left and right:
-            comparison.changed.add((*path, element))
+            differences.changed.add((*path, element))
         else:
             before[attribute], after[attribute] = left, right
     if after:
-        documents = (codec.to_builtins(structs.replace(_blank(type_), **members)) for members in (before, after))
-        comparison.look(*documents, field_sets.struct(type_), path)
+        blank = _blank(type_)
+        old_document = codec.to_builtins(structs.replace(blank, **before))
+        new_document = codec.to_builtins(structs.replace(blank, **after))
+        differences.look(old_document, new_document, field_sets.struct(type_), path)

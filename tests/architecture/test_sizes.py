@@ -8,10 +8,11 @@ LONGEST_FUNCTION, LONGEST_FILE = 60, 500
 #: Files that are one concept and a few lines longer.
 LONGER = {
     "nodeagent/agent.py": 520,  # all steps of an agent, in their order
-    "manciple/wire/codec.py": 510,  # all that is between bytes and typed values
-    "manciple/wire/base.py": 510,  # what all values have in common, and how a field is declared
+    "manciple/wire/codec.py": 540,  # all that is between bytes and typed values
+    "manciple/wire/base.py": 530,  # what all values are made of
     "manciple/wire/validation.py": 540,  # the rules that all kinds share
     "manciple/api/streams.py": 590,  # how events get from the log to the watches, all on one page
+    "manciple/store/writer.py": 530,  # the one writer
     "tests/manciple/processes/test_doctor.py": 560,  # every check of the doctor
     "tests/scheduling/test_structured_draft.py": 570,  # a document of requirements, paragraph by paragraph
     "tests/chaos/oracle.py": 550,  # everything that has a limit, added up without a line of the product

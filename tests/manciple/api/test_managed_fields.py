@@ -31,7 +31,8 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def entries(document: Document) -> list[Document]:
-    return document["metadata"].get("managedFields", [])
+    found: list[Document] = document["metadata"].get("managedFields", [])
+    return found
 
 
 def fields(document: Document, manager: str, *, subresource: str = "") -> Document:

@@ -1,0 +1,107 @@
+"""Who owns the fields that the control plane writes in-process: metadata.managedFields, kept by the writer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from claims.kinds.pods import Pod
+from manciple.store import objects
+from manciple.store.writer import Writer
+from manciple.wire import codec
+from manciple.wire.identity import MASTERS, SCHEDULER, SYSTEM, Identity, controller
+from manciple.wire.registry import registry
+
+pytestmark = pytest.mark.django_db
+
+PODS = registry.by_resource("pods")
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p", "namespace": "default", "labels": {"a": "1"}},
+    "spec": {"containers": [{"name": "c", "image": "c"}]},
+}
+
+
+def create(identity: Identity = SYSTEM) -> Pod:
+    new = PODS.prepare_create(codec.decode_value(Pod, POD))
+    made = objects.write(lambda writer: writer.create(PODS, new), identity=identity)
+    assert isinstance(made, Pod)
+    return made
+
+
+def update(pod: Pod, identity: Identity, *, subresource: str = "") -> Pod:
+    def work(writer: Writer) -> Any:
+        return writer.update(PODS, pod, subresource=subresource)
+
+    written: Pod = objects.write(work, identity=identity)
+    return written
+
+
+def owners(pod: Pod) -> dict[tuple[str, str], Any]:
+    """(manager, subresource) -> what it owns."""
+    entries = codec.to_builtins(pod)["metadata"].get("managedFields", [])
+    return {(one["manager"], one.get("subresource", "")): one["fieldsV1"] for one in entries}
+
+
+def labelled(pod: Pod, **labels: str) -> Pod:
+    return structs.replace(pod, metadata=structs.replace(pod.metadata, labels=labels))
+
+
+def told(pod: Pod, message: str) -> Pod:
+    return structs.replace(pod, status=structs.replace(pod.status, message=message))
+
+
+WRITERS = {
+    "the scheduler": (SCHEDULER, "kube-scheduler"),
+    "a controller": (controller("resourceclaim-controller"), "kube-controller-manager"),
+    "the installation": (SYSTEM, "manciple"),
+    "a person": (Identity("alice", (MASTERS,)), "alice"),
+    "a long name": (Identity("x" * 1000, (MASTERS,)), "x" * 128),
+}
+
+
+@pytest.mark.parametrize(("identity", "manager"), WRITERS.values(), ids=WRITERS.keys())
+def test_whoever_writes_owns_what_it_changes(identity: Identity, manager: str) -> None:
+    made = create(Identity("bob", (MASTERS,)))
+    after = owners(update(labelled(made, a="2"), identity))
+    assert after[manager, ""] == {"f:metadata": {"f:labels": {"f:a": {}}}}
+    assert after["bob", ""]["f:metadata"] == {"f:labels": {}}
+
+
+def test_an_object_and_its_status_in_one_go_are_two_entries() -> None:
+    after = owners(update(told(labelled(create(), b="1"), "x"), SCHEDULER))
+    assert after["kube-scheduler", ""] == {"f:metadata": {"f:labels": {"f:b": {}}}}
+    assert after["kube-scheduler", "status"] == {"f:status": {"f:message": {}}}
+
+
+def test_a_binding_owns_nothing() -> None:
+    made = create()
+    bound = structs.replace(made, spec=structs.replace(made.spec, node_name="n"))
+    assert owners(update(bound, SCHEDULER, subresource="binding")) == owners(made)
+
+
+def test_what_was_read_without_its_entries_loses_none() -> None:
+    made = create()
+    stripped = structs.replace(made, metadata=structs.replace(made.metadata, managed_fields=()))
+    assert owners(update(stripped, SCHEDULER)) == owners(made)
+    assert set(owners(update(told(stripped, "x"), SCHEDULER, subresource="status"))) == {
+        ("manciple", ""),
+        ("kube-scheduler", "status"),
+    }
+
+
+def test_an_older_object_without_entries_gets_none() -> None:
+    made = create()
+    bare = structs.replace(made, metadata=structs.replace(made.metadata, managed_fields=()))
+    objects.write(lambda writer: writer.update(PODS, bare, owned=True))
+    assert owners(update(told(bare, "x"), SCHEDULER, subresource="status")) == {}
+
+
+def test_a_deletion_changes_no_owners() -> None:
+    made = create()
+    gone = objects.write(lambda writer: writer.delete(PODS, "default", "p"), identity=SCHEDULER)
+    assert isinstance(gone.object, Pod)
+    assert owners(gone.object) == owners(made)
