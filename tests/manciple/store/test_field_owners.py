@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from claims.kinds.pods import Pod
+from manciple.api.namespaces import ensure_namespaces
 from manciple.store import objects
 from manciple.store.writer import Writer
 from manciple.wire import codec
@@ -54,9 +55,14 @@ def told(pod: Pod, message: str) -> Pod:
     return structs.replace(pod, status=structs.replace(pod.status, message=message))
 
 
+@pytest.fixture(autouse=True)
+def _namespaces() -> None:
+    ensure_namespaces()
+
+
 WRITERS = {
-    "the scheduler": (SCHEDULER, "kube-scheduler"),
-    "a controller": (controller("resourceclaim-controller"), "kube-controller-manager"),
+    "the scheduler": (Identity(SCHEDULER.name, (MASTERS,)), "kube-scheduler"),
+    "a controller": (Identity(controller("resourceclaim-controller").name, (MASTERS,)), "kube-controller-manager"),
     "the installation": (SYSTEM, "manciple"),
     "a person": (Identity("alice", (MASTERS,)), "alice"),
     "a long name": (Identity("x" * 1000, (MASTERS,)), "x" * 128),
@@ -72,7 +78,8 @@ def test_whoever_writes_owns_what_it_changes(identity: Identity, manager: str) -
 
 
 def test_an_object_and_its_status_in_one_go_are_two_entries() -> None:
-    after = owners(update(told(labelled(create(), b="1"), "x"), SCHEDULER))
+    scheduler = Identity(SCHEDULER.name, (MASTERS,))
+    after = owners(update(told(labelled(create(), a="1", b="1"), "x"), scheduler))
     assert after["kube-scheduler", ""] == {"f:metadata": {"f:labels": {"f:b": {}}}}
     assert after["kube-scheduler", "status"] == {"f:status": {"f:message": {}}}
 
@@ -96,8 +103,9 @@ def test_what_was_read_without_its_entries_loses_none() -> None:
 def test_an_older_object_without_entries_gets_none() -> None:
     made = create()
     bare = structs.replace(made, metadata=structs.replace(made.metadata, managed_fields=()))
-    objects.write(lambda writer: writer.update(PODS, bare, owned=True))
-    assert owners(update(told(bare, "x"), SCHEDULER, subresource="status")) == {}
+    older = objects.write(lambda writer: writer.update(PODS, bare, owned=True))
+    assert isinstance(older, Pod)
+    assert owners(update(told(older, "x"), SCHEDULER, subresource="status")) == {}
 
 
 def test_a_deletion_changes_no_owners() -> None:
