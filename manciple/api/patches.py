@@ -277,7 +277,9 @@ def _last_applied(kind: Kind, live: dict[str, Any]) -> dict[str, Any] | None:
     text = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
     try:
         document = codec.read_document(text.encode(), content_type="application/json") if text else None
-        version = str(document.get("apiVersion")).rpartition("/")[2] if isinstance(document, dict) else ""
+        if not isinstance(document, dict):
+            return None
+        version = str(document.get("apiVersion")).rpartition("/")[2]
         served = registry.served(kind.group, version, kind.plural)
         if served is None:
             return None

@@ -341,11 +341,12 @@ def _fields_of_new(kind: Kind, new: Any) -> FieldsV1:
         return _text_of(changed)
     blank = _blank(kind.type)
     parts = []
-    for attribute in kind.type.__struct_fields__:
-        value = getattr(new, attribute)
-        if value is getattr(blank, attribute) or attribute in _HEAD:
+    for member in _members(kind.type):
+        attribute, value, default = member.attribute, getattr(new, member.attribute), getattr(blank, member.attribute)
+        if value is default or value == default or (attribute == "status" and "status" in kind.subresources):
             continue
-        if attribute == "status" and "status" in kind.subresources:
+        if member.whole:
+            parts.append(member.whole)
             continue
         alone = structs.replace(blank, **{attribute: _owned_metadata(value) if attribute == "metadata" else value})
         parts.append(_part(codec.encode(alone), kind.type))
@@ -386,29 +387,37 @@ def _open_document(obj: Any, unowned: frozenset[str]) -> dict[str, Any]:
 
 
 class _Member(NamedTuple):
-    """A field of a type. plain: a text or number, which is there unless it is empty. parts: of which it consists."""
+    """A field of a type. plain: a text or number, which is there unless it is empty. parts: of which it consists.
+    whole: how a set names it, where it has no fields of its own.
+    """
 
     attribute: str
     element: str
     plain: bool
     parts: type[Value] | None
+    whole: bytes
 
 
 @cache
 def _members(type_: type[Value]) -> tuple[_Member, ...]:
-    return tuple(
-        _Member(
-            declared.attribute,
-            field_sets.field_element(declared.name),
-            plain=not declared.shape.container and declared.shape.element in (str, int) and not declared.default,
-            parts=shape.type
-            if (shape := field_sets.member(field_sets.struct(type_), declared.name)).kind == "struct"
-            else None,
+    found = []
+    for declared in declarations(type_):
+        if issubclass(type_, ApiObject) and declared.attribute in _HEAD:
+            continue
+        if type_ is ObjectMeta and declared.attribute == "managed_fields":
+            continue
+        shape = field_sets.member(field_sets.struct(type_), declared.name)
+        element = field_sets.field_element(declared.name)
+        found.append(
+            _Member(
+                declared.attribute,
+                element,
+                plain=not declared.shape.container and declared.shape.element in (str, int) and not declared.default,
+                parts=shape.type if shape.kind == "struct" else None,
+                whole=msgspec.json.encode({element: {}})[1:-1] if shape.kind == "atomic" else b"",
+            )
         )
-        for declared in declarations(type_)
-        if not (issubclass(type_, ApiObject) and declared.attribute in _HEAD)
-        if not (type_ is ObjectMeta and declared.attribute == "managed_fields")
-    )
+    return tuple(found)
 
 
 def _compare(
@@ -418,7 +427,7 @@ def _compare(
     type_: type[Value] = type(new)
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}
-    for attribute, element, plain, parts in _members(type_):
+    for attribute, element, plain, parts, _ in _members(type_):
         left, right = getattr(old, attribute), getattr(new, attribute)
         if left is right or left == right or attribute in unowned:
             continue
