@@ -85,8 +85,8 @@ def apply_patch(
     """`live` as `manager` wants it, with its managedFields. live: None when the object does not exist yet.
 
     now: RFC 3339 text. unowned: fields that this endpoint does not write (the status, through the main resource).
-    last_applied: what this manager applied on the client's side before; its fields are no conflicts.
-    completed: fills in the defaults with which the document will be stored; a value that only lacks these is the same.
+    last_applied: what this manager applied on the client's side before; its fields are no conflicts where they have not
+    changed since. completed: fills in the defaults with which documents are stored.
     Raises: BadRequest when `applied` carries managedFields; Conflict with a cause for every field in dispute.
     """
     if applied.get("metadata", {}).get("managedFields"):
@@ -98,8 +98,6 @@ def apply_patch(
     others = [one for one in ownerships if one is not mine]
     merged = _merged(before, _restricted(applied, unowned, shape), shape)
     found = list(_conflicts(before, merged, wanted, others, shape))
-    if found:
-        found = list(_conflicts(before, completed(merged), wanted, others, shape))
     if found and not force:
         own = _unchanged_since(last_applied, before, completed, shape) if last_applied else frozenset()
         if disputed := [conflict for conflict in found if conflict.path not in own]:

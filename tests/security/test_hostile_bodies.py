@@ -17,10 +17,13 @@ from inventory.kinds.nodes import NodeSelectorTerm
 from manciple.api import edits
 from manciple.api.answers import BODY_LIMIT
 from manciple.wire import codec, field_sets, patch, protobuf
-from manciple.wire.apply import Manager, apply_patch, track_update
+from manciple.wire.apply import Manager, apply_patch
+from manciple.wire.base import ObjectMeta
 from manciple.wire.documents import MAX_DEPTH, MAX_VALUES
 from manciple.wire.errors import ApiError, BadRequest, Invalid, TooLarge
 from manciple.wire.machinery import Namespace
+from manciple.wire.managed_fields import track_create, track_update
+from manciple.wire.registry import registry
 from manciple.wire.selectors import parse_field_selector, parse_label_selector
 from manciple.wire.time_limit import TimeLimitExceeded, time_limit
 from manciple.wire.validation import Path, validate_list
@@ -191,10 +194,10 @@ ACCEPTED: dict[str, Callable[[], object]] = {
         POD.type,
     ),
     "fields of a manager": lambda: track_update(
-        {"metadata": {"annotations": {f"a{i}": "x" for i in range(20_000)}}},
-        {"metadata": {"annotations": {f"a{i}": "y" for i in range(20_000)}}},
-        manager=MANAGER,
-        shape=field_sets.struct(Namespace),
+        registry.by_resource("namespaces"),
+        _annotated_namespace(20_000, "y"),
+        track_create(registry.by_resource("namespaces"), _annotated_namespace(20_000, "x"), manager="alice", now=NOW),
+        manager="bob",
         now=NOW,
     ),
     "fields that a manager gives up": lambda: apply_patch(
@@ -210,6 +213,10 @@ ACCEPTED: dict[str, Callable[[], object]] = {
     "blanks behind a selector": lambda: parse_label_selector("a in (b)" + " " * 500_000),
     "a condition of many values": lambda: parse_label_selector(f"a in ({','.join(f'v{i}' for i in range(100_000))})"),
 }
+
+
+def _annotated_namespace(count: int, value: str) -> Namespace:
+    return Namespace(metadata=ObjectMeta(name="n", annotations={f"a{i}": value for i in range(count)}))
 
 
 def _annotated(count: int) -> dict[str, Any]:

@@ -393,14 +393,6 @@ def test_under_another_name_the_move_is_a_conflict_unless_forced(api: Api) -> No
     assert (answer.code, answer.json["data"]) == (200, {"a": "2"})
 
 
-def test_what_only_lacks_defaults_is_no_conflict(api: Api) -> None:
-    api.made(f"{TEMPLATES}?fieldManager=bob", template())
-    assert server_side(api, TEMPLATES, template(), manager="alice").code == 200
-    other = template()
-    other["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] = 2
-    assert server_side(api, TEMPLATES, other, manager="carol").code == 409
-
-
 UNREADABLE = {
     "no JSON": "{",
     "no object": "[]",
