@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Who folds modules of the way into one lowers it; what a pod's way newly does must find its room below it.
 #: 94: limits for each tenant came to the way (connections, work of a request, size of a pod's spec). 95: which pool an
 #: allocation is of. 97: bytes of bodies in flight, and time limits for what decodes them. 98: fields of a pod's status
-#: that schedulers alone write. 99: what a worker keeps of a pending pod.
-MOST_MODULES = 99
+#: that schedulers alone write. 100: what a worker keeps of a pending pod, and who owns which field of what is written.
+MOST_MODULES = 100
 #: Asked at every step who it is, whether they may and whose turn it is, and noted that they did; which kinds were added
 #: beside those of the way: subjects by themselves, which a reader of the way need not open.
 APART = (
