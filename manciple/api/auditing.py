@@ -33,7 +33,7 @@ from manciple.store import hooks
 from manciple.store.origins import Origin
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import MASTERS, Identity
-from manciple.wire.registry import Kind
+from manciple.wire.registry import Kind, registry
 
 HEADER = "Audit-Id"
 
@@ -75,7 +75,6 @@ def begin(
     addresses: of the client, and of the proxy that told of it; "" for what is not known.
     """
     where = parse_path(path)
-    served = where.served() if where else None
     return Origin(
         audit_id=wanted_id if _CLIENTS_ID.fullmatch(wanted_id) else _new_id(),
         received=datetime.now(UTC),
@@ -85,13 +84,18 @@ def begin(
         agent=agent,
         traceparent=traceparent if _TRACEPARENT.fullmatch(traceparent) else "",
         verb=_verb(method, where, query) if where else method.lower(),
-        resource=served.kind.resource if served else _resource(where),
+        resource=_resource(where),
         subresource=where.subresource if where else "",
     )
 
 
 def _resource(where: ResourcePath | None) -> str:
-    return ".".join(filter(None, (where.plural, where.group))) if where else ""
+    """As the log calls it. Custom resources are called as in the path, so the database is not asked for them."""
+    if where is None:
+        return ""
+    if registry.is_own(where.group, where.version, where.plural) and (served := where.served()):
+        return served.kind.resource
+    return ".".join(filter(None, (where.plural, where.group)))
 
 
 def _new_id() -> str:
