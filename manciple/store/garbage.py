@@ -209,6 +209,8 @@ def _break_cycles() -> int:
             waiting_for_others.append(owner)
     blocked: dict[str, list[str]] = {}
     for owner, found in blockers.items():
+        if not found <= blockers.keys():  # one is in foreground deletion and has no dependents: it goes next
+            waiting_for_others.append(owner)
         for one in found:
             blocked.setdefault(one, []).append(owner)
     while waiting_for_others:

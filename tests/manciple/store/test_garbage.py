@@ -305,6 +305,20 @@ def test_who_waits_for_a_cycle_goes_after_it() -> None:
     assert living() == []
 
 
+def test_an_owner_whose_dependent_is_deleted_while_cycles_are_looked_for_is_in_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owner = create(note("owner"))
+    create(note("child"), owned_by(owner, blocking=True))
+    for name in ("owner", "child"):
+        delete(name, propagation="Foreground")
+    with monkeypatch.context() as patched:  # the collector looked before these deletions
+        patched.setattr(garbage, "_DUTIES", ())
+        assert garbage.collect() == 0
+    collect()
+    assert living() == []
+
+
 def test_a_cycle_that_waits_for_a_finalizer_is_left_alone() -> None:
     create_cycle("a", "b")
     create(note("held", finalizers=("example.com/x",)), owned_by(read("b"), blocking=True))
