@@ -59,6 +59,8 @@ from manciple.wire.errors import FieldError, Forbidden, Invalid, forbidden
 from manciple.wire.identity import SCHEDULER, SYSTEM, SYSTEM_NAMESPACE
 from manciple.wire.registry import registry
 
+#: Warnings about one pod: a Warning header holds no more, and pairs of ports are as many as their number squared.
+MOST_WARNINGS = 100
 CLAIMS_AND_TEMPLATES = frozenset({"resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"})
 
 
@@ -316,9 +318,9 @@ def warn_of_dropped_claims(write: Write) -> None:
 
 
 def warn_of_pod(write: Write) -> None:
-    """Tells the author of a new pod what it says in vain."""
+    """Warn the author of a new pod of fields without effect."""
     if write.operation == "CREATE" and not write.subresource:
-        for text in warnings_of(write.new):
+        for text in islice(warnings_of(write.new), MOST_WARNINGS):
             hooks.warn(text)
 
 

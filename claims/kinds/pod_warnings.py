@@ -15,6 +15,7 @@ from claims.kinds.volumes import ProjectedVolumeSource, Volume, VolumeProjection
 from claims.kinds.windows_rules import containers_with_paths
 from inventory.kinds.nodes import NodeSelectorTerm
 from manciple.wire.quantity import Quantity
+from manciple.wire.time_limit import check_time
 from manciple.wire.validation import METADATA, SPEC, Path, check_dns_label, check_label_value
 
 _APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
@@ -53,8 +54,10 @@ _BYTES = ("memory", "ephemeral-storage")
 def warnings_of(pod: Pod) -> Iterator[str]:
     spec, name = pod.spec, pod.metadata.name
     if name and (messages := check_dns_label(name)):
-        told = "this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended"
-        yield f"{METADATA.child('name')}: {told}: [{', '.join(messages)}]"
+        why = (
+            "this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended"
+        )
+        yield f"{METADATA.child('name')}: {why}: [{', '.join(messages)}]"
     if pod.metadata.annotations:
         yield from _of_annotations(pod)
     if spec.node_selector or spec.topology_spread_constraints or spec.affinity is not None:
@@ -83,13 +86,13 @@ def _of_annotations(pod: Pod) -> Iterator[str]:
     for key in annotations:
         if key in _OLD_ANNOTATIONS:
             yield f"{path.key(key)}: {_OLD_ANNOTATIONS[key]}"
-    told = 'non-functional in v1.27+; use the "seccompProfile" field instead'
+    message = 'non-functional in v1.27+; use the "seccompProfile" field instead'
     if _SECCOMP_POD in annotations and (of_pod is None or of_pod.seccomp_profile is None):
-        yield f"{path.key(_SECCOMP_POD)}: {told}"
+        yield f"{path.key(_SECCOMP_POD)}: {message}"
     for container, _ in containers_with_paths(pod.spec):
         key, context = f"{_SECCOMP_CONTAINER}{container.name}", container.security_context
         if key in annotations and (context is None or context.seccomp_profile is None):
-            yield f"{path.key(key)}: {told}"
+            yield f"{path.key(key)}: {message}"
         if (key := f"{_APP_ARMOR}{container.name}") in annotations:
             yield f'{path.key(key)}: deprecated since v1.30; use the "appArmorProfile" field instead'
 
@@ -132,7 +135,7 @@ def _of_term(term: NodeSelectorTerm, path: Path, *, preferred: bool) -> Iterator
 def _of_volumes(volumes: Iterable[Volume]) -> Iterator[str]:
     for position, volume in enumerate(volumes):
         at = SPEC.child("volumes").at(position)
-        yield from (f"{at.child(source)}: {told}" for source, told in _OLD_VOLUMES.items() if getattr(volume, source))
+        yield from (f"{at.child(source)}: {why}" for source, why in _OLD_VOLUMES.items() if getattr(volume, source))
         yield from _of_claim(volume, at)
         if volume.secret is not None:
             paths = [(one.path, "") for one in volume.secret.items]
@@ -156,12 +159,12 @@ def _of_claim(volume: Any, path: Path) -> Iterator[str]:
             yield from _of_amounts(amounts, at, which, names=("storage",))
 
 
-def _of_projected(projected: ProjectedVolumeSource, told: str) -> Iterator[str]:
+def _of_projected(projected: ProjectedVolumeSource, volume: str) -> Iterator[str]:
     for source in projected.sources:
         if source == VolumeProjection():
-            yield f"{told} has no sources provided"
+            yield f"{volume} has no sources provided"
     paths = [found for source in projected.sources for found in _projected_paths(source)]
-    yield from _of_paths(paths, told)
+    yield from _of_paths(paths, volume)
 
 
 def _projected_paths(source: VolumeProjection) -> Iterator[tuple[str, str]]:
@@ -182,13 +185,14 @@ def _projected_paths(source: VolumeProjection) -> Iterator[tuple[str, str]]:
         yield certificate.credential_bundle_path, " (PodCertificate credential bundle)"
 
 
-def _of_paths(paths: list[tuple[str, str]], told: str) -> Iterator[str]:
+def _of_paths(paths: list[tuple[str, str]], volume: str) -> Iterator[str]:
     """A file that is another's folder, or the same, is not there."""
     paths = [(path.rstrip("/"), source) for path, source in paths if path]
     for position, (path, source) in enumerate(paths):
+        check_time()
         for other, other_source in paths[:position]:
             if f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/"):
-                yield f'{told}: overlapping paths: "{path}"{source} with "{other}"{other_source}'
+                yield f'{volume}: overlapping paths: "{path}"{source} with "{other}"{other_source}'
 
 
 # Lists ----------------------------------------------------------------------------------------------------------------
@@ -223,10 +227,10 @@ def _of_variables(container: Container, path: Path) -> Iterator[str]:
 
 
 def _of_selectors(spec: PodSpec) -> Iterator[str]:
-    told = "a null labelSelector results in matching no pod"
+    message = "a null labelSelector results in matching no pod"
     for position, constraint in enumerate(spec.topology_spread_constraints):
         if constraint.label_selector is None:
-            yield f"{SPEC.child('topologySpreadConstraints').at(position).child('labelSelector')}: {told}"
+            yield f"{SPEC.child('topologySpreadConstraints').at(position).child('labelSelector')}: {message}"
     affinity = spec.affinity
     for field, rules in (
         ("podAffinity", affinity.pod_affinity if affinity is not None else None),
@@ -238,11 +242,11 @@ def _of_selectors(spec: PodSpec) -> Iterator[str]:
         for position, term in enumerate(rules.required_during_scheduling_ignored_during_execution):
             if term.label_selector is None:
                 at = path.child("requiredDuringSchedulingIgnoredDuringExecution").at(position)
-                yield f"{at.child('labelSelector')}: {told}"
+                yield f"{at.child('labelSelector')}: {message}"
         for position, weighted in enumerate(rules.preferred_during_scheduling_ignored_during_execution):
             if weighted.pod_affinity_term.label_selector is None:
                 at = path.child("preferredDuringSchedulingIgnoredDuringExecution").at(position)
-                yield f"{at.child('podAffinityTerm', 'labelSelector')}: {told}"
+                yield f"{at.child('podAffinityTerm', 'labelSelector')}: {message}"
 
 
 def _of_amounts(amounts: Mapping[str, str], path: Path, field: str, names: Iterable[str] = _BYTES) -> Iterator[str]:
@@ -263,6 +267,7 @@ def _of_ports(containers: Iterable[tuple[Container, Path]]) -> Iterator[str]:
             if port.host_ip and not port.host_port:
                 yield f"{at}: hostIP set without hostPort: {port.host_ip}"
             same = defined.setdefault((port.container_port, port.protocol), [])
+            check_time()
             yield from (
                 f"{at}: {how} port definition with {one}" for one, other in same if (how := _clash(port, other))
             )

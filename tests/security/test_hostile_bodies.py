@@ -11,16 +11,22 @@ from typing import Any
 
 import pytest
 
+from claims import admission
+from claims.kinds.pod_warnings import warnings_of
+from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from inventory.kinds.node_rules import validate_node_selector_term
 from inventory.kinds.nodes import NodeSelectorTerm
 from manciple.api import edits
 from manciple.api.answers import BODY_LIMIT
+from manciple.store import hooks
+from manciple.store.hooks import Write
 from manciple.wire import codec, field_sets, patch, protobuf
 from manciple.wire.apply import Manager, apply_patch
 from manciple.wire.base import ObjectMeta
 from manciple.wire.documents import MAX_DEPTH, MAX_VALUES
 from manciple.wire.errors import ApiError, BadRequest, Invalid, TooLarge
+from manciple.wire.identity import SYSTEM
 from manciple.wire.machinery import Namespace
 from manciple.wire.managed_fields import track_create, track_update
 from manciple.wire.registry import registry
@@ -68,7 +74,11 @@ LONG = {f"key-{number}": "value" for number in range(100)}
 SELECTING = codec.decode_value(
     NodeSelectorTerm, {"matchExpressions": [{"key": "a", "operator": "In", "values": list(LONG)}]}
 )
+EQUAL_PORTS = codec.decode_value(
+    Pod, {"spec": {"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}] * 1_000}]}}
+)
 LOOPS: dict[str, Callable[[], object]] = {
+    "the warnings about a pod": lambda: list(warnings_of(EQUAL_PORTS)),
     "objects in JSON": read(b'[{"a": 1}]'),
     "events of YAML": yaml(b"a: b"),
     "operations": lambda: patch.json_patch({}, [{"op": "add", "path": "/a", "value": 1}]),
@@ -236,6 +246,12 @@ def test_what_breaks_a_rule_a_hundred_thousand_times_is_told_two_hundred_times()
     assert isinstance(outcome, Invalid)
     assert outcome.message.endswith(" more]")
     assert len(outcome.status()["details"]["causes"]) == 200
+
+
+def test_equal_ports_are_warned_of_a_hundred_times_and_not_in_every_pair() -> None:
+    with hooks.collecting() as remarks:
+        admission.warn_of_pod(Write(operation="CREATE", kind=POD, new=EQUAL_PORTS, identity=SYSTEM))
+    assert len(remarks.warnings) == admission.MOST_WARNINGS
 
 
 def test_a_small_body_does_not_take_much_memory() -> None:
