@@ -41,6 +41,7 @@ from manciple.wire.errors import BadRequest, Conflict, Invalid, NotFound, not_su
 from manciple.wire.identity import Identity
 from manciple.wire.machinery import Binding
 from manciple.wire.registry import Kind, Served
+from manciple.wire.validation import METADATA, validate_annotations, validate_labels
 
 logger = logging.getLogger(__name__)
 
@@ -232,7 +233,7 @@ def bind(
     where = replace(where, name=where.name or binding.metadata.name)
     if binding.metadata.name != where.name:
         raise BadRequest("name in URL does not match name in Binding object")
-    _check_target(binding)
+    _check_binding(binding)
     admit_body(kind, where, binding, identity=identity, options=options)
 
     def work(writer: objects.Writer) -> None:
@@ -276,9 +277,14 @@ def decoded_body(type_: type[BodyT], group: str, body: bytes, *, content_type: s
     return found
 
 
-def _check_target(binding: Binding) -> None:
-    target = binding.target
-    wrong = []
+def _check_binding(binding: Binding) -> None:
+    """Also its labels and annotations, which the pod gets: the reference stores any.
+
+    Raises: Invalid.
+    """
+    target, metadata = binding.target, binding.metadata
+    wrong = validate_labels(metadata.labels, METADATA.child("labels"))
+    wrong += validate_annotations(metadata.annotations, METADATA.child("annotations"))
     if target.kind not in ("", "Node"):
         wrong.append(not_supported("target.kind", target.kind, ("Node", "<empty>")))
     if not target.name:

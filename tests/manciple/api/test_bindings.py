@@ -46,6 +46,8 @@ def test_a_binding_gives_the_pod_its_node_labels_and_annotations(api: Api, path:
         "no pod": (binding(""), 404, "NotFound"),
         "another pod of that name": (binding(uid="other"), 409, "Conflict"),
         "no node": (binding() | {"target": {"kind": "Node"}}, 422, "Invalid"),
+        "a label that no pod may have": (binding(labels={"a": "not valid"}), 422, "Invalid"),
+        "an annotation that no pod may have": (binding(annotations={"not valid": "a"}), 422, "Invalid"),
         "no binding": (pod(), 400, "BadRequest"),
     }.values(),
 )
