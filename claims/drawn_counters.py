@@ -1,19 +1,20 @@
-"""What allocated devices draw from shared counters stays known when their drivers do not publish it any more.
+"""Keeps what allocated devices draw from shared counters after their drivers have changed or withdrawn them.
 
-The scheduler keeps it with each allocation that it makes (`AllocationResult.drawn_counters`). Allocations that others
-wrote (another scheduler, an earlier version) lack it: they get it here, in the transaction in which a driver changes or
-withdraws what it has published of their devices.
+The scheduler records it in each allocation that it makes (`AllocationResult.drawn_counters`). Allocations by another
+scheduler, or by an earlier version, lack the record: it is added here, in the transaction in which the driver changes
+or withdraws the devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container
+from typing import Any
 
-from msgspec.structs import replace
+from msgspec import structs
 
-from claims.kinds.resource_claims import DrawnCounters, ResourceClaim
+from claims.kinds.resource_claims import DeviceRequestAllocationResult, DrawnCounters, ResourceClaim
 from claims.models import AllocatedDevice
-from inventory.kinds.devices import Device, ResourceSlice
+from inventory.kinds.devices import ResourceSlice
 from inventory.models import PublishedSlice
 from manciple.store import hooks
 from manciple.store.hooks import Write
@@ -29,7 +30,7 @@ def register() -> None:
 
 
 def keep_draws(writer: Writer, write: Write) -> None:
-    """Before a slice changes or goes."""
+    """Before a slice changes or is deleted."""
     old, new = write.old.spec, write.new.spec if write.new is not None else None
     now = {one.name: one.consumes_counters for one in new.devices} if new is not None else {}
     changed = {
@@ -40,47 +41,55 @@ def keep_draws(writer: Writer, write: Write) -> None:
     held = AllocatedDevice.objects.filter(driver=old.driver, pool=old.pool.name, device__in=changed, admin_access=False)
     if old.node_name:
         held = held.filter(node__in=(old.node_name, ""))
-    for key in sorted(set(held.values_list("claim__namespace", "claim__name"))):
-        claim = writer.get(registry.by_resource(CLAIMS), *key)
-        if isinstance(claim, ResourceClaim):
-            _complete(writer, claim, write.old, changed)
+    kind, keys = registry.by_resource(CLAIMS), sorted(set(held.values_list("claim__namespace", "claim__name")))
+    writer.load(kind, keys)
+    counter_sets: tuple[str, ...] | None = None
+    for key in keys:
+        claim: Any = writer.get(kind, *key)
+        missing = _unrecorded(claim, write.old, changed) if claim is not None else []
+        if not missing:
+            continue
+        if counter_sets is None:
+            counter_sets = _counter_sets(writer, write.old)
+        drawn = (
+            DrawnCounters(
+                driver=result.driver,
+                pool=result.pool,
+                device=result.device,
+                consumes=changed[result.device].consumes_counters,
+                counter_sets=counter_sets,
+            )
+            for result in missing
+        )
+        allocation = claim.status.allocation
+        allocation = structs.replace(allocation, drawn_counters=(*allocation.drawn_counters, *drawn))
+        writer.update(kind, structs.replace(claim, status=structs.replace(claim.status, allocation=allocation)))
 
 
-def _complete(writer: Writer, claim: ResourceClaim, one: ResourceSlice, changed: Mapping[str, Device]) -> None:
-    """Write what the claim's allocation does not tell of these devices of the slice."""
-    allocation = claim.status.allocation
+def _unrecorded(
+    claim: ResourceClaim, published: ResourceSlice, changed: Container[str]
+) -> list[DeviceRequestAllocationResult]:
+    """The claim's results of changed devices of the slice whose draws its allocation does not record."""
+    allocation, spec = claim.status.allocation, published.spec
     if allocation is None:
-        return
-    known = {(drawn.driver, drawn.pool, drawn.device) for drawn in allocation.drawn_counters}
-    missing = [
+        return []
+    recorded = {(drawn.driver, drawn.pool, drawn.device) for drawn in allocation.drawn_counters}
+    return [
         result
         for result in allocation.devices.results
-        if (result.driver, result.pool) == (one.spec.driver, one.spec.pool.name)
+        if (result.driver, result.pool) == (spec.driver, spec.pool.name)
         and result.device in changed
         and not result.admin_access
-        and (result.driver, result.pool, result.device) not in known
+        and (result.driver, result.pool, result.device) not in recorded
     ]
-    if not missing:
-        return
-    counter_sets = _counter_sets(writer, one)
-    drawn = (
-        DrawnCounters(
-            driver=result.driver,
-            pool=result.pool,
-            device=result.device,
-            consumes=changed[result.device].consumes_counters,
-            counter_sets=counter_sets,
-        )
-        for result in missing
-    )
-    allocation = replace(allocation, drawn_counters=(*allocation.drawn_counters, *drawn))
-    writer.update(registry.by_resource(CLAIMS), replace(claim, status=replace(claim.status, allocation=allocation)))
 
 
-def _counter_sets(writer: Writer, one: ResourceSlice) -> tuple[str, ...]:
+def _counter_sets(writer: Writer, published: ResourceSlice) -> tuple[str, ...]:
     """The names of the counter sets that the slice's pool has."""
-    spec = one.spec
+    kind, spec = registry.by_resource(SLICES), published.spec
     names = PublishedSlice.objects.filter(driver=spec.driver, pool=spec.pool.name).values_list("name", flat=True)
-    found = [writer.get(registry.by_resource(SLICES), "", name) for name in names]
-    of_pool = [other.spec for other in (*found, one) if isinstance(other, ResourceSlice)]
-    return tuple(sorted({counter_set.name for other in of_pool for counter_set in other.shared_counters}))
+    keys = [("", name) for name in names]
+    writer.load(kind, keys)
+    found = (*(writer.get(kind, *key) for key in keys), published)
+    of_pool = [one.spec for one in found if isinstance(one, ResourceSlice)]
+    return tuple(sorted({counter_set.name for one in of_pool for counter_set in one.shared_counters}))
