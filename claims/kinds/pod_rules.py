@@ -244,12 +244,12 @@ def validate_pod_meta_update(new: Pod, old: Pod) -> Errors:
     before, after = old.metadata.annotations, new.metadata.annotations
     if before == after:
         return found
-    for key in before.keys() | after.keys():
+    for key in sorted(before.keys() | after.keys()):
         what = "add" if key not in before else "remove or update"
         kind = "mirror pod annotation" if key == MIRROR else "AppArmor annotations" if is_app_armor(key) else ""
         if kind and before.get(key) != after.get(key):
             found.append(forbidden(METADATA.child("annotations").key(key), f"may not {what} {kind}"))
-    if not _is_cost(before.get(DELETION_COST, "0")):  # it was accepted before it was checked
+    if not _is_cost(before.get(DELETION_COST, "0")):  # stored before updates were checked
         kept = {key: value for key, value in after.items() if key != DELETION_COST}
         new = replace(new, metadata=replace(new.metadata, annotations=kept))
     return found + _validate_annotations(new)

@@ -260,7 +260,8 @@ def _delete_portion(kind: Kind, portion: Sequence[Stored], remaining: Remaining)
                 continue
             if not item.deleting:
                 try:
-                    deletion = writer.delete(kind, item.namespace, item.name)
+                    with writer.savepoint():
+                        deletion = writer.delete(kind, item.namespace, item.name)
                 except ApiError as error:  # one object that may not be deleted does not keep the others
                     remaining.failures.add(error.message)
                 else:
