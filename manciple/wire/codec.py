@@ -188,6 +188,8 @@ def _detach(entries: tuple[ManagedFieldsEntry, ...]) -> None:
     """Let the sets of fields, which were decoded just now, not hold the whole text, and equal ones be one."""
     for entry in entries:
         text = bytes(entry.fields_v1)
+        if not text:  # the default, which is left out of documents because it is that very object
+            continue
         fields = _known_fields.get(text)
         if fields is None:
             fields = FieldsV1(text)

@@ -333,3 +333,11 @@ def test_what_is_encoded_starts_with_its_identity_and_shows_required_zeros() -> 
     assert text == '{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{"name":"a"},"spec":{}}'
     assert codec.to_builtins(claim)["spec"] == {}
     assert codec.to_builtins(DeviceCapacity()) == {"value": "0"}
+
+
+@pytest.mark.parametrize("entry", [{"manager": "m"}, {"manager": "m", "fieldsV1": {}}])
+def test_owners_are_written_as_they_were_read_with_and_without_fields(entry: dict[str, Any]) -> None:
+    document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "managedFields": [entry]}, "spec": {}}
+    pod = codec.decode_text(Pod, json.dumps(document))
+    assert json.loads(codec.encode(pod))["metadata"] == document["metadata"]
+    assert codec.to_builtins(pod)["metadata"] == document["metadata"]
