@@ -268,7 +268,11 @@ def _edited(text: FieldsV1, gained: Members, lost: Members) -> FieldsV1:
 
 
 def _text_by_member(text: FieldsV1) -> dict[str, FieldsV1]:
-    return _members_decoder.decode(text) if text else {}
+    """Empty also where it is no object: earlier versions stored what clients sent."""
+    try:
+        return _members_decoder.decode(text) if text else {}
+    except msgspec.ValidationError:
+        return {}
 
 
 def _joined(parts: Mapping[str, FieldsV1]) -> FieldsV1:

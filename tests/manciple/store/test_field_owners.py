@@ -12,7 +12,9 @@ from manciple.api.namespaces import ensure_namespaces
 from manciple.store import objects
 from manciple.store.writer import Writer
 from manciple.wire import codec
+from manciple.wire.base import NO_FIELDS, FieldsV1, ManagedFieldsEntry
 from manciple.wire.identity import MASTERS, SCHEDULER, SYSTEM, Identity, controller
+from manciple.wire.managed_fields import with_entries
 from manciple.wire.registry import registry
 
 pytestmark = pytest.mark.django_db
@@ -106,6 +108,16 @@ def test_an_older_object_without_entries_gets_none() -> None:
     older = objects.write(lambda writer: writer.update(PODS, bare, owned=True))
     assert isinstance(older, Pod)
     assert owners(update(told(older, "x"), SCHEDULER, subresource="status")) == {}
+
+
+@pytest.mark.parametrize("fields", [NO_FIELDS, FieldsV1(b"{}"), FieldsV1(b'"x"'), FieldsV1(b'{"f:metadata":5}')])
+def test_entries_of_earlier_versions_that_make_no_sense_keep_nobody_from_writing(fields: FieldsV1) -> None:
+    strange = ManagedFieldsEntry(manager="m", operation="Update", api_version="v1", fields_v1=fields)
+    new = with_entries(PODS.prepare_create(codec.decode_value(Pod, POD)), (strange,))
+    objects.write(lambda writer: writer.create(PODS, new, owned=True), identity=SYSTEM)
+    (stored,) = objects.list(PODS).items
+    written = update(labelled(objects.decoded(stored, Pod), a="2"), SYSTEM)
+    assert "manciple" in {one.manager for one in written.metadata.managed_fields}
 
 
 def test_a_deletion_changes_no_owners() -> None:
