@@ -64,7 +64,7 @@ def is_told(pod: Pod, condition: str, message: str) -> bool:
 
 
 def held_by(pod: Pod) -> Held:
-    """What the containers have, as the pod's status tells it."""
+    """What the containers have, by the pod's status."""
     return {one.name: one.resources for one in _statuses(pod) if one.resources is not None}
 
 
@@ -102,8 +102,11 @@ def begin(pod: Pod, runs: Mapping[str, ContainerRun], others: Iterable[Pod], cap
 
     others: the other pods of the node. capacity: resource name -> how much of it the node has.
     """
-    running = [one for one in (*pod.spec.init_containers, *pod.spec.containers) if _runs(runs.get(one.name))]
-    wanted = {one.name: _amounts(one) for one in running}
+    names = {name for name, run in runs.items() if run.running}
+    running = [one for one in (*pod.spec.init_containers, *pod.spec.containers) if one.name in names]
+    wanted = {
+        one.name: ResourceRequirements(limits=one.resources.limits, requests=one.resources.requests) for one in running
+    }
     known = held_by(pod)
     held = {name: known.get(name, amounts) for name, amounts in wanted.items()}
     changed = tuple(one for one in running if held[one.name] != wanted[one.name])
@@ -139,14 +142,6 @@ def _statuses(pod: Pod) -> Iterator[ContainerStatus]:
     yield from pod.status.container_statuses
 
 
-def _runs(run: ContainerRun | None) -> bool:
-    return run is not None and run.running
-
-
-def _amounts(container: Container) -> ResourceRequirements:
-    return ResourceRequirements(limits=container.resources.limits, requests=container.resources.requests)
-
-
 def _restarts(container: Container, held: ResourceRequirements) -> bool:
     """Whether an amount changes of which the container only hears when it starts."""
     wanted = container.resources
@@ -168,21 +163,23 @@ def _why_pending(pod: Pod, others: Iterable[Pod], capacity: Mapping[str, str]) -
     for name in grown:
         has = Quantity.parse(capacity[name]).nanos
         if wanted[name] > has:
-            told = f"requested: {_shown(name, wanted[name])}, capacity: {_shown(name, has)}"
-            return PendingResize(INFEASIBLE, f"Node didn't have enough capacity: {name}, {told}")
+            amounts = f"requested: {_shown(name, wanted[name])}, capacity: {_shown(name, has)}"
+            return PendingResize(INFEASIBLE, f"Node didn't have enough capacity: {name}, {amounts}")
     if not grown:
         return None
     sums = [node_requests_of(unresized(other)) for other in others]
     for name in grown:
         has, used = Quantity.parse(capacity[name]).nanos, sum(one.get(name, 0) for one in sums)
         if used + wanted[name] > has:
-            told = f"requested: {_shown(name, wanted[name])}, used: {_shown(name, used)}, capacity: {_shown(name, has)}"
-            return PendingResize(DEFERRED, f"Node didn't have enough resource: {name}, {told}")
+            amounts = (
+                f"requested: {_shown(name, wanted[name])}, used: {_shown(name, used)}, capacity: {_shown(name, has)}"
+            )
+            return PendingResize(DEFERRED, f"Node didn't have enough resource: {name}, {amounts}")
     return None
 
 
 def _shown(name: str, nanos: int) -> int:
-    """Thousandths of processors, bytes of memory, as a kubelet tells them."""
+    """Thousandths of processors, bytes of memory, as in a kubelet's messages."""
     return -(-nanos // (10**6 if name == "cpu" else 10**9))
 
 

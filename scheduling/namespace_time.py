@@ -13,7 +13,7 @@ find, keeps every other pod waiting. Four rules limit that wait, whoever causes 
   sends itself a message, so that other controllers, above all the one that makes claims for new pods, get their turn.
 - Order. Time is counted by namespace and halves every `HALF_LIFE` seconds. Namespaces with slow decisions, by processor
   time (`NamespaceTimes.slow`), go last, whatever their priority. Of one priority, those that used much time go last, by
-  the clock and commits included: thousands of pods that fit nowhere are quick to decide about, and each is told so.
+  the clock and commits included: thousands of pods that fit nowhere are quick to decide, but each status is written.
 
 Whoever spreads slow pods over several namespaces still gets one slice at a time, and all of these namespaces go last.
 """

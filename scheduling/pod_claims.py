@@ -269,8 +269,8 @@ def _without_gate(claim: ResourceClaim) -> causes.NobodyAllocates | None:
     if not name or claim.status.allocation is not None or any(map(gates.enabled, OF_RESOURCE_CLASSES)):
         return None
     off = " and ".join(OF_RESOURCE_CLASSES)
-    told = f"nobody allocates for resource class {name}: the feature gates {off} are off"
-    return causes.NobodyAllocates(f"resourceclaim {claim.metadata.name}: {told}")
+    why = f"nobody allocates for resource class {name}: the feature gates {off} are off"
+    return causes.NobodyAllocates(f"resourceclaim {claim.metadata.name}: {why}")
 
 
 def _without_class(claim: ResourceClaim, has_class: HasClass) -> Hold | None:

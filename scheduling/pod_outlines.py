@@ -1,7 +1,7 @@
 """The part of a pod that the scheduler reads. PURE.
 
 A worker keeps every pending pod. A megabyte of arguments, environment, probes or volumes takes some ten megabytes once
-it is decoded, so these are left out. Whoever writes a pod reads the stored one first.
+it is decoded, so these are left out. Writers read the stored pod first.
 """
 
 from __future__ import annotations

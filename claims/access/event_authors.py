@@ -1,8 +1,8 @@
 """Events about objects of the cluster: whose reports count, and who may change them.
 
-Whoever may write in a namespace may write Events there, about any object. Those about an object of no namespace count
-as reports only if their author may report about it (`may_report`). Nobody else may change such a report: it would no
-longer count. Deleting it takes the right to delete events in its namespace. Kubernetes has no such rule.
+Everybody who may write in a namespace may write Events there about any object. Events about objects without a namespace
+count as reports only if their author may report about the object (`may_report`). Nobody else may change such a report:
+it would no longer count. Deleting it takes the right to delete events in its namespace. Kubernetes has no such rule.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def cluster_kinds() -> Mapping[str, Kind]:
 
 
 def may_report(author: origins.Actor, about: Kind | None, name: str) -> bool:
-    """Whether `author` may say what happens to an object of the cluster: the parts of the system, agents of their own
-    node, and whoever may write the object's status or the object. about: its kind; None if nobody defines it."""
+    """Whether `author` may report about an object of the cluster: parts of the system, agents about their own node, and
+    users who may write the object or its status. about: its kind; None for an unknown kind."""
     if author.username.startswith(NODE_PREFIX):
         return about is not None and about.kind == "Node" and author.username == NODE_PREFIX + name
     if is_system(author.username):

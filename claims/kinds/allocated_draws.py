@@ -1,4 +1,4 @@
-"""What allocated devices draw from shared counters, as their allocations tell (`DrawnCounters`). PURE.
+"""What allocated devices draw from shared counters, as their allocations record it (`DrawnCounters`). PURE.
 
 A driver may stop publishing a device that is allocated, or change what it publishes of it. Until the device is given
 back it draws what it drew when it was allocated, or what is published of it if that is more.
@@ -20,7 +20,7 @@ def recorded_draw(
 ) -> dict[tuple[str, str], int]:
     """(counter set, counter) -> nanos. published: the counter sets that the pool has now.
 
-    A counter set that is gone may be each of those that came since, unless the device itself tells from which it draws.
+    A counter set that is gone may be any of those that were added since, unless the device is still published.
     """
     came = [] if device_is_published else [name for name in published if name not in drawn.counter_sets]
     found: dict[tuple[str, str], int] = {}

@@ -268,8 +268,8 @@ def _validate_device_health(status: ContainerStatus, container: Container | None
 
 
 def _why_foreign(name: str, container: Container) -> str:
-    """Why a resource of this name is none of the container's; "" where it is. A part of a claim may be told of where
-    the container uses all of it.
+    """Why a resource of this name is none of the container's; "" where it is. Where the container uses a whole claim,
+    each part of it is accepted.
     """
     if not name.startswith("claim:"):
         known = name in container.resources.requests

@@ -129,7 +129,7 @@ def _validate_deadline_update(new: PodSpec, old: PodSpec) -> Errors:
 
 
 def _validate_gates_update(new: PodSpec, old: PodSpec) -> Errors:
-    """A name that is new several times is told of once, where it stands last."""
+    """A new name that is repeated is reported once, at its last position."""
     known = {gate.name for gate in old.scheduling_gates}
     path, message = SPEC.child("schedulingGates"), "only deletion is allowed, but found new scheduling gate"
     added = {gate.name: position for position, gate in enumerate(new.scheduling_gates) if gate.name not in known}

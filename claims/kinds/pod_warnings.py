@@ -54,9 +54,7 @@ _BYTES = ("memory", "ephemeral-storage")
 def warnings_of(pod: Pod) -> Iterator[str]:
     spec, name = pod.spec, pod.metadata.name
     if name and (messages := check_dns_label(name)):
-        why = (
-            "this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended"
-        )
+        why = "this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended"
         yield f"{METADATA.child('name')}: {why}: [{', '.join(messages)}]"
     if pod.metadata.annotations:
         yield from _of_annotations(pod)

@@ -354,7 +354,7 @@ def _validate_ephemeral(source: Any, path: Path) -> Errors:
 
 
 def _validate_data_sources(spec: Any, path: Path) -> Errors:
-    """What the claim is filled with is told in the old way, in the new way, or in both alike."""
+    """What the claim is filled with: `dataSource`, `dataSourceRef`, or both with the same reference."""
     old, new = spec.dataSource, spec.dataSourceRef
     found: Errors = []
     for field, source in (("dataSource", old), ("dataSourceRef", new)):

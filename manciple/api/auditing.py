@@ -134,7 +134,7 @@ def _verb(method: str, where: ResourcePath, query: str) -> str:
 
 
 class Audited:
-    """A middleware: the request has its origin from here on, and the trail is told at its end what it came to."""
+    """A middleware: gives the request its origin, and records the outcome in the trail at its end."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self._get_response = get_response
@@ -262,8 +262,8 @@ def page_write(
 
     A page's own request names no object, and makes no write, one, or hundreds. Outside of pages this does nothing: a
     request to the API is audited as a whole, and controllers have no request.
-    of_several: other objects are written too, so each entry of the log tells its own verb; this one is named where all
-    of it fails. A dry run that succeeds is not audited: pages check forms by it before they write.
+    of_several: other objects are written too, so each entry of the log has its own verb; this object is named only if
+    the whole write fails. A dry run that succeeds is not audited: pages check forms by it before they write.
     """
     request = hooks.origin()
     if request is None or request.resource:

@@ -51,9 +51,7 @@ _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH
 #: Verbs on what selectors select.
 _SELECTING = ("list", "watch", "deletecollection")
 NAMESPACES = "namespaces"
-
-
-#: Paths that whoever may get another one may get, too.
+#: path -> the path whose rights it takes
 AUTHORIZED_AS = {"/metrics/resources": "/metrics"}
 
 

@@ -159,7 +159,7 @@ def _ask(checks: Mapping[Check, Collection[str] | None], write: Write) -> None:
 
 
 def warn_of_finalizers(write: Write) -> None:
-    """Warn whoever adds a finalizer without a domain, where the kind allows it.
+    """Warn of a new finalizer without a domain, where the kind allows it.
 
     Kubernetes warns for custom resources only, and accepts it silently for the other kinds that allow it. Source:
     apiextensions-apiserver/pkg/registry/customresource/strategy.go (generateWarningsFromObj).

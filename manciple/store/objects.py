@@ -170,7 +170,7 @@ def list_in_portions(
     labels: StoreSelector | None = None,
     fields: StoreSelector | None = None,
 ) -> tuple[int, Iterator[tuple[Stored, ...]]]:
-    """(revision, the objects at it), for a reader that takes them slowly: a portion is read when it is asked for.
+    """(revision, the objects at it) for slow readers: each portion is read on demand.
 
     Raises: Expired, from the portions, when pruning has overtaken this list.
     """

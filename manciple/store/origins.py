@@ -63,7 +63,7 @@ class Origin:
 
     resource: the kind of object that the request is about; "" for a page, which may write any. verb, subresource: what
     it does to such objects. impersonator: who made it in the name of `identity`; None where that is the same. wrote: an
-    entry of the log has its note. closed: its outcome was told to the trail. traceparent: of the client's own trace
+    entry of the log has its note. closed: its outcome is in the trail. traceparent: of the client's own trace
     (W3C Trace Context), if it has one.
     """
 

@@ -445,7 +445,7 @@ def texts(revisions: Iterable[int]) -> dict[int, str]:
 
 
 def size_function() -> str:
-    """PostgreSQL tells the bytes of a text without reading it; SQLite tells the characters."""
+    """Of a text: PostgreSQL counts bytes without reading it, SQLite counts characters."""
     return "octet_length" if on_postgresql() else "length"
 
 

@@ -259,7 +259,7 @@ class RequestOnNode:
     errors: int = 0  # devices whose selectors err when the search comes to them
     everything: tuple[int, ...] = ()  # allocationMode All: the positions, in order
     constraints: tuple[int, ...] = ()  # indices into Problem.constraints
-    blocked_by: PoolOnNode | None = None  # allocationMode All: a pool that may hold some of them, and nobody can tell
+    blocked_by: PoolOnNode | None = None  # allocationMode All: an incomplete or invalid pool that may have some
 
 
 @dataclass(frozen=True, slots=True, eq=False)
