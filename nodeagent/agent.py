@@ -1,11 +1,12 @@
 """The agent of one node: wires the parts together and keeps them going.
 
-    1. read what the last agent of this node left on the disk: checkpoint, CDI files, containers
-    2. delete the node's slices whose drivers have not registered, before the node takes pods; register the node
+    1. delete the node's slices whose drivers have not registered, before the node takes pods; read what the last agent
+       of this node left on the disk: checkpoint, CDI files, containers
+    2. register the node
     3. publish the slices of its drivers
     4. watch the node itself, its pods and slices; whatever changes is put on the queue by name
     5. workers take names from the queue and bring each pod, each driver's slices, to what they should be; a Node that
-       somebody deleted is registered anew
+       somebody deleted is registered again
     6. renew the lease, report the node, and now and then look at everything, until told to stop
 
 Every step compares what should be with what is, so it does not matter how often or in which order it runs, nor what

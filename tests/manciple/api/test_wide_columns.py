@@ -20,6 +20,7 @@ TEMPLATES = CLAIMS.replace("resourceclaims", "resourceclaimtemplates")
 @pytest.mark.parametrize("plural", RECORDED)
 def test_default_columns_are_the_references(plural: str) -> None:
     kinds = [kind for kind in registry if kind.plural == plural and kind.group != "cdi.k8s.io"]
+    assert kinds
     for kind in kinds:
         ours = [[one.name, one.type, one.priority] for one in kind.columns]
         recorded = RECORDED[plural]
