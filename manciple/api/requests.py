@@ -33,6 +33,7 @@ from manciple.wire.errors import (
     not_supported,
     too_long,
 )
+from manciple.wire.identity import MANAGER_MAX
 from manciple.wire.machinery import DeleteOptions
 from manciple.wire.registry import Kind, Served, registry
 from manciple.wire.selectors import FieldSelector, ParsedLabelSelector, parse_field_selector, parse_label_selector
@@ -130,10 +131,6 @@ class ListOptions(Value):
     timeout_seconds: int | None = None
 
 
-#: Bytes of the name of who owns the fields of a write.
-MANAGER_MAX = 128
-
-
 class WriteOptions(Value):
     """How a create, update or patch is to be done. `field_manager` names whose fields an apply sets."""
 
@@ -186,13 +183,11 @@ def write_options(query: Mapping[str, str], *, operation: str, applies: bool = F
 
 @short_text_cache(1024)
 def manager_of_agent(agent: str) -> str:
-    """The manager of the fields that a client sets who names none: the first word of its name, what is printable of it
-    (upstream: managerOrUserAgent).
+    """The manager of the fields that a client sets without naming one: the printable characters of its name up to the
+    first slash (upstream: managerOrUserAgent).
     """
-    name = "".join(filter(str.isprintable, agent.partition("/")[0]))[:MANAGER_MAX]
-    while len(name.encode()) > MANAGER_MAX:
-        name = name[:-1]
-    return name or "unknown"
+    name = "".join(filter(str.isprintable, agent.partition("/")[0]))
+    return name.encode()[:MANAGER_MAX].decode(errors="ignore") or "unknown"
 
 
 def delete_options(body: DeleteOptions | None, query: Mapping[str, str]) -> DeleteOptions:

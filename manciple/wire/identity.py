@@ -108,17 +108,17 @@ def controller(name: str) -> Identity:
     return service_account(SYSTEM_NAMESPACE, name)
 
 
-#: Characters of a manager's name: it stands in every document that it writes.
-LONGEST_MANAGER = 128
-#: What the controllers call themselves as managers of fields: they are one program upstream.
+#: Bytes of the name of a manager of fields: it is in every document that the manager writes.
+MANAGER_MAX = 128
+#: The manager of what controllers write: upstream they are one program.
 _CONTROLLERS = "kube-controller-manager"
 
 
 def manager_of(identity: Identity) -> str:
-    """The manager of the fields that somebody writes without saying which program it is."""
+    """The manager of the fields that somebody writes without naming one."""
     if identity.name.startswith(f"{_ACCOUNT_PREFIX}{SYSTEM_NAMESPACE}:"):
         return _CONTROLLERS
-    return identity.name.removeprefix("system:")[:LONGEST_MANAGER]
+    return identity.name.removeprefix("system:").encode()[:MANAGER_MAX].decode(errors="ignore")
 
 
 #: The installation itself: migrations, demo data, whatever no person and no controller asked for.
