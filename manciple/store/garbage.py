@@ -188,11 +188,13 @@ def _release_foreground(writer: Writer, found: Sequence[Dependent]) -> int:
     return len(released)
 
 
-#: Owners in foreground deletion, each with an object that blocks it, and whether that is in foreground deletion too.
+#: Owners in foreground deletion whose blocking dependents are all in foreground deletion too, each with one of these.
 _BLOCKED = (
-    "SELECT o.uid, d.uid, d.propagation = 'Foreground' FROM store_storedobject o "
+    "SELECT o.uid, d.uid FROM store_storedobject o "
     "JOIN store_ownerlink l ON l.owner_uid = o.uid AND l.blocking JOIN store_storedobject d ON d.uid = l.object_id "
-    "WHERE NOT (o.propagation = '') AND o.propagation = 'Foreground'"
+    "WHERE NOT (o.propagation = '') AND o.propagation = 'Foreground' AND NOT EXISTS ("
+    "SELECT 1 FROM store_ownerlink k JOIN store_storedobject e ON e.uid = k.object_id "
+    "WHERE k.owner_uid = o.uid AND k.blocking AND NOT (e.propagation = 'Foreground'))"
 )
 
 
@@ -202,15 +204,12 @@ def _break_cycles() -> int:
     Upstream never releases an object that owns itself, nor owners that were deleted one by one.
     """
     blockers: dict[str, set[str]] = {}
-    waiting_for_others: list[str] = []
-    for owner, blocker, leaves in sql.fetch(_BLOCKED):
+    for owner, blocker in sql.fetch(_BLOCKED):
         blockers.setdefault(owner, set()).add(blocker)
-        if not leaves:
-            waiting_for_others.append(owner)
+    # A blocker that is missing here waits for others, or for nothing and is deleted next.
+    waiting_for_others = [owner for owner, found in blockers.items() if not found <= blockers.keys()]
     blocked: dict[str, list[str]] = {}
     for owner, found in blockers.items():
-        if not found <= blockers.keys():  # one is in foreground deletion and has no dependents: it goes next
-            waiting_for_others.append(owner)
         for one in found:
             blocked.setdefault(one, []).append(owner)
     while waiting_for_others:
