@@ -6,6 +6,7 @@ Source: pkg/controller/namespace/deletion/status_condition_utils.go of Kubernete
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -25,6 +26,9 @@ _FINE = {
     CONTENT_REMAINING: ("ContentRemoved", "All content successfully removed"),
     FINALIZERS_REMAINING: ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
 }
+#: Resources, finalizers or failures that a message names. Upstream names all: with tens of thousands of finalizers the
+#: status is too large to be written.
+MOST_NAMED = 50
 
 
 @dataclass(slots=True)
@@ -76,12 +80,18 @@ def _blocking(remaining: Remaining) -> dict[str, tuple[str, str]]:
     found = {}
     if remaining.failures:
         message = f"Failed to delete all resource types, {len(remaining.failures)} remaining: "
-        found[CONTENT_FAILURE] = ("ContentDeletionFailed", message + ", ".join(sorted(remaining.failures)))
+        found[CONTENT_FAILURE] = ("ContentDeletionFailed", message + _listed(remaining.failures))
     if remaining.by_resource:
-        counted = sorted(f"{name} has {count} resource instances" for name, count in remaining.by_resource.items())
-        found[CONTENT_REMAINING] = ("SomeResourcesRemain", f"Some resources are remaining: {', '.join(counted)}")
+        counted = (f"{name} has {count} resource instances" for name, count in remaining.by_resource.items())
+        found[CONTENT_REMAINING] = ("SomeResourcesRemain", f"Some resources are remaining: {_listed(counted)}")
     if remaining.by_finalizer:
-        counted = sorted(f"{name} in {count} resource instances" for name, count in remaining.by_finalizer.items())
-        message = f"Some content in the namespace has finalizers remaining: {', '.join(counted)}"
+        counted = (f"{name} in {count} resource instances" for name, count in remaining.by_finalizer.items())
+        message = f"Some content in the namespace has finalizers remaining: {_listed(counted)}"
         found[FINALIZERS_REMAINING] = ("SomeFinalizersRemain", message)
     return found
+
+
+def _listed(parts: Iterable[str]) -> str:
+    every = sorted(parts)
+    rest = len(every) - MOST_NAMED
+    return ", ".join((*every[:MOST_NAMED], *([f"and {rest} more"] if rest > 0 else [])))

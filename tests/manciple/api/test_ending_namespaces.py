@@ -171,6 +171,21 @@ def test_a_held_namespace_says_what_holds_it(api: Api) -> None:
     }
 
 
+def test_thousands_of_finalizers_are_not_all_named_and_keep_no_other_namespace(api: Api) -> None:
+    many = [f"acme.test/{number:05}{'x' * 50}" for number in range(20_000)]
+    api.made(NAMESPACES, namespace("crowded"))
+    for part in range(4):
+        metadata = {"name": f"m{part}", "finalizers": many[part::4]}
+        api.made(address("configmaps", "crowded"), {**OBJECTS["configmaps"], "metadata": metadata})
+    assert api.delete(f"{NAMESPACES}/crowded").code == 200
+    end(api, "other", finalizers=())
+    assert sweep() == 1
+    status, _, message = conditions(api, "crowded")["NamespaceFinalizersRemaining"]
+    assert status == "True"
+    assert message.startswith(f"Some content in the namespace has finalizers remaining: {many[0]} in 1 ")
+    assert message.endswith(", and 19950 more")
+
+
 def test_what_holds_it_is_known_before_anything_is_deleted(api: Api) -> None:
     end(api, "leaving")
     sweep(patience=0)
