@@ -32,7 +32,7 @@ from manciple.wire.managed_fields import track_create, track_update
 from manciple.wire.registry import registry
 from manciple.wire.selectors import parse_field_selector, parse_label_selector
 from manciple.wire.time_limit import TimeLimitExceeded, time_limit
-from manciple.wire.validation import Path, validate_list
+from manciple.wire.validation import Path, unqualified_finalizers, validate_list
 from manciple.wire.wireformat import delimited_field
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import JSON_PATCH, NAMESPACES, PODS, STRATEGIC, Api, pod
@@ -180,6 +180,7 @@ def test_a_hostile_body_is_refused_at_little_cost(case: str) -> None:
     assert seconds < SECONDS
 
 
+BARE_FINALIZERS = tuple(f"x{i}" for i in range(50_000))
 ACCEPTED: dict[str, Callable[[], object]] = {
     "a name twice, many times": read(b"{" + b",".join(b'"%x":1,"%x":1' % (i, i) for i in range(60_000)) + b"}"),
     "unknown fields": lambda: codec.decode(
@@ -203,6 +204,7 @@ ACCEPTED: dict[str, Callable[[], object]] = {
         },
         POD.type,
     ),
+    "finalizers that were there": lambda: list(unqualified_finalizers(BARE_FINALIZERS, BARE_FINALIZERS)),
     "fields of a manager": lambda: track_update(
         registry.by_resource("namespaces"),
         _annotated_namespace(20_000, "y"),
