@@ -23,6 +23,7 @@ from claims.kinds.quotas import OBJECT_COUNTS, STORAGE, is_standard_key
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from manciple.wire.quantity import Quantity, read_amounts
 from manciple.wire.validation import (
+    ENOUGH_ERRORS,
     SPEC,
     Path,
     check_dns_label,
@@ -108,17 +109,21 @@ def _validate_against_limit(name: str, amount: Quantity, limit: Quantity | None,
 def _validate_claims(claims: Sequence[ContainerResourceClaim], path: Path, claim_names: frozenset[str]) -> Errors:
     """Each entry names a claim of the pod; one claim several times only for different requests."""
     seen: set[str] = set()
+    in_part: set[str] = set()  # names of claims of which requests were listed
     found: Errors = []
     for position, claim in enumerate(claims):
+        if len(found) >= ENOUGH_ERRORS:
+            break
         at = path.at(position)
         if not claim.name:
             found.append(required(at))
             continue
         key = f"{claim.name}/{claim.request}" if claim.request else claim.name
-        part = not claim.request and any(one.startswith(f"{claim.name}/") for one in seen)
-        if key in seen or claim.name in seen or part:
+        if key in seen or claim.name in seen or (not claim.request and claim.name in in_part):
             found.append(duplicate(at, key))
         seen.add(key)
+        if claim.request:
+            in_part.add(claim.name)
         if claim.name not in claim_names:
             found.append(_unknown_claim(at, claim.name, claim_names))
         if claim.request:

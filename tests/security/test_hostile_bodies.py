@@ -115,6 +115,8 @@ MAIN = {"name": "a", "image": "b"}
 LAUGHS = b"a: &a [x,x,x,x,x,x,x,x,x]\n" + b"".join(
     b"%c: &%c [%s]\n" % (98 + i, 98 + i, b",".join([b"*%c" % (97 + i)] * 9)) for i in range(12)
 )
+USES = [{"name": "b", "request": f"r{i}"} for i in range(30_000)] + [{"name": "a"}] * 30_000
+MANY_CLAIMS = [{"name": f"c{i:03}{'x' * 59}", "resourceClaimName": "c"} for i in range(128)]
 REFUSED: dict[str, Callable[[], object]] = {
     "laughs in YAML": yaml(LAUGHS),
     "laughs by merging": yaml(
@@ -136,6 +138,9 @@ REFUSED: dict[str, Callable[[], object]] = {
     "no UTF-8": read(b'{"a":"\xff"}'),
     "containers": created({"containers": [{}] * MANY}),
     "variables": created({"containers": [{**MAIN, "env": [{}] * MANY}]}),
+    "claims of a container": created(
+        {"containers": [{**MAIN, "resources": {"claims": USES}}], "resourceClaims": MANY_CLAIMS}
+    ),
     "tolerations": created({"containers": [MAIN], "tolerations": [{}] * MANY}),
     "labels": created({"containers": [MAIN]}, labels={f"{i:x}!": "" for i in range(MANY)}),
     "finalizers": created({"containers": [MAIN]}, finalizers=[""] * MANY),
