@@ -15,6 +15,7 @@ pkg/controller/namespace (namespaceDeletionGracePeriod, deletion/namespaced_reso
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import ClassVar
@@ -36,6 +37,8 @@ from manciple.wire.errors import ApiError, Conflict, Forbidden, NotFound
 from manciple.wire.identity import MASTERS, SYSTEM, Identity, controller
 from manciple.wire.machinery import KUBERNETES_FINALIZER, Namespace
 from manciple.wire.registry import Kind, registry
+
+log = logging.getLogger(__name__)
 
 #: Users work in `default`; node agents keep their Leases in `kube-node-lease` (names as in Kubernetes).
 SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -191,7 +194,13 @@ def sweep(now: datetime) -> int:
     """Bring every terminating namespace as far as it may be by `now`; returns how many are gone."""
     kind = registry.by_resource(NAMESPACES)
     leaving = [codec.decode_text(Namespace, item.text) for item in objects.list(kind).items if item.deleting]
-    return sum(_finish(namespace, now) for namespace in leaving)
+    gone = 0
+    for namespace in leaving:
+        try:
+            gone += _finish(namespace, now)
+        except ApiError:  # such as a status that has become too large: the others must not wait for it
+            log.exception("could not finish the namespace %s", namespace.metadata.name)
+    return gone
 
 
 def _finish(namespace: Namespace, now: datetime) -> bool:

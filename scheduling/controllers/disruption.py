@@ -119,6 +119,8 @@ class BudgetCounter:
     def _count(self, namespace: str, names: Sequence[str], now: datetime) -> int:
         """Count these budgets, the first left over first."""
         known = self._left.pop(namespace, None)
+        if not names:
+            return 0
         if known is not None:
             at = next((number for number, name in enumerate(names) if name >= known[1]), 0)
             names = [*names[at:], *names[:at]]

@@ -8,6 +8,7 @@ Source: KEP-4381, first draft; lookupParameters of plugins/dynamicresources of K
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -109,12 +110,15 @@ class KnownParameters:
         self._of_classes: _Known[ResourceClassParameters] = _Known()
         #: name of a ResourceSlice in the form of Kubernetes 1.30 -> its driver
         self._slices_of_1_30: dict[str, str] = {}
+        #: and how many of these each driver has
+        self._drivers_of_1_30 = Counter[str]()
 
     def copied(self) -> KnownParameters:
         made = KnownParameters()
         made.classes = dict(self.classes)
         made._of_claims, made._of_classes = self._of_claims.copied(), self._of_classes.copied()
         made._slices_of_1_30 = dict(self._slices_of_1_30)
+        made._drivers_of_1_30 = self._drivers_of_1_30.copy()
         return made
 
     def put(self, obj: ResourceClass | ResourceClaimParameters | ResourceClassParameters) -> None:
@@ -137,9 +141,12 @@ class KnownParameters:
         self.remove_slice(published)
         if published.spec.named_resources is not None:
             self._slices_of_1_30[published.metadata.name] = published.spec.driver
+            self._drivers_of_1_30[published.spec.driver] += 1
 
     def remove_slice(self, published: ResourceSlice) -> None:
-        self._slices_of_1_30.pop(published.metadata.name, None)
+        driver = self._slices_of_1_30.pop(published.metadata.name, None)
+        if driver is not None:
+            self._drivers_of_1_30[driver] -= 1
 
     def is_structured(self, claim: ResourceClaim) -> bool:
         """Whether the scheduler allocates it by its class, as far as that is known."""
@@ -174,7 +181,7 @@ class KnownParameters:
         ref, namespace = claim.spec.parameters_ref, claim.metadata.namespace
         if ref is None:
             driver = claim_class.driver_name
-            return default_parameters(driver, in_1_30=driver in self._slices_of_1_30.values())
+            return default_parameters(driver, in_1_30=self._drivers_of_1_30[driver] > 0)
         if (ref.api_group, ref.kind) == (GROUP, "ResourceClaimParameters"):
             found = self._of_claims.by_key.get((namespace, ref.name))
             return found or Unresolved(f"claim parameters {namespace}/{ref.name} not found")

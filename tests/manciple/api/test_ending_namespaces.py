@@ -11,7 +11,7 @@ from manciple.api import namespaces
 from manciple.store import hooks
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
-from manciple.wire.errors import Forbidden
+from manciple.wire.errors import Forbidden, TooLarge
 from tests.manciple.api.requests import NAMESPACES, Api, namespace, pod
 
 CLAIM_SPEC = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
@@ -184,6 +184,17 @@ def test_thousands_of_finalizers_are_not_all_named_and_keep_no_other_namespace(a
     assert status == "True"
     assert message.startswith(f"Some content in the namespace has finalizers remaining: {many[0]} in 1 ")
     assert message.endswith(", and 19950 more")
+
+
+def test_a_namespace_whose_status_is_refused_keeps_no_other_one(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise TooLarge("too large")
+
+    end(api, "a-refused")
+    end(api, "other", finalizers=())
+    monkeypatch.setattr(namespaces, "_report", refuse)
+    assert sweep() == 1
+    assert api.get(f"{NAMESPACES}/other").code == 404
 
 
 def test_what_holds_it_is_known_before_anything_is_deleted(api: Api) -> None:
