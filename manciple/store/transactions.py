@@ -336,11 +336,13 @@ def write(
 
 
 def portions(
-    items: Iterable[T], size: Callable[[T], int], *, most: int = PORTION, most_bytes: int = PORTION_BYTES
+    items: Iterable[T], size: Callable[[T], int], *, most: int | None = None, most_bytes: int | None = None
 ) -> Iterator[Sequence[T]]:
-    """`items` in parts that are small enough for one transaction, unless others are named. size: bytes of the document
-    of one, which may be a part by itself.
+    """`items` in parts of at most `most` of them and `most_bytes`, or else small enough for one transaction.
+
+    size: bytes of the document of one item, which may be a part by itself.
     """
+    most, most_bytes = most or PORTION, most_bytes or PORTION_BYTES
     portion: list[T] = []
     total = 0
     for item in items:
