@@ -51,15 +51,13 @@ _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH
 #: Verbs on what selectors select.
 _SELECTING = ("list", "watch", "deletecollection")
 NAMESPACES = "namespaces"
-#: path -> the path whose rights it takes
-AUTHORIZED_AS = {"/metrics/resources": "/metrics"}
 
 
 def attributes_of(method: str, path: str, query: Mapping[str, str]) -> Attributes:
     """What such a request wants to do."""
     where = parse_path(path)
     if where is None:
-        return Attributes(verb=method.lower(), path=AUTHORIZED_AS.get(path, path))
+        return Attributes(verb=method.lower(), path=path)
     verb = _verb(method, where, query)
     fields, labels = _selectors(query) if verb in _SELECTING else (ANY_FIELDS, ANY_LABELS)
     return Attributes(

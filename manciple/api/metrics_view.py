@@ -30,7 +30,7 @@ class MetricsView(ApiView):
 
 
 class ResourceMetricsView(ApiView):
-    """What each pod requests and may take; authorized as `/metrics`."""
+    """What each pod of any namespace requests and may take, for whoever may get `/metrics/resources`."""
 
     def get(self, _request: Request) -> HttpResponse:
         return HttpResponse(metrics.text(metrics.PodMetrics()), content_type=metrics.CONTENT_TYPE)

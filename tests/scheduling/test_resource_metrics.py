@@ -131,7 +131,7 @@ def test_units_are_upstreams(resource: str, unit: str) -> None:
     assert (sample.labels["unit"], sample.value) == (unit, 3)
 
 
-def test_it_is_authorized_like_metrics(api: Api) -> None:
+def test_a_role_has_to_name_its_path(api: Api) -> None:
     path, alice = "/metrics/resources", Api(tokens.issue("alice", ["team"]))
     assert (Api("").get(path).code, alice.get(path).code) == (403, 403)
     assert Api(tokens.issue("prometheus", ["system:monitoring"])).get(path).code == 200
@@ -141,6 +141,7 @@ def test_it_is_authorized_like_metrics(api: Api) -> None:
         "metadata": {"name": "scraper"},
         "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
     }
+    exact = {**role, "rules": [{"nonResourceURLs": [path], "verbs": ["get"]}]}
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
@@ -150,5 +151,7 @@ def test_it_is_authorized_like_metrics(api: Api) -> None:
     }
     for plural, document in (("clusterroles", role), ("clusterrolebindings", binding)):
         api.made(f"/apis/rbac.authorization.k8s.io/v1/{plural}", document)
-    assert alice.get(path).code == 200
+    assert (alice.get("/metrics").code, alice.get(path).code) == (200, 403)
+    assert api.put("/apis/rbac.authorization.k8s.io/v1/clusterroles/scraper", exact).code == 200
+    assert (alice.get("/metrics").code, alice.get(path).code) == (403, 200)
     assert alice.post(path, {}).code in (403, 405)

@@ -213,6 +213,7 @@ _EVERYBODY = (
         paths("/flagz /healthz /healthz/* /livez /livez/* /metrics /metrics/slis /readyz /readyz/* /statusz"),
         rule(("get",), CORE, "nodes/metrics"),
     ),
+    cluster_role("manciple:resource-metrics", paths("/metrics/resources")),
     cluster_role(
         "system:service-account-issuer-discovery",
         paths("/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks /openid/v1/jwks/"),
@@ -434,6 +435,7 @@ BINDINGS: tuple[ClusterRoleBinding, ...] = (
     binding("system:basic-user", group(AUTHENTICATED)),
     binding("system:discovery", group(AUTHENTICATED)),
     binding("system:monitoring", group("system:monitoring")),
+    binding("manciple:resource-metrics", group("system:monitoring")),
     binding("manciple:people", group(PEOPLE), role=INVENTORY_VIEWER),
     binding("manciple:viewers", group(VIEWERS), role="view"),
     binding("system:public-info-viewer", group(AUTHENTICATED), group(UNAUTHENTICATED)),
