@@ -185,7 +185,7 @@ class PodWorker:
         return self._run(pod, step)
 
     def _left_of(self, uid: str) -> str:
-        """What the node is told of a pod that runs here, or holds devices, and that the API does not know; or "".
+        """The event's message for a pod that runs here, or holds devices, and that the API does not know; or "".
 
         It was deleted without asking its node, or the API was set back to a time before it was bound here.
         """
@@ -193,16 +193,17 @@ class PodWorker:
         records = [record for record in self._preparer.records() if uid in record.pods]
         if not runs and not records:
             return ""
-        held = [
-            f"{record.label}: {one.driver}/{device.pool}/{device.device}"
+        held = {
+            record.label: ", ".join(
+                f"{one.driver}/{device.pool}/{device.device}" for one in record.drivers for device in one.devices
+            )
             for record in records
-            for one in record.drivers
-            for device in one.devices
-        ]
+        }
+        devices = "; ".join(f"{claim}: {of}" for claim, of in held.items() if of)
         return (
-            f"The pod with uid {uid} is not bound to this node, as the API knows it (any more): "
-            f"{len(runs)} containers were stopped and {'; '.join(held) or 'no devices'} given back. It was deleted by "
-            "force, or the API was set back to a time before it came"
+            f"The API does not know the pod with uid {uid}, or has not bound it to this node: stopped "
+            f"{len(runs)} {'container' if len(runs) == 1 else 'containers'}, and unprepared {devices or 'no devices'}. "
+            "It was deleted without a grace period, or the API was restored to a time before the pod was bound"
         )
 
     def _failure(self, pod: Pod) -> PodFailure | None:

@@ -207,8 +207,6 @@ _CLAUSES: Mapping[type[TooFew], Callable[[Any, str], str]] = {
 
 _CONFLICTS: Mapping[type[NotTogether], str] = {
     NotTogether: "each request has enough devices for itself, but not all of them together",
-    causes.TooFewValues: "claim `{0.claim}` wants {0.wanted} devices that differ in `{0.attribute}`, and the free ones"
-    " have only {0.values} values",
     causes.RequestsCompete: "its requests want {0.wanted} devices together, and only {0.serving} of the free ones serve"
     " them",
 }
@@ -232,8 +230,13 @@ def _conflict(cause: NotTogether) -> str:
         case causes.ConstraintsUnmet():
             rules = " and ".join(f"`{one}`" for one in cause.constraints)
             return f"no devices that claim `{cause.claim}` accepts satisfy {rules} together"
-    text = _CONFLICTS[type(cause)].format(cause)
-    return text.removesuffix("s") if isinstance(cause, causes.TooFewValues) and cause.values == 1 else text
+        case causes.TooFewValues():
+            have = f"the free ones have only {cause.values} value{'' if cause.values == 1 else 's'}"
+            text = f"claim `{cause.claim}` wants {cause.wanted} devices that differ in `{cause.attribute}`, and "
+            text += have if cause.values else "none of the free ones has it"
+        case _:
+            text = _CONFLICTS[type(cause)].format(cause)
+    return text
 
 
 def _counters(cause: causes.CountersExhausted) -> str:

@@ -60,7 +60,7 @@ class RuntimeConfig:
         if unknown := sorted({group for group, _ in named} - groups):
             raise ValueError(f"unknown api groups {','.join(unknown)}")
         for group, version in sorted(named - versions):
-            raise ValueError(f"group version {group}/{version} has not been registered")
+            raise ValueError(f"group version {f'{group}/{version}'.removeprefix('/')} has not been registered")
         for group, version, plural in sorted(self.resources.keys() - set(known)):
             raise ValueError(f"there is no resource {plural} in {group}/{version}")
 

@@ -23,5 +23,8 @@ def test_a_pod_of_the_lost_minutes_is_stopped_its_devices_are_given_back_and_its
     assert machine.driver.held == set()
     (event,) = [one for one in machine.api.all("events") if one["reason"] == "PodUnknown"]
     assert event["involvedObject"]["kind"] == "Node"
-    assert "The pod with uid uid-p is not bound to this node" in event["message"]
-    assert "ResourceClaim default/of-p: gpu.example.com/alpha/gpu-0 given back" in event["message"]
+    assert "The API does not know the pod with uid uid-p" in event["message"]
+    assert (
+        "stopped 1 container, and unprepared ResourceClaim default/of-p: gpu.example.com/alpha/gpu-0. "
+        in event["message"]
+    )

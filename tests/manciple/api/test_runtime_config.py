@@ -129,6 +129,7 @@ def test_a_setting_does_not_turn_on_what_a_gate_turned_off(api: Api) -> None:
         ("resource.k8s.io/v1/DeviceClasses=false", "invalid key"),
         ("nonsense.example.com/v1=true", "unknown api groups nonsense.example.com"),
         ("resource.k8s.io/v7=true", "group version resource.k8s.io/v7 has not been registered"),
+        ("v7=true", "group version v7 has not been registered"),
         ("resource.k8s.io/v1/widgets=true", "no resource widgets in resource.k8s.io/v1"),
     ],
 )

@@ -266,13 +266,17 @@ def test_a_constraint_that_nothing_satisfies_is_named(attribute: str, text: str)
     assert clause(outcome.reasons[0].cause) == text
 
 
-def test_devices_that_do_not_differ_are_named() -> None:
-    claim = make_claim(request(count=2, where=MODEL.format("A")), constraints=[{"distinctAttribute": f"{GPU}/model"}])
+@pytest.mark.parametrize(
+    ("attribute", "has"),
+    [("model", "and the free ones have only 1 value"), ("nothing", "and none of the free ones has it")],
+)
+def test_devices_that_do_not_differ_are_named(attribute: str, has: str) -> None:
+    different = [{"distinctAttribute": f"{GPU}/{attribute}"}]
+    claim = make_claim(request(count=2, where=MODEL.format("A")), constraints=different)
     outcome = answer(make_inventory(CARDS), claim)
     assert isinstance(outcome, Unallocatable)
     assert clause(outcome.reasons[0].cause) == (
-        "claim `default/claim` wants 2 devices that differ in `gpu.example.com/model`, "
-        "and the free ones have only 1 value"
+        f"claim `default/claim` wants 2 devices that differ in `gpu.example.com/{attribute}`, {has}"
     )
 
 
