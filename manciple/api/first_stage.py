@@ -21,7 +21,7 @@ from manciple.store import hooks
 from manciple.store.hooks import Write
 from manciple.wire.errors import NotFound
 from manciple.wire.registry import registry
-from manciple.wire.validation import unqualified_finalizers
+from manciple.wire.validation import CLEANUP_FINALIZER, unqualified_finalizers
 
 # How the client asked -------------------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ def warn_of_finalizers(write: Write) -> None:
     if write.new is None or write.subresource or not write.new.metadata.finalizers:
         return
     old = write.old.metadata.finalizers if write.old is not None else ()
-    for _, name in unqualified_finalizers(write.new.metadata.finalizers, old):
+    for _, name in unqualified_finalizers(write.new.metadata.finalizers, (*old, CLEANUP_FINALIZER)):
         hooks.warn(
             f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name including a path (/) to avoid '
             "accidental conflicts with other finalizer writers"

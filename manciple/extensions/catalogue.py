@@ -34,15 +34,12 @@ from manciple.store.objects import Writer
 from manciple.store.records import EventRecord, Written
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import MethodNotAllowed
-from manciple.wire.machinery import KUBERNETES_FINALIZER
 from manciple.wire.registry import Added, Kind, Nothing, Served, registry
-from manciple.wire.validation import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from manciple.wire.versions import priority
 
 log = logging.getLogger(__name__)
 
 #: Finalizers that need no domain.
-STANDARD_FINALIZERS = frozenset({ORPHAN_FINALIZER, FOREGROUND_FINALIZER, KUBERNETES_FINALIZER})
 #: Seconds for which a process trusts the announcements to tell it of definitions.
 TRUSTED = 1.0
 
@@ -151,7 +148,6 @@ def register() -> None:
     DEFINING[RESOURCE] = served_versions
     hooks.register_rule(check_definition, operations={"CREATE"})
     first_stage.register_check(warn_of_formats, resources={RESOURCE})
-    first_stage.register_check(warn_of_finalizers)
     first_stage.register_check(know_owners)
     hooks.register_rule(give_names, operations={"CREATE", "UPDATE"}, resources={RESOURCE})
 
@@ -175,19 +171,6 @@ def formats_of(definition: CustomResourceDefinition) -> frozenset[str]:
     nodes = [node for version in definition.spec.versions for node in node_of(version.open_schema or {}).walk()]
     named = ((node.raw.get("format", ""), node.type) for node in nodes)
     return frozenset(format_ for format_, type_ in named if format_ and not is_known(format_, type_))
-
-
-def warn_of_finalizers(write: Write) -> None:
-    """A new finalizer of a custom resource has a name that cannot be another's."""
-    if not write.kind.is_open or write.new is None:
-        return
-    before = frozenset(write.old.metadata.finalizers) if write.old is not None else frozenset()
-    for name in write.new.metadata.finalizers:
-        if name in before or name in STANDARD_FINALIZERS or "/" in name:
-            continue
-        better = "finalizer name including a path (/)" if "." in name else "finalizer name"
-        avoids = "to avoid accidental conflicts with other finalizer writers"
-        hooks.warn(f'metadata.finalizers: "{name}": prefer a domain-qualified {better} {avoids}')
 
 
 def know_owners(write: Write) -> None:

@@ -11,7 +11,6 @@ from itertools import islice
 
 from manciple.extensions.catalogue import name_given
 from manciple.extensions.definitions import (
-    CLEANUP_FINALIZER,
     ESTABLISHED,
     NAMES_ACCEPTED,
     CustomResourceDefinition,
@@ -23,6 +22,7 @@ from manciple.store.metadata import with_meta
 from manciple.wire import codec
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import Kind
+from manciple.wire.validation import CLEANUP_FINALIZER
 
 log = logging.getLogger(__name__)
 

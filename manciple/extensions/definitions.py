@@ -22,13 +22,12 @@ from manciple.wire.base import (
     pb,
     status_metadata,
 )
+from manciple.wire.validation import CLEANUP_FINALIZER
 
 PACKAGE = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
 GROUP = "apiextensions.k8s.io"
 RESOURCE = f"customresourcedefinitions.{GROUP}"
 
-#: Keeps a deleted definition until none of its objects is left.
-CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 ESTABLISHED, NAMES_ACCEPTED, TERMINATING = "Established", "NamesAccepted", "Terminating"
 #: Groups in which a definition needs Kubernetes' approval, and the annotation that tells of it.
 APPROVAL = "api-approved.kubernetes.io"

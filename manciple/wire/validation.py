@@ -261,6 +261,8 @@ ANNOTATIONS_MAX = 256 * 1024
 
 ORPHAN_FINALIZER = "orphan"
 FOREGROUND_FINALIZER = "foregroundDeletion"
+#: On every CustomResourceDefinition, from its creation on, until its objects are gone.
+CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 #: By these names without a domain (v1.IsStandardFinalizerName).
 STANDARD_FINALIZERS = frozenset({"kubernetes", ORPHAN_FINALIZER, FOREGROUND_FINALIZER})
 

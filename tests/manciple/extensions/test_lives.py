@@ -324,7 +324,14 @@ def test_what_is_doubtful_is_warned_of(api: Api) -> None:
     assert "unrecognized format" in api.post(DEFINITIONS, odd).header("Warning")
     body = widget()
     body["metadata"]["finalizers"] = ["hold"]
-    assert "prefer a domain-qualified finalizer name" in api.post(WIDGETS, body).header("Warning")
+    warning = api.post(WIDGETS, body).header("Warning")
+    assert warning.count("prefer a domain-qualified finalizer name including a path (/)") == 1
+    assert warning.count("prefer a domain-qualified finalizer name") == 1
+
+
+def test_nobody_is_warned_of_the_finalizer_that_every_definition_gets(api: Api) -> None:
+    made = api.post(DEFINITIONS, definition())
+    assert (made.code, made.header("Warning")) == (201, "")
 
 
 def test_dry_runs_leave_nothing_behind(api: Api) -> None:
