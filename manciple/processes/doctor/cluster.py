@@ -14,7 +14,7 @@ from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DevicePool
 from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller
-from claims.models import Claim, Pod, Reservation
+from claims.models import AllocatedDevice, Claim, Pod, Reservation
 from inventory.drafts.structured.publishing import GENERATION as DRAFT_GENERATION
 from inventory.models import Node
 from manciple.processes.accounts import ADMIN
@@ -134,6 +134,9 @@ def examine_drivers(_now: datetime) -> Iterator[Diagnosis]:
 
 def _unpublished(devices: DeviceSnapshot) -> Iterator[Diagnosis]:
     held = {key for state in devices.pools.values() for key in state.holders}
+    # What a driver's controller allocates need not be published: the scheduler does not choose it.
+    controlled = AllocatedDevice.objects.exclude(controller="")
+    held.difference_update(controlled.values_list("driver", "pool", "device", "node"))
     found = held.intersection(one.key for one in devices.candidates)
     # A device is held in each pool that it may be of: its node's, and one of no single node.
     elsewhere = {key[:3] for key in found}

@@ -24,6 +24,7 @@ from redis import Redis
 
 from claims.kinds.pods import PodStatus
 from claims.kinds.resource_claims import AllocationResult, ResourceClaimConsumerReference, ResourceClaimStatus
+from claims.models import AllocatedDevice
 from manciple import descriptors, layout
 from manciple.access.invitations import invite
 from manciple.api import certificates
@@ -462,6 +463,17 @@ def test_drivers_that_are_stale(running: Cluster) -> None:
     assert "it is of node node-9, which does not exist" in found[1]
     assert "it is stale on 1 silent nodes (node-2)" in found[2]
     assert "claims hold 1 devices that it does not publish any more: node-1/gpu-99" in found[3]
+
+
+def test_what_a_controller_allocates_need_not_be_published(running: Cluster) -> None:
+    of_controller = structs.replace(
+        make_allocation(make_result("card-0", pool="cards")), controller_name="gpu.example.com"
+    )
+    claim = running.create(make_claim("classic"))
+    status = structs.replace(claim.status, allocation=of_controller)
+    running.update(structs.replace(claim, status=status))
+    assert AllocatedDevice.objects.exclude(controller="").exists()
+    assert told(cluster.examine_drivers) == []
 
 
 def test_claims_that_are_stuck(running: Cluster) -> None:
