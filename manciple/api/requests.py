@@ -187,7 +187,7 @@ def manager_of_agent(agent: str) -> str:
     first slash (upstream: managerOrUserAgent).
     """
     name = "".join(filter(str.isprintable, agent.partition("/")[0]))
-    return name.encode()[:MANAGER_MAX].decode(errors="ignore") or "unknown"
+    return name.encode(errors="replace")[:MANAGER_MAX].decode(errors="ignore") or "unknown"
 
 
 def delete_options(body: DeleteOptions | None, query: Mapping[str, str]) -> DeleteOptions:

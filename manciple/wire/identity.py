@@ -118,7 +118,7 @@ def manager_of(identity: Identity) -> str:
     """The manager of the fields that somebody writes without naming one."""
     if identity.name.startswith(f"{_ACCOUNT_PREFIX}{SYSTEM_NAMESPACE}:"):
         return _CONTROLLERS
-    return identity.name.removeprefix("system:").encode()[:MANAGER_MAX].decode(errors="ignore")
+    return identity.name.removeprefix("system:").encode(errors="replace")[:MANAGER_MAX].decode(errors="ignore")
 
 
 #: The installation itself: migrations, demo data, whatever no person and no controller asked for.
