@@ -42,7 +42,7 @@ class Account:
         *,
         extended_claim: ResourceClaim | None = None,
     ) -> None:
-        """pods_before: namespace -> name -> the pod as it was, of those that the transaction has changed.
+        """pods_before: namespace -> name -> the pod before the transaction changed it.
         extended_claim: one that the scheduler is creating for its owner, whose status will name it.
         """
         self._writer = writer

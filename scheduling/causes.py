@@ -84,7 +84,7 @@ class ParametersMissing(Cause, frozen=True):
 
 
 class NobodyAllocates(Cause, frozen=True):
-    """Nobody allocates a claim of the pod until a class exists or a feature gate is on. told: which, in words."""
+    """Nobody allocates a claim of the pod until a class exists or a feature gate is on. told: which one, as text."""
 
     told: str
 

@@ -53,7 +53,7 @@ def qos_class(spec: PodSpec) -> str:
         asking = [level]
     else:
         asking = [container.resources for container in (*spec.containers, *spec.init_containers)]
-    if not any(_amounts(one) for one in asking):
+    if not any(_positive((*one.limits.items(), *one.requests.items())) for one in asking):
         return "BestEffort"
     return "Guaranteed" if all(map(_is_guaranteed, asking)) else "Burstable"
 
@@ -61,10 +61,6 @@ def qos_class(spec: PodSpec) -> str:
 def _is_guaranteed(resources: ResourceRequirements) -> bool:
     limits, requests = _positive(resources.limits.items()), _positive(resources.requests.items())
     return len(limits) == len(_QOS_RESOURCES) and limits == requests
-
-
-def _amounts(resources: ResourceRequirements) -> dict[str, Quantity]:
-    return _positive((*resources.limits.items(), *resources.requests.items()))
 
 
 def _positive(amounts: Iterable[tuple[str, str]]) -> dict[str, Quantity]:

@@ -70,7 +70,7 @@ def _changed_fields(new: PodSpec, old: PodSpec) -> list[str]:
 
 
 def _with_liberties(new: PodSpec, old: PodSpec) -> PodSpec:
-    """`new` with everything that may change as it was in `old`; what then differs is forbidden."""
+    """`new` with the values of `old` in every field that may change; what still differs is forbidden."""
     same = replace(
         new,
         containers=_with_images(new.containers, old.containers),

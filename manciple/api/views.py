@@ -353,7 +353,7 @@ class ResourceView(ApiView):
             raise unsupported_method(self.kind.without_verbs)
 
     def _decoded(self, request: Request, strictness: codec.Strictness) -> Any:
-        """The object in the body. The client is warned of unknown fields whatever becomes of the request."""
+        """The object in the body. The answer warns of unknown fields, also when the request fails."""
         decoded = requests.decode_object(
             self.served, body_of(self.http), content_type=request.content_type or "", strictness=strictness
         )

@@ -272,7 +272,7 @@ def is_done(pod: Document) -> bool:
 
 def requests_of(pod: Document, which: str = "requests", *, allocated: bool = False) -> dict[str, Fraction]:
     """What a pod asks for: the larger of what its containers need together and what an init container needs; what is
-    said for the pod as a whole counts instead. allocated: what its node has given it, where the node has told."""
+    said for the pod as a whole counts instead. allocated: what its node has given it, if its status says so."""
     told = {one["name"]: one for one in pod.get("status", {}).get("containerStatuses", ())} if allocated else {}
     total: dict[str, Fraction] = defaultdict(Fraction)
     for container in pod["spec"].get("containers", ()):

@@ -257,7 +257,7 @@ class Tenant(Worker):
             self._read = [*self._read[-9:], (path, answer.json())]
 
     def _write_what_was_read(self) -> None:
-        """As it was, perhaps long ago; perhaps without its resourceVersion, or created again."""
+        """Write an object that was read earlier, sometimes without its resourceVersion, or create it again."""
         if self._read:
             path, document = self.chance.choice(self._read)
             how = self.chance.choice(("stale", "unconditional", "again"))

@@ -72,7 +72,7 @@ def write(api: Api, way: str, path: str, document: dict[str, Any]) -> Answer:
 def test_a_finalizer_without_a_domain_is_refused(api: Api, kind: str, way: str) -> None:
     answer = write(api, way, *body(kind, REFUSING, "example.com/good", "bad"))
     assert (answer.code, answer.reason) == (422, "Invalid")
-    for cause in answer.json["details"]["causes"]:  # of a ConfigMap it is told twice, as upstream does
+    for cause in answer.json["details"]["causes"]:  # a ConfigMap gets it twice, as upstream
         assert cause == {
             "reason": "FieldValueInvalid",
             "message": f'Invalid value: "bad": {REASON}',

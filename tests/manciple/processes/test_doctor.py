@@ -488,7 +488,7 @@ def test_claims_that_are_stuck(running: Cluster) -> None:
     assert "/idle: it holds devices, and nobody uses it" in idle_told
 
 
-#: what is so -> (changes of the claim's status, whether it is deleted, what is told)
+#: case -> (changes of the claim's status, whether it is deleted, the expected finding)
 KEPT: dict[str, tuple[dict[str, Any], bool, str]] = {
     "something that is no pod uses it": (
         {"reserved_for": (ResourceClaimConsumerReference(api_group="batch", resource="jobs", name="train", uid="u"),)},

@@ -119,7 +119,7 @@ REPUBLISHED: dict[str, tuple[list[ResourceSlice], list[list[str]] | None]] = {
 @pytest.mark.parametrize("how", REPUBLISHED)
 @pytest.mark.parametrize("restarted", [False, True], ids=["told", "restarted"])
 def test_counters_that_a_held_device_drew_are_not_given_again(how: str, restarted: bool) -> None:
-    """restarted: a worker reads all of it anew, claims first."""
+    """restarted: a new worker reads everything, claims first."""
     inventory = make_inventory(*_pool(*HALVES))
     allocation = _hold(inventory)
     slices, expected = REPUBLISHED[how]

@@ -24,7 +24,7 @@ from tests.scheduling.cluster import Cluster
 
 TENANT = Identity("mallory", ("namespace:default", "namespace:team-a", AUTHENTICATED))
 AGENT = Identity("system:node:node-1", ("system:nodes", AUTHENTICATED))
-#: One whom NodeRestriction would let write it.
+#: An agent that NodeRestriction would let write it.
 OTHER_AGENT = Identity("system:node:node-2", (MASTERS, AUTHENTICATED))
 
 CONTROLLER = controller("node-controller")
