@@ -15,6 +15,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 
 ALL = "api/all"
@@ -98,6 +99,7 @@ def use(config: RuntimeConfig) -> None:
     """It holds in this process from now on."""
     global _now  # noqa: PLW0603 - one configuration of the process
     _now = config
+    serves.cache_clear()
 
 
 @contextmanager
@@ -110,5 +112,7 @@ def using(config: RuntimeConfig) -> Iterator[None]:
         use(before)
 
 
+@cache
 def serves(group: str, version: str, plural: str) -> bool:
+    """Of what is registered: each request asks."""
     return _now.serves(group, version, plural)

@@ -456,8 +456,8 @@ def _scalar(info: inspect.Type) -> Shape:
 ValueT = TypeVar("ValueT", bound=Value)
 AnyT = TypeVar("AnyT")
 
-#: Texts that no two documents have in common.
-UNIQUE = frozenset({"uid", "resource_version"})
+#: Fields that no two documents have in common, or whose parts are shared already.
+UNIQUE = frozenset({"uid", "resource_version", "managed_fields"})
 #: For all: values never change.
 EMPTY: dict[str, Any] = {}
 

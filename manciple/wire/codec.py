@@ -174,28 +174,31 @@ def decode_text(type_: type[V], text: str | bytes) -> V:
     if type_ is OpenObject:
         return cast("V", _open_object(json_decoder(dict).decode(text)))
     decoded = json_decoder(cast("Any", type_)).decode(text)
-    if isinstance(decoded, ApiObject):
-        _detach(decoded.metadata.managed_fields)
+    if isinstance(decoded, ApiObject) and decoded.metadata.managed_fields:
+        _share_entries(decoded.metadata)
     return cast("V", decoded)
 
 
-_known_fields: Alike[FieldsV1] = Alike(1024)
-#: Longest set that is kept for others, in bytes.
+_known_entries: Alike[ManagedFieldsEntry] = Alike(2048)
+#: Longest set of fields whose entry is kept for others, in bytes.
 _LONGEST_KNOWN = 4096
 
 
-def _detach(entries: tuple[ManagedFieldsEntry, ...]) -> None:
-    """Let the sets of fields, which were decoded just now, not hold the whole text, and equal ones be one."""
-    for entry in entries:
+def _share_entries(meta: ObjectMeta) -> None:
+    """Let equal entries of documents, which were decoded just now, be one, and their sets not hold the whole text."""
+    shared = []
+    for entry in meta.managed_fields:
         text = bytes(entry.fields_v1)
-        if not text:  # the default, which is left out of documents because it is that very object
-            continue
-        fields = _known_fields.get(text)
-        if fields is None:
-            fields = FieldsV1(text)
+        key = (text, entry.time, entry.manager, entry.operation, entry.api_version, entry.subresource)
+        known = _known_entries.get(key)
+        if known is None or known.fields_type != entry.fields_type:
+            known = entry
+            if text:  # the default is left out of documents because it is that very object
+                force_setattr(entry, "fields_v1", FieldsV1(text))
             if len(text) <= _LONGEST_KNOWN:
-                _known_fields.first(text, fields)
-        force_setattr(entry, "fields_v1", fields)
+                _known_entries.first(key, known)
+        shared.append(known)
+    force_setattr(meta, "managed_fields", tuple(shared))
 
 
 def encode(obj: Any) -> bytes:

@@ -10,7 +10,7 @@ sigs.k8s.io/structured-merge-diff (fieldpath, typed/tofieldset.go).
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import zip_longest
@@ -23,11 +23,14 @@ from manciple.wire.time_limit import check_time
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]
+#: Fields as FieldsV1 nests them: see `to_fields_v1`.
+Tree = dict[str, Any]
 Document = dict[str, Any]
 
 #: Members from which a value is worth a look at the time.
 _MANY = 64
-_SELF = "."
+#: In a tree: the field itself, besides those below it.
+ITSELF = "."
 _ELEMENTS = ("f:", "k:", "v:", "i:")
 #: Keys of list elements that may be left out, with what they then are.
 _KEY_DEFAULTS = {"protocol": "TCP"}
@@ -252,13 +255,13 @@ class FieldDifferences:
                 if name in before or inner.permanent:
                     self.look(before.get(name, _nothing(inner)), value, inner, below)
                 else:
-                    _collect_all(value, inner, below, self.changed)
+                    collect_all(value, inner, below, self.changed)
         for name in before.keys() - after.keys():
             inner, below = member(shape, name), (*path, f"f:{name}")
             if inner.permanent:
                 self.look(before[name], _nothing(inner), inner, below)
             else:
-                _collect_all(before[name], inner, below, self.removed)
+                collect_all(before[name], inner, below, self.removed)
 
     def _items(self, before: list[Any], after: list[Any], shape: Splitting, path: Path) -> None:
         """Of items with one key the first."""
@@ -266,18 +269,19 @@ class FieldDifferences:
         same = [left == right for left, right in zip(before, after, strict=False)]
         old, new = (
             {element: (item, inner) for element, item, inner in reversed([*children(items, shape)])}
-            for items in (_others(before, same), _others(after, same))
+            for items in (others(before, same), others(after, same))
         )
         for element, (item, inner) in new.items():
             if element not in old:
-                _collect_all(item, inner, (*path, element), self.changed)
+                collect_all(item, inner, (*path, element), self.changed)
             elif old[element][0] != item:
                 self.look(old[element][0], item, inner, (*path, element))
         for element in old.keys() - new.keys():
-            _collect_all(*old[element], (*path, element), self.removed)
+            collect_all(*old[element], (*path, element), self.removed)
 
 
-def _others(items: list[Any], same: list[bool]) -> list[Any]:
+def others(items: Sequence[Any], same: list[bool]) -> list[Any]:
+    """The items but those that are the same."""
     return [item for item, equal in zip_longest(items, same) if not equal]
 
 
@@ -285,12 +289,12 @@ def _nothing(shape: Splitting) -> Any:
     return [] if shape.kind == "keyed" else EMPTY
 
 
-def _collect_all(value: Any, shape: Splitting, path: Path, found: set[Path]) -> None:
+def collect_all(value: Any, shape: Splitting, path: Path, found: set[Path]) -> None:
     """Add the field at `path` and all below it."""
     found.add(path)
     if shape.kind not in _OBJECTS or not isinstance(value, dict):
         for element, item, inner in children(value, shape):
-            _collect_all(item, inner, (*path, element), found)
+            collect_all(item, inner, (*path, element), found)
         return
     if len(value) >= _MANY:
         check_time()
@@ -299,7 +303,7 @@ def _collect_all(value: Any, shape: Splitting, path: Path, found: set[Path]) -> 
         if inner.kind == "atomic" or not isinstance(item, dict | list):
             found.add((*path, f"f:{name}"))
         else:
-            _collect_all(item, inner, (*path, f"f:{name}"), found)
+            collect_all(item, inner, (*path, f"f:{name}"), found)
 
 
 # FieldsV1 ------------------------------------------------------------------------------------------------------------
@@ -313,7 +317,7 @@ def to_fields_v1(fields: FieldSet) -> dict[str, Any]:
         for depth, element in enumerate(path):
             if element not in node:
                 if not node and path[:depth] in fields:
-                    node[_SELF] = {}
+                    node[ITSELF] = {}
                 node[element] = {}
             node = node[element]
     return tree
@@ -325,7 +329,7 @@ def from_fields_v1(tree: Any, path: Path = ()) -> FieldSet:
         return frozenset()
     found: set[Path] = set()
     for element, inner in tree.items():
-        if element == _SELF:
+        if element == ITSELF:
             found.add(path)
         elif inner:
             found |= from_fields_v1(inner, (*path, element))
@@ -334,8 +338,33 @@ def from_fields_v1(tree: Any, path: Path = ()) -> FieldSet:
     return frozenset(found)
 
 
+def united(one: Tree, other: Tree) -> Tree:
+    """The fields of either."""
+    found = one | other
+    for element in one.keys() & other.keys():
+        found[element] = united(one[element], other[element])
+    if found and ITSELF not in found and not (one and other):
+        found[ITSELF] = {}
+    return found
+
+
+def difference(tree: Tree, less: Tree) -> Tree | None:
+    """The fields of a tree that are not in `less`; None where none is left."""
+    found: Tree = {}
+    for element, inner in tree.items():
+        if element == ITSELF:
+            continue
+        left = difference(inner, less[element]) if element in less else inner
+        if left is not None:
+            found[element] = left
+    has_itself = (not tree or ITSELF in tree) and not (not less or ITSELF in less)
+    if not found:
+        return {} if has_itself else None
+    return {ITSELF: {}, **found} if has_itself else found
+
+
 def is_fields_v1(tree: Any) -> bool:
     """Whether `from_fields_v1` understands all of it."""
     return isinstance(tree, dict) and all(
-        element == _SELF or (element[:2] in _ELEMENTS and is_fields_v1(inner)) for element, inner in tree.items()
+        element == ITSELF or (element[:2] in _ELEMENTS and is_fields_v1(inner)) for element, inner in tree.items()
     )

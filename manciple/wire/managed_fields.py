@@ -16,9 +16,9 @@ in different versions can be compared, and kubectl can merge them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from functools import cache, reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from msgspec import structs
@@ -27,8 +27,8 @@ from manciple.wire import codec, field_sets
 from manciple.wire.base import (
     ASIDE,
     NO_FIELDS,
-    Alike,
     ApiObject,
+    Declaration,
     FieldsV1,
     ManagedFieldsEntry,
     ObjectMeta,
@@ -36,8 +36,9 @@ from manciple.wire.base import (
     declarations,
 )
 from manciple.wire.caching import short_text_cache
-from manciple.wire.field_sets import FieldSet, Path, Splitting
+from manciple.wire.field_sets import FieldSet, Path, Splitting, Tree
 from manciple.wire.registry import Kind, asides
+from manciple.wire.time_limit import check_time
 
 Entries = tuple[ManagedFieldsEntry, ...]
 
@@ -70,8 +71,13 @@ UNTRACKED = frozenset({"binding", "eviction"})
 MOST_UPDATERS = 10
 ANCIENT = "ancient-changes"
 
+#: Fields by the member of the object to which they belong.
+Members = dict[str, Tree]
+NOTHING: Members = {}
+
+_STATUS_MEMBER = "f:status"
 _NONE: FieldSet = frozenset()
-_STATUS: FieldSet = frozenset({("f:status",)})
+_STATUS: FieldSet = frozenset({(_STATUS_MEMBER,)})
 _ALL_BUT_STATUS: FieldSet = frozenset({("f:metadata",), ("f:spec",)})
 
 
@@ -115,10 +121,14 @@ def track_update(kind: Kind, new: Any, old: Any, *, manager: str, subresource: s
 
 def track_in_process(kind: Kind, new: Any, old: Any, *, manager: str, subresource: str, now: str) -> Any:
     """The same of a write that no client asked for: it may change an object and its status in one go."""
-    parts = ("", "status") if not subresource and "status" in kind.subresources else (subresource,)
     entries = old.metadata.managed_fields
-    for part in parts:
-        entries = _after_write(kind, entries, new, old, manager=manager, subresource=part, now=now)
+    if subresource or "status" not in kind.subresources:
+        entries = _after_write(kind, entries, new, old, manager=manager, subresource=subresource, now=now)
+    elif entries:
+        changed, removed = _differences(kind, new, old, _NONE)
+        of_status = {_STATUS_MEMBER: changed.pop(_STATUS_MEMBER)} if _STATUS_MEMBER in changed else NOTHING
+        mine = _entry(kind, manager, "", now, NO_FIELDS)
+        entries = _following(entries, mine, changed, removed, of_status=of_status)
     return with_entries(new, entries)
 
 
@@ -127,9 +137,7 @@ def _after_write(
 ) -> Entries:
     if not entries or subresource in UNTRACKED:
         return entries
-    changed, removed = _differences(kind, new, old, subresource)
-    if not (changed or removed):
-        return entries
+    changed, removed = _differences(kind, new, old, unowned_of(kind, subresource))
     return _following(entries, _entry(kind, manager, subresource, now, NO_FIELDS), changed, removed)
 
 
@@ -156,18 +164,30 @@ def _entry(kind: Kind, manager: str, subresource: str, now: str, fields: FieldsV
     )
 
 
-def _following(entries: Entries, mine: ManagedFieldsEntry, changed: FieldSet, removed: FieldSet) -> Entries:
-    """`entries` after a write of `mine`, which owns `changed` from now on. Nobody owns `removed` any more."""
-    gained, gone = _by_member(changed), _by_member(removed)
-    lost = _by_member(changed | removed) if removed else gained
-    following, before = [], NO_FIELDS
+def _following(
+    entries: Entries, mine: ManagedFieldsEntry, changed: Members, removed: Members, *, of_status: Members = NOTHING
+) -> Entries:
+    """`entries` after a write of `mine`, which owns `changed` from now on. Nobody owns `removed` any more.
+
+    of_status: what the same write changes of the status, which is owned through the status's own path.
+    """
+    if not (changed or removed or of_status):
+        return entries
+    lost = dict(changed)
+    for name, tree in (*removed.items(), *of_status.items()):
+        lost[name] = field_sets.united(lost[name], tree) if name in lost else tree
+    gaining = {_writer(mine): (mine, changed)} if changed else {}
+    if of_status:
+        mine = structs.replace(mine, subresource="status")
+        gaining[_writer(mine)] = mine, of_status
+    following = []
     for entry in entries:
-        if changed and _writer(entry) == _writer(mine):
-            before = entry.fields_v1
-        elif left := _edited(entry.fields_v1, {}, lost):
-            following.append(entry if left is entry.fields_v1 else structs.replace(entry, fields_v1=left))
-    if changed:
-        following.append(structs.replace(mine, fields_v1=_edited(before, gained, gone)))
+        own, gained = gaining.pop(_writer(entry), (entry, NOTHING))
+        if left := _edited(entry.fields_v1, gained, lost):
+            kept = left is entry.fields_v1 and own is entry
+            following.append(entry if kept else structs.replace(own, fields_v1=left))
+    for own, gained in gaining.values():
+        following.append(structs.replace(own, fields_v1=FieldsV1(_encode(gained))))
     return tuple(sorted(_capped(following), key=_order))
 
 
@@ -238,33 +258,31 @@ _RESET: Entries = (ManagedFieldsEntry(),)
 #: Longest text of which the fields are remembered.
 _LONGEST = 4096
 
-#: Paths below a member of the object, by the member's element.
-Members = Mapping[str, FieldSet]
-
-
-def _by_member(fields: FieldSet) -> Members:
-    found: dict[str, set[Path]] = {}
-    for path in fields:
-        found.setdefault(path[0], set()).add(path[1:])
-    return {name: frozenset(paths) for name, paths in found.items()}
-
 
 def _edited(text: FieldsV1, gained: Members, lost: Members) -> FieldsV1:
-    """The set with `gained` and without `lost`; the same text where that changes nothing, NO_FIELDS where none is left.
+    """The set without `lost` and with `gained`; the same text where that changes nothing, NO_FIELDS where none is left.
 
     Other members stay text: they can be large, and this is done inside of transactions.
     """
+    named = gained.keys() | lost.keys()
+    if not gained:
+        written = bytes(text)
+        if not any(_encode(name) in written for name in named):
+            return text
     parts = _text_by_member(text)
-    changed: dict[str, FieldSet] = {}
-    for name in gained.keys() | lost.keys():
-        more, less = gained.get(name, _NONE), lost.get(name, _NONE)
-        fields = _parsed(bytes(parts[name])) if name in parts else _NONE
-        if not (more <= fields and fields.isdisjoint(less)):
-            changed[name] = (fields - less) | more
+    changed: dict[str, FieldsV1] = {}
+    for name in named:
+        before = after = _parsed(bytes(parts[name])) if name in parts else None
+        if after is not None and name in lost:
+            after = field_sets.difference(after, lost[name])
+        if name in gained:
+            after = gained[name] if after is None else field_sets.united(after, gained[name])
+        if after != before:
+            changed[name] = NO_FIELDS if after is None else FieldsV1(_encode(after))
     if not changed:
         return text
-    edited = parts | {name: _written(fields) if fields else NO_FIELDS for name, fields in changed.items()}
-    return _joined(edited)
+    kept = {name: part for name, part in (parts | changed).items() if part}
+    return FieldsV1(_encode(kept)) if kept else NO_FIELDS
 
 
 def _text_by_member(text: FieldsV1) -> dict[str, FieldsV1]:
@@ -275,42 +293,31 @@ def _text_by_member(text: FieldsV1) -> dict[str, FieldsV1]:
         return {}
 
 
-def _joined(parts: Mapping[str, FieldsV1]) -> FieldsV1:
-    kept = {name: parts[name] for name in sorted(parts) if parts[name]}
-    return FieldsV1(msgspec.json.encode(kept)) if kept else NO_FIELDS
-
-
 _members_decoder = msgspec.json.Decoder(dict[str, FieldsV1])
-_texts: Alike[FieldsV1] = Alike(512)
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 @short_text_cache(512, longest=_LONGEST)
-def _parsed(text: bytes) -> FieldSet:
-    """The fields of a member, itself the empty path."""
-    return field_sets.from_fields_v1(msgspec.json.decode(text)) or frozenset({()})
-
-
-def _written(fields: FieldSet) -> FieldsV1:
-    known = _texts.get(fields)
-    if known is None:
-        known = FieldsV1(msgspec.json.encode(field_sets.to_fields_v1(fields)))
-        if len(known) <= _LONGEST:
-            _texts.first(fields, known)
-    return known
+def _parsed(text: bytes) -> Tree:
+    """The fields of a member. Nobody changes it."""
+    tree = msgspec.json.decode(text)
+    return tree if field_sets.is_fields_v1(tree) else field_sets.to_fields_v1(field_sets.from_fields_v1(tree))
 
 
 def _united(one: FieldsV1, other: FieldsV1) -> FieldsV1:
-    return _edited(one, {name: _parsed(bytes(text)) for name, text in _text_by_member(other).items()}, {})
+    return _edited(one, {name: _parsed(bytes(text)) for name, text in _text_by_member(other).items()}, NOTHING)
 
 
 def _text_of(fields: FieldSet) -> FieldsV1:
-    return _edited(NO_FIELDS, _by_member(fields), {})
+    return FieldsV1(_encode(field_sets.to_fields_v1(fields))) if fields else NO_FIELDS
 
 
 # What a write sets ---------------------------------------------------------------------------------------------------
 
 
 _HEAD = ("api_version", "kind")
+#: Elements from which a value is worth a look at the time.
+_MANY = 64
 #: Without what nobody owns, the metadata of all pods from one template are equal.
 _NAMELESS = {
     "name": "",
@@ -320,6 +327,8 @@ _NAMELESS = {
     "resource_version": "",
     "generation": 0,
     "creation_timestamp": None,
+    "deletion_timestamp": None,
+    "deletion_grace_period_seconds": None,
     "managed_fields": (),
 }
 
@@ -329,53 +338,61 @@ def _blank(type_: type[Value]) -> Any:
     return type_()
 
 
-@cache
-def _blank_document(type_: type[Value]) -> dict[str, Any]:
-    return codec.to_builtins(_blank(type_))
-
-
 def _owned_metadata(meta: ObjectMeta) -> ObjectMeta:
     return structs.replace(meta, **_NAMELESS)
 
 
+_WHOLE = FieldsV1(b"{}")
+
+
 def _fields_of_new(kind: Kind, new: Any) -> FieldsV1:
     """Every field of a new object but its status, where that is written apart."""
+    unowned, blank = unowned_of(kind, ""), _blank(kind.type)
     if kind.is_open:
-        changed, _ = _differences(kind, new, _blank(kind.type), "")
-        return _text_of(changed)
-    blank = _blank(kind.type)
-    parts = []
+        changed, _ = _differences(kind, new, blank, _NONE)
+        return FieldsV1(_encode(changed)) if changed else NO_FIELDS
+    parts: dict[str, FieldsV1] = {}
     for member in _members(kind.type):
-        attribute, value, default = member.attribute, getattr(new, member.attribute), getattr(blank, member.attribute)
-        if value is default or value == default or (attribute == "status" and "status" in kind.subresources):
+        value = getattr(new, member.attribute)
+        if value == member.default or member.attribute in _NAMES_OF_UNOWNED[unowned]:
             continue
-        if member.whole:
-            parts.append(member.whole)
-            continue
-        alone = structs.replace(blank, **{attribute: _owned_metadata(value) if attribute == "metadata" else value})
-        parts.append(_part(codec.encode(alone), kind.type))
-    text = b",".join(sorted(filter(None, parts)))
-    return FieldsV1(b"{%s}" % text) if text else NO_FIELDS
+        if member.shape.kind == "atomic":
+            part = _WHOLE
+        elif member.attribute == "spec":  # which those of one template have in common
+            part = _part(codec.encode(structs.replace(blank, spec=value)), kind.type)
+        else:
+            changed, _ = _differences_of_member(member, member.default, value)
+            part = FieldsV1(_encode(changed[member.element])) if changed else NO_FIELDS
+        if part:
+            parts[member.element] = part
+    return FieldsV1(_encode(parts)) if parts else NO_FIELDS
 
 
 @short_text_cache(512, longest=_LONGEST)
-def _part(text: bytes, type_: type[Value]) -> bytes:
-    """What a document with a single member sets, as text without the braces around it."""
-    document = msgspec.json.decode(text)
-    changed, _ = field_sets.compare(_blank_document(type_), document, field_sets.struct(type_))
-    return msgspec.json.encode(field_sets.to_fields_v1(changed - UNOWNED))[1:-1]
+def _part(text: bytes, type_: type[Value]) -> FieldsV1:
+    """What a document with a spec alone sets in it."""
+    spec = cast("Any", codec.decode_text(type_, text)).spec
+    (member,) = (one for one in _members(type_) if one.attribute == "spec")
+    changed, _ = _differences_of_member(member, member.default, spec)
+    return FieldsV1(_encode(changed[member.element])) if changed else NO_FIELDS
 
 
-def _differences(kind: Kind, new: Any, old: Any, subresource: str) -> tuple[FieldSet, FieldSet]:
-    """(fields that the write sets to something else, fields that it removes)."""
-    unowned = _NAMES_OF_UNOWNED[unowned_of(kind, subresource)]
-    differences = field_sets.FieldDifferences()
+def _differences(kind: Kind, new: Any, old: Any, unowned: FieldSet) -> tuple[Members, Members]:
+    """(fields that the write sets to something else, fields that it removes), but those `unowned` and below."""
+    names = _NAMES_OF_UNOWNED[unowned]
     if kind.is_open:
-        before, after = _open_document(old, unowned), _open_document(new, unowned)
-        differences.look(before, after, splitting_of(kind), ())
-    else:
-        _compare(old, new, (), differences, unowned)
-    return frozenset(differences.changed - UNOWNED), frozenset(differences.removed - UNOWNED)
+        before, after = _open_document(old, names), _open_document(new, names)
+        found = field_sets.compare(before, after, splitting_of(kind))
+        return field_sets.to_fields_v1(found[0] - UNOWNED), field_sets.to_fields_v1(found[1] - UNOWNED)
+    changed: Members = {}
+    removed: Members = {}
+    for member in _members(kind.type):
+        left, right = getattr(old, member.attribute), getattr(new, member.attribute)
+        if left is not right and left != right and member.attribute not in names:
+            more, gone = _differences_of_member(member, left, right)
+            changed |= more
+            removed |= gone
+    return changed, removed
 
 
 _NAMES_OF_UNOWNED = {
@@ -390,59 +407,211 @@ def _open_document(obj: Any, unowned: frozenset[str]) -> dict[str, Any]:
     return document
 
 
+# The same as `field_sets.compare` finds in documents, found in values: nothing is encoded and decoded for it. --------
+
+
 class _Member(NamedTuple):
-    """A field of a type. plain: a text or number, which is there unless it is empty. parts: of which it consists.
-    whole: how a set names it, where it has no fields of its own.
+    """A field of a type. element: of a path to it. parts: the type of it, or of its elements, if they have fields of
+    their own. is_there: whether documents have it even if it is `default`. declared: of a field that can only be
+    compared in documents.
     """
 
     attribute: str
     element: str
-    plain: bool
+    shape: Splitting
     parts: type[Value] | None
-    whole: bytes
+    default: Any
+    is_there: bool
+    declared: Declaration | None
+
+    def is_written(self, value: Any) -> bool:
+        """Whether documents have it; msgspec leaves out the very default, and empty maps."""
+        return self.is_there or not (value is self.default or (type(value) is dict and value == self.default))
 
 
 @cache
 def _members(type_: type[Value]) -> tuple[_Member, ...]:
     found = []
+    factories = {one.name: one.default_factory for one in structs.fields(type_)}
     for declared in declarations(type_):
-        if issubclass(type_, ApiObject) and declared.attribute in _HEAD:
-            continue
-        if type_ is ObjectMeta and declared.attribute == "managed_fields":
+        name = declared.attribute
+        if issubclass(type_, ApiObject) and name in _HEAD:
             continue
         shape = field_sets.member(field_sets.struct(type_), declared.name)
-        element = field_sets.field_element(declared.name)
+        of_parts = shape if shape.kind == "struct" else shape.element or field_sets.ATOMIC
+        only_in_documents = declared.as_list is not None or declared.shape.or_object
         found.append(
             _Member(
-                declared.attribute,
-                element,
-                plain=not declared.shape.container and declared.shape.element in (str, int) and not declared.default,
-                parts=shape.type if shape.kind == "struct" else None,
-                whole=msgspec.json.encode({element: {}})[1:-1] if shape.kind == "atomic" else b"",
+                name,
+                field_sets.field_element(declared.name),
+                shape,
+                of_parts.type,
+                getattr(_blank(type_), name),
+                is_there=factories[name] not in (msgspec.NODEFAULT, dict, list),
+                declared=declared if only_in_documents else None,
             )
         )
     return tuple(found)
 
 
-def _compare(
-    old: Any, new: Any, path: Path, differences: field_sets.FieldDifferences, unowned: frozenset[str] = frozenset()
-) -> None:
-    """Compare two values of a type. Documents are made only of those members that differ, and are not plain."""
+def _differences_of_member(member: _Member, left: Any, right: Any) -> tuple[Members, Members]:
+    """Of a member of the object itself."""
+    changed: Members = {}
+    removed: Members = {}
+    unowned = _NAMELESS if member.attribute == "metadata" else ()
+    _compare_member(member, left, right, changed, removed, unowned=unowned)
+    return changed, removed
+
+
+def _compare(old: Any, new: Any, changed: Tree, removed: Tree, unowned: Container[str] = ()) -> None:
+    """Compare two values of a type; what is found goes into `changed` and `removed`."""
     type_: type[Value] = type(new)
-    before: dict[str, Any] = {}
-    after: dict[str, Any] = {}
-    for attribute, element, plain, parts, _ in _members(type_):
-        left, right = getattr(old, attribute), getattr(new, attribute)
-        if left is right or left == right or attribute in unowned:
-            continue
-        if parts and type(left) is type(right) is parts:
-            _compare(left, right, (*path, element), differences)
-        elif plain and left and right:
-            differences.changed.add((*path, element))
+    for member in _members(type_):
+        left, right = getattr(old, member.attribute), getattr(new, member.attribute)
+        if left is not right and left != right and member.attribute not in unowned:
+            _compare_member(member, left, right, changed, removed)
+
+
+def _compare_member(
+    member: _Member, left: Any, right: Any, changed: Tree, removed: Tree, *, unowned: Container[str] = ()
+) -> None:
+    """changed, removed: of what the member belongs to."""
+    kind, permanent = member.shape.kind, member.shape.permanent
+    if member.declared is not None:
+        before, after = (_document(member, value) for value in (left, right))
+        found = field_sets.compare(before, after, Splitting("struct", members={member.element[2:]: member.shape}))
+        changed |= field_sets.to_fields_v1(found[0])
+        removed |= field_sets.to_fields_v1(found[1])
+    elif kind == "atomic":
+        (changed if permanent or member.is_written(right) else removed)[member.element] = {}
+    elif kind == "struct" and left is not None and right is not None:
+        more: Tree = {}
+        gone: Tree = {}
+        if not member.is_written(left):
+            more = _parts_of_permanent(right, unowned)
+        elif not member.is_written(right):
+            gone = _parts_of_permanent(left, unowned)
         else:
-            before[attribute], after[attribute] = left, right
-    if after:
-        blank = _blank(type_)
-        old_document = codec.to_builtins(structs.replace(blank, **before))
-        new_document = codec.to_builtins(structs.replace(blank, **after))
-        differences.look(old_document, new_document, field_sets.struct(type_), path)
+            _compare(left, right, more, gone, unowned)
+        _put(member.element, more, changed)
+        _put(member.element, gone, removed)
+    elif not permanent and not member.is_written(left):
+        changed[member.element] = _collected(member, right)
+    elif not permanent and not member.is_written(right):
+        removed[member.element] = _collected(member, left)
+    else:
+        more, gone = _compared_elements(member, left, right)
+        _put(member.element, more, changed)
+        _put(member.element, gone, removed)
+
+
+def _compared_elements(member: _Member, left: Any, right: Any) -> tuple[Tree, Tree]:
+    """Of those with one name the first."""
+    if len(left) + len(right) >= _MANY:
+        check_time()
+    if member.shape.kind != "map":
+        # Most elements have not changed, and stand where they stood.
+        same = [one == other for one, other in zip(left, right, strict=False)]
+        left, right = (field_sets.others(items, same) for items in (left, right))
+    before, after = dict(reversed(_elements(member, left))), dict(reversed(_elements(member, right)))
+    changed: Tree = {}
+    removed: Tree = {name: _collected_element(member, before[name]) for name in before.keys() - after.keys()}
+    for name, value in after.items():
+        if name not in before:
+            changed[name] = _collected_element(member, value)
+        elif before[name] != value and member.parts is None:
+            changed[name] = {}
+        elif before[name] != value:
+            more: Tree = {}
+            gone: Tree = {}
+            _compare(before[name], value, more, gone)
+            _put(name, more, changed)
+            _put(name, gone, removed)
+    return changed, removed
+
+
+def _put(name: str, found: Tree, into: Tree) -> None:
+    if found:
+        into[name] = found
+
+
+def _elements(member: _Member, value: Any) -> list[tuple[str, Any]]:
+    """(path element, value) of each element of a map, of a list with keys, or of a set."""
+    if member.shape.kind == "map":
+        return [(f"f:{name}", item) for name, item in value.items()]
+    if member.shape.kind == "set":
+        return [(field_sets.value_element(item), item) for item in value]
+    return [(_key_element(member, item), item) for item in value]
+
+
+def _key_element(member: _Member, item: Any) -> str:
+    type_: type[Value] = type(item)
+    keys = {}
+    for one in _keys(type_, member.shape.keys):
+        value = getattr(item, one.attribute)
+        if one.is_written(value):
+            keys[one.element[2:]] = value
+    return field_sets.key_element(keys, member.shape.keys)
+
+
+@cache
+def _keys(type_: type[Value], names: tuple[str, ...]) -> tuple[_Member, ...]:
+    return tuple(one for one in _members(type_) if one.element[2:] in names)
+
+
+def _collected(member: _Member, value: Any) -> Tree:
+    """The field and all below it."""
+    if member.declared is not None:
+        fields: set[Path] = set()
+        field_sets.collect_all(_document(member, value)[member.element[2:]], member.shape, (), fields)
+        return field_sets.to_fields_v1(frozenset(fields))
+    if member.shape.kind == "atomic":
+        return {}
+    if member.shape.kind == "struct":
+        return _collected_parts(value)
+    if len(value) >= _MANY:
+        check_time()
+    return _with_itself({name: _collected_element(member, item) for name, item in reversed(_elements(member, value))})
+
+
+def _collected_element(member: _Member, value: Any) -> Tree:
+    return {} if member.parts is None else _collected_parts(value)
+
+
+def _collected_parts(value: Any) -> Tree:
+    type_: type[Value] = type(value)
+    found = {}
+    for member in _members(type_):
+        part = getattr(value, member.attribute)
+        if member.is_written(part):
+            found[member.element] = _collected(member, part)
+    return _with_itself(found)
+
+
+def _parts_of_permanent(value: Any, unowned: Container[str] = ()) -> Tree:
+    """What comes or goes with a struct that is always there, or was left out because nothing was in it."""
+    type_: type[Value] = type(value)
+    found: Tree = {}
+    for member in _members(type_):
+        part = getattr(value, member.attribute)
+        if not member.is_written(part) or member.attribute in unowned:
+            continue
+        if not member.shape.permanent:
+            found[member.element] = _collected(member, part)
+        elif member.shape.kind == "atomic":
+            if part != member.default:
+                found[member.element] = {}
+        elif member.shape.kind == "struct":
+            _put(member.element, _parts_of_permanent(part), found)
+        elif part:
+            found[member.element] = {name: _collected_element(member, one) for name, one in _elements(member, part)}
+    return found
+
+
+def _with_itself(below: Tree) -> Tree:
+    return {field_sets.ITSELF: {}, **below} if below else {}
+
+
+def _document(member: _Member, value: Any) -> dict[str, Any]:
+    """With this member alone, if it is written."""
+    return {member.element[2:]: codec.to_builtins(value)} if member.is_written(value) else {}
