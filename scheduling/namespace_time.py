@@ -57,8 +57,6 @@ HALF_LIFE = 10.0
 NOT_SLOW, MOST_SLOW = 0.02, 4.0
 #: Seconds from which a namespace is slow; seconds of batches from which it has used much.
 SLOW, MUCH = 0.5, 1.0
-#: Decisions about pods of a namespace that used much, between two looks at whether pods of others wait.
-LOOK_AFTER = 8
 #: Namespaces that go last at a time: those that used the most.
 MOST_LATE = 200
 
@@ -158,6 +156,7 @@ class BatchTime:
         self._decided: Counter[str] = Counter()
         self._began = time.monotonic()
         self._newcomers = Newcomers(revision)
+        self._next_look = self._began + LOOK_EVERY
         self._deadline = Deadline.after(BATCH_SECONDS)
         #: whether the batch ends early because pods of other namespaces wait
         self.gave_way = False
@@ -173,10 +172,11 @@ class BatchTime:
         late |= namespace in self._busy and self._last not in self._busy
         if late or self.gave_way or self._deadline.has_passed:
             return True
-        is_due = namespace in self._busy and not self._decided[namespace] % LOOK_AFTER
+        is_due = namespace in self._busy and time.monotonic() >= self._next_look
         if self._was_slow or namespace in self._slow or is_due:
             # Others may wait for their claims: they are not in the queue yet.
             self.gave_way = self._newcomers.of_others(namespace)
+            self._next_look = time.monotonic() + LOOK_EVERY
         return self.gave_way
 
     @contextmanager

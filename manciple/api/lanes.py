@@ -57,8 +57,9 @@ class Answer:
         self.code, self.headers = int(status.partition(" ")[0]), headers
 
 
-#: Seconds after which a lane looks whether the client of a request is still there; most are answered by then.
-NOTICE_AFTER = 0.2
+#: Seconds after which a lane looks whether the client of a request is still there. A busy server answers most by then,
+#: and looking costs a task.
+NOTICE_AFTER = 1.0
 
 
 class ClientGone(Exception):

@@ -157,7 +157,7 @@ def test_a_batch_ends_once_pods_of_others_have_come(
     if why == "a slow decision":
         monkeypatch.setattr(namespace_time, "NOT_SLOW", -1.0)
     else:
-        monkeypatch.setattr(namespace_time, "LOOK_AFTER", 1)
+        monkeypatch.setattr(namespace_time, "LOOK_EVERY", 0.0)
         times.add_turn({"a": 1}, 2 * MUCH)
     spent = namespace_time.BatchTime(times, [], tail.latest_revision())
     with spent.deciding(make_pod("p", namespace="a")):
