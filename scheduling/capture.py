@@ -246,7 +246,6 @@ class ClusterState(AssumedState, View):
         self.drift.nodes.add(node.metadata.name)
 
     def _apply_pod(self, pod: Pod) -> None:
-        pod = outline(pod)
         uid, node = pod.metadata.uid, pod.spec.node_name or pod.status.nominated_node_name
         if (kept := self._kept_for(uid)) and (kept != node or is_done(pod)):
             self._lifted |= FREED
@@ -268,7 +267,7 @@ class ClusterState(AssumedState, View):
         else:
             self.nodes.remove_pod(uid)
         if wants_a_node(pod):
-            self.pending[uid] = pod
+            self.pending[uid] = outline(pod)
             if pod.status.nominated_node_name:
                 self.unsettled.add(uid)
         else:

@@ -146,11 +146,15 @@ def handle(records: Sequence[EventRecord]) -> int:
 
 
 def _claims_behind(record: EventRecord) -> Iterable[Key]:
+    # Most changes are not of an end: their documents are not even decoded.
+    deleting = '"deletionTimestamp"' in record.text
     if record.resource == PODS:
-        pod = decoded(record, Pod)
-        if record.type == "DELETED" or is_done(pod):
+        over = deleting or record.type == "DELETED" or record.fields.get("status.phase") in FINISHED_PHASES
+        if over and (is_done(pod := decoded(record, Pod)) or record.type == "DELETED"):
             yield from ((record.namespace, name) for name in claim_names(pod))
-    elif record.type != "DELETED" and decoded(record, ResourceClaim).metadata.deletion_timestamp is not None:
+    elif (
+        deleting and record.type != "DELETED" and decoded(record, ResourceClaim).metadata.deletion_timestamp is not None
+    ):
         yield record.namespace, record.name
 
 
