@@ -146,3 +146,13 @@ def test_a_write_costs_three_round_trips(monkeypatch: pytest.MonkeyPatch) -> Non
         assert len(queries) == asked, "what is read beforehand is not read again"
         assert len(pipelines) == 1
     assert len(pipelines) == 2
+
+
+def test_documents_are_compressed_by_lz4_where_postgresql_can() -> None:
+    if not sql.on_postgresql():
+        return
+    ((methods,),) = sql.fetch("SELECT enumvals FROM pg_settings WHERE name = 'default_toast_compression'")
+    ((used,),) = sql.fetch(
+        "SELECT attcompression FROM pg_attribute WHERE attrelid = 'store_event'::regclass AND attname = 'document'"
+    )
+    assert used == ("l" if "lz4" in methods else "")
