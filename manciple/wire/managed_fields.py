@@ -349,7 +349,7 @@ def _fields_of_new(kind: Kind, new: Any) -> FieldsV1:
     """Every field of a new object but its status, where that is written apart."""
     unowned, blank = unowned_of(kind, ""), _blank(kind.type)
     if kind.is_open:
-        changed, _ = _differences(kind, new, blank, _NONE)
+        changed, _ = _differences(kind, new, blank, unowned)
         return FieldsV1(_encode(changed)) if changed else NO_FIELDS
     parts: dict[str, FieldsV1] = {}
     for member in _members(kind.type):
