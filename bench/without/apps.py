@@ -1,9 +1,10 @@
-"""What each guard is, and how it is taken out.
+"""What each guard is, and how it is taken out; and so is what else every write pays for.
 
     authorization   nobody is asked what they may: the authorizers, the writer's rule for parts of the system, what
                     agents, schedulers and drivers may write, whose an object may be said to be
     audit           no note in the log, nothing in the trail, nothing told at the end of a request
     admission       no policies and webhooks, no pod security, no account and token volume for pods
+    owners          no managedFields (not a guard: only taken out where it is named)
 
 Who asks is recognised in any case, and flow control goes by it.
 """
@@ -73,11 +74,31 @@ def without_admission() -> None:
     first_stage._completions.pop(service_accounts.PODS)
 
 
+def without_owners() -> None:
+    from manciple.api import edits, verbs  # noqa: PLC0415 - once apps are ready
+    from manciple.wire import managed_fields  # noqa: PLC0415
+
+    def unchanged(_kind: Any, new: Any, *_old: Any, **_options: Any) -> Any:
+        return new
+
+    patches: list[tuple[Any, str]] = [
+        (managed_fields, "track_create"),
+        (managed_fields, "track_in_process"),
+        (verbs, "track_create"),
+        (edits, "track_update"),
+    ]
+    for owner, name in patches:
+        setattr(owner, name, unchanged)
+
+
 GUARDS: dict[str, Callable[[], None]] = {
     "authorization": without_authorization,
     "audit": without_audit,
     "admission": without_admission,
 }
+
+
+PARTS = {**GUARDS, "owners": without_owners}
 
 
 class WithoutConfig(AppConfig):
@@ -86,4 +107,4 @@ class WithoutConfig(AppConfig):
 
     def ready(self) -> None:
         for guard in filter(None, os.environ.get(VARIABLE, "").split(",")):
-            GUARDS[guard]()
+            PARTS[guard]()
