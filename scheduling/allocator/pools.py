@@ -155,7 +155,7 @@ class Generation:
         return ((1 << len(self.slices[index].devices)) - 1) << self.offsets[index]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class PoolOnNode:
     """One pool as one node sees it. A pool with a `trouble` gives no device."""
 
@@ -172,6 +172,15 @@ class PoolOnNode:
     @property
     def key(self) -> PoolKey:
         return self.generation.key
+
+    @cached_property
+    def counters(self) -> Mapping[CounterKey, int]:
+        """What the pool has of each counter, in nanos."""
+        return {
+            (self.key, counter_set.name, name): Quantity.parse(counter.value).nanos
+            for counter_set in self.counter_sets.values()
+            for name, counter in counter_set.counters.items()
+        }
 
 
 class PoolSlices:

@@ -37,7 +37,7 @@ from scheduling.allocator.pools import (
     needs,
     union,
 )
-from scheduling.allocator.published import Features, Interner, NodeView, PublishedDevice, SliceContent
+from scheduling.allocator.published import Features, Interner, NodeView, SliceContent
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +94,7 @@ class PoolUsage:
 
     def counters_left(self, view: PoolOnNode, usage: UsageTable) -> dict[CounterKey, int]:
         """What the allocated devices leave of each counter, in nanos. usage: of all pools."""
-        left = {
-            (view.key, counter_set.name, name): Quantity.parse(counter.value).nanos
-            for counter_set in view.counter_sets.values()
-            for name, counter in counter_set.counters.items()
-        }
+        left = dict(view.counters)
         for generation in (view.generation, *view.elsewhere):
             held = self if generation is view.generation else usage.get(generation.key)
             for drawn in held._drawn(generation, view):
@@ -117,8 +113,12 @@ class PoolUsage:
         now = generation.draws if generation.key == view.key else [needs(one, view.key) for one in generation.devices]
         for name, draws in self.draws.items():
             mask = generation.bits_by_name.get(name, 0) & held
-            if mask and _are_as_published(draws, generation.devices[mask.bit_length() - 1]):
-                continue
+            if mask:
+                published = generation.devices[mask.bit_length() - 1].published.consumes_counters
+                if draws[0].consumes == published and (
+                    len(draws) == 1 or all(one.consumes == published for one in draws)
+                ):
+                    continue
             held &= ~mask
             recorded = highest(recorded_draw(one, view.counter_sets, device_is_published=bool(mask)) for one in draws)
             by_counter = {(view.key, *counter): nanos for counter, nanos in recorded.items()}
@@ -184,10 +184,6 @@ class PoolUsage:
 
 
 NO_USAGE = PoolUsage({}, {})
-
-
-def _are_as_published(draws: Sequence[DrawnCounters], device: PublishedDevice) -> bool:
-    return all(one.consumes == device.published.consumes_counters for one in draws)
 
 
 def draws_of(allocation: AllocationResult) -> Mapping[tuple[str, str, str], DrawnCounters]:
