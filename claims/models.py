@@ -118,15 +118,8 @@ def _held_as_a_whole() -> str:
     )
     columns = "a.driver, a.pool, a.device, a.node, a.claim_id, a.controller"
 
-    def among(nodes: str) -> str:
-        found = f"SELECT {columns} FROM {allocated} a WHERE {same} AND {nodes}"  # noqa: S608
-        if sql.on_postgresql():
-            # Without statistics, which it has only some time after a burst, it would read the whole table for each.
-            return f"SELECT a.* FROM given CROSS JOIN LATERAL ({found} OFFSET 0) a"  # noqa: S608
-        return f"SELECT {columns} FROM given CROSS JOIN {allocated} a WHERE {same} AND {nodes}"  # noqa: S608
-
-    of_any_node = among(f"(given.node = '' OR EXISTS ({of_no_node}))")
-    return " UNION ".join((among("a.node = given.node"), among("a.node = ''"), of_any_node))
+    nodes = ("a.node = given.node", "a.node = ''", f"(given.node = '' OR EXISTS ({of_no_node}))")
+    return " UNION ".join(sql.for_each_given(columns, f"{allocated} a", f"{same} AND {node}") for node in nodes)
 
 
 def pools_by_device(
@@ -262,3 +255,18 @@ class Pod(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["namespace", "name"], name="pod_key")]
         indexes = [models.Index(fields=["node_name"], name="pod_node")]
+
+
+class PodClaim(models.Model):
+    """One of a pod's `claim_names`, to find the pods that use a claim."""
+
+    #: No constraint: as in `Reservation`.
+    pod = models.ForeignKey(Pod, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+")
+    namespace = models.CharField(max_length=LABEL)
+    claim = models.CharField(max_length=NAME)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["pod"], name="pod_claim_pod"),
+            models.Index(fields=["namespace", "claim"], name="pod_claim_key"),
+        ]

@@ -38,6 +38,7 @@ from claims.models import (
     DeviceKey,
     PastAllocation,
     Pod,
+    PodClaim,
     Reservation,
     pools_by_device,
 )
@@ -170,9 +171,15 @@ class PodRow(NamedTuple):
     claim_names: str
 
 
+class PodClaimRow(NamedTuple):
+    pod_id: str
+    namespace: str
+    claim: str
+
+
 def register() -> None:
     hooks.register_projector(CLAIMS, project_claims, clear=_clear_claims)
-    hooks.register_projector(PODS, project_pods, clear=lambda: sql.clear(Pod))
+    hooks.register_projector(PODS, project_pods, clear=_clear_pods)
 
 
 def claim_row(obj: ResourceClaim) -> ClaimIndexRow:
@@ -256,8 +263,15 @@ def claim_names(pod: PodObject) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name))
 
 
+def pod_claim_rows(obj: PodObject) -> tuple[PodClaimRow, ...]:
+    return tuple(PodClaimRow(obj.metadata.uid, obj.metadata.namespace, name) for name in claim_names(obj))
+
+
 def project_pods(changes: Sequence[Change]) -> None:
     _bring_in_line(Pod, PodRow._fields, *hooks.differences(changes, pod_row))
+    stale, fresh = _several(changes, pod_claim_rows)
+    sql.delete(PodClaim, ["pod_id"], stale)
+    sql.insert(PodClaim, PodClaimRow._fields, fresh)
     if told := {change.object.metadata.uid: change for change in changes if _tells_other_health(change)}:
         _record_reports([change.object for change in told.values()], gone=_gone(told.values()), at=changes[0].at)
 
@@ -392,6 +406,11 @@ def _give(rows: Sequence[AllocatedDeviceRow], *, names: dict[str, Any]) -> None:
 
 def _refusal(devices: Iterable[DeviceKey]) -> str:
     return f"one of these devices is allocated already: {', '.join('/'.join(device[:3]) for device in devices)}"
+
+
+def _clear_pods() -> None:
+    for model in (PodClaim, Pod):
+        sql.clear(model)
 
 
 def _clear_claims() -> None:

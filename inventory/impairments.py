@@ -289,12 +289,7 @@ _CLOSE = (
     f"UPDATE {_INCIDENTS} SET ended_at = %s, touched_at = %s WHERE NOT EXISTS (SELECT 1 FROM {_IMPAIRMENTS} i "  # noqa: S608 - our names
     f"WHERE i.incident_id = {_INCIDENTS}.id AND i.ended_at IS NULL)"
 )
-_STANDING = f"SELECT i.id, i.incident_id, {', '.join(f'i.{column}' for column in ImpairmentCause._fields)}"
-_OF_PUBLISHED = (
-    f"SELECT d.driver, d.pool, d.name, d.node_name, d.taints FROM given CROSS JOIN {_SLICES} s "  # noqa: S608
-    f"CROSS JOIN {_DEVICES} d WHERE s.driver = given.driver AND s.pool = given.pool AND s.node_name = given.node "
-    "AND d.slice_name = s.name"
-)
+_STANDING = f"i.id, i.incident_id, {', '.join(f'i.{column}' for column in ImpairmentCause._fields)}"
 
 
 def _of_pools(pools: Iterable[PoolKey]) -> list[StandingImpairment]:
@@ -309,7 +304,7 @@ def _of_reporters(source: str, names: Iterable[str]) -> list[StandingImpairment]
 
 
 def _standing(columns: Sequence[str], values: Iterable[Sequence[str]], matching: str) -> list[StandingImpairment]:
-    statement = f"{_STANDING} FROM given CROSS JOIN {_IMPAIRMENTS} i WHERE i.ended_at IS NULL AND {matching}"
+    statement = sql.for_each_given(_STANDING, f"{_IMPAIRMENTS} i", f"i.ended_at IS NULL AND {matching}")
     found = {}
     for given, parameters in sql.given_tables(columns, values):
         for number, incident, *cause in sql.fetch(f"{given} {statement}", parameters):
@@ -330,21 +325,26 @@ def _recent(groups: Iterable[IncidentGroup], at: datetime) -> dict[IncidentGroup
     """The incidents of these groups that something may still belong to; of several the last."""
     columns = ", ".join(f"i.{column}" for column in IncidentGroup._fields)
     matching = " AND ".join(f"i.{column} = given.{column}" for column in IncidentGroup._fields)
-    statement = (
-        f"SELECT i.id, {columns} FROM given CROSS JOIN {_INCIDENTS} i "  # noqa: S608 - our names
-        f"WHERE {matching} AND i.touched_at >= %s ORDER BY i.touched_at"
+    statement = sql.for_each_given(
+        f"i.touched_at, i.id, {columns}", f"{_INCIDENTS} i", f"{matching} AND i.touched_at >= %s"
     )
     found: dict[IncidentGroup, str] = {}
     for given, parameters in sql.given_tables(IncidentGroup._fields, groups):
-        for name, *group in sql.fetch(f"{given} {statement}", [*parameters, sql.adapted(at - TOGETHER)]):
+        rows = sql.fetch(f"{given} {statement}", [*parameters, sql.adapted(at - TOGETHER)])
+        for _, name, *group in sorted(rows):
             found[IncidentGroup(*group)] = name
     return found
 
 
 def _published(pools: Iterable[PoolKey]) -> Iterable[tuple[str, str, str, str, str]]:
     """(driver, pool, device, node, taints as JSON) of every device that is published."""
+    published = sql.for_each_given(
+        "d.driver, d.pool, d.name, d.node_name, d.taints",
+        f"{_SLICES} s CROSS JOIN {_DEVICES} d",
+        "s.driver = given.driver AND s.pool = given.pool AND s.node_name = given.node AND d.slice_name = s.name",
+    )
     for given, parameters in sql.given_tables(("driver", "pool", "node"), pools):
-        for *place, taints in sql.fetch(f"{given} {_OF_PUBLISHED}", parameters):
+        for *place, taints in sql.fetch(f"{given} {published}", parameters):
             driver, pool, device, node = place
             yield driver, pool, device, node, taints if isinstance(taints, str) else json.dumps(taints)
 

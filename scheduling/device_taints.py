@@ -306,14 +306,9 @@ _OF_EVICTING_DEVICES = (
     f"SELECT {_USE} FROM {_DEVICES} d CROSS JOIN {_ALLOCATED} a CROSS JOIN {_RESERVED} r CROSS JOIN {_PODS} p "  # noqa: S608 - our names
     f"WHERE d.evicting AND {_OF_DEVICE} AND {_USING}"
 )
-_OF_DEVICES = (
-    f"SELECT {_USE} FROM {{given}}{_ALLOCATED} a CROSS JOIN {_RESERVED} r CROSS JOIN {_PODS} p "  # noqa: S608
-    f"LEFT JOIN {_DEVICES} d ON {_OF_DEVICE} WHERE {{matching}}{_USING}"
-)
-_OF_PODS = (
-    f"SELECT {_USE} FROM given CROSS JOIN {_RESERVED} r CROSS JOIN {_ALLOCATED} a CROSS JOIN {_PODS} p "  # noqa: S608
-    f"LEFT JOIN {_DEVICES} d ON {_OF_DEVICE} WHERE r.uid = given.uid AND {_USING}"
-)
+_WITH_POD_AND_DEVICE = f"CROSS JOIN {_PODS} p LEFT JOIN {_DEVICES} d ON {_OF_DEVICE}"
+_BY_DEVICE = f"{_ALLOCATED} a CROSS JOIN {_RESERVED} r {_WITH_POD_AND_DEVICE}"
+_BY_POD = f"{_RESERVED} r CROSS JOIN {_ALLOCATED} a {_WITH_POD_AND_DEVICE}"
 
 
 def _uses_of_evicting_devices() -> Iterator[DeviceUse]:
@@ -322,8 +317,9 @@ def _uses_of_evicting_devices() -> Iterator[DeviceUse]:
 
 
 def _uses_by(pods: Iterable[str]) -> Iterator[DeviceUse]:
+    statement = sql.for_each_given(_USE, _BY_POD, f"r.uid = given.uid AND {_USING}")
     for given, parameters in sql.given_tables(("uid",), ((uid,) for uid in pods)):
-        yield from map(_use, sql.fetch(f"{given} {_OF_PODS}", parameters))
+        yield from map(_use, sql.fetch(f"{given} {statement}", parameters))
 
 
 def uses_selected(rules: Iterable[DeviceTaintRule]) -> Iterator[DeviceUse]:
@@ -339,10 +335,13 @@ def uses_selected(rules: Iterable[DeviceTaintRule]) -> Iterator[DeviceUse]:
 def _uses_of(columns: Sequence[str], values: Iterable[Sequence[str]]) -> Iterator[DeviceUse]:
     """Of the devices whose `columns` are one of `values`; without columns all."""
     if not columns:
-        yield from map(_use, sql.fetch(_OF_DEVICES.format(given="", matching="")))
+        yield from map(_use, sql.fetch(f"SELECT {_USE} FROM {_BY_DEVICE} WHERE {_USING}"))  # noqa: S608 - our names
         return
     matching = " AND ".join(f"a.{column} = given.{column}" for column in columns)
-    statement = _OF_DEVICES.format(given="given CROSS JOIN ", matching=f"{matching} AND ")
+    if tuple(columns) == _PLACE[: len(columns)]:
+        statement = sql.for_each_given(_USE, _BY_DEVICE, f"{matching} AND {_USING}")
+    else:  # no index begins with these columns: one pass over the table for all rules
+        statement = f"SELECT {_USE} FROM given CROSS JOIN {_BY_DEVICE} WHERE {matching} AND {_USING}"  # noqa: S608
     for given, parameters in sql.given_tables(columns, values):
         yield from map(_use, sql.fetch(f"{given} {statement}", parameters))
 

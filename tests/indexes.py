@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import models
 
-from claims.models import AllocatedDevice, Claim, Pod, Reservation
+from claims.models import AllocatedDevice, Claim, Pod, PodClaim, Reservation
 from inventory.models import Device, DeviceClass, Node, PublishedSlice
 from inventory.models import Pool as PoolIndex
 from manciple.store.hooks import reindex
@@ -22,6 +22,7 @@ MODELS: tuple[type[models.Model], ...] = (
     Reservation,
     AllocatedDevice,
     Pod,
+    PodClaim,
     OwnerLink,
 )
 

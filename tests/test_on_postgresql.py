@@ -12,6 +12,7 @@ STORE = [
     "tests/inventory/test_impairments.py",
     "tests/inventory/test_projectors.py",
     "tests/claims/test_projectors.py",
+    "tests/claims/test_lookup_plans.py",
 ]
 #: What leans on its locks and transactions.
 SCHEDULING = [

@@ -114,20 +114,16 @@ def controlled_by(owner_uids: QuerySet[Any, Any], kind: Kind) -> list[tuple[str,
 
 
 def dependents(owner_uids: Collection[str], kind: Kind) -> dict[str, list[tuple[str, str]]]:
-    """owner uid -> (namespace, name) of the live objects of `kind` that name it, oldest first; committed ones only."""
-    rows: list[tuple[int, str, str, str]] = []
-    for given, parameters in sql.given_tables(("uid",), [(uid,) for uid in owner_uids]):
-        rows += sql.fetch(f"{given} {_DEPENDENTS}", [*parameters, kind.resource])
+    """owner uid -> (namespace, name) of the live objects of `kind` that name it, oldest first; committed ones only. Two
+    queries."""
+    links = sql.select(OwnerLink, ["object_id", "owner_uid"], ["owner_uid"], [(uid,) for uid in owner_uids])
+    columns = ["uid", "resource", "event_id", "namespace", "name"]
+    objects = {uid: rest for uid, *rest in sql.select(StoredObject, columns, ["uid"], [link[:1] for link in links])}
+    rows = sorted((*objects[uid], owner) for uid, owner in links if objects.get(uid, ("",))[0] == kind.resource)
     found: dict[str, list[tuple[str, str]]] = {}
-    for _, owner_uid, namespace, name in sorted(rows):
+    for _, _, namespace, name, owner_uid in rows:
         found.setdefault(owner_uid, []).append((namespace, name))
     return found
-
-
-_DEPENDENTS = (
-    "SELECT o.event_id, l.owner_uid, o.namespace, o.name FROM given CROSS JOIN store_ownerlink l "
-    "CROSS JOIN store_storedobject o WHERE l.owner_uid = given.uid AND o.uid = l.object_id AND o.resource = %s"
-)
 
 
 # Transactions ---------------------------------------------------------------------------------------------------------

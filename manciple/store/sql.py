@@ -167,9 +167,10 @@ def update(model: ModelClass, key: str, columns: Sequence[str], rows: Sequence[R
 def delete(model: ModelClass, by: Sequence[str], keys: Iterable[Row]) -> None:
     """Delete the rows whose columns `by` (of text) are one of `keys`."""
     table, key = model._meta.db_table, model._meta.pk.column
-    for given, matching, parameters in _among(model, by, keys):
-        statement = f"{given} DELETE FROM {table} WHERE {key} IN (SELECT t.{key} {matching})"  # noqa: S608 - our names
-        execute(statement, parameters)
+    for given, found, parameters in _among(model, (key,), by, keys):
+        # As an array, so that PostgreSQL deletes by key and does not join with the whole table.
+        among = f"= ANY(ARRAY({found}))" if on_postgresql() else f"IN ({found})"
+        execute(f"{given} DELETE FROM {table} WHERE {key} {among}", parameters)  # noqa: S608 - names of our models
 
 
 def select(model: ModelClass, columns: Sequence[str], by: Sequence[str], keys: Iterable[Row]) -> list[tuple[Any, ...]]:
@@ -182,9 +183,8 @@ def select(model: ModelClass, columns: Sequence[str], by: Sequence[str], keys: I
 
 def selecting(model: ModelClass, columns: Sequence[str], by: Sequence[str], keys: Iterable[Row]) -> Iterator[Query]:
     """What `select` asks."""
-    listed = ", ".join(f"t.{column}" for column in columns)
-    for given, matching, parameters in _among(model, by, keys):
-        yield f"{given} SELECT {listed} {matching}", parameters
+    for given, found, parameters in _among(model, columns, by, keys):
+        yield f"{given} {found}", parameters
 
 
 def clear(model: ModelClass) -> None:
@@ -235,15 +235,31 @@ def _types(model: ModelClass, columns: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(types[column].partition("(")[0] for column in columns)
 
 
-def _among(model: ModelClass, by: Sequence[str], keys: Iterable[Row]) -> Iterator[tuple[str, str, list[Any]]]:
-    """(WITH clause, FROM clause with the rows as `t`, parameters) triples that together cover `keys`.
+def for_each_given(columns: str, tables: str, where: str) -> str:
+    """A SELECT of `columns` of the rows of `tables` that match each row of `given`: one index lookup a row of `given`.
 
-    SQLite would use only the first column of an index for `(a, b) IN (...)`, and of a CROSS JOIN it takes the left
-    side first: so each key is one look-up in the index.
+    An index must begin with the columns that `where` compares with `given`. tables: joined with CROSS JOIN, in the
+    order in which to read them.
+
+    SQLite would use only the first column of an index for `(a, b) IN (...)`, and reads the left side of a CROSS JOIN
+    first. PostgreSQL, until it has statistics of a table (which take minutes after a burst), reads all of it for a few
+    rows of `given`, unless a lateral subquery that it must not flatten (OFFSET) leaves no choice.
     """
-    table, match = model._meta.db_table, " AND ".join(f"t.{column} = given.{column}" for column in by)
+    if on_postgresql():
+        found = f"SELECT {columns} FROM {tables} WHERE {where} OFFSET 0"  # noqa: S608 - the callers' names
+        return f"SELECT found.* FROM given CROSS JOIN LATERAL ({found}) found"  # noqa: S608
+    return f"SELECT {columns} FROM given CROSS JOIN {tables} WHERE {where}"  # noqa: S608
+
+
+def _among(
+    model: ModelClass, columns: Sequence[str], by: Sequence[str], keys: Iterable[Row]
+) -> Iterator[tuple[str, str, list[Any]]]:
+    """(WITH clause, SELECT of `columns`, parameters) triples that together cover `keys`."""
+    listed = ", ".join(f"t.{column}" for column in columns)
+    match = " AND ".join(f"t.{column} = given.{column}" for column in by)
+    found = for_each_given(listed, f"{model._meta.db_table} t", match)
     for given, parameters in given_tables(by, keys):
-        yield given, f"FROM given CROSS JOIN {table} t WHERE {match}", parameters
+        yield given, found, parameters
 
 
 def as_json(value: Any) -> str:
@@ -309,16 +325,8 @@ class LatestRow(msgspec.Struct, frozen=True, gc=False):
 _ROW = "o.namespace, o.name, o.uid, e.revision, e.deleting, e.labels, e.fields"
 _LIVE = "store_storedobject o JOIN store_event e ON e.revision = o.event_id"
 _ONE = f"SELECT {_ROW}, e.document FROM {_LIVE} WHERE o.resource = %s"  # noqa: S608 - constants only
-_SEVERAL = (
-    f"SELECT {_ROW}, e.document FROM given CROSS JOIN {_LIVE} "  # noqa: S608
-    "WHERE o.resource = %s AND o.namespace = given.namespace AND o.name = given.name"
-)
-_UNLESS_KNOWN = (
-    f"SELECT o.resource, {_ROW}, CASE WHEN o.uid || '/' || CAST(e.revision AS TEXT) = given.known THEN NULL "  # noqa: S608
-    "ELSE e.document END "
-    f"FROM given CROSS JOIN {_LIVE} "
-    "WHERE o.resource = given.resource AND o.namespace = given.namespace AND o.name = given.name"
-)
+_NAMED = "o.namespace = given.namespace AND o.name = given.name"
+_UNLESS_KNOWN = "CASE WHEN o.uid || '/' || CAST(e.revision AS TEXT) = given.known THEN NULL ELSE e.document END"
 #: the counter's row beside every object, or alone where there is none
 _ALL = (
     "SELECT r.current, {row} FROM store_revision r LEFT JOIN store_storedobject o ON o.resource = %s {where} "
@@ -360,17 +368,19 @@ def by_uid(resource: str, uid: str) -> LatestRow | None:
 
 def by_keys(resource: str, keys: Iterable[tuple[str, str]]) -> Iterator[LatestRow]:
     """The live objects among `keys` (namespace, name)."""
+    found = for_each_given(f"{_ROW}, e.document", _LIVE, f"o.resource = %s AND {_NAMED}")
     for chunk in chunks(keys, CHUNK):
         given, parameters = given_table(("namespace", "name"), chunk)
-        yield from map(_row, fetch(f"{given} {_SEVERAL}", (*parameters, resource)))
+        yield from map(_row, fetch(f"{given} {found}", (*parameters, resource)))
 
 
 def references_queries(references: Iterable[Reference]) -> list[Query]:
     """What finds the live objects among `references`; `references_found` reads the answers."""
     queries: list[Query] = []
+    found = for_each_given(f"o.resource, {_ROW}, {_UNLESS_KNOWN}", _LIVE, f"o.resource = given.resource AND {_NAMED}")
     for chunk in chunks(references, CHUNK):
         given, parameters = given_table(("resource", "namespace", "name", "known"), chunk)
-        queries.append((f"{given} {_UNLESS_KNOWN}", parameters))
+        queries.append((f"{given} {found}", parameters))
     return queries
 
 

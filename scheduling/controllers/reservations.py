@@ -23,12 +23,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial, reduce
-from operator import or_
+from functools import partial
 from typing import cast
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, TextField, Value
-from django.db.models.functions import Cast, Coalesce, Concat
+from django.db.models.functions import Coalesce, Concat
 from msgspec import structs
 
 from claims import models
@@ -40,7 +39,7 @@ from claims.kinds.resource_claims import (
     ResourceClaimStatus,
     is_allocated_by_controller,
 )
-from manciple.store import objects, persistence
+from manciple.store import objects, persistence, sql
 from manciple.store.objects import Writer, decoded
 from manciple.store.records import EventRecord
 from manciple.wire.identity import controller
@@ -234,7 +233,7 @@ def _release_batch(keys: Sequence[Key], idle: frozenset[Key]) -> int:
         writer.load(kind(CLAIMS), keys)
         claims = [claim for key in keys if (claim := cast("ResourceClaim | None", writer.get(kind(CLAIMS), *key)))]
         writer.load(kind(PODS), {key for claim in claims for key in _pods_of(claim)})
-        prepared = _named_by_bound_pods(
+        prepared = named_by_bound_pods(
             [claim.key for claim in claims if claim.status.allocation is not None and not claim.status.reserved_for]
         )
         return sum(
@@ -242,14 +241,18 @@ def _release_batch(keys: Sequence[Key], idle: frozenset[Key]) -> int:
         )
 
 
-def _named_by_bound_pods(keys: Sequence[Key]) -> frozenset[Key]:
-    """Those of these claims that living pods with a node name. One query, none without claims."""
-    if not keys:
-        return frozenset()
-    named = [Q(namespace=namespace, names__contains=f'"{name}"') for namespace, name in keys]
-    bound = _living_pods().exclude(node_name="").annotate(names=Cast("claim_names", TextField()))
-    rows = bound.filter(reduce(or_, named)).values_list("namespace", "claim_names")
-    return frozenset((namespace, name) for namespace, names in rows for name in names)
+def named_by_bound_pods(keys: Sequence[Key]) -> frozenset[Key]:
+    """Those of these claims that pods with a node name which have not ended. One query, none without claims."""
+    bound = sql.for_each_given(
+        "c.namespace, c.claim",
+        f"{models.PodClaim._meta.db_table} c CROSS JOIN {models.Pod._meta.db_table} p",
+        "c.namespace = given.namespace AND c.claim = given.claim AND p.uid = c.pod_id AND p.node_name <> '' "
+        f"AND p.phase NOT IN ({', '.join(repr(phase) for phase in sorted(FINISHED_PHASES))})",
+    )
+    found: set[Key] = set()
+    for given, parameters in sql.given_tables(("namespace", "claim"), keys):
+        found.update(sql.fetch(f"{given} {bound}", parameters))
+    return frozenset(found)
 
 
 def _pods_of(claim: ResourceClaim) -> Iterable[Key]:

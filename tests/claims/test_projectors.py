@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -172,21 +171,6 @@ def test_a_device_of_another_claim_is_refused_by_name() -> None:
     assert held() == {"gpu-0": "first", "gpu-1": "first"}
     assert tail.latest_revision() == before
     assert objects.get(RESOURCE_CLAIM, "default", "bystander") is None
-
-
-def test_holders_are_looked_up_in_an_index_also_by_a_planner_that_knows_nothing_of_the_table() -> None:
-    write(*(holding(f"c{number}", f"gpu-{number}") for number in range(300)))
-    wanted = [(DRIVER, "node-1", f"gpu-{number}", "node-1") for number in range(295, 305)]
-    with CaptureQueriesContext(connection) as queries:
-        assert len(AllocatedDevice.objects.holders_of(wanted)) == 5
-    look_up = queries[0]["sql"]
-    with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN {'' if connection.vendor == 'postgresql' else 'QUERY PLAN '}{look_up}")
-        plan = [" ".join(map(str, row)) for row in cursor.fetchall()]
-    table = re.compile(" on claims_allocateddevice|(SEARCH|SCAN) a ")
-    of_table = [line for line in plan if table.search(line)]
-    assert of_table
-    assert all("Index" in line or "INDEX" in line for line in of_table)
 
 
 def test_two_claims_of_one_transaction_cannot_share_a_device() -> None:

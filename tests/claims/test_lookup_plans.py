@@ -1,0 +1,150 @@
+"""Few keys are looked up in an index, also by a planner without statistics of a table that has just grown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from claims.kinds.registration import POD
+from claims.models import AllocatedDevice, Claim, Pod, PodClaim, Reservation
+from inventory import impairments
+from inventory.impairments import IncidentGroup
+from inventory.kinds.pools import PoolKey
+from inventory.models import Device, Impairment, Incident, PublishedSlice
+from manciple.store import persistence, sql
+from manciple.store.models import Event, OwnerLink, StoredObject
+from scheduling import device_taints
+from scheduling.controllers import reservations
+
+pytestmark = pytest.mark.django_db
+
+#: Rows of each table; keys that are looked up; rows that a plan may read for them: an index still has what other tests
+#: have rolled back.
+ROWS, KEYS, MOST_READ = 300, range(5), 200
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def grown() -> None:
+    """Claims c0 to c299 of pods p0 to p299, each with a device of a pool of its own that is impaired."""
+    numbers = range(ROWS)
+    Claim.objects.bulk_create(
+        Claim(uid=f"c{n}", namespace="ns", name=f"c{n}", allocated=True, deleting=False, created_at=NOW)
+        for n in numbers
+    )
+    Reservation.objects.bulk_create(
+        Reservation(claim_id=f"c{n}", resource="pods", name=f"p{n}", uid=f"p{n}") for n in numbers
+    )
+    Pod.objects.bulk_create(
+        Pod(uid=f"p{n}", namespace="ns", name=f"p{n}", node_name=f"n{n}", deleting=False, claim_names=[f"c{n}"])
+        for n in numbers
+    )
+    PodClaim.objects.bulk_create(PodClaim(pod_id=f"p{n}", namespace="ns", claim=f"c{n}") for n in numbers)
+    place = {"driver": "d", "pool": "p"}
+    AllocatedDevice.objects.bulk_create(
+        AllocatedDevice(
+            claim_id=f"c{n}", **place, device=f"g{n}", admin_access=False, consumed_capacity={}, exclusive=True
+        )
+        for n in numbers
+    )
+    PublishedSlice.objects.bulk_create(
+        PublishedSlice(
+            name=f"s{n}", driver="d", pool=f"n{n}", generation=1, slices_expected=1, node_name=f"n{n}", device_count=1
+        )
+        for n in numbers
+    )
+    nothing = {"attributes": {}, "capacity": {}, "taints": [], "shared": False}
+    Device.objects.bulk_create(
+        Device(driver="d", pool=f"n{n}", name=f"g{n}", position=0, slice_name=f"s{n}", node_name=f"n{n}", **nothing)
+        for n in numbers
+    )
+    Incident.objects.bulk_create(
+        Incident(id=f"i{n}", unhealthy=False, driver="d", pool=f"n{n}", node=f"n{n}", began_at=NOW, touched_at=NOW)
+        for n in numbers
+    )
+    Impairment.objects.bulk_create(
+        Impairment(
+            incident_id=f"i{n}",
+            source="rule",
+            reporter=f"r{n}",
+            driver="d",
+            pool=f"n{n}",
+            node=f"n{n}",
+            unhealthy=False,
+            began_at=NOW,
+        )
+        for n in numbers
+    )
+    columns = ("revision", "type", "resource", "namespace", "name", "uid", "deleting", "created_at", "labels", "fields")
+    events = [(1000 + n, "ADDED", "pods", "ns", f"p{n}", f"p{n}", False, NOW, "{}", "{}") for n in numbers]
+    sql.insert(Event, (*columns, "document", "actor"), [(*event, "{}", "") for event in events])
+    columns = ("uid", "resource", "namespace", "name", "event_id", "propagation")
+    sql.insert(StoredObject, columns, [(f"p{n}", "pods", "ns", f"p{n}", 1000 + n, "") for n in numbers])
+    columns = ("object_id", "owner_uid", "resolvable", "gone", "controller", "blocking")
+    sql.insert(OwnerLink, columns, [(f"p{n}", f"c{n}", True, False, True, True) for n in numbers])
+
+
+POOLS = [PoolKey("d", f"n{n}", f"n{n}") for n in KEYS]
+#: what looks `KEYS` up
+LOOKUPS: dict[str, Callable[[], object]] = {
+    "who holds devices": lambda: AllocatedDevice.objects.holders_of([("d", "p", f"g{n}", "") for n in KEYS]),
+    "which claims bound pods name": lambda: reservations.named_by_bound_pods([("ns", f"c{n}") for n in KEYS]),
+    "rows by a key": lambda: sql.select(Claim, ["uid"], ["namespace", "name"], [("ns", f"c{n}") for n in KEYS]),
+    "rows to delete": lambda: sql.delete(Reservation, ["claim_id"], [(f"c{n}",) for n in KEYS]),
+    "owner links to delete": lambda: persistence.unlink(f"p{n}" for n in KEYS),
+    "objects by name": lambda: list(sql.by_keys("pods", [("ns", f"p{n}") for n in KEYS])),
+    "objects that a transaction reads": lambda: [
+        sql.fetch(*query) for query in sql.references_queries(("pods", "ns", f"p{n}", "") for n in KEYS)
+    ],
+    "objects of owners": lambda: persistence.dependents([f"c{n}" for n in KEYS], POD),
+    "uses of devices by pods": lambda: list(device_taints._uses_by(f"p{n}" for n in KEYS)),
+    "uses of named devices": lambda: list(
+        device_taints._uses_of(("driver", "pool", "device"), [("d", "p", f"g{n}") for n in KEYS])
+    ),
+    "impairments of pools": lambda: impairments._of_pools(POOLS),
+    "impairments of rules": lambda: impairments._of_reporters("rule", [f"r{n}" for n in KEYS]),
+    "recent incidents": lambda: impairments._recent([IncidentGroup(*pool, "", "") for pool in POOLS], NOW),
+    "published devices": lambda: list(impairments._published(POOLS)),
+}
+
+
+def rows_read(statement: str) -> Iterator[tuple[str, int]]:
+    """(step, rows) of the statement's plan; on SQLite, which does not count, all rows of a table for a scan of it."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.execute(f"EXPLAIN QUERY PLAN {statement}")
+            steps = [row[-1] for row in cursor.fetchall()]
+            yield from ((step, ROWS) for step in steps if re.match("SCAN (?!given|[0-9]|found|CONSTANT)", step))
+            return
+        cursor.execute(f"EXPLAIN ANALYZE {statement.replace('%', '%%')}")
+        for (step,) in cursor.fetchall():
+            if counted := re.search(r"actual time=.* rows=(\d+) loops=(\d+)", step):
+                yield step, int(counted[1]) * int(counted[2])
+            if removed := re.search(r"Rows Removed by .*: (\d+)", step):
+                yield step, int(removed[1])
+
+
+@pytest.mark.parametrize("what", LOOKUPS)
+@pytest.mark.usefixtures("grown")
+def test_a_few_keys_read_a_few_rows(what: str) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        LOOKUPS[what]()
+    statements = [query["sql"] for query in queries if re.match("WITH|SELECT", query["sql"])]
+    assert statements
+    read = [found for statement in statements for found in rows_read(statement)]
+    assert [step for step, rows in read if rows > MOST_READ] == []
+
+
+@pytest.mark.usefixtures("grown")
+def test_the_claims_that_bound_pods_name() -> None:
+    Pod.objects.filter(uid="p1").update(node_name="")
+    Pod.objects.filter(uid="p2").update(phase="Succeeded")
+    Pod.objects.filter(uid="p3").update(deleting=True)
+    asked = [("ns", "c0"), ("other", "c0"), ("ns", "c1"), ("ns", "c2"), ("ns", "c3"), ("ns", "c")]
+    assert reservations.named_by_bound_pods(asked) == {("ns", "c0"), ("ns", "c3")}
+    assert reservations.named_by_bound_pods([]) == frozenset()
