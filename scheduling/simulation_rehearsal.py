@@ -226,12 +226,11 @@ def _its_own(model: Node, slices: Sequence[ResourceSlice]) -> Iterable[ResourceS
     """The slices of the newest generation of pools that belong to this node alone."""
     pools: dict[tuple[str, str], list[ResourceSlice]] = {}
     for published in slices:
-        pools.setdefault((published.spec.driver, published.spec.pool.name), []).append(published)
+        if published.spec.node_name == model.metadata.name:
+            pools.setdefault((published.spec.driver, published.spec.pool.name), []).append(published)
     for found in pools.values():
         newest = max(one.spec.pool.generation for one in found)
-        kept = [one for one in found if one.spec.pool.generation == newest]
-        if all(one.spec.node_name == model.metadata.name for one in kept):
-            yield from kept
+        yield from (one for one in found if one.spec.pool.generation == newest)
 
 
 def _copied(published: ResourceSlice, name: str) -> ResourceSlice:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from claims.kinds.allocated_pools import pools_in_use
 from claims.kinds.pods import Pod as PodObject
 from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller
 from claims.models import AllocatedDevice, Claim, Pod, Reservation
@@ -160,15 +161,18 @@ def _when_unused(claim: ResourceClaim, lately: Collection[str]) -> dict[str, Any
 
 def _held(uid: str) -> dict[str, _Held]:
     rows = AllocatedDevice.objects.filter(claim=uid) if uid else AllocatedDevice.objects.all()
-    nodes = {(driver, pool): node for driver, pool, node in Pool.objects.values_list("driver", "name", "node_name")}
+    nodes: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for driver, pool, node in Pool.objects.values_list("driver", "name", "node_name"):
+        nodes[driver, pool].add(node)
     count: Counter[str] = Counter()
     places: dict[str, set[str]] = defaultdict(set)
     classes: dict[str, set[str]] = defaultdict(set)
-    columns = ("claim_id", "driver", "pool", "device_class", "admin_access")
-    for claim, driver, pool, device_class, looks_on in rows.values_list(*columns):
+    columns = ("claim_id", "driver", "pool", "node", "device_class", "admin_access")
+    for claim, driver, pool, on, device_class, looks_on in rows.values_list(*columns):
         count[claim] += not looks_on
-        if node := nodes.get((driver, pool)):
-            places[claim].add(node)
+        possible = pools_in_use(driver, pool, on, nodes.get((driver, pool), ()))
+        if len(possible) == 1 and possible[0].node:
+            places[claim].add(possible[0].node)
         classes[claim].add(device_class)
     return {claim: _Held(count[claim], frozenset(places[claim]), frozenset(classes[claim])) for claim in count}
 

@@ -282,22 +282,28 @@ def concerned(
         if on:
             rows = rows.filter(Q(source=SOURCES.RULE) | Q(node__in=("", on)))
     found = set()
-    for incident, at, *place in rows.values_list("incident_id", "node", "driver", "pool", "device").distinct():
-        key = (place[0], place[1], place[2])
-        named = (
-            [(snapshot.find(*key, at), at)] if all(key) else [(one, where) for one, where in _matching(key, snapshot)]
-        )
+    columns = ("incident_id", "source", "node", "driver", "pool", "device")
+    for incident, source, at, *place in rows.values_list(*columns).distinct():
+        named = _named(source, (place[0], place[1], place[2]), at, snapshot)
         if any((not node or where == node) and (chosen is None or one in chosen) for one, where in named):
             found.add(incident)
     return found
 
 
-def _matching(place: tuple[str, str, str], snapshot: DeviceSnapshot) -> Iterator[tuple[DeviceKey, str]]:
-    """(device, node) of what a rule's selector names of what is published."""
+def _named(
+    source: str, place: tuple[str, str, str], node: str, snapshot: DeviceSnapshot
+) -> list[tuple[DeviceKey, str]]:
+    """(device, node) of what is impaired. A rule names no node, so it may be several devices of one name."""
     driver, pool, name = place
-    for one in snapshot.candidates:
-        if driver in ("", one.driver) and pool in ("", one.pool) and name in ("", one.name):
-            yield one.key, one.node
+    if not all(place) or source == SOURCES.RULE:
+        found = [
+            (one.key, one.node)
+            for one in snapshot.candidates
+            if driver in ("", one.driver) and pool in ("", one.pool) and name in ("", one.name)
+        ]
+        if found or not all(place):
+            return found
+    return [(snapshot.find(*place, node), node)]
 
 
 def described(person: Person, incidents: Sequence[Incident], snapshot: DeviceSnapshot) -> list[IncidentRow]:
@@ -337,8 +343,7 @@ def _devices(found: Iterable[ImpairedSpan], snapshot: DeviceSnapshot) -> list[Na
     """Each device once, with the last of its spans that goes on, or the last one."""
     by_device: dict[DeviceKey, Named] = {}
     for span in sorted(found, key=lambda one: (one.ended is None, one.began)):
-        exact = [(snapshot.find(*span.place, span.node), span.node)] if span.exact else _matching(span.place, snapshot)
-        for key, node in exact:
+        for key, node in _named(span.source, span.place, span.node, snapshot):
             by_device[key] = (key, node, span)
     return sorted(by_device.values(), key=lambda one: (natural(one[1] or one[0][1]), natural(one[0][2])))
 

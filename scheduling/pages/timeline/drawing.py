@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from types import MappingProxyType
 
+from claims.devices.published import DeviceKey
 from manciple.pages import links
 from manciple.pages.durations import clock, duration
 from scheduling.pages.incidents.reading import ImpairedSpan
-from scheduling.pages.timeline.reading import STEPS, DeviceKey, HeldSpan
+from scheduling.pages.timeline.reading import STEPS, HeldSpan
 from scheduling.pages.windows import Window
 
 #: The narrowest that a bar is drawn, in percent.
@@ -127,7 +128,6 @@ def device_lanes(
     holdings: Iterable[HeldSpan],
     window: Window,
     *,
-    nodes: Mapping[tuple[str, str], str],
     living: Collection[str],
     impaired: Sequence[ImpairedSpan] = (),
 ) -> list[Lane]:
@@ -137,15 +137,14 @@ def device_lanes(
         found[one.group].append(one)
     lanes = []
     for key in keys:
-        driver, pool, device = key
+        _, pool, device, node = key
         bars = [bar(one, window, living=living, what=device) for one in found[key]]
         packed, rows, hidden = pack(bars, most=ROWS)
-        place = nodes.get((driver, pool)) or pool
         lanes.append(
             Lane(
-                name=device, note=place, url=links.device_url(driver, pool, device), bars=packed, rows=rows,
+                name=device, note=node or pool, url=links.device_url(*key), bars=packed, rows=rows,
                 hidden=hidden, now=sum(one.ended is None for one in found[key]),
-                impaired=tuple(stretch(one, window) for one in impaired if one.concerns((*key, ""))),
+                impaired=tuple(stretch(one, window) for one in impaired if one.concerns(key)),
             )
         )  # fmt: skip
     return lanes

@@ -31,8 +31,10 @@ from django.db.models import (
 from django.db.models.expressions import CombinedExpression
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce, Greatest, Least
+from django.db.models.lookups import Exact
 
-from claims.devices.published import MODEL_ATTRIBUTES
+from claims.devices.published import MODEL_ATTRIBUTES, DeviceKey
+from claims.kinds.allocated_pools import pools_in_use
 from claims.models import AllocatedDevice, PastAllocation, Reservation, UseSpell
 from inventory.models import Device, Impairment, Pool
 from manciple.pages.people import Person
@@ -49,8 +51,6 @@ BARS = 1500
 ROWS = 4 * BARS
 #: Steps of an area chart.
 STEPS = 240
-
-DeviceKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +125,19 @@ class Timeline:
         self._told = told
         self._pools = pools
 
+    @cached_property
+    def _nodes_of(self) -> dict[tuple[str, str], set[str]]:
+        """(driver, pool name) -> the nodes that publish a pool of that name, "" for a pool of no single node."""
+        found: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for driver, pool, node in Pool.objects.values_list("driver", "name", "node_name"):
+            found[driver, pool].add(node)
+        return found
+
+    def key_of(self, driver: str, pool: str, device: str, node: str) -> DeviceKey:
+        """node: of the allocation, or of the impairment. Where several pools are possible, the key names no node."""
+        possible = pools_in_use(driver, pool, node, self._nodes_of.get((driver, pool), ()))
+        return (driver, pool, device, possible[0].node if len(possible) == 1 else "")
+
     # How much there is ---------------------------------------------------------------------------------------------
 
     def count(self) -> int:
@@ -133,8 +146,9 @@ class Timeline:
 
     def devices(self) -> list[DeviceKey]:
         """Those that were held at all, or out of order; not for a rule that names no pool."""
-        columns = ("driver", "pool", "device")
-        held = {*self._past.values_list(*columns).distinct(), *self._now.values_list(*columns).distinct()}
+        columns = ("driver", "pool", "device", "node")
+        rows = {*self._past.values_list(*columns).distinct(), *self._now.values_list(*columns).distinct()}
+        held = {self.key_of(*row) for row in rows}
         if self._query.namespace or self._query.device_class:
             return list(held)
         named = [span for span in self.impaired if span.place[1]]
@@ -154,15 +168,16 @@ class Timeline:
 
     def _concerned_by(self, span: ImpairedSpan) -> Iterable[DeviceKey]:
         """The devices that a rule names, as far as they are published and asked for."""
-        if span.exact:
-            return (span.place,)
+        exact = {self.key_of(*span.place, span.node)} if span.exact else set()
+        if exact and span.source != Impairment.Source.RULE:
+            return exact
         named = zip(("driver", "pool", "name"), span.place, strict=True)
         rows = Device.objects.filter(**{column: value for column, value in named if value})
         if self._pools is not None:
-            rows = rows.filter(pool__in=self._pools)
+            rows = rows.filter(pool__in=self._pools, node_name__in=("", self._query.node))
         if self._query.driver:
             rows = rows.filter(driver=self._query.driver)
-        return rows.values_list("driver", "pool", "name").distinct()
+        return {self.key_of(*row) for row in rows.values_list("driver", "pool", "name", "node_name")} or exact
 
     def groups(self) -> Counter[str]:
         """Classes, models or namespaces, with the rows of each; "" for the namespaces that the person does not see."""
@@ -180,9 +195,11 @@ class Timeline:
         names = {"pool__in": {key[1] for key in wanted}, "device__in": {key[2] for key in wanted}}
         found = [one for one in self._held_now(self._now.filter(**names)) if one.group in wanted]
         rows = self._past.filter(driver__in={key[0] for key in wanted}, **names).order_by("-ended_at")
+        if all(key[3] for key in wanted):
+            rows = rows.filter(node__in={"", *(key[3] for key in wanted)})
         for *key, namespace, claim, uid, pods, began, ended in rows.values_list(*_PAST)[: BARS + 1]:
             one = HeldSpan(
-                group=(key[0], key[1], key[2]), namespace=namespace, claim=claim, claim_uid=uid, pods=tuple(pods),
+                group=self.key_of(*key), namespace=namespace, claim=claim, claim_uid=uid, pods=tuple(pods),
                 began=began, ended=ended,
             )  # fmt: skip
             if one.group in wanted:
@@ -283,11 +300,9 @@ class Timeline:
 
     def _held_now(self, rows: QuerySet[Any]) -> Iterator[HeldSpan]:
         pods = _reserved_for()
-        columns = ("driver", "pool", "device", self._column, "namespace", "claim__name", "claim_id", "began_at")
-        for driver, pool, device, column, namespace, claim, uid, began in rows.values_list(*columns):
-            group: str | DeviceKey = (driver, pool, device)
-            if self._query.by != "device":
-                group = self._group_of(column)
+        columns = ("driver", "pool", "device", "node", self._column, "namespace", "claim__name", "claim_id", "began_at")
+        for *key, column, namespace, claim, uid, began in rows.values_list(*columns):
+            group = self.key_of(*key) if self._query.by == "device" else self._group_of(column)
             one = HeldSpan(
                 group=group, namespace=namespace, claim=claim, claim_uid=uid, pods=tuple(pods.get(uid, ())),
                 began=began, ended=None,
@@ -305,10 +320,10 @@ class Timeline:
     def rows_now(self) -> Iterable[tuple[Any, ...]]:
         """Every device that is held: the columns of `EXPORTED`, `ended_at` None."""
         pods = _reserved_for()
-        columns = ("driver", "pool", "device", "device_class", "namespace", "claim__name", "claim_id")
+        columns = ("driver", "pool", "device", "node", "device_class", "namespace", "claim__name", "claim_id")
         more = ("share_id", "consumed_capacity", "began_at")
         ordered = self._now.order_by("began_at", "pk").values_list(*columns, *more)
-        return [(*row[:7], pods.get(row[6], []), *row[7:], None) for row in ordered]
+        return [(*self.key_of(*row[:4]), *row[4:8], pods.get(row[7], []), *row[8:], None) for row in ordered]
 
     def rows_impaired(self) -> Iterator[tuple[DeviceKey, ImpairedSpan]]:
         """What was out of order, device by device. Nothing where only some holders are asked for."""
@@ -321,20 +336,22 @@ class Timeline:
     def rows_past(self, *, after: int, limit: int) -> list[tuple[int, tuple[Any, ...]]]:
         """The next rows in the order in which they were given back: (number to go on after, columns of `EXPORTED`)."""
         rows = self._past.filter(pk__gt=after).order_by("pk").values_list("pk", *EXPORTED)[:limit]
-        return [(row[0], row[1:]) for row in rows]
+        return [(number, (*self.key_of(*row[:4]), *row[4:])) for number, *row in rows]
 
 
 #: The columns of the export as they are stored.
 EXPORTED = (
-    "driver", "pool", "device", "device_class", "namespace", "claim", "claim_uid", "pods", "share_id",
+    "driver", "pool", "device", "node", "device_class", "namespace", "claim", "claim_uid", "pods", "share_id",
     "consumed_capacity", "began_at", "ended_at",
 )  # fmt: skip
-_PAST = ("driver", "pool", "device", "namespace", "claim", "claim_uid", "pods", "began_at", "ended_at")
+_PAST = ("driver", "pool", "device", "node", "namespace", "claim", "claim_uid", "pods", "began_at", "ended_at")
 
 
 def _model() -> Coalesce:
     """The model of a row's device, as it is published now; of one that says none, or is gone, its driver."""
-    device = Device.objects.filter(driver=OuterRef("driver"), pool=OuterRef("pool"), name=OuterRef("device"))
+    same_node = Q(node_name=OuterRef("node")) | Q(node_name="") | Q(Exact(OuterRef("node"), Value("")))
+    device = Device.objects.filter(same_node, driver=OuterRef("driver"), pool=OuterRef("pool"), name=OuterRef("device"))
+    device = device.order_by("-node_name")
     published = [Subquery(device.values(text=KT(f"attributes__{name}__string"))[:1]) for name in MODEL_ATTRIBUTES]
     return Coalesce(*published, "driver", output_field=TextField())
 

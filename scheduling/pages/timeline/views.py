@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -18,6 +18,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHt
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
+from claims.devices.published import DeviceKey
 from claims.models import Claim
 from inventory.models import Device, Node, Pool
 from manciple.pages.costly import begin_costly
@@ -32,7 +33,7 @@ from manciple.wire.validation import natural
 from scheduling.pages.incidents.reading import ImpairedSpan
 from scheduling.pages.timeline import drawing
 from scheduling.pages.timeline.query import GROUPINGS, TimelineQuery
-from scheduling.pages.timeline.reading import BARS, DeviceKey, HeldSpan, Timeline
+from scheduling.pages.timeline.reading import BARS, HeldSpan, Timeline
 from scheduling.pages.windows import RANGES, AxisMark, Window, axis
 from scheduling.resources import CLASSES, NAMESPACES, SLICES, kind
 
@@ -86,8 +87,7 @@ def show_timeline(request: HttpRequest) -> HttpResponse:
         return redirect(query.url())
     window, problem = query.window(datetime.now(UTC))
     timeline = Timeline(person, query, window)
-    nodes = _nodes()
-    drawn = _by_device(timeline, query, window, nodes) if query.by == "device" else _by_group(timeline, query, window)
+    drawn = _by_device(timeline, query, window) if query.by == "device" else _by_group(timeline, query, window)
     context = TimelineContext(
         place="timeline",
         revision=revision,
@@ -129,11 +129,10 @@ def export_timeline(request: HttpRequest) -> HttpResponseBase:
     """The file."""
     person, query = person_of(request), TimelineQuery.from_query(request.GET)
     window, _ = query.window(datetime.now(UTC))
-    nodes = _nodes()
     begin_costly(request, seconds=FILE_SECONDS)
     timeline = Timeline(person, query, window)
-    impaired = (impaired_cells(*row, nodes, window.now) for row in timeline.rows_impaired())
-    pieces = chain(parts(timeline, lambda row: cells(row, person, nodes, window.now)), map(line, impaired))
+    impaired = (impaired_cells(*row, window.now) for row in timeline.rows_impaired())
+    pieces = chain(parts(timeline, lambda row: cells(row, person, window.now)), map(line, impaired))
     answer = StreamingHttpResponse(streamed(pieces), content_type=CONTENT_TYPE)
     name = f"allocations-{window.begin:%Y%m%dT%H%M}Z-{window.end:%Y%m%dT%H%M}Z.csv"
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
@@ -150,16 +149,12 @@ class DrawnTimeline:
     never: int = 0
 
 
-def _by_device(
-    timeline: Timeline, query: TimelineQuery, window: Window, nodes: dict[tuple[str, str], str]
-) -> DrawnTimeline:
-    keys = sorted(timeline.devices(), key=lambda key: (natural(nodes.get(key[:2]) or key[1]), key[0], natural(key[2])))
+def _by_device(timeline: Timeline, query: TimelineQuery, window: Window) -> DrawnTimeline:
+    keys = sorted(timeline.devices(), key=lambda key: (natural(key[3] or key[1]), key[:2], natural(key[2])))
     page = PageOfRows(len(keys), DEVICES, query.page)
     shown = keys[page.rows]
     holdings = _latest(timeline.of_devices(shown)) if shown else []
-    lanes = drawing.device_lanes(
-        shown, holdings, window, nodes=nodes, living=_living(holdings), impaired=timeline.impaired
-    )
+    lanes = drawing.device_lanes(shown, holdings, window, living=_living(holdings), impaired=timeline.impaired)
     never = 0 if query.narrows else max(Device.objects.count() - len(keys), 0)
     return DrawnTimeline(page=page, lanes=lanes, capped=len(holdings) > BARS, never=never)
 
@@ -191,11 +186,6 @@ def _living(holdings: list[HeldSpan]) -> set[str]:
     """Those of the claims that still exist."""
     uids = {one.claim_uid for one in holdings if one.claim_uid}
     return set(Claim.objects.filter(uid__in=uids).values_list("uid", flat=True)) if uids else set()
-
-
-def _nodes() -> dict[tuple[str, str], str]:
-    rows = Pool.objects.exclude(node_name="").values_list("driver", "name", "node_name")
-    return {(driver, pool): node for driver, pool, node in rows}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,27 +230,25 @@ def moment_text(at: datetime | None) -> str:
     return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z") if at else ""
 
 
-def cells(row: Sequence[Any], person: Person, nodes: Mapping[tuple[str, str], str], now: datetime) -> list[str]:
-    """One line of the file, from the columns of `timeline_reading.EXPORTED`."""
-    driver, pool, device, device_class, namespace, claim, uid, pods, share, consumed, began, ended = row
+def cells(row: Sequence[Any], person: Person, now: datetime) -> list[str]:
+    """One line of the file, from the columns of `reading.EXPORTED`."""
+    driver, pool, device, node, device_class, namespace, claim, uid, pods, share, consumed, began, ended = row
     if not person.sees(namespace):
         namespace, claim, uid, pods, share, consumed = HIDDEN, "", "", (), "", {}
     amounts = " ".join(f"{name}={amount}" for name, amount in consumed.items())
     lasted = int(((ended or now) - began).total_seconds())
     return [
-        *map(safe, (driver, pool, device, nodes.get((driver, pool), ""), device_class, namespace, claim, uid)),
+        *map(safe, (driver, pool, device, node, device_class, namespace, claim, uid)),
         safe(" ".join(pods)), safe(share), safe(amounts),
         moment_text(began), moment_text(ended), str(max(lasted, 0)), HELD, "",
     ]  # fmt: skip
 
 
-def impaired_cells(
-    key: DeviceKey, span: ImpairedSpan, nodes: Mapping[tuple[str, str], str], now: datetime
-) -> list[str]:
+def impaired_cells(key: DeviceKey, span: ImpairedSpan, now: datetime) -> list[str]:
     """One line of the file: a device that was out of order, and why."""
     lasted = int(((span.ended or now) - span.began).total_seconds())
     return [
-        *map(safe, (*key, nodes.get(key[:2], ""))), *[""] * 7,
+        *map(safe, key), *[""] * 7,
         moment_text(span.began), moment_text(span.ended), str(max(lasted, 0)), span.state_name.lower(),
         safe(span.taint or span.cause),
     ]  # fmt: skip

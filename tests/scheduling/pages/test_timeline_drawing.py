@@ -13,7 +13,7 @@ from scheduling.pages.windows import Window, axis
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DAY = Window(begin=NOW - timedelta(hours=24), end=NOW, now=NOW)
-KEY = ("gpu.example.com", "node-1", "gpu-0")
+KEY = ("gpu.example.com", "node-1", "gpu-0", "node-1")
 
 
 def holding(begin: float, end: float | None, *, namespace: str = "team", devices: int = 1) -> HeldSpan:
@@ -81,7 +81,7 @@ def test_what_was_held_at_one_time_lies_in_rows() -> None:
 
 def test_many_shares_of_one_device_are_counted_not_drawn() -> None:
     many = [holding(6, None) for _ in range(ROWS + 5)]
-    (lane,) = device_lanes([KEY], many, DAY, nodes={("gpu.example.com", "node-1"): "node-1"}, living=())
+    (lane,) = device_lanes([KEY], many, DAY, living=())
     assert (lane.rows, lane.hidden, lane.now) == (ROWS, 5, ROWS + 5)
     assert (lane.name, lane.note) == ("gpu-0", "node-1")
 
