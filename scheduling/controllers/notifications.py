@@ -3,7 +3,7 @@
 It follows the log of pods and the impairments of devices, each from where it has come to (`Cursor`), and looks at the
 queue. A place moves in the transaction that notes what is told, so nothing is told twice or left out by a crash. Where
 the log was pruned before it was read, or an older database was put back, it goes on from the newest entry. While
-nobody has a rule it reads nothing, and the first rule begins with what happens from then on.
+nobody has a rule it reads nothing; saving the first rule sets both places (`begin`).
 
 Who is told what:
 
@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import Exists
 
 from inventory.models import Impairment
 from manciple.notifications import recording
@@ -89,20 +90,29 @@ class Audience:
         return self._people[rule.person_id]
 
 
+def begin() -> None:
+    """Follow what happens from now on, unless that is done already."""
+    Cursor.objects.get_or_create(name=POD_CURSOR, defaults={"revision": tail.latest_revision()})
+    newest = Impairment.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+    Cursor.objects.get_or_create(name=DEVICE_CURSOR, defaults={"revision": newest})
+
+
 def reconcile(now: datetime) -> int:
     """Returns how many notifications were made."""
     rules = NotificationRule.objects.filter(person__is_active=True).select_related("person").order_by("pk")
     audience = Audience(rules)
     if not audience.rules:
-        Cursor.objects.filter(name__in=(POD_CURSOR, DEVICE_CURSOR)).delete()
+        # Only if nobody has saved a rule since.
+        Cursor.objects.filter(~Exists(rules.values("pk")), name__in=(POD_CURSOR, DEVICE_CURSOR)).delete()
         return 0
+    begin()  # for a rule of somebody whose account was closed, and is open again
     return _tell_of_pods(audience, now) + _tell_of_devices(audience, now) + _tell_of_waits(audience, now)
 
 
 def _tell_of_pods(audience: Audience, now: datetime) -> int:
     happenings = (Happening.POD_STARTED, Happening.POD_FAILED)
-    cursor = Cursor.objects.filter(name=POD_CURSOR).first()
-    place, told = None if cursor is None else cursor.revision, 0
+    place: int | None = Cursor.objects.get(name=POD_CURSOR).revision
+    told = 0
     for _ in range(TURNS):
         stretch = since(place, _pods_after)
         if stretch is None:
@@ -123,11 +133,7 @@ def _pods_after(place: int) -> Stretch[EventRecord]:
 
 
 def _tell_of_devices(audience: Audience, now: datetime) -> int:
-    cursor = Cursor.objects.filter(name=DEVICE_CURSOR).first()
-    if cursor is None:
-        newest = Impairment.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
-        Cursor.objects.create(name=DEVICE_CURSOR, revision=newest)
-        return 0
+    cursor = Cursor.objects.get(name=DEVICE_CURSOR)
     rows = list(Impairment.objects.filter(pk__gt=cursor.revision).order_by("pk")[:BATCH])
     if not rows:
         return 0

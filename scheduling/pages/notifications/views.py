@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.contrib import messages
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -42,6 +43,7 @@ from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.identity import Identity
 from manciple.wire.quantity import whole
+from scheduling.controllers.notifications import begin
 from scheduling.pages.notifications.forms import MOST, EmailForm, NotificationRuleForm, WebhookForm
 from scheduling.resources import NAMESPACES, kind
 
@@ -221,7 +223,10 @@ def keep_rule(request: HttpRequest) -> HttpResponse:
         return _draw(request, rule_form=form, changed=changed, status=UNPROCESSABLE)
     rule = form.rule(request.user, datetime.now(UTC))
     rule.pk = changed.pk if changed is not None else None
-    rule.save()
+    with transaction.atomic():
+        # First, so that the rule is about all that happens once it is there.
+        begin()
+        rule.save()
     note_change(person_of(request).identity, "update" if changed else "create", NOTIFICATION_RULES, _audited_name(rule))
     what = what_of(rule)
     messages.success(request, f"You are told from now on when {what[0].lower()}{what[1:]}.")

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from django.core import mail
 from django.test import Client
+from msgspec import structs
 
 from manciple.notifications import addresses
-from manciple.notifications.models import Channel, Delivery, NotificationAddress, NotificationRule
-from tests.builders import make_namespace
+from manciple.notifications.models import Channel, Delivery, Notification, NotificationAddress, NotificationRule
+from scheduling.controllers import notifications
+from tests.builders import make_namespace, make_pod
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages.browsing import signed_in, words
 
@@ -141,3 +143,13 @@ def test_nobody_reads_or_changes_it_who_is_not_signed_in(db: None) -> None:
     for page in ("", "/rules", "/webhook", "/email", "/test"):
         assert Client().get(f"/notifications{page}").headers["Location"].startswith("/login")
         assert Client().post(f"/notifications{page}").headers["Location"].startswith("/login")
+
+
+def test_the_first_rule_is_about_all_that_happens_once_it_is_saved(ann: Client, cluster: Cluster) -> None:
+    """Though the controller runs only seconds later."""
+    cluster.create(make_pod("before", namespace="team-a", node="node-1"))
+    ann.post("/notifications/rules", {"happening": "pod-started", "scope": "in:team-a", "channels": ["browser"]})
+    pod = cluster.create(make_pod("after", namespace="team-a", node="node-1"))
+    cluster.update(structs.replace(pod, status=structs.replace(pod.status, phase="Running")))
+    assert notifications.reconcile(cluster.now) == 1
+    assert [one.title for one in Notification.objects.all()] == ["Pod team-a/after started on node-1"]
