@@ -32,12 +32,20 @@ _INDEX = re.compile(r"0|[1-9][0-9]*")
 _LONGEST_INDEX = 18
 
 
+def _wrong_type(patch: Any, wanted: str) -> str:
+    """As Go's encoding/json says it of a patch of another format. wanted: the Go type."""
+    types = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
+    return f"json: cannot unmarshal {types.get(type(patch), 'null')} into Go value of type {wanted}"
+
+
 # JSON patch ----------------------------------------------------------------------------------------------------------
 
 
 def json_patch(document: Document, operations: Any) -> Document:
     """Raises: BadRequest for a malformed patch; Invalid when a path does not exist or a test fails."""
-    if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
+    if not isinstance(operations, list):
+        raise BadRequest(f"error decoding patch: {_wrong_type(operations, '[]interface {}')}")
+    if not all(isinstance(one, dict) for one in operations):
         raise BadRequest("error decoding patch: a JSON patch is a list of operations")
     if len(operations) > MAX_OPERATIONS:
         raise BadRequest(f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}")
@@ -210,7 +218,7 @@ _OPERATIONS: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
 def merge_patch(document: Document, patch: Any) -> Document:
     """RFC 7386: null removes, objects merge, the rest replaces. Raises: BadRequest unless `patch` is an object."""
     if not isinstance(patch, dict):
-        raise BadRequest("error decoding patch: a merge patch is an object")
+        raise BadRequest(f"error decoding patch: {_wrong_type(patch, 'map[string]interface {}')}")
     return _merged(document, patch)
 
 
@@ -239,7 +247,7 @@ def strategic_merge_patch(document: Document, patch: Any, type_: Any) -> Documen
     Raises: BadRequest for a patch that is no object or has an unknown directive.
     """
     if not isinstance(patch, dict):
-        raise BadRequest("error decoding patch: a strategic merge patch is an object")
+        raise BadRequest(_wrong_type(patch, "map[string]interface {}"))
     return _merge_map(document, patch, type_)
 
 

@@ -46,7 +46,12 @@ def test_a_json_patch_does_what_rfc_6902_says(
 @pytest.mark.parametrize(
     ("operations", "error", "message"),
     {
-        "no list": ({"op": "add"}, BadRequest, "a JSON patch is a list of operations"),
+        "no list": (
+            {"op": "add"},
+            BadRequest,
+            "error decoding patch: json: cannot unmarshal object into Go value of type []interface {}",
+        ),
+        "a list of no operations": ([1], BadRequest, "a JSON patch is a list of operations"),
         "unknown operation": ([{"op": "spam", "path": "/a"}], Invalid, "unexpected kind: spam"),
         "no path": ([{"op": "remove"}], Invalid, "is missing 'path'"),
         "no value": ([{"op": "add", "path": "/b"}], BadRequest, "is missing 'value'"),
@@ -83,6 +88,17 @@ def test_a_json_patch_that_cannot_be_applied_says_why(operations: Any, error: ty
 )
 def test_a_merge_patch_does_what_rfc_7386_says(document: Document, patch: Document, expected: Document) -> None:
     assert merge_patch(document, patch) == expected
+
+
+@pytest.mark.parametrize(
+    ("patch", "type_"),
+    [([{"op": "remove", "path": "/a"}], "array"), ("a", "string"), (3, "number"), (True, "bool"), (None, "null")],
+)
+def test_a_merge_patch_that_is_no_object_is_refused_as_by_kubernetes(patch: Any, type_: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        merge_patch({"a": "secret"}, patch)
+    wrong = f"json: cannot unmarshal {type_} into Go value of type map[string]interface {{}}"
+    assert str(refused.value) == f"error decoding patch: {wrong}"
 
 
 values = st.recursive(
@@ -195,7 +211,7 @@ def test_a_strategic_merge_patch_follows_the_merge_keys(
 @pytest.mark.parametrize(
     ("patch", "message"),
     {
-        "no object": ([], "a strategic merge patch is an object"),
+        "no object": ([], "json: cannot unmarshal array into Go value of type map[string]interface {}"),
         "unknown directive": ({"spec": {"$patch": "swap"}}, "Unknown patch directive: swap"),
         "no merge key": ({"spec": {"containers": [{"image": "2"}]}}, "does not contain declared merge key: name"),
         "no elements": ({"spec": {"containers": ["a"]}}, "the elements of containers must be objects"),
