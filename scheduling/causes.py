@@ -325,6 +325,8 @@ class Tainted(TooFew, frozen=True, kw_only=True):
 class TooSmall(TooFew, frozen=True, kw_only=True):
     #: (capacity, amount asked for)
     capacity: tuple[tuple[str, str], ...]
+    #: those of them that no device in question has
+    unpublished: tuple[str, ...] = ()
 
 
 class DevicesInUse(TooFew, frozen=True, kw_only=True):

@@ -222,6 +222,8 @@ def _next_of_few(cause: TooFew) -> str:
         found = f"Check driver `{cause.worst_pool.driver}`: it has to publish the {whole}."
     elif isinstance(cause, causes.Tainted):
         found = _tolerate(cause)
+    elif isinstance(cause, causes.TooSmall) and cause.unpublished:
+        found = "Ask for a capacity that devices publish: their pages list them. Or add devices that have this one."
     elif cause.is_scattered and not isinstance(cause, causes.DevicesInUse):
         found = f"Ask for {cause.most} or fewer, the most that a node has; or add such devices to one node."
     elif isinstance(cause, NotSelected):

@@ -158,6 +158,13 @@ def by_rule(name: str, more: int) -> str:
 
 def _too_small(cause: causes.TooSmall, subject: str) -> str:
     asked = ", ".join(f"{amount} of `{name}`" for name, amount in cause.capacity) or "its least share"
+    if cause.unpublished:
+        few = cause.before == 1
+        none = "the one device that it accepts does not publish" if few else (
+            f"none of the {cause.before} devices that it accepts publishes"
+        )  # fmt: skip
+        named = " or ".join(f"`{name}`" for name in cause.unpublished)
+        return f"{subject} asks for {asked}, and {none} capacity {named}"
     none = f"none of the {cause.before} devices" if cause.before > 1 else "not even the one device"
     return _leaves(
         cause,

@@ -36,7 +36,10 @@ def told(short: Shortage) -> OfDevices:
     if name == stages.UNTAINTED:
         return causes.Tainted(**fields, **_taints(short))
     if name == stages.LARGE:
-        return causes.TooSmall(**fields, capacity=short.plan.capacity)
+        asked = short.plan.capacity if not short.stage.left else ()
+        have = [device.published.capacity for device in short.lost] if asked else []
+        unpublished = tuple(wanted for wanted, _ in asked if not any(wanted in one for one in have))
+        return causes.TooSmall(**fields, capacity=short.plan.capacity, unpublished=unpublished)
     if name == stages.FREE:
         return causes.DevicesInUse(**fields, **_in_use(short))
     plain: dict[str, type[causes.TooFewPublished | causes.PoolsUnusable | causes.NotVisible]] = {

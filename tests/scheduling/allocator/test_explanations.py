@@ -160,6 +160,22 @@ def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "nod
             "Ask for less, or add devices that are larger.",
             id="a share larger than the device",
         ),
+        pytest.param(
+            (make_slice(SHARED),),
+            request(capacity={"requests": {"memroy": "1Gi"}}),
+            "request `r` asks for 1Gi of `memroy`, and the one device that it accepts does not publish capacity "
+            "`memroy`",
+            "Ask for a capacity that devices publish: their pages list them. Or add devices that have this one.",
+            id="a capacity that the device does not publish",
+        ),
+        pytest.param(
+            (make_slice(SHARED, {**SHARED, "name": "s-1"}),),
+            request(capacity={"requests": {"memory": "1Gi", "cores": "1", "lanes": "1"}}),
+            "request `r` asks for 1 of `cores`, 1 of `lanes`, 1Gi of `memory`, and none of the 2 devices that it "
+            "accepts publishes capacity `cores` or `lanes`",
+            "Ask for a capacity that devices publish: their pages list them. Or add devices that have this one.",
+            id="capacities that no device publishes",
+        ),
     ],
 )
 def test_what_a_person_reads(published: tuple[ResourceSlice, ...], wanted: Json, cause: str, step: str) -> None:

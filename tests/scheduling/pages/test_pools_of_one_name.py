@@ -37,8 +37,7 @@ NOW = datetime.now(UTC)
 
 @pytest.fixture
 def scene(cluster: Cluster) -> Cluster:
-    """Pool `gpus` of node-1 (A100) and of node-2 (H100), each with gpu-0; a claim of each node holds it now, and another
-    held it before."""
+    """Pool `gpus` of node-1 (A100) and of node-2 (H100), each with gpu-0, which a claim holds and another held."""
     for node, model in (("node-1", "A100"), ("node-2", "H100")):
         cluster.create(make_node(node))
         cluster.create(
