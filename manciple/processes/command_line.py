@@ -118,7 +118,7 @@ def _explain(error: Exception) -> None:
         if later := sorted(".".join(one) for one in applied if one not in known and one[0] in loader.migrated_apps):
             why = f"it was migrated by a later version, which has {', '.join(later[:3])}: run that version"
         elif missing := [one for one in known if one not in applied]:
-            why = f"{len(missing)} migrations are not applied: run `manciple migrate` (`manciple up` does it, too)"
+            why = f"migrations are not applied ({len(missing)}): run `manciple migrate` (`manciple up` does it, too)"
         else:
             return
         raise DatabaseRefused(f"the database has other tables than this version needs: {why}\n({error})") from error

@@ -114,7 +114,9 @@ def publishes_whole_pools(subject: DriverUnderTest) -> None:
             current = [one for one in slices if one.spec.pool.generation == newest]
             wanted = current[0].spec.pool.resource_slice_count
             if len(current) != wanted:
-                found.append(f"pool {name} has {len(current)} slices of generation {newest} and says {wanted}")
+                found.append(
+                    f"pool {name} says that it has {wanted} slices; of generation {newest} it has {len(current)}"
+                )
         return found
 
     if not subject.until(lambda: not problems(), seconds=min(subject.options.wait_seconds, 10.0)):

@@ -65,7 +65,7 @@ def keeps_its_slices(subject: DriverUnderTest) -> None:
     subject.until(lambda: {(one.pool, one.name) for one in subject.devices()} == wanted)
     found = [(one.pool, one.name) for one in subject.devices()]
     if sorted(found) != sorted(wanted):
-        raise CheckFailed(f"after it was killed it publishes {len(found)} devices, and before {len(wanted)}")
+        raise CheckFailed(f"number of devices: {len(found)} after it was killed, {len(wanted)} before")
 
 
 def ends_when_it_is_asked_to(subject: DriverUnderTest) -> None:

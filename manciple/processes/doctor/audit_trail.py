@@ -10,7 +10,7 @@ from django.conf import settings
 
 from manciple.audit import retention
 from manciple.audit.models import Entry
-from manciple.processes.doctor.diagnoses import Diagnosis, problem, warning
+from manciple.processes.doctor.diagnoses import Diagnosis, number_of, problem, warning
 
 #: The part of a limit from which it is soon reached.
 NEARLY_FULL: Final = 0.9
@@ -36,8 +36,8 @@ def examine_audit_trail(now: datetime) -> Iterator[Diagnosis]:
         if oldest and count >= NEARLY_FULL * limit and now - oldest < timedelta(days=settings.AUDIT_DAYS):
             yield warning(
                 "audit trail",
-                f"has {count} of {limit} {_what(wrote)} after {(now - oldest).days} days; {settings.AUDIT_DAYS:g} are "
-                "promised",
+                f"has {count} of {limit} {_what(wrote)} after {number_of((now - oldest).days, 'day')}; "
+                f"{settings.AUDIT_DAYS:g} are promised",
                 f"raise {_setting(wrote)}, lower MANCIPLE_AUDIT_DAYS, or {_FILE}",
             )
 

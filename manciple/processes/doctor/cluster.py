@@ -18,7 +18,7 @@ from claims.models import AllocatedDevice, Claim, Pod, Reservation
 from inventory.drafts.structured.publishing import GENERATION as DRAFT_GENERATION
 from inventory.models import Node
 from manciple.processes.accounts import ADMIN
-from manciple.processes.doctor.diagnoses import Diagnosis, problem, warning
+from manciple.processes.doctor.diagnoses import Diagnosis, number_of, problem, warning
 from manciple.store import history, objects, sql
 from manciple.store.objects import decoded
 from manciple.wire.machinery import Lease
@@ -126,8 +126,9 @@ def examine_drivers(_now: datetime) -> Iterator[Diagnosis]:
         names = sorted(set(of_pools))  # a driver may have several pools on one node
         yield warning(
             f"driver {driver}",
-            f"it is stale on {len(names)} silent nodes ({_some(names)}): what is published there may not be so",
-            "see to these nodes; their devices are given to nobody meanwhile",
+            f"it is stale on {number_of(len(names), 'silent node')} ({_some(names)}): what is published there may not "
+            "be so",
+            "see to that; their devices are not allocated until then",
         )
     yield from _unpublished(devices)
 
@@ -147,7 +148,7 @@ def _unpublished(devices: DeviceSnapshot) -> Iterator[Diagnosis]:
     for driver, named in lost.items():
         yield problem(
             f"driver {driver}",
-            f"claims hold {len(named)} devices that it does not publish any more: {_some(named)}",
+            f"claims hold {number_of(len(named), 'device')} that it does not publish any more: {_some(named)}",
             "restart the driver where it forgot them; where they are gone, end the pods that have them",
         )
 

@@ -12,7 +12,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from manciple.processes import database_file
 from manciple.processes.database_file import DatabaseRefused
-from manciple.processes.doctor.diagnoses import Diagnosis, problem, warning
+from manciple.processes.doctor.diagnoses import Diagnosis, number_of, problem, warning
 from manciple.store import space, sql
 
 #: Seconds that two clocks may differ before it is told, and before it is a problem.
@@ -58,7 +58,7 @@ def examine_schema(_now: datetime) -> Iterator[Diagnosis]:
         named = ", ".join(f"{migration.app_label}.{migration.name}" for migration, _ in missing[:5])
         yield problem(
             "database",
-            f"{len(missing)} migrations of this version are not applied: {named}",
+            f"{number_of(len(missing), 'migration')} of this version not applied: {named}",
             "stop workers and beat, run `manciple migrate` and `manciple reindex`, and start everything again",
         )
     known = set(executor.loader.graph.nodes)

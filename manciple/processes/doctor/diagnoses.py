@@ -82,7 +82,12 @@ def as_text(all_of_them: Sequence[CheckupResult]) -> str:
             lines.append(f"{found.level.upper().ljust(8)} {found.about}: {found.what}")
             lines.append(textwrap.indent(f"What to do: {found.advice}", " " * 9))
     counts = {level: count(all_of_them, level) for level in ("problem", "warning")}
-    return "\n".join([*lines, "", f"{counts['problem']} problems, {counts['warning']} warnings"])
+    return "\n".join([*lines, "", ", ".join(number_of(counts[level], level) for level in counts)])
+
+
+def number_of(count: int, noun: str) -> str:
+    """`1 device`, `2 devices`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def as_json(all_of_them: Sequence[CheckupResult]) -> str:

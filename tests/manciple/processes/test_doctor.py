@@ -31,7 +31,7 @@ from manciple.api import certificates
 from manciple.processes import backup
 from manciple.processes.doctor import backups, cluster, database, diagnoses, machine, redis, versions
 from manciple.processes.doctor.checkups import CHECKUPS
-from manciple.processes.doctor.diagnoses import Checkup, Diagnosis, examined, problem
+from manciple.processes.doctor.diagnoses import Checkup, Diagnosis, examined, number_of, problem
 from manciple.processes.home import DATABASE_FILES, close_to_others
 from manciple.store import space, sql
 from manciple.store.space import DatabaseRoom
@@ -318,7 +318,7 @@ def test_tables_of_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(database, "MigrationExecutor", Executor)
     missing, later = told(database.examine_schema)
-    assert "1 migrations of this version are not applied: store." in missing
+    assert "1 migration of this version not applied: store." in missing
     assert "migrated by a later version than this one: store.9999_of_the_future" in later
 
 
@@ -461,8 +461,8 @@ def test_drivers_that_are_stale(running: Cluster) -> None:
     found = told(cluster.examine_drivers)
     assert "pool node-3 of driver gpu.example.com: 1 of 2 ResourceSlices are there" in found[0]
     assert "it is of node node-9, which does not exist" in found[1]
-    assert "it is stale on 1 silent nodes (node-2)" in found[2]
-    assert "claims hold 1 devices that it does not publish any more: node-1/gpu-99" in found[3]
+    assert "it is stale on 1 silent node (node-2)" in found[2]
+    assert "claims hold 1 device that it does not publish any more: node-1/gpu-99" in found[3]
 
 
 def test_what_a_controller_allocates_need_not_be_published(running: Cluster) -> None:
@@ -564,3 +564,7 @@ def test_a_database_whose_room_nobody_knows(monkeypatch: pytest.MonkeyPatch, set
     monkeypatch.setattr(space, "measure", lambda: DatabaseRoom(1 << 30, None))
     settings.PRODUCTION = True
     assert [one.level for one in database.examine_room(datetime.now(UTC))] == ["warning"]
+
+
+def test_one_of_a_kind_is_not_many() -> None:
+    assert [number_of(count, "device") for count in (0, 1, 2)] == ["0 devices", "1 device", "2 devices"]

@@ -34,4 +34,4 @@ class Command(BaseCommand):
         found = tuple(diagnoses.examined(wanted, datetime.now(UTC)))
         self.stdout.write(diagnoses.as_json(found) if options["json"] else diagnoses.as_text(found))
         if number := diagnoses.count(found, "problem"):
-            raise CommandError(f"{number} problems", returncode=1)
+            raise CommandError(diagnoses.number_of(number, "problem"), returncode=1)

@@ -23,4 +23,4 @@ class Command(BaseCommand):
         removed = prune(
             older_than=timedelta(seconds=options["older_than"]), keep=options["keep"], keep_bytes=options["keep_bytes"]
         )
-        self.stdout.write(f"removed {removed} events")
+        self.stdout.write(f"events removed: {removed}")
