@@ -84,9 +84,9 @@ class ParametersMissing(Cause, frozen=True):
 
 
 class NobodyAllocates(Cause, frozen=True):
-    """Nobody allocates a claim of the pod until a class exists or a feature gate is on. told: which one, as text."""
+    """Nobody allocates a claim of the pod until a class exists or a feature gate is on, as `message` says."""
 
-    told: str
+    message: str
 
 
 class VolumeClaimMissing(Cause, frozen=True):
@@ -165,9 +165,9 @@ class ClaimNotMade(Cause, frozen=True):
 
 
 class AwaitingDrivers(Cause, frozen=True):
-    """Others decide: `drivers`, or their plugins. told: Kubernetes' words, where it has any."""
+    """Others decide: `drivers`, or their plugins. message: as in Kubernetes, where it has one."""
 
-    told: str
+    message: str
     drivers: tuple[str, ...] = ()
 
 

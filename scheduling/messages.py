@@ -85,7 +85,7 @@ _MESSAGES: Mapping[type[causes.Cause], str] = {
     causes.AwaitingBinding: "waiting for binding conditions for device on node {0.node}",
     causes.ClaimNotMade: 'running PreBind plugin "DynamicResources": create claim for extended resources '
     "{0.pod}: {0.error}",
-    **dict.fromkeys((causes.AwaitingDrivers, causes.NobodyAllocates), "{0.told}"),
+    **dict.fromkeys((causes.AwaitingDrivers, causes.NobodyAllocates), "{0.message}"),
     **dict.fromkeys((causes.Interrupted, causes.Misconfigured), "{0.error}"),
     causes.SearchStopped: "allocation undecided: the search stopped after {0.trials} device trials",
     causes.CannotAllocate: CANNOT_ALLOCATE,
@@ -255,9 +255,9 @@ def clause(cause: AnyCause, *, names_claim: bool = False) -> str:
             return _nodes(cause) if because is None else clause(because, names_claim=names_claim)
         case causes.QuotaUsedUp(entry=entry) if entry:
             return f"its claim for `{entry}` is not made: {_PLAINER[causes.QuotaUsedUp].format(cause)}"
-        case causes.AwaitingDrivers(told=told, drivers=[*others, last]):
+        case causes.AwaitingDrivers(message=text, drivers=[*others, last]):
             who = f"drivers `{'`, `'.join(others)}` and `{last}` decide" if others else f"driver `{last}` decides"
-            return f"{told}: where it fits cannot be known, {who}"
+            return f"{text}: where it fits cannot be known, {who}"
         case causes.Misconfigured(error=error):
             return f"there is an error to fix: {' '.join(error.split())}"
     plainer = _PLAINER.get(type(cause))

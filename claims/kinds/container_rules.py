@@ -72,6 +72,8 @@ class Surroundings:
     spec: PodSpec
     claim_names: frozenset[str]
     volumes: Mapping[str, Volume]
+    #: all of its volumes; of several of one name the last
+    any_volumes: Mapping[str, Volume]
 
 
 def validate_containers(around: Surroundings) -> Errors:
@@ -177,7 +179,7 @@ def _validate_container(container: Container, path: Path, around: Surroundings) 
         found += _validate_duplicate_port_names(container.ports, path.child("ports"))
     if container.env:
         found += validate_list(
-            container.env, path.child("env"), lambda one, at: _validate_variable(one, at, around.spec.volumes)
+            container.env, path.child("env"), lambda one, at: _validate_variable(one, at, around.any_volumes)
         )
     if container.env_from:
         found += _validate_environment_sources(container.env_from, path.child("envFrom"))
@@ -267,7 +269,7 @@ def _validate_duplicate_port_names(ports: Sequence[ContainerPort], path: Path) -
     return found
 
 
-def _validate_variable(variable: EnvVar, path: Path, volumes: Sequence[Volume]) -> Errors:
+def _validate_variable(variable: EnvVar, path: Path, volumes: Mapping[str, Volume]) -> Errors:
     found = required_or(check_environment_name, variable.name, path.child("name"))
     source, at = variable.value_from, path.child("valueFrom")
     if source is None:

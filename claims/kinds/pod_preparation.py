@@ -6,6 +6,7 @@ Kubernetes 1.36.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -259,13 +260,13 @@ def update_pod_status(new: Pod, old: Pod) -> Pod:
 
 def _with_known_generations(new: PodStatus, old: PodStatus) -> PodStatus:
     """A client that says nothing of the generation it observed keeps the one that is known, also of conditions."""
-    known: dict[str, list[int]] = {}
+    known: dict[str, deque[int]] = {}
     for condition in old.conditions:
-        known.setdefault(condition.type, []).append(condition.observed_generation)
+        known.setdefault(condition.type, deque()).append(condition.observed_generation)
 
     def completed(condition: PodCondition) -> PodCondition:
         before = known.get(condition.type)
-        generation = before.pop(0) if before else 0
+        generation = before.popleft() if before else 0
         if condition.observed_generation or not generation:
             return condition
         return replace(condition, observed_generation=generation)

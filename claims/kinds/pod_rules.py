@@ -107,7 +107,8 @@ def validate_spec(spec: PodSpec, metadata: ObjectMeta) -> Errors:
     volumes, found = validate_volumes(spec, metadata)
     claim_names = frozenset(claim.name for claim in spec.resource_claims)
     found += _validate_claims(spec.resource_claims)
-    found += validate_containers(Surroundings(spec=spec, claim_names=claim_names, volumes=volumes))
+    named = {volume.name: volume for volume in spec.volumes}
+    found += validate_containers(Surroundings(spec=spec, claim_names=claim_names, volumes=volumes, any_volumes=named))
     if (resources := resources_of(spec)) is not None and not is_for_windows(spec):
         found += validate_pod_resources(spec, resources, claim_names)
     found += _validate_choices(spec)

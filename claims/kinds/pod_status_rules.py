@@ -297,21 +297,27 @@ def _validate_endings(
     known = {one.name: one for one in containers}
     running = {one.name for one in new if one.state.terminated is None}
     message = "may not be transitioned to non-terminated state"
+    rules = (rule for one in (*spec.init_containers, *spec.containers) for rule in one.restart_policy_rules)
+    all_restart = any(rule.action == "RestartAllContainers" for rule in rules)
     return [
         forbidden(path.at(position).child("state"), message)
         for position, status in enumerate(old)
         if status.state.terminated is not None
         and status.name in running
-        and not _restarts(known.get(status.name), status.state.terminated.exit_code, spec)
+        and not _restarts(
+            known.get(status.name), status.state.terminated.exit_code, spec.restart_policy, all_restart=all_restart
+        )
     ]
 
 
-def _restarts(container: Container | None, exit_code: int, spec: PodSpec) -> bool:
-    """Whether the container runs again after it ended so: by a rule, by its own policy, or by the pod's."""
+def _restarts(container: Container | None, exit_code: int, policy_of_pod: str, *, all_restart: bool) -> bool:
+    """Whether the container runs again after it ended so: by a rule, by its own policy, or by the pod's.
+
+    all_restart: a container of the pod has a rule that restarts all of them.
+    """
     if isinstance(container, EphemeralContainer):
         return False
-    others = (*spec.init_containers, *spec.containers)
-    if any(rule.action == "RestartAllContainers" for one in others for rule in one.restart_policy_rules):
+    if all_restart:
         return True
     if container is None:
         return False
@@ -319,5 +325,5 @@ def _restarts(container: Container | None, exit_code: int, spec: PodSpec) -> boo
         codes = rule.exit_codes
         if codes is not None and (exit_code in codes.values) == (codes.operator == "In"):
             return True
-    policy = container.restart_policy or spec.restart_policy
+    policy = container.restart_policy or policy_of_pod
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)

@@ -397,9 +397,9 @@ def controllers_allocate() -> bool:
     return gates.enabled(gates.CONTROL_PLANE_CONTROLLER)
 
 
-def is_told_in_one_way() -> bool:
-    """Whether entries of spec.resourceClaims hold what their author wrote and no more. Where they are told in two ways
-    (`claims.kinds.pod_preparation`), kubectl that was to list what is kept would find something to drop in every one.
+def claims_are_stored_as_written() -> bool:
+    """Whether entries of spec.resourceClaims have no fields besides those that clients wrote. Where each also has the
+    fields of the other API version (`claims.kinds.pod_preparation`), retainKeys would drop those in every patch.
     """
     return not controllers_allocate()
 
@@ -481,7 +481,7 @@ class PodSpec(Value):
     host_users: Annotated[bool | None, pb(37)] = None
     scheduling_gates: Annotated[tuple[PodSchedulingGate, ...], pb(38, merge_key="name")] = ()
     resource_claims: Annotated[
-        tuple[PodResourceClaim, ...], pb(39, merge_key="name", retain_keys=is_told_in_one_way)
+        tuple[PodResourceClaim, ...], pb(39, merge_key="name", retain_keys=claims_are_stored_as_written)
     ] = ()
     #: of the whole pod; or, of a pod of KEP-3063's draft, what its containers may use: a list (`claims.drafts.cdi`)
     resources: Annotated[ResourceRequirements | tuple[PodResource, ...] | None, pb(40, list_number=3063)] = None

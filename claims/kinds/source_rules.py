@@ -7,7 +7,7 @@ ValidateEnvFrom) of Kubernetes 1.36. Where it names a field by a shorter path th
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 
 from claims.kinds.containers import (
@@ -332,8 +332,8 @@ def _files_of(source: VolumeProjection) -> Iterator[tuple[str, str]]:
 # Variables ------------------------------------------------------------------------------------------------------------
 
 
-def validate_variable_source(source: EnvVarSource, path: Path, volumes: Sequence[Volume]) -> Errors:
-    """What is wrong with the one source that is chosen. volumes: the pod's."""
+def validate_variable_source(source: EnvVarSource, path: Path, volumes: Mapping[str, Volume]) -> Errors:
+    """What is wrong with the one source that is chosen. volumes: the pod's, by name."""
     found: Errors = []
     if source.field_ref is not None:
         found += _validate_field(source.field_ref, path.child("fieldRef"), VARIABLE_FIELDS)
@@ -349,10 +349,10 @@ def validate_variable_source(source: EnvVarSource, path: Path, volumes: Sequence
     return found
 
 
-def _validate_file_key(selector: FileKeySelector, path: Path, volumes: Sequence[Volume]) -> Errors:
+def _validate_file_key(selector: FileKeySelector, path: Path, volumes: Mapping[str, Volume]) -> Errors:
     """A line of a file in an emptyDir volume; unlike mounts, it may name a volume that is not valid itself."""
     at, name = path.child("volumeName"), selector.volume_name
-    volume = next((one for one in reversed(volumes) if one.name == name), None)
+    volume = volumes.get(name)
     found = required_or(check_dns_label, name, at)
     if volume is None:
         found.append(not_found(at, name))

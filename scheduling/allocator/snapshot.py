@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from claims.kinds.allocated_draws import highest, recorded_draw
 from claims.kinds.allocated_pools import node_of, pools_in_use
@@ -240,8 +241,13 @@ class PublishedPools:
             return only
         found = pools_in_use(driver, pool, node, published)
         if node and allocation.allocation_timestamp and published.keys().isdisjoint((node, "")):
-            at = self._at.get((driver, node), {})
-            found += tuple(PoolKey(driver, name, node) for name in at if at[name] > allocation.allocation_timestamp)
+            # As times, not as texts: another scheduler may write fractions of a second, or an offset.
+            allocated = datetime.fromisoformat(allocation.allocation_timestamp)
+            found += tuple(
+                PoolKey(driver, name, node)
+                for name, since in self._at.get((driver, node), {}).items()
+                if since and datetime.fromisoformat(since) > allocated
+            )
         return found
 
 
@@ -414,13 +420,13 @@ class Inventory:
         #: driver and name of pools with allocations that name no node
         self._without_node: set[tuple[str, str]] = set()
         #: pools whose slices are to be read again, because rules have changed
-        self._tainted_anew: set[PoolKey] = set()
+        self._changed_taints: set[PoolKey] = set()
         self._published = PublishedPools()
         #: pools that add up to nothing by themselves, by driver and name (`PoolSlices.adds_up`)
         self._short: dict[tuple[str, str], set[PoolKey]] = {}
         self._claims: dict[str, AllocationResult] = {}
-        #: (driver, node) -> the allocations of its devices there; None: to be made when somebody asks
-        self._by_place: dict[tuple[str, str], list[AllocationResult]] | None = None
+        #: (driver, node) -> claim uid -> the allocation of its devices there; None until it is first needed
+        self._by_place: dict[tuple[str, str], dict[str, AllocationResult]] | None = None
         self._usage = UsageLog(self._published)
         #: what was published when a snapshot was last taken, and whether that is so now
         self._catalogue = Catalogue(self.features)
@@ -501,10 +507,9 @@ class Inventory:
             return ()
         if self._by_place is None:
             self._by_place = {}
-            for allocation in self._claims.values():
-                for driver in {one.driver for one in allocation.devices.results}:
-                    self._by_place.setdefault((driver, node_of(allocation)), []).append(allocation)
-        return self._by_place.get((key.driver, key.node), ())
+            for uid, allocation in self._claims.items():
+                self._place(uid, allocation)
+        return tuple(self._by_place.get((key.driver, key.node), {}).values())
 
     def apply_class(self, device_class: DeviceClass) -> None:
         self._classes = {**self._classes, device_class.metadata.name: device_class}
@@ -516,30 +521,30 @@ class Inventory:
 
     def apply_taint_rule(self, rule: DeviceTaintRule) -> tuple[TaintedPools, ...]:
         """Add a rule, or replace the one of its name. Returns which pools are tainted in another way than before."""
-        return self._taint_anew(self._rules.put(rule))
+        return self._reread_taints_of(self._rules.put(rule))
 
     def remove_taint_rule(self, name: str) -> tuple[TaintedPools, ...]:
-        return self._taint_anew(self._rules.remove(name))
+        return self._reread_taints_of(self._rules.remove(name))
 
-    def _taint_anew(self, touched: tuple[TaintedPools, ...]) -> tuple[TaintedPools, ...]:
+    def _reread_taints_of(self, touched: tuple[TaintedPools, ...]) -> tuple[TaintedPools, ...]:
         """Read the slices of these pools again before anybody looks at them; many rules may change until then."""
         for driver, pool in touched:
             if driver is not None and pool is not None:
                 keys: Iterable[PoolKey] = self.pools_named(driver, pool)
             else:
                 keys = [key for key in self._by_pool if TaintedPools(driver, pool).concerns(key.driver, key.name)]
-            self._tainted_anew.update(keys)
-        self._is_current = self._is_current and not self._tainted_anew
+            self._changed_taints.update(keys)
+        self._is_current = self._is_current and not self._changed_taints
         return touched
 
     def _read_taints(self) -> None:
         """Selectors do not see taints: verdicts stay."""
-        for key in self._tainted_anew:
+        for key in self._changed_taints:
             for content in tuple(self._by_pool.get(key, {}).values()):
                 fresh = SliceContent(content.published, self._interner, self._rules)
                 fresh.verdicts = content.verdicts
                 self._put(fresh)
-        self._tainted_anew = set()
+        self._changed_taints = set()
 
     def _touch(self, key: PoolKey) -> None:
         self._stale.add(key)
@@ -565,17 +570,26 @@ class Inventory:
             self._hold(uid, None)
 
     def _hold(self, uid: str, allocation: AllocationResult | None) -> None:
-        self._by_place = None
         held = self._claims.get(uid)
         if held is not None:
             if allocation is not None and self._is_counted_as(held, allocation):
                 self._claims[uid] = allocation
+                self._place(uid, allocation)
                 return
             del self._claims[uid]
+            if self._by_place is not None:
+                for driver in {one.driver for one in held.devices.results}:
+                    del self._by_place[driver, node_of(held)][uid]
             self._count(held, sign=-1)
         if allocation is not None and allocation.devices.results:
             self._claims[uid] = allocation
+            self._place(uid, allocation)
             self._count(allocation, sign=1)
+
+    def _place(self, uid: str, allocation: AllocationResult) -> None:
+        if self._by_place is not None:
+            for driver in {one.driver for one in allocation.devices.results}:
+                self._by_place.setdefault((driver, node_of(allocation)), {})[uid] = allocation
 
     def _is_counted_as(self, held: AllocationResult, allocation: AllocationResult) -> bool:
         """Whether `held` is counted as `allocation` would be. What is assumed has no timestamp yet, which counts for

@@ -306,7 +306,9 @@ def text_for_typed_clients(text: str) -> str:
     """A pod without its list. Kubernetes' types have an object in its place: `kubectl logs` could not decode the pod,
     and a controller no list of pods with this one in it.
     """
-    if '"resources":[' not in text:
+    found = text.find('"resources":[')
+    # In the status, the health of devices has a list of that name; documents have the spec first.
+    if found == -1 or -1 < text.rfind('"status":{') < found:
         return text
     document = orjson.loads(text)
     if not isinstance(document["spec"].get("resources"), list):

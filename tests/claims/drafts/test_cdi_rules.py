@@ -347,3 +347,13 @@ def test_with_the_gate_off_pods_that_have_the_list_go_on_with_it() -> None:
     labelled = replace(known, metadata=replace(known.metadata, labels={"a": "b"}))
     assert POD.prepare_update(labelled, known).spec == known.spec
     assert not POD.validate_update(labelled, known)
+
+
+def test_only_a_pod_with_a_list_of_resources_is_decoded_for_typed_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The health of devices in a pod's status has lists of that name: pods with devices are most of them."""
+    health = '{"status":{"containerStatuses":[{"allocatedResourcesStatus":[{"name":"claim:a","resources":[{}]}]}]}}'
+    text = health.replace("{", '{"spec":{"containers":[]},', 1)
+    listed = text.replace('"containers":[]', '"containers":[],"resources":[{"name":"r"}]')
+    assert '"resources"' not in rules.text_for_typed_clients(listed).partition('"status"')[0]
+    monkeypatch.setattr(rules, "orjson", None)
+    assert rules.text_for_typed_clients(text) is text

@@ -13,7 +13,9 @@ from msgspec.structs import replace
 
 from claims.kinds.resource_claims import AllocationResult
 from inventory.kinds.devices import ResourceSlice
+from inventory.kinds.pools import PoolKey
 from scheduling.allocator import Allocated, Inventory, NodeView, place
+from scheduling.allocator.snapshot import PublishedPools
 from tests.examples import some
 from tests.scheduling.allocator.cases import (
     NODE,
@@ -311,3 +313,23 @@ def test_admin_access_draws_nothing_and_is_not_kept_as_if_it_did() -> None:
     inventory.assume([("monitor", outcome.results[0])])
     _publish(inventory, _pool(WHOLE, generation=2))
     assert _given(inventory, "whole") == [["whole"]]
+
+
+#: since when the pool is published, when the device was allocated -> whether it may be that pool under another name
+TIMES = {
+    "a second later": ("2026-01-02T00:00:01Z", "2026-01-02T00:00:00Z", True),
+    "at the same time": ("2026-01-02T00:00:00Z", "2026-01-02T00:00:00Z", False),
+    "half a second earlier": ("2026-01-02T00:00:00Z", "2026-01-02T00:00:00.5Z", False),
+    "an hour earlier, in another zone": ("2026-01-02T01:00:00Z", "2026-01-02T01:00:00-01:00", False),
+    "an hour later, in another zone": ("2026-01-02T00:00:00Z", "2026-01-02T00:00:00+01:00", True),
+    "at a time that is not known": ("", "2026-01-02T00:00:00Z", False),
+}
+
+
+@pytest.mark.parametrize("case", TIMES)
+def test_a_pool_that_is_published_after_an_allocation_may_be_its_pool(case: str) -> None:
+    since, allocated, may_be = TIMES[case]
+    published = PublishedPools()
+    published.put(PoolKey("d", "new", "node-1"), since)
+    found = published.in_use("d", "old", AllocationResult(allocation_timestamp=allocated), "node-1")
+    assert (PoolKey("d", "new", "node-1") in found) is may_be
