@@ -166,7 +166,7 @@ def update(model: ModelClass, key: str, columns: Sequence[str], rows: Sequence[R
 
 def delete(model: ModelClass, by: Sequence[str], keys: Iterable[Row]) -> None:
     """Delete the rows whose columns `by` (of text) are one of `keys`."""
-    table, key = model._meta.db_table, model._meta.pk.column
+    table, key = model._meta.db_table, str(model._meta.pk.column)
     for given, found, parameters in _among(model, (key,), by, keys):
         # As an array, so that PostgreSQL deletes by key and does not join with the whole table.
         among = f"= ANY(ARRAY({found}))" if on_postgresql() else f"IN ({found})"

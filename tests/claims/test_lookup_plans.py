@@ -83,10 +83,10 @@ def grown() -> None:
     columns = ("revision", "type", "resource", "namespace", "name", "uid", "deleting", "created_at", "labels", "fields")
     events = [(1000 + n, "ADDED", "pods", "ns", f"p{n}", f"p{n}", False, NOW, "{}", "{}") for n in numbers]
     sql.insert(Event, (*columns, "document", "actor"), [(*event, "{}", "") for event in events])
-    columns = ("uid", "resource", "namespace", "name", "event_id", "propagation")
-    sql.insert(StoredObject, columns, [(f"p{n}", "pods", "ns", f"p{n}", 1000 + n, "") for n in numbers])
-    columns = ("object_id", "owner_uid", "resolvable", "gone", "controller", "blocking")
-    sql.insert(OwnerLink, columns, [(f"p{n}", f"c{n}", True, False, True, True) for n in numbers])
+    of_objects = ("uid", "resource", "namespace", "name", "event_id", "propagation")
+    sql.insert(StoredObject, of_objects, [(f"p{n}", "pods", "ns", f"p{n}", 1000 + n, "") for n in numbers])
+    of_links = ("object_id", "owner_uid", "resolvable", "gone", "controller", "blocking")
+    sql.insert(OwnerLink, of_links, [(f"p{n}", f"c{n}", True, False, True, True) for n in numbers])
 
 
 POOLS = [PoolKey("d", f"n{n}", f"n{n}") for n in KEYS]
