@@ -80,7 +80,7 @@ def test_each_device_has_its_own_lane() -> None:
 
 
 @pytest.mark.usefixtures("scene")
-def test_a_row_without_a_node_is_of_the_only_pool_of_that_name() -> None:
+def test_a_row_without_a_node_gets_its_own_lane_if_several_pools_have_the_name() -> None:
     PastAllocation.objects.update(node="")
     assert sorted(timeline().devices()) == keys("", "node-1", "node-2"), "it may be of either node"
 
