@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -12,15 +12,6 @@ ROOT = Path(__file__).resolve().parents[2]
 #: They hold nothing that is asked for.
 _LEAVES = {ast.Name, ast.Constant, ast.Load, ast.Store, ast.alias}
 PACKAGES = ("manciple", "inventory", "claims", "scheduling", "nodeagent", "bench", "tests")
-
-
-@dataclass(frozen=True)
-class Function:
-    """One that a file defines, wherever in it."""
-
-    name: str
-    line: int
-    lines: int
 
 
 @dataclass(frozen=True)
@@ -36,10 +27,6 @@ class Call:
 class Source:
     """The parts of one file that a test looks at."""
 
-    lines: int
-    #: Those of its top level.
-    classes: Sequence[str]
-    functions: list[Function] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     imports: list[ast.Import | ast.ImportFrom] = field(default_factory=list)
 
@@ -57,12 +44,9 @@ def within(*packages: str) -> Mapping[str, Source]:
 
 
 def _read(text: str) -> Source:
-    tree = ast.parse(text)
-    found = Source(text.count("\n"), [node.name for node in tree.body if isinstance(node, ast.ClassDef)])
-    for node in _below(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.functions.append(Function(node.name, node.lineno, (node.end_lineno or 0) - node.lineno + 1))
-        elif isinstance(node, ast.Call) and (name := _name(node.func)):
+    found = Source()
+    for node in _below(ast.parse(text)):
+        if isinstance(node, ast.Call) and (name := _name(node.func)):
             found.calls.append(Call(name, node.lineno, frozenset(word.arg for word in node.keywords)))
         elif isinstance(node, ast.Import | ast.ImportFrom):
             found.imports.append(node)

