@@ -48,7 +48,7 @@ from django.utils.module_loading import import_string
 from manciple.store import sql, tail
 from manciple.store.follower import since
 from manciple.store.objects import Writer
-from manciple.store.per_process import PerProcess
+from manciple.store.per_process import PerProcess, on_new_database
 from manciple.store.records import EventRecord
 from scheduling.models import Cursor, Heartbeat
 
@@ -204,6 +204,7 @@ def _of_settings() -> Wakeups:
 
 #: of this process
 wakeups = PerProcess(_of_settings)
+on_new_database(wakeups.forget)
 
 
 # Revisions that need no wake-up ---------------------------------------------------------------------------------------
@@ -248,6 +249,7 @@ class LookedAfter:
 
 #: of this process
 looked_after = LookedAfter()
+on_new_database(looked_after.forget)
 
 
 # Places in the log ----------------------------------------------------------------------------------------------------

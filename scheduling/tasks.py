@@ -35,7 +35,6 @@ from manciple.store import announce, sql, tail
 from manciple.store.follower import since
 from manciple.store.tail import Sketch, Stretch
 from scheduling import controller_metrics, coordination, hints
-from scheduling.controllers import device_taints, node_lifecycle, quotas, scheduler
 from scheduling.controllers.declaration import (
     ADDED,
     ANY,
@@ -152,16 +151,6 @@ def waiting_messages() -> dict[str, bool]:
     queues = {controller.name: controller.queue_name for controller in controllers()}
     waiting = coordination.wakeups().waiting(queues)
     return {queue: name in waiting for name, queue in queues.items()}
-
-
-def forget_process() -> None:
-    """Give up what this process knows of the cluster; used where its database is another one from now on."""
-    scheduler.worker.forget()
-    node_lifecycle.known.forget()
-    device_taints.known.forget()
-    quotas.known.forget()
-    looked_after.forget()
-    coordination.wakeups.forget()
 
 
 # Wake-ups -------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 
 from manciple.audit import trail
 from manciple.extensions import catalogue
+from manciple.store.per_process import forget_database
 from manciple.wire.registry import Nothing, registry
 from tests import services
 from tests.examples import some
@@ -139,27 +139,6 @@ def redis_server() -> Iterator[services.Server]:
 DATABASES = {"db", "transactional_db"}
 NOTHING = Nothing()
 
-#: What a process keeps of its database: module -> the function that forgets it.
-MEMORIES = {
-    "manciple.access.authentication.certificates": "forget",
-    "manciple.access.authentication.service_account_tokens": "forget",
-    "manciple.access.authentication.signing_keys": "forget",
-    "manciple.access.rbac": "forget",
-    "manciple.access.authentication.epoch": "forget",
-    "manciple.access.authentication.oidc": "forget",
-    "manciple.access.authentication.tokens": "forget",
-    "manciple.extensions.catalogue": "forget",
-    "manciple.store.announce": "forget",
-    "manciple.audit.trail": "forget",
-    "manciple.store.follower": "forget",
-    "manciple.store.hooks": "forget",
-    "manciple.store.space": "forget",
-    "manciple.store.transactions": "forget",
-    "manciple.store.write_budgets": "forget",
-    "scheduling.pages.overview.signs": "forget",
-    "scheduling.tasks": "forget_process",
-}
-
 
 # Hooks, not fixtures that every test uses: pytest takes a third of a millisecond for each of those, for each test.
 
@@ -179,6 +158,4 @@ def pytest_runtest_teardown() -> Iterator[None]:
         return (yield)
     finally:
         registry.extend(catalogue.added)
-        for name, forget in MEMORIES.items():
-            if (module := sys.modules.get(name)) is not None:
-                getattr(module, forget)()
+        forget_database()

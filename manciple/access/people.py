@@ -20,6 +20,7 @@ from django.contrib.auth.models import Group
 from django.db.models.signals import m2m_changed, post_delete, post_save
 
 from manciple.access.authentication import epoch
+from manciple.store.per_process import on_new_database
 from manciple.wire.identity import AUTHENTICATED, MASTERS, PEOPLE, Identity
 
 #: How names begin that belong to the system.
@@ -69,6 +70,13 @@ class _Closed:
 
 
 _closed = _Closed()
+
+
+@on_new_database
+def forget() -> None:
+    """Look the names up again at the next question."""
+    global _closed  # noqa: PLW0603 - replaced as a whole
+    _closed = _Closed()
 
 
 def closed_names_if_known() -> frozenset[str] | None:

@@ -30,6 +30,7 @@ from manciple.access.kinds.policy_rules import ALL, CompiledRules, Place, names_
 from manciple.access.kinds.roles import AnyBinding, ClusterRole, PolicyRule, RoleBinding, RoleRef, Subject
 from manciple.store import announce, hooks, transactions
 from manciple.store.follower import Follower, View
+from manciple.store.per_process import on_new_database
 from manciple.store.records import Change, Written
 from manciple.store.writer import Writer
 from manciple.wire.base import ApiObject
@@ -350,6 +351,7 @@ def expect(revision: int) -> None:
         _known.needed = max(_known.needed, revision)
 
 
+@on_new_database
 def forget() -> None:
     """The next question has everything listed anew: the database is another one."""
     FOLLOWER.forget()

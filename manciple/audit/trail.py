@@ -24,7 +24,7 @@ from manciple.audit.budgets import Key, MinuteLedger
 from manciple.audit.happenings import REFUSED, Happened, name_of
 from manciple.store import origins
 from manciple.store.origins import clean
-from manciple.store.per_process import PerProcess
+from manciple.store.per_process import PerProcess, on_new_database
 
 log = logging.getLogger(__name__)
 
@@ -222,6 +222,7 @@ def close() -> None:
     _recorder.forget()
 
 
+@on_new_database
 def forget() -> None:
     """Drop what waits, and end the thread: the process's database is another one from now on."""
     _recorder().stop(write=False)

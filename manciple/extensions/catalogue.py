@@ -31,6 +31,7 @@ from manciple.store import hooks, transactions
 from manciple.store.follower import Follower, View
 from manciple.store.hooks import PolicyCache, Write
 from manciple.store.objects import Writer
+from manciple.store.per_process import on_new_database
 from manciple.store.records import EventRecord, Written
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import MethodNotAllowed
@@ -119,6 +120,7 @@ def added(surely: bool) -> Added:
         return established.catalogue
 
 
+@on_new_database
 def forget() -> None:
     """The database of this process is another one from now on."""
     _Known.catalogue = Nothing()

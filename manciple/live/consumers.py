@@ -196,7 +196,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
 
     def _take(self, change: TopicChange) -> None:
         self._topics |= change.topics
-        self._revision = max(self._revision, change.revision)
+        # A database that was restored begins below the revision of the page.
+        self._revision = change.revision if change.everything else max(self._revision, change.revision)
         self._everything |= change.everything
         self._asks |= change.rights
 

@@ -20,7 +20,9 @@ from typing import Protocol
 
 from manciple.access import rbac
 from manciple.access.authentication.chain import Credentials
+from manciple.store.per_process import PerProcess, on_new_database
 from manciple.store.tail import EventRecord, Tail, latest_revision
+from manciple.wire.errors import Expired
 
 #: event -> the topics it touches. Called in the order of the log, by one thread.
 TopicsOf = Callable[[EventRecord], Iterable[str]]
@@ -116,6 +118,22 @@ class Relay:
         for listener in listeners:
             listener(change)
 
+    def start(self) -> None:
+        """Follow the log from `revision`. Raises: Expired."""
+        Tail.instance().subscribe(self.receive, after=self._revision, on_expired=self.start_over)
+
+    def start_over(self, error: Expired) -> None:
+        """The log does not lead on from here: go on from its end, and have every page fetch everything again."""
+        revision = latest_revision()
+        Tail.instance().subscribe(self.receive, after=revision, on_expired=self.start_over)
+        log.warning("every open page is fetched again: %s", error.message)
+        with self._lock:
+            self._revision = self._floor = revision
+            self._kept.clear()
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener(TopicChange(revision, frozenset(), everything=True, rights=True))
+
     def join(self, listener: Listener, *, after: int) -> TopicChange:
         """Add `listener`; returns what it missed since revision `after` (an empty change where that is nothing)."""
         with self._lock:
@@ -139,17 +157,12 @@ def _topics(record: EventRecord) -> frozenset[str]:
         return frozenset()
 
 
-_starting = threading.Lock()
-_relay: Relay | None = None
+def _started() -> Relay:
+    started = Relay(latest_revision())
+    started.start()
+    return started
 
 
-def relay() -> Relay:
-    """The relay of this process; the first call starts it (and reads the database: call it outside the event loop)."""
-    global _relay  # noqa: PLW0603 - one reader of the log for all pages of the process
-    with _starting:
-        if _relay is None:
-            revision = latest_revision()
-            started = Relay(revision)
-            Tail.instance().subscribe(started.receive, after=revision)
-            _relay = started
-        return _relay
+#: The relay of this process; the first call starts it (and reads the database: call it outside the event loop).
+relay = PerProcess(_started)
+on_new_database(relay.forget)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from manciple.store.per_process import PerProcess
+from manciple.store.per_process import PerProcess, on_new_database
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +100,7 @@ def newest(resources: Collection[str]) -> int:
     return _announcer().newest(resources)
 
 
+@on_new_database
 def forget() -> None:
     """Forget what was announced: the process's database is another one from now on."""
     _announcer().forget()

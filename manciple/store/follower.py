@@ -41,6 +41,7 @@ from django.db import connection
 from prometheus_client.core import Metric
 
 from manciple.store import announce, log_metrics, records, sql, tail
+from manciple.store.per_process import on_new_database
 from manciple.store.records import Written
 from manciple.store.tail import Stretch
 from manciple.telemetry import metrics
@@ -300,6 +301,7 @@ class Follower(Generic[ViewT]):
         return view
 
 
+@on_new_database
 def forget() -> None:
     """Drop every view of this process: its database is another one from now on."""
     for one in tuple(Follower.every):

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, T
 from manciple.store import persistence, records, sql
 from manciple.store.models import OwnerLink
 from manciple.store.origins import Origin
+from manciple.store.per_process import on_new_database
 from manciple.store.records import Change
 from manciple.telemetry import logs
 from manciple.wire.base import ApiObject
@@ -201,6 +202,7 @@ class PolicyCache(Generic[T]):
         return self._read(found) if found or self._nothing is None else self._nothing
 
 
+@on_new_database
 def forget() -> None:
     """Drop what rules of this process go by: its database is another one from now on."""
     for one in tuple(PolicyCache.every):

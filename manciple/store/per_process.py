@@ -1,6 +1,16 @@
-"""A value of which each process has one: made when it is first asked for, and anew in a forked child.
+"""State that a process has once.
 
-What it holds (threads, connections, locks) does not survive a fork, so a child never sees its parent's.
+`PerProcess` is a value that is made when it is first needed, and again in a forked child: what it holds (threads,
+connections, locks) does not survive a fork, so a child never sees its parent's.
+
+`forget_database` drops everything that a process keeps of its database. A module that keeps something registers the
+function that drops it:
+
+    _known: dict[str, Policy] = {}
+
+    @on_new_database
+    def forget() -> None:
+        _known.clear()
 """
 
 from __future__ import annotations
@@ -11,6 +21,22 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+Forget = TypeVar("Forget", bound=Callable[[], None])
+
+#: in the order of registration
+_forgets: list[Callable[[], None]] = []
+
+
+def on_new_database(forget: Forget) -> Forget:
+    """Register the function that drops what a module keeps of the database; usable as a decorator."""
+    _forgets.append(forget)
+    return forget
+
+
+def forget_database() -> None:
+    """Drop everything that this process keeps of its database, because it has another one from now on."""
+    for forget in _forgets:
+        forget()
 
 
 class PerProcess(Generic[T]):

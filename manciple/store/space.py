@@ -23,7 +23,7 @@ from django.conf import settings
 from django.db import connection
 
 from manciple.store import log_metrics, persistence, sql
-from manciple.store.per_process import PerProcess
+from manciple.store.per_process import PerProcess, on_new_database
 from manciple.wire.errors import InsufficientStorage
 from manciple.wire.identity import NODES, Identity, is_control_plane
 
@@ -91,6 +91,7 @@ class _LastMeasured:
 _last = PerProcess(_LastMeasured)
 
 
+@on_new_database
 def forget() -> None:
     _last.forget()
 

@@ -8,18 +8,18 @@ every event after its starting point exactly once. One that raises is logged and
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from django.db import DatabaseError, InterfaceError, connection
 
 from manciple.store import announce, records, sql
 from manciple.store.log_metrics import TAIL
+from manciple.store.per_process import PerProcess, on_new_database
 from manciple.store.records import EventRecord, EventType
 from manciple.wire.errors import Expired
 
@@ -201,7 +201,7 @@ def _record(values: tuple[Any, ...]) -> EventRecord:
 @dataclass(slots=True, eq=False)
 class _Subscriber:
     callback: Callback
-    on_expired: OnExpired | None
+    on_expired: OnExpired
     position: int  # the newest revision it has been given
     active: bool = True
 
@@ -213,21 +213,18 @@ class _Subscriber:
             log.exception("a subscriber failed on events up to revision %d", self.position)
 
     def lose(self, error: Expired) -> None:
+        """Raises: DatabaseError, InterfaceError, where the subscriber needs the database to start over."""
         self.active = False
-        if self.on_expired is None:
-            log.error("a subscriber fell behind the pruned log: %s", error.message)
-            return
         try:
             self.on_expired(error)
+        except (DatabaseError, InterfaceError):
+            raise
         except Exception:
             log.exception("a subscriber failed to give up")
 
 
 class Tail:
     """The thread that follows the log. `Tail.instance()` is the process's; tests may make their own."""
-
-    _instance: ClassVar[Tail | None] = None
-    _instance_guard: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, *, poll_interval: float = POLL_INTERVAL) -> None:
         self._poll_interval = poll_interval
@@ -239,24 +236,17 @@ class Tail:
         self._current_at = time.monotonic()
         self._thread: threading.Thread | None = None
 
-    @classmethod
-    def instance(cls) -> Tail:
-        with cls._instance_guard:
-            if cls._instance is None:
-                cls._instance = cls()
-            return cls._instance
+    @staticmethod
+    def instance() -> Tail:
+        return _tail()
 
-    @classmethod
-    def forget_instance(cls) -> None:
-        """In a forked child: the parent's thread did not come along."""
-        cls._instance_guard = threading.Lock()
-        cls._instance = None
-
-    def subscribe(self, callback: Callback, *, after: int, on_expired: OnExpired | None = None) -> Callable[[], None]:
+    def subscribe(self, callback: Callback, *, after: int, on_expired: OnExpired) -> Callable[[], None]:
         """Call `callback(events)` in the tail's thread with every event above `after`, in order, without a gap.
 
-        Returns the function that ends it; once that has returned no new call begins. `on_expired` is called when the
-        subscription ended by itself, because the log was pruned past it while the database could not be read.
+        Returns the function that ends it; once that has returned no new call begins. `on_expired` is called, in the
+        tail's thread, when the log no longer leads on from the subscriber's position: it was pruned past it while the
+        database could not be read, or an older database was restored. That ends the subscription; the subscriber may
+        start another one. A database error in `on_expired` makes the tail call it again.
         Raises: Expired when `after` is below the pruned floor.
         """
         lowest = floor()
@@ -366,10 +356,17 @@ class Tail:
 
     def _lose(self, subscribers: Sequence[_Subscriber], error: Expired) -> None:
         for subscriber in subscribers:
+            subscriber.lose(error)
             with self._guard:
                 if subscriber in self._subscribers:
                     self._subscribers.remove(subscriber)
-            subscriber.lose(error)
 
 
-os.register_at_fork(after_in_child=Tail.forget_instance)
+_tail = PerProcess(Tail)
+
+
+@on_new_database
+def forget() -> None:
+    """End the process's tail and all subscriptions."""
+    _tail().stop()
+    _tail.forget()

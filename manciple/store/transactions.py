@@ -38,7 +38,7 @@ from typing import Generic, TypeVar, cast
 from django.db import Error, InterfaceError, OperationalError, connection, transaction
 
 from manciple.store import announce, hooks, log_metrics, persistence, pruning, records, space, sql
-from manciple.store.per_process import PerProcess
+from manciple.store.per_process import PerProcess, on_new_database
 from manciple.store.persistence import Current
 from manciple.store.writer import NOTHING, WORLD, Key, Sources, Wanted, Writer, references_to
 from manciple.wire.errors import ApiError
@@ -308,6 +308,7 @@ def _announced(reads: Iterable[Read]) -> Wanted:
 commits = PerProcess(GroupCommit)
 
 
+@on_new_database
 def forget() -> None:
     """End the thread and its connection; used where the process's database is another one from now on."""
     commits().stop()

@@ -24,6 +24,7 @@ from datetime import datetime
 from django.conf import settings
 
 from manciple.store import log_metrics, sql
+from manciple.store.per_process import on_new_database
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import MASTERS, NODES, Identity, is_control_plane
 
@@ -43,6 +44,7 @@ MOST_BUCKETS = 10_000
 _taken: dict[str, int] = {}
 
 
+@on_new_database
 def forget() -> None:
     _taken.clear()
 

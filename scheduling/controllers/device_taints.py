@@ -34,6 +34,7 @@ from inventory.kinds import gates
 from inventory.kinds.devices import DeviceTaintRule
 from manciple.store import objects
 from manciple.store.objects import Wanted, Writer, decoded, to_read
+from manciple.store.per_process import on_new_database
 from manciple.wire.base import Condition, timestamp
 from manciple.wire.identity import controller
 from scheduling import controller_metrics, event_recorder
@@ -191,6 +192,7 @@ class Evictions:
 
 
 known = Evictions()
+on_new_database(known.forget)
 
 
 def reconcile(now: datetime) -> int:

@@ -18,6 +18,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
 from manciple.store import objects
 from manciple.store.objects import Writer, to_read
+from manciple.store.per_process import on_new_database
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder, messages
@@ -38,6 +39,7 @@ MOST = 100
 CLAIM_SECONDS, TURN_SECONDS = 0.25, 0.5
 #: claim uid -> what was told of it last; those first that were looked at longest ago
 _told: dict[str, str] = {}
+on_new_database(_told.clear)
 
 
 def reconcile(now: datetime) -> int:

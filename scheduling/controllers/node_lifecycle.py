@@ -35,6 +35,7 @@ from claims.kinds.pods import Pod, Toleration
 from inventory.kinds.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from manciple.store import history, objects, sql
 from manciple.store.objects import Writer, decoded
+from manciple.store.per_process import on_new_database
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta, timestamp
 from manciple.wire.identity import controller
@@ -283,6 +284,7 @@ class KnownNodes:
 
 
 known = KnownNodes()
+on_new_database(known.forget)
 
 
 def _abridged(node: Node) -> Node:

@@ -27,6 +27,7 @@ from claims.quotas import IDENTITY, is_counted, recount
 from manciple.store import objects
 from manciple.store.follower import Follower, View
 from manciple.store.objects import decoded
+from manciple.store.per_process import on_new_database
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import Expired
@@ -95,6 +96,7 @@ class QuotaCounts:
 
 
 known = QuotaCounts()
+on_new_database(known.forget)
 
 
 def reconcile(now: datetime) -> int:

@@ -44,7 +44,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.cel.time_limit import TimeLimitExceeded, time_limit
 from manciple.store.follower import Follower
-from manciple.store.per_process import PerProcess
+from manciple.store.per_process import PerProcess, on_new_database
 from manciple.telemetry.logs import about
 from scheduling import (
     coordination,
@@ -489,6 +489,7 @@ def _reserve(state: ClusterState, placement: Placement) -> Placement:
 
 #: the one scheduling worker of this process
 worker = PerProcess(lambda: SchedulingWorker(utc_now))
+on_new_database(worker.forget)
 
 
 def schedule(_now: datetime) -> int:

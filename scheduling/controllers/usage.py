@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 
-from manciple.store.per_process import PerProcess
+from manciple.store.per_process import PerProcess, on_new_database
 from scheduling import coordination, usage
 from scheduling.allocator import FreeCapacity
 from scheduling.controllers import scheduler
@@ -19,6 +19,7 @@ from scheduling.placement_policies import free_by_class
 WARMING_UP = 30.0
 #: when this process was asked first, by the monotonic clock
 _asked_first = PerProcess(time.monotonic)
+on_new_database(_asked_first.forget)
 
 
 def reconcile(now: datetime) -> int:

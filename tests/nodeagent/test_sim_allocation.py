@@ -13,7 +13,6 @@ from nodeagent.drivers.nic import NicDriver
 from nodeagent.drivers.partitionable import PartitionableDriver
 from nodeagent.drivers.protocol import Driver
 from nodeagent.publish import slices_of
-from scheduling import tasks
 from tests.builders import make_claim, make_class, make_node, make_pod, make_request
 from tests.scheduling.cluster import Cluster
 
@@ -24,7 +23,6 @@ MIG, WHOLE, NIC = "mig.example.com", "whole.mig.example.com", "nic.example.com"
 @pytest.fixture
 def cluster(db: None) -> Iterator[Cluster]:
     """One node; afterwards every invariant holds: above all, no counter and no capacity is given out twice."""
-    tasks.forget_process()
     made = Cluster()
     made.create(make_node(NODE))
     yield made

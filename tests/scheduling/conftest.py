@@ -6,14 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from scheduling import tasks
 from tests.scheduling.cluster import Cluster
 
 
 @pytest.fixture
 def cluster(db: None) -> Iterator[Cluster]:
     """An empty cluster; whatever the test did to it, afterwards every invariant holds."""
-    tasks.forget_process()
     made = Cluster()
     yield made
     assert made.violations() == {}

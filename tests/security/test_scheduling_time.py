@@ -210,7 +210,6 @@ def test_claims_are_made_for_others_while_pods_of_templates_are_decided_about(
 ) -> None:
     """In one thread, as where nobody else makes claims: the pod comes while the first batch is decided about."""
     cluster = shared_cluster
-    tasks.forget_process()
     nodes, requests, constraints = TEMPLATES[phrase]
     settings.SCHEDULER_FILTER_TIMEOUT = 2.0
     cluster.create(make_class())

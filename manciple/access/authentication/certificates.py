@@ -27,6 +27,7 @@ from manciple.access.authentication import epoch
 from manciple.access.authentication.chain import Credentials
 from manciple.access.models import CertificateRevocation
 from manciple.access.people import closed_names_if_known, is_closed
+from manciple.store.per_process import on_new_database
 from manciple.wire.identity import AUTHENTICATED, Identity
 
 #: By how much the start of a certificate that we sign lies before its issue: a client's clock may be behind.
@@ -119,6 +120,7 @@ def revoke(name: str, *, now: datetime | None = None) -> None:
     epoch.settle()
 
 
+@on_new_database
 def forget() -> None:
     """Read the revocations again at the next certificate."""
     with _guard:

@@ -19,6 +19,7 @@ from django.db import connection
 from django.db.models import F
 
 from manciple.access.models import CredentialEpoch
+from manciple.store.per_process import on_new_database
 
 #: Seconds for which a process relies on what it read.
 WINDOW = 0.05
@@ -79,6 +80,7 @@ def settle() -> None:
     time.sleep(WINDOW)
 
 
+@on_new_database
 def forget() -> None:
     """Ask again at the next request of this process."""
     with _guard:

@@ -32,6 +32,7 @@ from joserfc.errors import JoseError
 
 from manciple.access.authentication.chain import API_AUDIENCE, Authenticated
 from manciple.access.people import RESERVED, closed_names_if_known, groups_as_told, is_closed
+from manciple.store.per_process import on_new_database
 from manciple.wire.errors import ServiceUnavailable, Unauthorized
 from manciple.wire.identity import Identity
 
@@ -392,6 +393,7 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
+@on_new_database
 def forget() -> None:
     """Check every token, and ask the provider, again."""
     with _memory_guard:

@@ -33,6 +33,7 @@ from manciple.access.authentication import signing_keys
 from manciple.access.authentication.chain import API_AUDIENCES, Authenticated
 from manciple.access.kinds.service_accounts import ServiceAccount
 from manciple.store import announce, records, sql
+from manciple.store.per_process import on_new_database
 from manciple.store.tail import POLL_INTERVAL
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import Identity, service_account
@@ -176,6 +177,7 @@ _memory: dict[str, _Known] = {}
 _guard = threading.Lock()
 
 
+@on_new_database
 def forget() -> None:
     """Look every token up again at its next use."""
     with _guard:

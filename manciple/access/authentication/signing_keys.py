@@ -19,6 +19,7 @@ from joserfc.jwk import ECKey
 
 from manciple.access.models import SigningKey
 from manciple.store import resealing, sealing
+from manciple.store.per_process import on_new_database
 
 ALGORITHM, CURVE = "ES256", "P-256"
 #: Seconds for which a process relies on what it read.
@@ -95,6 +96,7 @@ def reseal() -> int:
     return len(outdated)
 
 
+@on_new_database
 def forget() -> None:
     """Read them again at the next use."""
     with _guard:

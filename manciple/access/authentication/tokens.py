@@ -35,6 +35,7 @@ from manciple.access.authentication import epoch
 from manciple.access.authentication.chain import API_AUDIENCE, Authenticated
 from manciple.access.models import Token
 from manciple.access.people import groups_of_user, is_closed, refuse_closed
+from manciple.store.per_process import on_new_database
 from manciple.wire.identity import AUTHENTICATED, Identity
 
 log = logging.getLogger(__name__)
@@ -224,6 +225,7 @@ def identify(token: str, *, address: str = "") -> Identity | None:
     return found.identity
 
 
+@on_new_database
 def forget() -> None:
     """Look every token up again at its next use."""
     with _memory_lock:

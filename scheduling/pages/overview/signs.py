@@ -15,6 +15,7 @@ from inventory.models import Node
 from manciple.pages.people import Person
 from manciple.store import history, space, sql
 from manciple.store.history import last_change
+from manciple.store.per_process import on_new_database
 from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
 from scheduling.coordination import SILENT_AFTER
 from scheduling.models import Heartbeat, QueuedPod, UsageSample
@@ -113,6 +114,7 @@ def _last_change(pool: PoolKey, generation: int, seen: int, revision: int) -> da
     return _changed[key]
 
 
+@on_new_database
 def forget() -> None:
     """Look up anew when pools changed."""
     _changed.clear()

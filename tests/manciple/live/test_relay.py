@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import timedelta
+
 import pytest
+from django.db import connection
 
 from manciple.live import topics
 from manciple.live.topics import Relay, TopicChange
-from manciple.store.tail import EventRecord
+from manciple.store import objects
+from manciple.store.pruning import prune
+from manciple.store.tail import EventRecord, Tail, latest_revision
+from tests.e2e.processes import wait_for
+from tests.manciple.store.kinds import NOTES, note
 
 RESOURCE = "things.example.com"
 
@@ -91,3 +99,44 @@ def test_topics_that_fail_cost_the_others_nothing(monkeypatch: pytest.MonkeyPatc
     relay.join(heard.append, after=10)
     relay.receive([record(11, resource="broken.example.com"), record(12, "b")])
     assert heard == [TopicChange(12, frozenset({"thing:b"}))]
+
+
+def restore_an_older_database() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM store_event WHERE revision > 2")
+        cursor.execute("UPDATE store_revision SET current = 2")
+
+
+def prune_past_every_page() -> None:
+    write("d", "e")
+    prune(older_than=timedelta(days=1), keep=0)
+
+
+def write(*names: str) -> int:
+    for name in names:
+        with objects.writing() as writer:
+            writer.create(NOTES, note(name))
+    return latest_revision()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("lose", [restore_an_older_database, prune_past_every_page])
+def test_where_the_log_does_not_lead_on_every_page_is_fetched_again_and_then_stays_live(
+    lose: Callable[[], None],
+) -> None:
+    topics.register(NOTES.resource, lambda record: (f"note:{record.name}",))
+    write("a", "b", "c")
+    heard: list[TopicChange] = []
+    relay = topics.relay()
+    relay.join(heard.append, after=latest_revision())
+    Tail.instance().stop()  # as while the database cannot be read
+    lose()
+    end = latest_revision()
+    other = Relay(end)
+    other.start()
+    wait_for("the page to be fetched again", lambda: heard)
+    assert (heard[0].revision, heard[0].everything, heard[0].rights) == (end, True, True)
+    assert relay.join(lambda _: None, after=end - 1).everything
+    newest = write("f")
+    wait_for("the next change", lambda: len(heard) > 1)
+    assert heard[1:] == [TopicChange(newest, frozenset({"note:f"}))]

@@ -28,7 +28,7 @@ from manciple.api.namespaces import ensure_namespaces
 from manciple.audit import events
 from manciple.audit.models import Entry
 from manciple.audit.searching import Search
-from manciple.live import consumers, topics
+from manciple.live import consumers
 from manciple.live.consumers import NOT_SIGNED_IN, PATH, TOO_MANY, Beats, live
 from manciple.live.origins import same_origin
 from manciple.store.tail import Tail, latest_revision
@@ -92,8 +92,6 @@ ASKED = {
 def root(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     """The table's cluster, as an administrator of its API."""
     monkeypatch.setattr(rounds, "LOOK", 0.02)
-    Tail.instance().stop()
-    monkeypatch.setattr(topics, "_relay", None)
     tokens.forget()
     ensure_namespaces()
     ensure_roles()

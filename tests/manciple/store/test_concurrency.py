@@ -13,7 +13,7 @@ from msgspec import structs
 from manciple.store import objects, tail
 from manciple.store.persistence import Turn
 from manciple.store.tail import EventRecord, Tail
-from manciple.wire.errors import Conflict
+from manciple.wire.errors import Conflict, Expired
 from tests.manciple.store.kinds import NOTES, Note, NoteSpec, note
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -85,6 +85,9 @@ def test_every_subscriber_sees_every_revision_while_many_write() -> None:
     done = threading.Semaphore(0)
     seen: list[list[int]] = [[], [], []]
 
+    def unexpected(error: Expired) -> None:
+        raise error
+
     def subscriber(revisions: list[int]) -> Callable[[Sequence[EventRecord]], None]:
         def take(records: Sequence[EventRecord]) -> None:
             revisions.extend(record.revision for record in records)
@@ -94,7 +97,7 @@ def test_every_subscriber_sees_every_revision_while_many_write() -> None:
         return take
 
     for revisions in seen:
-        following.subscribe(subscriber(revisions), after=1)
+        following.subscribe(subscriber(revisions), after=1, on_expired=unexpected)
     together(*(lambda name=f"writer-{number}": write_notes(name) for number in range(WRITERS)))
     assert all(done.acquire(timeout=60) for _ in seen)
     following.stop()

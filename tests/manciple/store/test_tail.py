@@ -49,6 +49,10 @@ class Reader:
             assert self._news.wait_for(reached, PATIENCE), f"{revision} never came after {self.revisions}"
 
 
+def unexpected(error: Expired) -> None:
+    raise error
+
+
 @pytest.fixture
 def following() -> Iterator[Tail]:
     """A tail of the test's own that is woken by announcements alone: its polls are an hour apart."""
@@ -108,7 +112,7 @@ def test_events_tell_what_selectors_saw_before() -> None:
 def test_a_subscriber_gets_what_it_missed_and_then_what_comes(following: Tail) -> None:
     write("a", "b")
     reader = Reader()
-    following.subscribe(reader, after=2)
+    following.subscribe(reader, after=2, on_expired=unexpected)
     reader.wait_for(3)
     reader.wait_for(write("c", "d"))
     assert reader.revisions == [3, 4, 5]
@@ -118,7 +122,7 @@ def test_subscribers_at_different_places_each_see_every_event_once(following: Ta
     newest = write(*"abcdef")
     readers = {after: Reader() for after in (1, 3, 5, newest)}
     for after, reader in readers.items():
-        following.subscribe(reader, after=after)
+        following.subscribe(reader, after=after, on_expired=unexpected)
     newest = write("g", "h")
     for after, reader in readers.items():
         reader.wait_for(newest)
@@ -129,7 +133,7 @@ def test_a_long_past_is_replayed_in_batches(following: Tail, monkeypatch: pytest
     monkeypatch.setattr(tail.read_after, "__kwdefaults__", {"resources": None, "limit": 2})
     newest = write(*"abcde")
     reader = Reader()
-    following.subscribe(reader, after=1)
+    following.subscribe(reader, after=1, on_expired=unexpected)
     reader.wait_for(newest)
     assert reader.revisions == [2, 3, 4, 5, 6]
 
@@ -141,8 +145,8 @@ def test_a_subscriber_that_fails_goes_on_and_hurts_nobody(following: Tail) -> No
         failing(records)
         raise RuntimeError
 
-    following.subscribe(fail, after=1)
-    following.subscribe(reader, after=1)
+    following.subscribe(fail, after=1, on_expired=unexpected)
+    following.subscribe(reader, after=1, on_expired=unexpected)
     reader.wait_for(write("a"))
     newest = write("b")
     reader.wait_for(newest)
@@ -152,8 +156,8 @@ def test_a_subscriber_that_fails_goes_on_and_hurts_nobody(following: Tail) -> No
 
 def test_nothing_comes_after_unsubscribing(following: Tail) -> None:
     leaving, staying = Reader(), Reader()
-    leave = following.subscribe(leaving, after=1)
-    following.subscribe(staying, after=1)
+    leave = following.subscribe(leaving, after=1, on_expired=unexpected)
+    following.subscribe(staying, after=1, on_expired=unexpected)
     first = write("a")
     leaving.wait_for(first)
     leave()
@@ -165,7 +169,7 @@ def test_subscribing_below_the_floor_is_expired(following: Tail) -> None:
     write("a", "b")
     prune(older_than=timedelta(days=1), keep=0)
     with pytest.raises(Expired, match=r"too old resource version: 2 \(3\)"):
-        following.subscribe(Reader(), after=2)
+        following.subscribe(Reader(), after=2, on_expired=unexpected)
 
 
 def test_a_subscriber_that_pruning_overtook_is_told(following: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,8 +191,28 @@ def test_a_subscriber_that_pruning_overtook_is_told(following: Tail, monkeypatch
     assert told.wait(PATIENCE)
     assert lost[0].code == 410
     reader = Reader()
-    following.subscribe(reader, after=tail.latest_revision())
+    following.subscribe(reader, after=tail.latest_revision(), on_expired=unexpected)
     reader.wait_for(write("c"))
+
+
+def test_a_subscriber_that_cannot_read_the_database_is_asked_again_to_start_over() -> None:
+    polling = Tail(poll_interval=0.02)
+    first, reader = Reader(), Reader()
+    attempts: list[Expired] = []
+
+    def start_over(error: Expired) -> None:
+        attempts.append(error)
+        if len(attempts) == 1:
+            raise DatabaseError("the server closed the connection unexpectedly")
+        polling.subscribe(reader, after=tail.latest_revision(), on_expired=unexpected)
+
+    polling.subscribe(first, after=99, on_expired=start_over)  # of a newer database
+    try:
+        wait_for("the second attempt", lambda: len(attempts) == 2)
+        reader.wait_for(write("a"))
+    finally:
+        polling.stop()
+    assert (first.revisions, reader.revisions) == ([], [2])
 
 
 def fail_while(away: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +233,7 @@ def test_the_tail_outlives_database_errors(following: Tail, monkeypatch: pytest.
     fail_while(away, monkeypatch)
     reader = Reader()
     monkeypatch.setattr(following, "_poll_interval", 0.01)
-    following.subscribe(reader, after=1)
+    following.subscribe(reader, after=1, on_expired=unexpected)
     newest = write("a", "b")
     assert wait_for("the tail to say that it is behind", lambda: following.behind) > 0
     away.clear()
@@ -222,19 +246,19 @@ def test_polling_makes_a_lost_announcement_harmless(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(announce, "announce", lambda *_: None)
     polling = Tail(poll_interval=0.02)
     reader = Reader()
-    polling.subscribe(reader, after=1)
+    polling.subscribe(reader, after=1, on_expired=unexpected)
     reader.wait_for(write("a"))
     polling.stop()
 
 
 def test_a_stopped_tail_starts_again_with_the_next_subscriber(following: Tail) -> None:
     reader = Reader()
-    leave = following.subscribe(reader, after=1)
+    leave = following.subscribe(reader, after=1, on_expired=unexpected)
     reader.wait_for(write("a"))
     leave()
     following.stop()
     again = Reader()
-    following.subscribe(again, after=2)
+    following.subscribe(again, after=2, on_expired=unexpected)
     again.wait_for(write("b"))
     assert again.revisions == [3]
 

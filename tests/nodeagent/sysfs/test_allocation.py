@@ -12,7 +12,6 @@ from manciple.wire.base import OwnerReference
 from nodeagent.drivers.protocol import Driver
 from nodeagent.drivers.sysfs import SysfsDriver
 from nodeagent.publish import slices_of
-from scheduling import tasks
 from tests.builders import make_claim, make_class, make_node, make_pod, make_request
 from tests.nodeagent.nvml.machines import driver_of, recorded
 from tests.nodeagent.sysfs.trees import Tree
@@ -25,7 +24,6 @@ CLASS = "real"
 @pytest.fixture
 def cluster(db: None) -> Iterator[Cluster]:
     """One node; afterwards every invariant holds: above all, no device and no counter is given out twice."""
-    tasks.forget_process()
     made = Cluster()
     made.create(make_node(NODE))
     yield made

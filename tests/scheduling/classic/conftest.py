@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from inventory.kinds import gates
-from scheduling import tasks
 from tests.scheduling.classic.promises import broken_promises
 from tests.scheduling.classic.world import World
 
@@ -15,7 +14,6 @@ from tests.scheduling.classic.world import World
 @pytest.fixture
 def world(db: None) -> Iterator[World]:
     """Whatever the test did to it, afterwards every invariant holds, and held at every step for each claim."""
-    tasks.forget_process()
     with gates.using(DRAControlPlaneController=True):
         made = World()
         yield made

@@ -1,0 +1,54 @@
+"""What a process keeps of its database goes when it gets another one: `forget_database`, after each test."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+
+from manciple.access import people
+from manciple.live.topics import relay
+from manciple.store.per_process import forget_database
+from manciple.store.tail import EventRecord, Tail, latest_revision
+from tests.e2e.processes import wait_for
+from tests.manciple.live.test_relay import write
+
+ROOT = Path(__file__).parents[3]
+_FORGETS = re.compile(r"^(.*)\ndef forget\(", re.MULTILINE)
+
+
+def test_every_module_that_can_forget_is_registered() -> None:
+    unregistered = [
+        str(path.relative_to(ROOT))
+        for package in ("claims", "inventory", "manciple", "scheduling")
+        for path in (ROOT / package).rglob("*.py")
+        if any(decorator != "@on_new_database" for decorator in _FORGETS.findall(path.read_text()))
+    ]
+    assert unregistered == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_subscription_is_carried_over() -> None:
+    write("a")
+    before, page = relay(), list[object]()
+    before.join(page.append, after=latest_revision())
+    forget_database()
+    heard: list[EventRecord] = []
+    Tail.instance().subscribe(heard.extend, after=latest_revision(), on_expired=print)
+    newest = write("b")
+    wait_for("the new subscriber", lambda: heard)
+    assert heard[-1].revision == newest
+    assert page == []
+    assert relay() is not before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_closed_account_of_another_database_is_unknown() -> None:
+    """Both databases have counted as many revocations."""
+    ada = User.objects.create_user("ada", is_active=False)
+    assert people.is_closed("ada")
+    ada.delete()
+    forget_database()
+    assert not people.is_closed("ada")
