@@ -22,6 +22,8 @@ from manciple.store.objects import Sources
 from manciple.wire.base import ApiObject
 from manciple.wire.machinery import Event, Namespace
 from manciple.wire.registry import Kind, registry
+from scheduling import causes
+from scheduling.causes import AnyCause
 from scheduling.cluster_facts import gather
 from scheduling.controllers import claims, garbage, reservations
 from scheduling.controllers.reservations import FINALIZER
@@ -234,6 +236,10 @@ class Cluster:
         condition = self.condition(name)
         assert condition.status == "False"
         return condition.message
+
+    def cause(self, name: str) -> AnyCause | None:
+        """Why the pod waits."""
+        return causes.decode(self.queued(name).cause)
 
     def queued(self, name: str) -> QueuedPod:
         return QueuedPod.objects.get(name=name)

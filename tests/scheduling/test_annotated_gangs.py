@@ -14,7 +14,7 @@ from manciple.store import objects
 from scheduling import commit, gang_places, gangs, queue
 from scheduling.assumptions import AssumedState
 from scheduling.capture import ClusterState
-from scheduling.causes import GroupDoesNotFit
+from scheduling.causes import DevicesInUse, GroupDoesNotFit, NoNodeFits
 from scheduling.controllers import claims, scheduler
 from scheduling.explanations.current import explain_pod
 from scheduling.gangs import in_turn
@@ -79,9 +79,13 @@ def test_a_gang_of_eight_that_fits_six_holds_nothing_says_so_and_is_in_nobodys_w
     racks.settle()
     assert set(bound(racks)) == {"held"}
     assert all(racks.generated_claim(f"w-{at}").status.allocation is None for at in range(8))
-    told = [racks.why_pending(f"w-{at}") for at in range(8)]
-    assert told.count("gang train: 6 of the 8 pods that it needs fit at once") == 7
-    assert sum("accepts only 8 devices" in one for one in told) == 1
+    why = [racks.cause(f"w-{at}") for at in range(8)]
+    short = [one for one in why if isinstance(one, GroupDoesNotFit)]
+    assert {(one.name, one.placed, one.wanted, one.annotated) for one in short} == {("train", 6, 8, True)}
+    (decisive,) = (one for one in why if one not in short)
+    assert isinstance(decisive, NoNodeFits)
+    assert isinstance(decisive.because, DevicesInUse)
+    assert (len(short), decisive.because.before) == (7, 8)
     racks.create(make_claim("small", requests=[make_request(count=2)]))
     racks.create(make_pod("small", claims={"gpu": "small"}))
     racks.settle()

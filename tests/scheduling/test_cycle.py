@@ -19,6 +19,7 @@ from manciple.store.pruning import prune
 from manciple.wire import codec
 from scheduling import commit, queue
 from scheduling.capture import ClusterState
+from scheduling.causes import DevicesInUse, NoNodeFits, NotVisible
 from scheduling.controllers import scheduler
 from scheduling.controllers.scheduler import SchedulingWorker
 from scheduling.nodes import NodeTable
@@ -124,13 +125,14 @@ def test_every_node_says_why_it_does_not_fit(cluster: Cluster) -> None:
     cluster.create(make_claim("training"))
     cluster.create(make_pod("web", claims={"gpu": "training"}, containers=containers))
     cluster.settle()
-    assert cluster.why_pending("web") == (
+    assert cluster.why_pending("web").startswith(
         "0/5 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {dedicated: a}, "
         "1 node(s) were unschedulable, 2 cannot allocate all claims. "
         "still not schedulable, preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling. "
-        "Request `gpu` of claim `default/training` wants 1 device, and the nodes in question see none of the 4 in the "
-        "cluster."
     )
+    cause = cluster.cause("web")
+    assert isinstance(cause, NoNodeFits)
+    assert cause.because == NotVisible(claim="default/training", request="gpu", wanted=1, before=4, left=0, most=0)
 
 
 def test_the_node_that_came_closest_is_explained(cluster: Cluster) -> None:
@@ -142,7 +144,10 @@ def test_the_node_that_came_closest_is_explained(cluster: Cluster) -> None:
         cluster.create(make_claim(name))
         cluster.create(make_pod(name, claims={"gpu": name}))
         cluster.settle()
-    assert "`default/second` accepts only 1 device and it is held" in cluster.why_pending("second")
+    cause = cluster.cause("second")
+    assert isinstance(cause, NoNodeFits)
+    assert isinstance(cause.because, DevicesInUse)
+    assert (cause.because.claim, cause.because.before, cause.because.left) == ("default/second", 1, 0)
 
 
 def test_devices_are_packed_pods_without_devices_spread(cluster: Cluster) -> None:

@@ -1,12 +1,120 @@
-"""The sentences of the scheduler, and the rests between attempts."""
+"""The scheduler's sentences, each once, and the rests between attempts.
+
+What devices lack is told in `tests/scheduling/allocator/test_explanations.py`. Other tests compare causes.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from scheduling.causes import CannotAllocate, ClaimInUse, NodeRefusal, NoNodeFits, counted
-from scheduling.messages import message
+from scheduling import causes
+from scheduling.causes import AnyCause, CannotAllocate, ClaimInUse, NodeRefusal, NoNodeFits, counted
+from scheduling.messages import clause, message, preemption_clause
+from scheduling.next_steps import next_step
 from scheduling.queue import backoff_seconds
+
+FEW: dict[str, Any] = {"claim": "a/b", "request": "gpu"}
+
+#: what pages and `explain` say of a cause, and what to do next
+TOLD: dict[str, tuple[AnyCause, str, str]] = {
+    "gated": (
+        causes.Gated(),
+        "its scheduling gates are not removed yet",
+        "Whoever set the gates removes them from `spec.schedulingGates` when the pod may start.",
+    ),
+    "no such claim": (
+        causes.ClaimNotFound("b"),
+        "its claim `b` does not exist",
+        "Create the claim, or name one that exists.",
+    ),
+    "no such class": (
+        causes.ClassMissing("gpu", "h100"),
+        "request `gpu` names class `h100`, which does not exist",
+        "Create that DeviceClass, or name one that exists: the list of classes has them.",
+    ),
+    "a selector that asks for what a device lacks": (
+        causes.Misconfigured(causes.Fault.NO_SUCH_KEY, "no such key: x"),
+        "there is an error to fix: no such key: x",
+        'Let the selector check first whether the device has it (`"NAME" in device.attributes["DOMAIN"] && ...`).',
+    ),
+    "too few pods of a group": (
+        causes.GroupIncomplete("train", pods=2, wanted=3),
+        "its group `train` has 2 of the 3 pods that it needs",
+        "Create the PodGroup, or the pods that it lacks: either all are placed together, or none.",
+    ),
+    "a group that does not fit": (
+        causes.GroupDoesNotFit("train", placed=2, wanted=3),
+        "only 2 of the 3 pods that its group `train` needs fit at once",
+        "See what the other pods of the group wait for: either all are placed together, or none.",
+    ),
+    "a full quota": (
+        causes.QuotaUsedUp(quota="most", key="gpu/devices", requested="1", used="2", hard="2", entry="gpu"),
+        "its claim for `gpu` is not made: quota `most` leaves too little of `gpu/devices`: "
+        "it needs 1, and 2 of 2 is used",
+        "Wait until claims of the namespace release devices, ask for fewer, or have the quota raised.",
+    ),
+    "no nodes": (NoNodeFits(nodes=0), "there is no node yet", "Start a node agent, or register a Node."),
+    "cordoned nodes": (
+        NoNodeFits(nodes=2, refused=((NodeRefusal("NodeUnschedulable"), 2),)),
+        "none of the 2 nodes takes it: 2 nodes are cordoned",
+        "Uncordon a node on its page, or add one.",
+    ),
+    "too little cpu on the only node": (
+        NoNodeFits(nodes=1, refused=((NodeRefusal("NodeResourcesFit", "cpu"), 1),)),
+        "the only node does not take it: insufficient cpu on 1 node",
+        "Ask for less, or wait until pods on a node end.",
+    ),
+    "devices in use on several nodes": (
+        causes.DevicesInUse(**FEW, wanted=2, before=4, left=1, most=1),
+        "request `gpu` accepts only 4 devices, of which 1 is free, and it wants 2 on one node",
+        "Wait until one is released, accept other devices, or add some.",
+    ),
+    "a device that its driver tainted": (
+        causes.Tainted(
+            **FEW,
+            wanted=1,
+            before=1,
+            left=0,
+            most=0,
+            node="n",
+            taints=(("broken", "", "NoSchedule"),),
+            rules=(("", 0),),
+        ),
+        "request `gpu` accepts only 1 device and it is tainted (`broken:NoSchedule`)",
+        "Add a toleration for `broken` to the request, or have the taint removed: its driver put it there.",
+    ),
+    "a pod that drivers place": (
+        causes.AwaitingDrivers("waiting for resource driver to provide information", ("gpu.example.com",)),
+        "waiting for resource driver to provide information: "
+        "where it fits cannot be known, driver `gpu.example.com` decides",
+        "Wait: the drivers' controllers allocate their claims. See their logs for details.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("cause", "text", "step"), TOLD.values(), ids=TOLD)
+def test_a_cause_and_its_next_step_are_told(cause: AnyCause, text: str, step: str) -> None:
+    assert (clause(cause), next_step(cause)) == (text, step)
+
+
+@pytest.mark.parametrize(
+    ("cause", "text"),
+    {
+        "one victim": (
+            causes.Evicting(node="n", victims=(causes.NamedVictim("a", "d", 10),)),
+            "it evicts `a/d` (priority 10) from node `n`",
+        ),
+        "nodes that would not do": (
+            causes.Unhelpful(((causes.PreemptionNotHelpful(), 2), (causes.NoVictims(), 1), (CannotAllocate(), 1))),
+            "preemption would not help: 2 nodes would not take it even if other pods left; "
+            "nobody on 1 node is less important; 1 node would lack devices even without less important pods",
+        ),
+    }.values(),
+)
+def test_whom_a_pod_would_evict_or_why_nobody_is_told(cause: causes.OfPreemption, text: str) -> None:
+    assert preemption_clause(cause) == text
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import AllocationResult, CapacityRequirements, DeviceConstraint, ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from manciple.wire.codec import decode_value
+from scheduling.causes import NoNodeFits, PoolsUnusable
 from scheduling.controllers import quotas
 from scheduling.controllers.scheduler import SchedulingWorker
 from tests.builders import make_claim, make_class, make_node, make_pod, make_quota, make_request
@@ -203,9 +204,11 @@ def test_all_devices_of_the_only_node_wait_for_its_pool_and_say_for_which(cluste
     cluster.create(make_claim("all", requests=[make_request(all_devices=True)]))
     cluster.create(make_pod("all", claims={"gpu": "all"}))
     cluster.settle()
-    told = cluster.why_pending("all")
-    assert "asks for all devices" in told
-    assert "pool `gpu.example.com/odd` is incomplete (1 of 2 slices of generation 1)" in told
+    cause = cluster.cause("all")
+    assert isinstance(cause, NoNodeFits)
+    assert isinstance(cause.because, PoolsUnusable)
+    (pool,) = cause.because.pools
+    assert (pool.driver, pool.name, pool.trouble) == ("gpu.example.com", "odd", "incomplete")
     cluster.delete(trouble)
     cluster.retry()
     assert len(cluster.devices(cluster.claim("all"))) == 2

@@ -16,9 +16,9 @@ from claims.classic.kinds import (
 )
 from claims.classic.rules import NODES_MAX
 from claims.kinds.resource_claims import ResourceClaim
+from scheduling.causes import AwaitingDrivers
 from scheduling.classic.negotiation import AwaitedClaim, ContextNegotiation, ContextNegotiator
 from scheduling.holds import Hold
-from scheduling.messages import clause, message
 from scheduling.negotiation import StillNegotiating
 from tests.builders import make_meta, make_pod
 from tests.scheduling.classic.world import classic_spec
@@ -131,12 +131,7 @@ def test_the_simulation_says_that_the_driver_decides() -> None:
     found = talks(2).next("a", lambda: ["a", "b"])
     assert isinstance(found, StillNegotiating)
     cause = found.hold.cause
-    assert cause is not None
-    assert message(cause) == "waiting for resource driver to provide information"
-    assert clause(cause) == (
-        "waiting for resource driver to provide information: where it fits cannot be known, drivers `driver-0` and "
-        "`driver-1` decide"
-    )
+    assert cause == AwaitingDrivers("waiting for resource driver to provide information", ("driver-0", "driver-1"))
 
 
 def test_with_the_gate_off_pods_with_such_claims_wait_and_are_told_why() -> None:
