@@ -29,7 +29,7 @@ from inventory.kinds.devices import CounterSet, Device
 from nodeagent import cdi
 from nodeagent.cdi.files import kind_of
 from nodeagent.checkpoint import PreparedDevice
-from nodeagent.drivers.preparing import parameters_for, prepare_claim
+from nodeagent.drivers.preparing import DeviceGone, parameters_for, prepare_claim
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, DeviceMetadata, Failed, Pool, Prepared
 from nodeagent.podclaims import handles_for
 
@@ -192,7 +192,7 @@ class NodeDriver(_ClaimByClaim):
         device = devices.get(result.device)
         allocation = claim.status.allocation
         if device is None or allocation is None or result.pool != self.node_name:
-            raise ValueError(f"device {result.pool}/{result.device} no longer exists on this node")
+            raise DeviceGone(result.pool, result.device)
         meta = claim.metadata
         parameters = parameters_for(allocation.devices, driver=self.name, request=result.request)
         return Given(ClaimIdentity(meta.uid, meta.namespace, meta.name), device, result, parameters)

@@ -20,6 +20,13 @@ from nodeagent.drivers.protocol import Failed, Prepared
 EditsOf = Callable[[DeviceRequestAllocationResult], cdi.ContainerEdits]
 
 
+class DeviceGone(ValueError):
+    """An allocated device is not on the node."""
+
+    def __init__(self, pool: str, device: str) -> None:
+        super().__init__(f"device {pool}/{device} no longer exists on this node")
+
+
 def prepare_claim(
     claim: ResourceClaim, *, driver: str, edits_of: EditsOf, shared: cdi.ContainerEdits | None = None
 ) -> Prepared | Failed:

@@ -44,7 +44,7 @@ from claims.kinds.resource_claims import DeviceAllocationResult, DeviceRequestAl
 from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity, DeviceTaint
 from manciple.wire.base import Value
 from nodeagent import cdi
-from nodeagent.drivers.preparing import parameters_for, prepare_claim
+from nodeagent.drivers.preparing import DeviceGone, parameters_for, prepare_claim
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Health, Pool, Prepared
 
 log = logging.getLogger(__name__)
@@ -308,7 +308,7 @@ class SimulatedDevices(ABC):
         """Raises: ValueError for one that is not there (any more)."""
         found = next((d for d in self._devices() if (d.name, self._pool.name) == (result.device, result.pool)), None)
         if found is None:
-            raise ValueError(f"device {result.pool}/{result.device} no longer exists on this node")
+            raise DeviceGone(result.pool, result.device)
         return found
 
 

@@ -17,6 +17,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import Device, DeviceTaint
 from manciple.wire import codec
 from nodeagent.catalog import DriverEntry, create_driver, read_drivers_file
+from nodeagent.drivers.preparing import DeviceGone
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
 from nodeagent.drivers.simulated import DeviceFaults, Faults, OperationFaults, SimulatedDevices
 from tests.nodeagent.machine import Machine
@@ -145,7 +146,7 @@ def test_a_device_vanishes_and_cannot_be_prepared(short: str) -> None:
     assert device not in {one.name for one in driver.pools()[0].devices}
     assert device not in {one.device for one in driver.health()}
     answer = driver.prepare([wanted])["claim-c"]
-    assert answer == Failed(f"device {NODE}/{device} no longer exists on this node")
+    assert answer == Failed(str(DeviceGone(NODE, device)))
 
     driver.set_faults(Faults())
     assert isinstance(driver.prepare([wanted])["claim-c"], Prepared)

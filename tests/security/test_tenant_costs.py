@@ -14,7 +14,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from msgspec import convert
 
-from claims.kinds.pod_limits import MOST_NODE_REQUIREMENTS, MOST_POD_TERMS, MOST_TEXT, MOST_VALUES, validate_size
+from claims.kinds.pod_limits import MOST_NODE_REQUIREMENTS, MOST_POD_TERMS, MOST_VALUES, validate_size
 from claims.kinds.pods import Pod, PodSpec
 from inventory.kinds.nodes import Node
 from manciple.access import rbac
@@ -233,7 +233,7 @@ def test_a_stored_selector_has_a_limited_number_of_requirements(api: Api) -> Non
     budget = {"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchExpressions": expressions}}}
     answer = api.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)
     assert answer.code == 422
-    assert "must have at most 100 items" in answer.message
+    assert answer.causes == {("FieldValueTooMany", "spec.selector")}
 
 
 def test_a_selector_with_many_values_is_as_quick_as_one_with_few() -> None:
@@ -291,7 +291,7 @@ def test_a_pod_lists_no_more_than_the_scheduler_can_look_at(api: Api, what: str)
     with quickly():
         answer = api.post(PODS, document)
     assert answer.code == 422
-    assert f"must have at most {most} items" in answer.message
+    assert {reason for reason, _ in answer.causes} == {"FieldValueTooMany"}
 
 
 def node_values(number: int) -> dict[str, Any]:
@@ -322,8 +322,7 @@ def test_an_affinity_has_a_limited_number_of_values(api: Api, where: str) -> Non
     document["spec"]["affinity"] = VALUES[where](MOST_VALUES + 1)
     answer = api.post(PODS, document)
     assert answer.code == 422
-    assert "spec.affinity: Too many" in answer.message
-    assert f"must have at most {MOST_VALUES} items" in answer.message
+    assert ("FieldValueTooMany", "spec.affinity") in answer.causes
 
 
 def test_what_a_pod_says_of_its_place_is_a_limited_text(api: Api) -> None:
@@ -332,7 +331,7 @@ def test_what_a_pod_says_of_its_place_is_a_limited_text(api: Api) -> None:
     document["spec"]["tolerations"] = long
     answer = api.post(PODS, document)
     assert answer.code == 422
-    assert f"spec.tolerations: Too long: may not be more than {MOST_TEXT} bytes" in answer.message
+    assert ("FieldValueTooLong", "spec.tolerations") in answer.causes
 
 
 def test_terms_about_a_tenants_own_pods_are_not_asked_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,7 +384,7 @@ def test_a_role_lists_a_limited_number_of_combinations(mallory: Api) -> None:
     with quickly(0.5):
         answer = mallory.post(ROLES, listing(100))
     assert answer.code == 422
-    assert f"must list at most {MOST_PARTS} combinations" in answer.message
+    assert str(MOST_PARTS) in answer.message
     with quickly():
         assert mallory.post(ROLES, listing(10)).code == 403
 

@@ -18,7 +18,7 @@ from nodeagent.drivers.nvml.edits import NvmlRoots, device_edits, driver_mounts,
 from nodeagent.drivers.nvml.gpus import Gpu, GpuSystem, PublishedGpu, counter_sets, published_gpus
 from nodeagent.drivers.nvml.health import APPLICATION_XIDS, WHOLE, DeviceTrouble, Monitor, NvmlEvent, memory_troubles
 from nodeagent.drivers.nvml.use import UseWatch
-from nodeagent.drivers.preparing import prepare_claim
+from nodeagent.drivers.preparing import DeviceGone, prepare_claim
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Health, Pool, Prepared
 
 DEFAULT_NAME = "gpu.nvidia.com"
@@ -236,7 +236,7 @@ class NvmlDriver:
         with self._lock:
             one = self._by_name.get(result.device) if result.pool == self._pool else None
         if one is None:
-            raise ValueError(f"device {result.pool}/{result.device} no longer exists on this node")
+            raise DeviceGone(result.pool, result.device)
         return device_edits(self._roots, one.gpu, one.mig)
 
 

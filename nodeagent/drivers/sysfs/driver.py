@@ -13,7 +13,7 @@ from claims.kinds.resource_claims import DeviceRequestAllocationResult, Resource
 from inventory.kinds.devices import CounterSet, Device
 from nodeagent import cdi
 from nodeagent.cdi.spec import NetDevice
-from nodeagent.drivers.preparing import device_names, prepare_claim
+from nodeagent.drivers.preparing import DeviceGone, device_names, prepare_claim
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Pool, Prepared
 from nodeagent.drivers.sysfs.found import FoundDevice, SysfsSettings, publish
 from nodeagent.drivers.sysfs.scan import SysfsRoots, read_pci_ids, scan
@@ -231,7 +231,7 @@ class SysfsDriver:
     def _found(self, result: DeviceRequestAllocationResult) -> FoundDevice:
         found = self._view.present.get(result.device) if result.pool == self._pool else None
         if found is None:
-            raise ValueError(f"device {result.pool}/{result.device} no longer exists on this node")
+            raise DeviceGone(result.pool, result.device)
         return found
 
     def _health(self, device: str, *, present: bool) -> DeviceHealth:

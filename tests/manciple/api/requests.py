@@ -49,6 +49,11 @@ class Answer:
     def reason(self) -> str:
         return str(self.json["reason"])
 
+    @property
+    def causes(self) -> set[tuple[str, str]]:
+        """Reason and field of each cause of a refusal."""
+        return {(one.get("reason", ""), one.get("field", "")) for one in self.json["details"]["causes"]}
+
     def header(self, name: str) -> str:
         return str(self.response.headers.get(name, ""))
 

@@ -11,6 +11,7 @@ import pytest
 from claims.kinds.resource_claims import ResourceClaim
 from nodeagent.cdi import validate_spec
 from nodeagent.drivers.nvml import NvmlDriver
+from nodeagent.drivers.preparing import DeviceGone
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
 from tests.nodeagent.machine import Machine
 from tests.nodeagent.nvml.machines import VERSION, GpuFiles, driver_of, recorded
@@ -129,7 +130,7 @@ def test_what_is_missing_on_the_node_is_told_with_what_to_do(files: GpuFiles, mi
 def test_a_partition_that_was_destroyed_since_is_refused(files: GpuFiles) -> None:
     driver = driver_of(recorded("a100-mig"), roots=files.roots)
     assert "the MIG device is gone" in failure_of(driver, "gpu-0-mig-2g10gb-14-0")
-    assert failure_of(driver, "gpu-9") == f"device {NODE}/gpu-9 no longer exists on this node"
+    assert failure_of(driver, "gpu-9") == str(DeviceGone(NODE, "gpu-9"))
 
 
 def test_an_agent_gives_a_pod_its_gpu_and_takes_it_back(files: GpuFiles, tmp_path: Path) -> None:

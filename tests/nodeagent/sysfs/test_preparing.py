@@ -13,6 +13,7 @@ import pytest
 from claims.kinds.resource_claims import ResourceClaim
 from nodeagent.catalog import close_drivers
 from nodeagent.cdi import validate_spec
+from nodeagent.drivers.preparing import DeviceGone
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.drivers.sysfs import SysfsDriver, read_settings
@@ -125,10 +126,14 @@ def test_a_device_that_is_gone_is_refused_and_reported_unhealthy_until_it_is_bac
     tree.disk("sdb")
     driver = driver_of(tree)
     tree.remove_disk("sda")
-    assert failure_of(driver, "block-sda") == f"device {NODE}/block-sda no longer exists on this node"
+    assert failure_of(driver, "block-sda") == str(DeviceGone(NODE, "block-sda"))
     assert [device.name for device in driver.pools()[0].devices] == ["block-sdb"]
     health = {one.device: (one.health, one.message) for one in driver.health()}
-    assert health == {"block-sda": ("Unhealthy", "it is gone from the machine"), "block-sdb": ("Healthy", "")}
+    assert {device: state for device, (state, _) in health.items()} == {
+        "block-sda": "Unhealthy",
+        "block-sdb": "Healthy",
+    }
+    assert health["block-sda"][1]
     tree.disk("sda2")
     (tree.roots.sys / "block/sda").symlink_to("../devices/virtual/block/sda")
     tree.node("sda")
