@@ -1,18 +1,27 @@
-# Two commands matter: `make run` starts the whole system on this machine, `make test` tests all of it.
-# Both install what is missing (see bin/bootstrap).
+# `make run` starts the whole system on this machine. Three commands test it (CONTRIBUTING.md): `make check` the working
+# tree's changes, `make test` every commit, `make test-all` a release. All install what is missing (see bin/bootstrap).
 
 PYTHON := .venv/bin/python
 # Where Python may not keep what it compiled, each of the many processes that we start would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test lint types bench bench-allocator chaos attacks fuzz fresh migrations screenshots wheel clean
+.PHONY: run check test test-all lint types bench bench-allocator chaos attacks fuzz fresh migrations screenshots wheel clean
 
 run: .venv/.runtime
 	@$(PYTHON) manage.py up $(ARGS)
 
-# All tests, TEST_WORKERS parts of them at a time (tests/parts.py); what ARGS names, in one process.
+# Format, lint, layers, types, and the quick tests that what differs from SINCE (the last commit) can affect.
+check: .venv/.tests
+	@bin/check $(if $(SINCE),--since $(SINCE))
+
+# Everything that proves a commit, TEST_WORKERS parts of it at a time (tests/parts.py); what ARGS names, in one process.
+# ORDER, any text, is the seed of a random order.
 test: .venv/.tests
-	@bin/test $(ARGS)
+	@$(if $(ORDER),TEST_ORDER='$(ORDER)') bin/test $(ARGS)
+
+# The same with whatever takes long, in full size.
+test-all: .venv/.tests
+	@TEST_ALL=1 $(if $(ORDER),TEST_ORDER='$(ORDER)') bin/test $(ARGS)
 
 lint: .venv/.tests
 	@.venv/bin/ruff format --check .

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import random
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from manciple.extensions import catalogue
 from manciple.store.per_process import forget_database
 from manciple.wire.registry import Nothing, registry
 from tests import services
-from tests.examples import some
+from tests.examples import ALL, ORDER, some
 
 # How long a busy machine takes to make an example says nothing about the code; CI draws the same examples every time.
 settings.register_profile(
@@ -38,6 +40,20 @@ ABOUT_MODELS = {"django_content_type", "auth_permission"}
 # Thousands of collected tests stay for the whole run: the garbage collector need not look at them again and again. What
 # a test makes is mostly freed as soon as nobody holds it: a look for circles at each 700 objects took 7% of the run.
 gc.disable()
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest itself then puts together what shares a fixture
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not ALL and "long" not in config.option.markexpr:
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+    if ORDER:
+        chance = random.Random(ORDER)
+        files = sorted({str(item.path) for item in items})
+        place = dict(zip(files, chance.sample(range(len(files)), len(files)), strict=True))
+        chance.shuffle(items)
+        items.sort(key=lambda item: place[str(item.path)])
 
 
 def pytest_collection_finish() -> None:

@@ -1,11 +1,10 @@
 """Claims whose selectors are cheap one by one and costly together: bounded before anything is compiled, and in time.
 
-`MANCIPLE_FULL_ATTACKS=1` sends the claim at the schema's limits to a real server, beside another tenant's requests.
+`make test-all` sends the claim at the schema's limits to a real server, beside another tenant's requests.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -181,7 +180,7 @@ def test_compiling_ends_with_the_time_of_the_request_and_goes_on_from_there(
     assert codes[-1] == 201
 
 
-@pytest.mark.skipif(not os.environ.get("MANCIPLE_FULL_ATTACKS"), reason="takes half a minute")
+@pytest.mark.long
 def test_other_tenants_are_answered_while_one_sends_the_largest_claims(api_server: ApiServer) -> None:
     attacker = api_server.client(token=tokens.issue("mallory", ["system:masters"]))
     other = api_server.client(token=tokens.issue("bob", ["system:masters"]))

@@ -20,7 +20,7 @@ from manciple.wire import codec
 from manciple.wire.errors import Expired
 from manciple.wire.identity import MASTERS, NODES, SYSTEM
 from manciple.wire.registry import registry
-from tests.examples import some
+from tests.examples import ALL
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import NAMESPACES, Api, namespace
 
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 KIB, MIB = 1 << 10, 1 << 20
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-#: Of the attack: with MANCIPLE_EXAMPLES it is in full.
-SIZE, PATCHES = (600 * KIB if some(1) > 1 else 60 * KIB), some(60)
+#: Of the attack, which `make test-all` plays in full.
+SIZE, PATCHES = (600 * KIB if ALL else 60 * KIB), 60
 
 
 def configmaps(where: str) -> str:

@@ -1,12 +1,11 @@
 """Requests about pods as Kubernetes 1.36 answered them: code, reason, fields and, where it took them, the object.
 
-All of them take half a minute; one in `SAMPLED` is asked unless MANCIPLE_ALL_POD_CASES is set.
+All of them take half a minute; one in `SAMPLED` is asked in `make test`.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ import pytest
 from claims.access.service_accounts import PODS
 from claims.admission import ensure_priority_classes
 from manciple.api import first_stage
+from tests.examples import ALL
 from tests.manciple.api.requests import Answer, Api
 from tests.manciple.api.test_reference_answers import Case, cases, expected, make_namespaces, played, verdict
 
@@ -125,7 +125,7 @@ def _differs(ours: Answer, theirs: Mapping[str, Any], unique: str) -> str:
 
 def sampled(group: Sequence[Case]) -> Sequence[Case]:
     """Every `SAMPLED`th, and those that are explained."""
-    if os.environ.get("MANCIPLE_ALL_POD_CASES"):
+    if ALL:
         return group
     known = {name for table in (EXPLAINED, OTHER_OBJECTS) for names in table.values() for name in names}
     return [case for number, case in enumerate(group) if number % SAMPLED == 0 or case["name"] in known]
