@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from tests.nodeagent.fake_api import FakeApi, Refused
 from tests.nodeagent.http_api import serving
 from tests.nodeagent.objects import NODE, claim, pod
@@ -51,6 +53,7 @@ def prepared(folder: Path) -> tuple[set[str], set[str]]:
     return records, files
 
 
+@pytest.mark.long
 def test_an_agent_that_is_killed_at_random_moments_loses_nothing(tmp_path: Path) -> None:
     api = FakeApi()
     chance = random.Random(7)

@@ -80,6 +80,7 @@ def names_of(status: Document) -> list[str]:
     return [pool["poolName"] for pool in status["pools"]]
 
 
+@pytest.mark.long
 def test_resource_pool_status_request_process_and_one_time(scene: Scene) -> None:
     scene.device_class()
     publish_pools(scene, "abc")
@@ -115,6 +116,7 @@ def test_resource_pool_status_request_validation_errors(scene: Scene) -> None:
     assert pool["validationError"].startswith("PartitionTypeMissing")
 
 
+@pytest.mark.long
 def test_resource_pool_status_request_partition_and_shareable_summary(scene: Scene) -> None:
     def part(name: str, profile: str, memory: str) -> Device:
         drawn = DeviceCounterConsumption(counter_set="card", counters={"memory": Counter(value=memory)})
@@ -166,6 +168,7 @@ def test_podgroup_and_workload_claims(scene: Scene) -> None:
     scene.until("its claim to be gone", lambda: not scene.all("ResourceClaim"))
 
 
+@pytest.mark.long
 def test_preemption_of_a_podgroup(scene: Scene) -> None:
     """All or nothing comes, and each that is in the way goes."""
     scene.device_class(expressions=[EVERYTHING])

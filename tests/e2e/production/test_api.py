@@ -186,6 +186,7 @@ def test_convert(scene: Scene) -> None:
     assert shown == {"v1": exact, "v1beta2": exact, "v1beta1": {"name": "gpu", **given}}
 
 
+@pytest.mark.long
 def test_max_resource_slice(scene: Scene) -> None:
     """As many devices with as many and as long properties as there may be; its last device can be had."""
     scene.device_class()
@@ -204,6 +205,7 @@ def test_max_resource_slice(scene: Scene) -> None:
     scene.bound("web")
 
 
+@pytest.mark.long
 def test_invalid_resource_slices(scene: Scene) -> None:
     """A pool that is not whole, or has a device twice, gives nothing out; once it is mended, it does."""
     scene.device_class()

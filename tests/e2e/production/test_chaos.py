@@ -61,6 +61,7 @@ def _link(url: str) -> Link:
     return Link((parts.hostname or "", parts.port or 0))
 
 
+@pytest.mark.long
 def test_what_must_hold_holds_after_a_storm(field: Field) -> None:
     plan = Plan(seed=1, seconds=SECONDS, pause=0.8, registrars=2, users=2, limits=True)
     verdict = Weather(field, plan, print).pass_over()

@@ -47,6 +47,7 @@ def test_simple_pod_referencing_external_claim(scene: Scene) -> None:
     assert device.startswith(f"gpu {scene.node_of('web')}/gpu-")
 
 
+@pytest.mark.long
 def test_inline_claim_referenced_by_multiple_containers(scene: Scene) -> None:
     scene.template("gpu")
     scene.pod("web", templates=["gpu"], containers=[make_container(name, claims=["gpu"]) for name in "ab"])
@@ -65,6 +66,7 @@ def test_external_claim_referenced_by_multiple_pods(scene: Scene) -> None:
     assert sorted(one["name"] for one in reserved) == ["a", "b", "c"]
 
 
+@pytest.mark.long
 def test_external_claim_referenced_by_multiple_containers_of_multiple_pods(scene: Scene) -> None:
     scene.claim("shared")
     for name in "ab":
@@ -101,6 +103,7 @@ def test_daemonset_with_admin_access(scene: Scene) -> None:
     assert scene.devices("used")[0].rpartition(" ")[2] in {f"{one['pool']}/{one['device']}" for one in results}
 
 
+@pytest.mark.long
 def test_supports_sharing_a_claim_concurrently(scene: Scene) -> None:
     """One that ends takes nothing from the others."""
     scene.claim("shared")
@@ -125,6 +128,7 @@ def test_supports_sharing_a_claim_sequentially(scene: Scene) -> None:
         scene.free("shared")
 
 
+@pytest.mark.long
 def test_supports_reusing_resources(scene: Scene) -> None:
     """Of a node's only device that fits, one pod after the other."""
     only = make_request(device_class=GPU, expressions=["device.attributes['gpu.example.com'].index == 7"])
@@ -144,6 +148,7 @@ def test_retries_pod_scheduling_after_creating_device_class(scene: Scene) -> Non
     scene.runs("web")
 
 
+@pytest.mark.long
 def test_retries_pod_scheduling_after_updating_device_class(scene: Scene) -> None:
     name = scene.device_class(expressions=[NEVER])
     scene.claim("training", scene.request())
@@ -189,6 +194,7 @@ def test_removes_reservation_from_claim_when_pod_is_done(scene: Scene) -> None:
     assert scene.phase("job") == "Succeeded"
 
 
+@pytest.mark.long
 def test_deletes_generated_claims_when_pod_is_done(scene: Scene) -> None:
     scene.template("gpu")
     scene.pod("job", templates=["gpu"], seconds=0)
@@ -196,6 +202,7 @@ def test_deletes_generated_claims_when_pod_is_done(scene: Scene) -> None:
     scene.until("the claim to be gone", lambda: not scene.all("ResourceClaim"))
 
 
+@pytest.mark.long
 def test_does_not_delete_generated_claims_when_pod_is_restarting(scene: Scene) -> None:
     scene.template("gpu")
     scene.pod("web", templates=["gpu"], seconds=0.1, restart_policy="Always")
@@ -210,6 +217,7 @@ def _restarts(scene: Scene, pod: str) -> int:
     return sum(one["restartCount"] for one in scene.find("Pod", pod)["status"].get("containerStatuses", ()))
 
 
+@pytest.mark.long
 def test_requests_an_already_allocated_and_a_new_claim_for_a_pod(scene: Scene) -> None:
     scene.claim("first")
     scene.claim("second")
@@ -221,6 +229,7 @@ def test_requests_an_already_allocated_and_a_new_claim_for_a_pod(scene: Scene) -
     assert scene.devices("first") != scene.devices("second")
 
 
+@pytest.mark.long
 def test_keeps_pod_pending_because_of_cel_runtime_errors(scene: Scene) -> None:
     """One node's devices lack the attribute; the error there is not hidden by the other node, until it is corrected."""
     scene.device_class(expressions=[f"device.driver == '{scene.driver}' && device.attributes['{scene.driver}'].exists"])
@@ -246,6 +255,7 @@ def test_supports_claim_and_class_parameters(scene: Scene) -> None:
     ]
 
 
+@pytest.mark.long
 def test_uses_all_resources(scene: Scene) -> None:
     """The invariants at the end of every test are the watcher; here, every device is in one allocation."""
     scene.template("gpu")
@@ -261,6 +271,7 @@ def test_uses_all_resources(scene: Scene) -> None:
     scene.runs("one-too-many")
 
 
+@pytest.mark.long
 def test_filter_timeout(scene: Scene) -> None:
     """A search that finds no end is given up, and holds up nobody else."""
     scene.device_class()

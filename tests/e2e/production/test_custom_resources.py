@@ -60,6 +60,7 @@ def widget(name: str, size: int) -> Document:
     return {"apiVersion": f"{GROUP}/v1", "kind": "Widget", "metadata": {"name": name}, "spec": {"size": size}}
 
 
+@pytest.mark.long
 def test_a_kind_is_served_by_every_process_outlives_them_and_ends_everywhere(
     installation: Installation, scene: Scene, api: Hands, second: Hands
 ) -> None:

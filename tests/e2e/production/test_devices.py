@@ -57,6 +57,7 @@ def test_selects_the_first_subrequest_that_can_be_satisfied(scene: Scene) -> Non
     assert scene.devices("training") == [f"gpu/middle {scene.name}-node-1/middle"]
 
 
+@pytest.mark.long
 def test_uses_the_config_for_the_selected_subrequest(scene: Scene) -> None:
     scene.device_class()
     sized(scene, "small")
@@ -71,6 +72,7 @@ def parameters(scene: Scene, claim: str) -> list[Document]:
     return [one["opaque"]["parameters"] for one in scene.allocation(claim)["devices"].get("config", ())]
 
 
+@pytest.mark.long
 def test_chooses_the_correct_subrequest_subject_to_constraints(scene: Scene) -> None:
     """The large one hangs on another switch than the only device of the other request."""
     scene.device_class()
@@ -85,6 +87,7 @@ def test_chooses_the_correct_subrequest_subject_to_constraints(scene: Scene) -> 
     assert scene.devices("training") == [f"nic {pool}/nic", f"gpu/small {pool}/small"]
 
 
+@pytest.mark.long
 def test_filters_config_correctly_for_multiple_devices(scene: Scene) -> None:
     """Of three requests, one with alternatives: each config is kept where what it is for was chosen."""
     scene.device_class()
@@ -103,6 +106,7 @@ def configs_of(scene: Scene, claim: str) -> list[Document]:
     return list(scene.allocation(claim)["devices"]["config"])
 
 
+@pytest.mark.long
 def test_scoring(scene: Scene) -> None:
     """Of the nodes that can meet a claim, the one where the earliest alternative can be had."""
     scene.device_class()
@@ -165,6 +169,7 @@ def tainted(scene: Scene, effect: str) -> None:
     scene.publish(make_device("a", taints=[make_device_taint(KEY, effect=effect)]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
 def test_taint_keeps_pod_pending(scene: Scene, effect: str) -> None:
     tainted(scene, effect)
@@ -174,6 +179,7 @@ def test_taint_keeps_pod_pending(scene: Scene, effect: str) -> None:
     assert scene.allocation("training") == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
 def test_taint_can_be_tolerated(scene: Scene, effect: str) -> None:
     tainted(scene, effect)
@@ -225,12 +231,14 @@ def assert_all_leave(scene: Scene, names: list[str]) -> None:
     assert len(told) == len(names)
 
 
+@pytest.mark.long
 def test_evict_cluster_with_rule(scene: Scene) -> None:
     names = cluster_of_pods(scene)
     scene.make(make_taint_rule(scene.name, key=KEY, effect="NoExecute", driver=scene.driver))
     assert_all_leave(scene, names)
 
 
+@pytest.mark.long
 def test_evict_cluster_with_slices(scene: Scene) -> None:
     names = cluster_of_pods(scene)
     taint = make_device_taint(KEY, effect="NoExecute")
@@ -282,6 +290,7 @@ def test_basic_flow(fabric: Scene) -> None:
     assert selector["matchFields"][0]["values"] == [node]
 
 
+@pytest.mark.long
 def test_failure_by_taint(fabric: Scene) -> None:
     """The driver gives up, and taints the device: another one is taken."""
     (first,) = fabric.devices("gpu")
@@ -298,6 +307,7 @@ def taint(scene: Scene, device: str) -> None:
     scene.make(rule)
 
 
+@pytest.mark.long
 def test_failure_by_removal(fabric: Scene) -> None:
     """The driver gives up, and does not publish the device any more."""
     (first,) = fabric.devices("gpu")
@@ -312,6 +322,7 @@ def test_failure_by_removal(fabric: Scene) -> None:
     fabric.bound("web")
 
 
+@pytest.mark.long
 def test_timeout_reached(fabric: Scene) -> None:
     """Nobody says anything: the device is given back, and the pod told so."""
     (first,) = fabric.devices("gpu")
@@ -320,6 +331,7 @@ def test_timeout_reached(fabric: Scene) -> None:
     moves_from(fabric, first)
 
 
+@pytest.mark.long
 def test_timeout_recovered(fabric: Scene) -> None:
     """After a timeout the pod is tried again, and bound when the device is attached this time."""
     fabric.until("the event", lambda: any("device binding timeout" in one for one in fabric.events("web")))

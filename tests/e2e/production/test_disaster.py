@@ -137,6 +137,7 @@ def devices_of(scene: Scene, pod: str) -> list[str]:
 DELETED = ("during-worker-1", "during-agent")
 
 
+@pytest.mark.long
 def test_restarts_failover_and_restore_lose_nothing_that_they_need_not(available: Available) -> None:
     scene = Scene(available.api, namespace="demo-2")
     available.api.apply_file(DEMO)

@@ -243,6 +243,7 @@ def assert_kept_and_said(drivers: Drivers, looks: Looks, held: dict[str, Documen
     assert everything_runs(looks)
 
 
+@pytest.mark.long
 def test_drivers_with_controllers_and_the_drafts_outlive_kills_and_gates_and_leak_nothing(
     drivers: Drivers, installation: Installation, kubectl: Kubectl, api: Hands
 ) -> None:

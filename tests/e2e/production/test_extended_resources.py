@@ -104,6 +104,7 @@ def test_must_run_a_pod_with_extended_resource_with_one_container_one_resource(
     scene.until("the claim to be gone", lambda: not scene.all("ResourceClaim"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [2, 3])
 def test_must_run_a_pod_with_extended_resource_with_one_container_several_resources(
     names: Names, scene: Scene, installation: Installation, count: int
@@ -116,6 +117,7 @@ def test_must_run_a_pod_with_extended_resource_with_one_container_several_resour
     assert_each_has_its_devices(scene, installation, pod, expected)
 
 
+@pytest.mark.long
 def test_must_run_a_pod_with_extended_resource_with_three_containers_one_resource_each(
     names: Names, scene: Scene, installation: Installation
 ) -> None:
@@ -125,6 +127,7 @@ def test_must_run_a_pod_with_extended_resource_with_three_containers_one_resourc
     assert_each_has_its_devices(scene, installation, pod, expected)
 
 
+@pytest.mark.long
 def test_must_run_a_pod_with_extended_resource_with_three_containers_multiple_resources_each(
     names: Names, scene: Scene, installation: Installation
 ) -> None:
@@ -139,6 +142,7 @@ def test_must_run_a_pod_with_extended_resource_with_three_containers_multiple_re
     assert_each_has_its_devices(scene, installation, pod, expected)
 
 
+@pytest.mark.long
 def test_must_run_a_pod_with_both_implicit_and_explicit_extended_resource_with_one_container_two_resources(
     scene: Scene, installation: Installation
 ) -> None:
@@ -149,6 +153,7 @@ def test_must_run_a_pod_with_both_implicit_and_explicit_extended_resource_with_o
     assert_each_has_its_devices(scene, installation, pod, expected)
 
 
+@pytest.mark.long
 def test_init_containers_have_the_devices_of_those_that_follow(
     names: Names, scene: Scene, installation: Installation
 ) -> None:
@@ -160,6 +165,7 @@ def test_init_containers_have_the_devices_of_those_that_follow(
     assert len(given(claim, "container-0-request-0", "container-1-request-0")) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_must_cleanup_extended_resource_claims_when_pods_end(names: Names, scene: Scene, phase: str) -> None:
     gpu = names.serve()
@@ -168,6 +174,7 @@ def test_must_cleanup_extended_resource_claims_when_pods_end(names: Names, scene
     scene.until("the claim to be gone", lambda: not scene.all("ResourceClaim"))
 
 
+@pytest.mark.long
 def test_supports_extended_resources_together_with_resource_claim(
     names: Names, scene: Scene, installation: Installation
 ) -> None:
@@ -215,6 +222,7 @@ def test_must_prevent_overcommitment_of_extended_resources(names: Names, scene: 
     scene.runs("second")
 
 
+@pytest.mark.long
 def test_must_reject_pod_with_invalid_extended_resource_name(scene: Scene) -> None:
     """A class with a longer name than this has to be given one to be asked for by."""
     for name, why in (
@@ -224,6 +232,7 @@ def test_must_reject_pod_with_invalid_extended_resource_name(scene: Scene) -> No
         assert why in scene.refused(make_pod("web", containers=[asking({name: 1})]))
 
 
+@pytest.mark.long
 def test_must_run_a_pod_with_extended_resource_requesting_zero(names: Names, scene: Scene) -> None:
     gpu = names.serve()
     runs(scene, asking({gpu: 0}))
@@ -231,6 +240,7 @@ def test_must_run_a_pod_with_extended_resource_requesting_zero(names: Names, sce
     assert scene.all("ResourceClaim") == []
 
 
+@pytest.mark.long
 def test_must_run_a_pod_with_extended_resource_created_before_the_class(
     names: Names, scene: Scene, installation: Installation
 ) -> None:
@@ -243,6 +253,7 @@ def test_must_run_a_pod_with_extended_resource_created_before_the_class(
     assert_each_has_its_devices(scene, installation, scene.find("Pod", "web"), expected)
 
 
+@pytest.mark.long
 def test_must_run_pods_on_nodes_with_devices_and_on_nodes_with_a_device_plugin(names: Names, scene: Scene) -> None:
     """Nodes of the test's own: pods are bound there, and no more. Then the plugin goes, and a driver comes."""
     gpu = names.serve(driver=scene.driver)
@@ -273,6 +284,7 @@ def test_must_run_pods_on_nodes_with_devices_and_on_nodes_with_a_device_plugin(n
     assert claim_of(scene, "c")
 
 
+@pytest.mark.long
 def test_the_manifest_of_the_example_driver_runs_with_kubectl(kubectl: Kubectl) -> None:
     """pod0 asks by the name that every class has, pod1 by the class's own, which an administrator gives it first."""
     namespace = ("-n", "extended-resource-request")
@@ -288,6 +300,7 @@ def test_the_manifest_of_the_example_driver_runs_with_kubectl(kubectl: Kubectl) 
     kubectl("patch", "deviceclass", GPU, "--type=json", "-p", '[{"op":"remove","path":"/spec/extendedResourceName"}]')
 
 
+@pytest.mark.long
 def test_disablement_and_enablement_leave_running_pods_alone(scene: Scene, installation: Installation) -> None:
     """KEP-5004, tests 2, 5 and 6: off, on, off, on, on every part at once, with pods by names of both kinds."""
     off = {"MANCIPLE_FEATURE_GATES": "DRAExtendedResource=false"}

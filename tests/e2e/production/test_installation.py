@@ -43,6 +43,7 @@ def told(kubectl: Kubectl, name: str) -> dict[tuple[str, ...], float]:
     return {tuple(sample.labels.values()): sample.value for sample in samples}
 
 
+@pytest.mark.long
 def test_controller_metrics_of_every_process_are_told_at_one_address(
     installation: Installation, kubectl: Kubectl
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_killed_worker_costs_a_delay_and_no_pod(installation: Installation, ku
     installation.start("worker-2", installation.worker(2))
 
 
+@pytest.mark.long
 def test_a_worker_beats_where_no_beat_runs(installation: Installation) -> None:
     """And its end costs nobody the time until its note would end."""
     processes = installation.processes

@@ -87,6 +87,7 @@ def test_shared_claim(stage: Stage) -> None:
     stage.compare("end")
 
 
+@pytest.mark.long
 def test_messages(stage: Stage) -> None:
     node = stage.node("n1")
     stage.node("n2", unschedulable=True)
@@ -112,6 +113,7 @@ def test_messages(stage: Stage) -> None:
     stage.compare("pending", {f"pods.p-{name}.scheduled": SAYS_WHY for name in ("missing", "notemplate")})
 
 
+@pytest.mark.long
 def test_taint_rule(stage: Stage) -> None:
     node = stage.node("n1")
     stage.device_class_named()
@@ -139,6 +141,7 @@ def test_taint_rule(stage: Stage) -> None:
     stage.compare("rule removed", dict.fromkeys(differs, SCHEDULED_ONTO_TAINT))
 
 
+@pytest.mark.long
 def test_taint_noschedule(stage: Stage) -> None:
     node = stage.node("n1")
     stage.device_class_named()
@@ -179,6 +182,7 @@ def test_binding(stage: Stage) -> None:
     stage.compare("attached")
 
 
+@pytest.mark.long
 def test_two_claims_release(stage: Stage) -> None:
     nodes = [stage.node(short) for short in ("n1", "n2")]
     stage.device_class_named("a")
@@ -190,6 +194,7 @@ def test_two_claims_release(stage: Stage) -> None:
     stage.compare("one cannot")
 
 
+@pytest.mark.long
 def test_hand_bound(stage: Stage) -> None:
     node = stage.node("n1")
     stage.device_class_named()
@@ -201,6 +206,7 @@ def test_hand_bound(stage: Stage) -> None:
     stage.compare("nodeName set by the user")
 
 
+@pytest.mark.long
 def test_kinds_of_results(stage: Stage) -> None:
     node = stage.node("n1")
     stage.device_class_named(parameters={"from": "class"})
@@ -238,6 +244,7 @@ def test_kinds_of_results(stage: Stage) -> None:
     stage.compare("results", dict.fromkeys(paths, ALL_REQUESTS))
 
 
+@pytest.mark.long
 def test_preemption(stage: Stage) -> None:
     node = stage.node("n1")
     stage.device_class_named()
@@ -266,6 +273,7 @@ def test_pod_replaced(stage: Stage) -> None:
     stage.compare("same name again")
 
 
+@pytest.mark.long
 def test_ext_explicit(stage: Stage) -> None:
     node = stage.node("n1")
     stage.device_class_named(extended_resource_name="example.com/ext1")
@@ -282,6 +290,7 @@ def test_ext_explicit(stage: Stage) -> None:
     stage.compare("end")
 
 
+@pytest.mark.long
 def test_ext_implicit(stage: Stage) -> None:
     node = stage.node("n1")
     stage.device_class_named()
@@ -291,6 +300,7 @@ def test_ext_implicit(stage: Stage) -> None:
     stage.compare("bound")
 
 
+@pytest.mark.long
 def test_ext_multi(stage: Stage) -> None:
     node = stage.node("n1")
     a, b = "example.com/ma", "example.com/mb"
@@ -306,6 +316,7 @@ def test_ext_multi(stage: Stage) -> None:
     stage.compare("init containers")
 
 
+@pytest.mark.long
 def test_ext_with_claim(stage: Stage) -> None:
     node = stage.node("n1")
     stage.device_class_named(extended_resource_name="example.com/wc")
@@ -315,6 +326,7 @@ def test_ext_with_claim(stage: Stage) -> None:
     stage.compare("both")
 
 
+@pytest.mark.long
 def test_ext_zero(stage: Stage) -> None:
     node = stage.node("n1")
     stage.device_class_named(extended_resource_name="example.com/z")
@@ -334,6 +346,7 @@ def test_ext_zero(stage: Stage) -> None:
         )
 
 
+@pytest.mark.long
 def test_ext_late_class(stage: Stage) -> None:
     node = stage.node("n1")
     stage.devices_on(node, make_device("d0"))
@@ -343,6 +356,7 @@ def test_ext_late_class(stage: Stage) -> None:
     stage.compare("after")
 
 
+@pytest.mark.long
 def test_quota_ext(stage: Stage) -> None:
     """Pods and claims count the same devices by an explicit name, by an implicit one, and by their class."""
     explicit, implicit = "requests.example.com/q", "requests.deviceclass.resource.kubernetes.io/quota-ext-gpu"

@@ -44,6 +44,7 @@ def assert_preempted(scene: Scene, *names: str) -> None:
     assert len(told) == len(names)
 
 
+@pytest.mark.long
 def test_preemption_of_a_pod_with_a_direct_claim(ranked: Scene) -> None:
     use(ranked, "modest", gpu(ranked, 7))
     ranked.runs("modest")
@@ -53,6 +54,7 @@ def test_preemption_of_a_pod_with_a_direct_claim(ranked: Scene) -> None:
     assert ranked.devices("modest") == []
 
 
+@pytest.mark.long
 def test_preemption_of_a_pod_with_a_template(ranked: Scene) -> None:
     ranked.template("last", gpu(ranked, 7))
     for name, priority in {"modest": "low", "important": "urgent"}.items():
@@ -75,6 +77,7 @@ def test_preemption_is_priority_aware(ranked: Scene) -> None:
     ranked.runs("better")
 
 
+@pytest.mark.long
 def test_preemption_disabled(ranked: Scene) -> None:
     """By the class of whoever waits."""
     use(ranked, "modest", gpu(ranked, 7))
@@ -85,6 +88,7 @@ def test_preemption_disabled(ranked: Scene) -> None:
     assert ranked.phase("modest") == "Running"
 
 
+@pytest.mark.long
 def test_preemption_of_consumable_capacity(ranked: Scene) -> None:
     """Of consumable capacity: the wide share is taken, the narrow one left."""
     for name, amount in {"wide": "60G", "narrow": "30G"}.items():
@@ -96,6 +100,7 @@ def test_preemption_of_consumable_capacity(ranked: Scene) -> None:
     ranked.runs("narrow")
 
 
+@pytest.mark.long
 def test_preemption_of_partitionable_devices(ranked: Scene) -> None:
     """Both halves go for the whole."""
     for name in ("left", "right"):
@@ -106,6 +111,7 @@ def test_preemption_of_partitionable_devices(ranked: Scene) -> None:
     assert_preempted(ranked, "left", "right")
 
 
+@pytest.mark.long
 def test_preemption_of_a_pod_with_binding_conditions(ranked: Scene) -> None:
     """It gives the device back and waits again; nothing of it ran."""
     device = make_device("only", binding_conditions=("attached",), binding_failure_conditions=("failed",))

@@ -74,6 +74,7 @@ def counted(scene: Scene) -> dict[str, int]:
     return {CLAIMS: len(claims), ASKED: len(claims), HELD: len(held)}
 
 
+@pytest.mark.long
 def test_many_clients_and_controllers_exceed_no_quota_while_processes_are_killed(
     installation: Installation, scene: Scene
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.podman import program
 from tests.e2e.processes import wait_for
+from tests.examples import sample
 from tests.nodeagent.runtimes.containers import Node
 
 
@@ -36,6 +37,7 @@ def test_a_container_runs_its_command_and_its_end_is_told_at_once(node: Node) ->
     assert 0 <= run.finished_at - run.started_at < 120
 
 
+@pytest.mark.long
 def test_a_command_that_cannot_be_started_is_an_attempt_that_ended(node: Node) -> None:
     node.start({"name": "main", "image": f"rootfs:{node.rootfs}", "command": ["nosuch"]})
 
@@ -47,6 +49,7 @@ def test_a_command_that_cannot_be_started_is_an_attempt_that_ended(node: Node) -
     assert node.run() == run
 
 
+@pytest.mark.long
 def test_arguments_without_a_command_are_the_command_of_a_directory(node: Node) -> None:
     node.start({"name": "main", "image": f"rootfs:{node.rootfs}", "args": ["echo", "only args"]})
 
@@ -84,6 +87,7 @@ def test_a_container_is_told_about_its_pod(node: Node) -> None:
     assert lines == ["p", "uid-p", "train", "x", "alpha", "10.1.2.3", "192.0.2.1"]
 
 
+@pytest.mark.long
 def test_a_container_has_no_variables_but_those_of_its_manifest(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example.com")
     variables = dict(
@@ -94,6 +98,7 @@ def test_a_container_has_no_variables_but_those_of_its_manifest(node: Node, monk
     assert variables["HOSTNAME"] == "p"
 
 
+@pytest.mark.long
 def test_containers_do_not_write_into_the_directory_that_they_share(node: Node) -> None:
     assert node.output("touch /made && ls /made") == ["/made"]
 
@@ -111,6 +116,7 @@ def test_the_containers_of_a_pod_share_its_network_and_its_address(node: Node) -
     assert lines == ["served", "p", "10.1.2.3\tp"]
 
 
+@pytest.mark.long
 def test_a_pod_in_the_nodes_network_sees_the_nodes_interfaces(node: Node) -> None:
     lines = node.output("cat /proc/net/dev", spec={"hostNetwork": True})
 
@@ -177,7 +183,7 @@ UNSERVED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", UNSERVED)
+@pytest.mark.parametrize("case", sample(tuple(UNSERVED), 2))
 def test_what_cannot_be_served_is_refused_in_words(node: Node, case: str) -> None:
     fields, spec, message = UNSERVED[case]
 
@@ -196,6 +202,7 @@ def test_an_image_that_is_not_here_and_must_not_be_fetched_is_told_as_a_kubelet_
     assert str(refused.value) == 'Container image "localhost/nosuch:1" is not present with pull policy of Never'
 
 
+@pytest.mark.long
 def test_an_image_that_cannot_be_fetched_is_not_asked_for_again_at_once(node: Node) -> None:
     container = {"name": "main", "image": "nosuch:1", "imagePullPolicy": "IfNotPresent"}
     with pytest.raises(ContainerFailed) as first:
@@ -244,6 +251,7 @@ def test_a_container_leaves_a_message(node: Node) -> None:
     assert node.ended().message == "why\n"
 
 
+@pytest.mark.long
 def test_the_end_of_its_log_is_the_message_of_one_that_failed_without(node: Node) -> None:
     fields = {
         "terminationMessagePath": "/dev/termination-log",
@@ -288,7 +296,7 @@ COMMANDS: dict[str, tuple[dict[str, list[str]], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", COMMANDS)
+@pytest.mark.parametrize("case", sample(tuple(COMMANDS), 1))
 def test_command_and_args_stand_for_entrypoint_and_arguments_of_the_image(node: Node, image: str, case: str) -> None:
     fields, printed = COMMANDS[case]
     node.start({"name": "main", "image": image, "imagePullPolicy": "Never", **fields})
@@ -298,6 +306,7 @@ def test_command_and_args_stand_for_entrypoint_and_arguments_of_the_image(node: 
     assert node.run().image_id.startswith("sha256:")
 
 
+@pytest.mark.long
 def test_an_image_with_a_user_of_its_own_may_run_where_root_is_refused(node: Node, image: str) -> None:
     security = {"runAsNonRoot": True}
     container = {"name": "main", "image": image, "imagePullPolicy": "IfNotPresent", "args": ["id -u"]}
@@ -318,6 +327,7 @@ def test_the_group_of_a_manifest_does_not_make_root_of_the_images_user(node: Nod
     assert node.log() == "7\n2000\n"
 
 
+@pytest.mark.long
 def test_as_whom_an_image_runs_is_found_out_before_it_runs(node: Node) -> None:
     """One that is not here is fetched first, not taken at its word."""
     security = {"runAsNonRoot": True}

@@ -51,6 +51,7 @@ def test_the_next_agent_finds_a_running_container_and_hears_of_its_end(node: Nod
     assert node.ended().exit_code == 4
 
 
+@pytest.mark.long
 def test_a_container_that_ended_while_no_agent_was_there_is_known(node: Node) -> None:
     node.start(node.container("exit 5"))
     podman("wait", f"manciple-{node.mark}-uid-p-main-0")
@@ -60,6 +61,7 @@ def test_a_container_that_ended_while_no_agent_was_there_is_known(node: Node) ->
     assert (node.run().running, node.run().exit_code) == (False, 5)
 
 
+@pytest.mark.long
 def test_an_attempt_is_not_started_twice(node: Node) -> None:
     node.start(node.container())
     first = node.run()
@@ -72,6 +74,7 @@ def test_an_attempt_is_not_started_twice(node: Node) -> None:
     assert containers_of(node.mark) == [f"manciple-{node.mark}-uid-p-main-0"]
 
 
+@pytest.mark.long
 def test_an_agent_killed_before_it_asked_podman_starts_the_attempt_when_it_is_back(node: Node) -> None:
     node.start(node.container())
     node.run()
@@ -85,6 +88,7 @@ def test_an_agent_killed_before_it_asked_podman_starts_the_attempt_when_it_is_ba
     assert (node.run().running, node.run().attempt) == (True, 0)
 
 
+@pytest.mark.long
 def test_a_container_that_was_made_and_not_started_is_started_anew(node: Node) -> None:
     node.start(node.container())
     name = f"manciple-{node.mark}-uid-p-main-0"
@@ -99,6 +103,7 @@ def test_a_container_that_was_made_and_not_started_is_started_anew(node: Node) -
     assert node.run().running
 
 
+@pytest.mark.long
 def test_a_container_whose_notes_are_lost_is_known_by_its_labels(node: Node) -> None:
     node.start(node.container(), attempt=2)
     before = node.run()
@@ -113,6 +118,7 @@ def test_a_container_whose_notes_are_lost_is_known_by_its_labels(node: Node) -> 
     assert containers_of(node.mark) == []
 
 
+@pytest.mark.long
 def test_a_container_that_somebody_removes_has_ended(node: Node) -> None:
     node.start(node.container())
     assert node.run().running
@@ -125,6 +131,7 @@ def test_a_container_that_somebody_removes_has_ended(node: Node) -> None:
     assert node.run() == run
 
 
+@pytest.mark.long
 def test_a_container_whose_monitor_is_killed_is_not_lost(node: Node) -> None:
     node.start(node.container())
     assert node.run().running
@@ -138,6 +145,7 @@ def test_a_container_whose_monitor_is_killed_is_not_lost(node: Node) -> None:
     assert run.reason == "ContainerStatusUnknown"
 
 
+@pytest.mark.long
 def test_two_agents_on_one_machine_do_not_see_each_others_containers(node: Node, tmp_path: Path) -> None:
     other = Node(tmp_path / "other", name="beta")
     try:
@@ -180,6 +188,7 @@ def test_a_restarted_container_is_a_new_one_that_remembers_the_last(node: Node) 
     assert node.run() == run
 
 
+@pytest.mark.long
 def test_logs_of_many_restarts_do_not_pile_up(node: Node) -> None:
     for attempt in range(4):
         node.start(node.container("echo again"), attempt=attempt)
@@ -192,6 +201,7 @@ def test_logs_of_many_restarts_do_not_pile_up(node: Node) -> None:
 # Stopping.
 
 
+@pytest.mark.long
 def test_a_container_may_end_by_itself_when_it_is_asked_to(node: Node) -> None:
     node.start(node.container("trap 'echo bye; exit 9' TERM; echo up; while true; do sleep 0.1; done"))
     node.prints("up")
@@ -201,6 +211,7 @@ def test_a_container_may_end_by_itself_when_it_is_asked_to(node: Node) -> None:
     assert (node.run().exit_code, node.log()) == (9, "up\nbye\n")
 
 
+@pytest.mark.long
 def test_a_container_that_does_not_end_is_killed_when_its_grace_is_over(node: Node) -> None:
     node.start(node.container("trap '' TERM; echo up; while true; do sleep 0.1; done"))
     node.prints("up")
@@ -213,6 +224,7 @@ def test_a_container_that_does_not_end_is_killed_when_its_grace_is_over(node: No
     assert time.monotonic() - begun >= 2
 
 
+@pytest.mark.long
 def test_grace_can_be_shortened_while_a_pod_is_being_stopped(node: Node) -> None:
     node.start(node.container("trap '' TERM; echo up; while true; do sleep 0.1; done"))
     node.prints("up")
@@ -234,6 +246,7 @@ def test_the_stop_signal_is_the_manifests(node: Node) -> None:
     assert node.run().exit_code == 8
 
 
+@pytest.mark.long
 def test_sidecars_are_stopped_after_the_main_containers(node: Node) -> None:
     on_term = "echo bye > /shared/{}; test -e /shared/{} && exit 1; exit 0"
     script = f"trap '{on_term}' TERM; echo up; while true; do sleep 0.1; done"
@@ -260,6 +273,7 @@ def test_the_pre_stop_hook_runs_before_the_signal(node: Node) -> None:
     assert node.log() == "up\nhooked\n"
 
 
+@pytest.mark.long
 def test_a_container_whose_post_start_hook_fails_is_killed(node: Node) -> None:
     node.start(node.container(lifecycle={"postStart": {"exec": {"command": ["false"]}}}))
 
@@ -288,6 +302,7 @@ def test_a_container_is_ready_when_its_probe_says_so(node: Node) -> None:
     assert node.run().running
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("handler", [{"httpGet": {"path": "/index", "port": "web"}}, {"tcpSocket": {"port": 8080}}])
 def test_a_probe_reaches_a_port_inside_the_pods_network(node: Node, handler: dict[str, Any]) -> None:
     ports = [{"name": "web", "containerPort": 8080}]
@@ -300,6 +315,7 @@ def test_a_probe_reaches_a_port_inside_the_pods_network(node: Node, handler: dic
     wait_for("the container to be ready", lambda: node.run().ready)
 
 
+@pytest.mark.long
 def test_a_container_that_is_not_alive_is_stopped(node: Node) -> None:
     check = probe(exec={"command": ["false"]})
     node.start(node.container("trap 'exit 6' TERM; echo up; while true; do sleep 0.1; done", livenessProbe=check))
@@ -308,6 +324,7 @@ def test_a_container_that_is_not_alive_is_stopped(node: Node) -> None:
     assert node.ended().exit_code == 6
 
 
+@pytest.mark.long
 def test_other_probes_wait_for_the_startup_probe(node: Node) -> None:
     """Three times it is found not to have started, and is left alone."""
     asked = {"exec": {"command": ["sh", "-c", "echo asked >> /tmp/asked; ls /tmp/up"]}}
@@ -329,6 +346,7 @@ def test_other_probes_wait_for_the_startup_probe(node: Node) -> None:
 # Logs.
 
 
+@pytest.mark.long
 def test_a_log_is_followed_to_the_containers_end(node: Node) -> None:
     node.start(node.container(f"{UNTIL_TOLD}; echo two >&2; sleep 1; echo three"))
     assert node.run().running
@@ -342,6 +360,7 @@ def test_a_log_is_followed_to_the_containers_end(node: Node) -> None:
     assert not node.run().running
 
 
+@pytest.mark.long
 def test_following_a_log_ends_when_told_to(node: Node) -> None:
     node.start(node.container("echo one; sleep 1000"))
     node.prints("one")
@@ -362,6 +381,7 @@ def test_a_container_that_never_ran_has_no_log(node: Node) -> None:
 # podman itself.
 
 
+@pytest.mark.long
 def test_podman_that_hangs_is_given_up(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node.start(node.container())
     assert node.run().running
@@ -392,6 +412,7 @@ def test_a_node_at_rest_runs_no_command(node: Node, tmp_path: Path, monkeypatch:
 # The disk.
 
 
+@pytest.mark.long
 def test_what_a_pod_uses_of_the_disk_is_counted_links_and_other_file_systems_left_out(node: Node) -> None:
     script = (
         "mkdir -p /v/deep/er; dd if=/dev/zero of=/v/deep/er/file bs=1024 count=300 2>/dev/null; "

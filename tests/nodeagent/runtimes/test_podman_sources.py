@@ -74,6 +74,7 @@ def test_what_is_confidential_stands_in_no_argument_note_or_file(node: Node, mon
     assert (stored_secrets(node.mark), variable_files(node.mark)) == ([], [])
 
 
+@pytest.mark.long
 def test_a_start_that_fails_leaves_nothing_confidential_behind(node: Node) -> None:
     with pytest.raises(ContainerFailed):
         node.start(
@@ -82,6 +83,7 @@ def test_a_start_that_fails_leaves_nothing_confidential_behind(node: Node) -> No
     assert (stored_secrets(node.mark), variable_files(node.mark)) == ([], [])
 
 
+@pytest.mark.long
 def test_what_a_killed_agent_left_is_removed_by_the_next(node: Node) -> None:
     """It was killed while a container was being started."""
     monitor = confidential.ConfidentialVariables(node.runtime._podman, VARIABLES, mark=node.mark)
@@ -127,6 +129,7 @@ def test_files_are_in_memory_read_only_and_change_all_at_once_under_a_running_co
     ]
 
 
+@pytest.mark.long
 def test_a_part_of_a_volume_stays_as_it_was_when_the_container_started(node: Node) -> None:
     folder = node.runtime.files_folder("uid-p", "v")
     assert folder is not None
@@ -136,6 +139,7 @@ def test_a_part_of_a_volume_stays_as_it_was_when_the_container_started(node: Nod
     node.prints("default")
 
 
+@pytest.mark.long
 def test_files_survive_the_agent_and_go_with_the_pod(node: Node) -> None:
     folder = node.runtime.files_folder("uid-p", "v")
     assert folder is not None

@@ -12,7 +12,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from manciple.telemetry.bounded_server import CONNECTIONS
 from nodeagent import https
 from nodeagent.https import Endpoint, HttpsAnswer, Request
 from tests.nodeagent.server.served import TIMEOUT, client, unverified
@@ -149,17 +148,25 @@ def test_no_more_connections_are_served_than_there_are_places(
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"], ids=["nothing", "half a handshake"])
-def test_idle_connections_make_room_for_others(served: Endpoint, sent: bytes) -> None:
-    with contextlib.ExitStack() as stack, client(served.port) as kept, kept.stream("GET", "/stream") as response:
-        lines = response.iter_lines()
-        assert next(lines) == "first"
-        for _ in range(2 * CONNECTIONS):
-            line = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=TIMEOUT))
-            with contextlib.suppress(ConnectionError):
-                line.sendall(sent)
-        for _ in range(3):
-            with client(served.port) as http:
-                assert http.get("/").text == "hello"
+def test_idle_connections_make_room_for_others(
+    door: Door, certificate: https.Certificate, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(https, "CONNECTIONS", 4)
+    served = Endpoint("127.0.0.1", 0, certificate.context(), door.respond)
+    served.start()
+    try:
+        with contextlib.ExitStack() as stack, client(served.port) as kept, kept.stream("GET", "/stream") as response:
+            lines = response.iter_lines()
+            assert next(lines) == "first"
+            for _ in range(8):
+                line = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=TIMEOUT))
+                with contextlib.suppress(ConnectionError):
+                    line.sendall(sent)
+            for _ in range(3):
+                with client(served.port) as http:
+                    assert http.get("/").text == "hello"
+    finally:
+        served.stop()
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated")
