@@ -111,6 +111,7 @@ def test_the_dashboard_is_signed_in_to_behind_a_proxy_that_ends_tls(installation
         assert "Secure" in cookie, cookie
 
 
+@pytest.mark.long
 def test_a_lock_that_is_not_given_delays_an_answer_and_nobody_for_ever(installation: Installation) -> None:
     with psycopg.connect(installation.database) as holder, installation.client() as client:
         holder.execute("SELECT * FROM store_revision FOR UPDATE")
@@ -205,6 +206,7 @@ def name_of(answer: httpx.Response) -> str:
     return str(json.loads(answer.request.content)["metadata"]["name"])
 
 
+@pytest.mark.long
 def test_nobody_pays_for_connections_that_a_restart_broke_while_they_were_idle(
     installation: Installation, postgresql: Server
 ) -> None:

@@ -24,6 +24,7 @@ from tests.e2e.flow import (
 )
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.processes import ROOT, Up
+from tests.examples import sample
 
 pytestmark = pytest.mark.e2e
 
@@ -41,7 +42,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     assert up.process.stop() == 0, "\n".join(up.process.output)
 
 
-@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
+@pytest.mark.parametrize("manifest", sample(MANIFESTS, 4), ids=lambda manifest: manifest.name)
 def test_every_pod_of_a_manifest_runs_with_its_devices_and_gives_them_back(
     kubectl: Kubectl, up: Up, manifest: Manifest
 ) -> None:
@@ -58,6 +59,7 @@ def test_every_pod_of_a_manifest_runs_with_its_devices_and_gives_them_back(
         assert "acme-gpu" not in kubectl("get", "deviceclasses")
 
 
+@pytest.mark.long
 def test_all_manifests_at_once_never_share_what_they_do_not_claim_together(kubectl: Kubectl, up: Up) -> None:
     for manifest in MANIFESTS:
         kubectl("apply", "-f", str(manifest.path))

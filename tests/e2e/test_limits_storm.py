@@ -14,6 +14,7 @@ pytestmark = pytest.mark.e2e
 SECONDS = 10.0
 
 
+@pytest.mark.long
 def test_nothing_exceeds_its_limit_while_the_one_process_is_killed(tmp_path: Path) -> None:
     with embedded.prepared(tmp_path) as field:
         plan = Plan(seed=1, seconds=SECONDS, pause=5.0, registrars=1, users=1, limits=True)

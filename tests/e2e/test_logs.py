@@ -94,6 +94,7 @@ def test_the_log_of_a_container_is_read(kubectl: Kubectl, pod: str) -> None:
     assert kubectl("logs", pod, "-c", "first").startswith("# first is a simulated container")
 
 
+@pytest.mark.long
 def test_all_containers_are_read_with_prefix_and_times(kubectl: Kubectl, pod: str) -> None:
     lines = kubectl("logs", pod, "--all-containers", "--prefix", "--timestamps", "--since=1h").splitlines()
     for container in ("first", "main", "side"):
@@ -132,6 +133,7 @@ def test_the_log_of_the_attempt_before_is_read(kubectl: Kubectl, node: str) -> N
         kubectl("delete", "pod", name)
 
 
+@pytest.mark.long
 def test_a_pod_that_never_ran_before_has_no_previous_log(kubectl: Kubectl, pod: str) -> None:
     said = kubectl("logs", pod, "-c", "main", "--previous", check=False)
     assert f'previous terminated container "main" in pod "{pod}" not found' in said
@@ -145,6 +147,7 @@ def test_the_certificate_that_the_node_tells_is_the_agents(kubectl: Kubectl, nod
     assert re.fullmatch("[0-9a-f]{64}", found["metadata"]["annotations"]["manciple.dev/agent-certificate-sha256"])
 
 
+@pytest.mark.long
 def test_an_agent_that_is_away_is_told_with_what_to_do(kubectl: Kubectl, agent: Process) -> None:
     name = "talker-of-the-absent"
     wait_for("the node", lambda: OUTSIDE in kubectl("get", "nodes", check=False))
@@ -159,6 +162,7 @@ def test_an_agent_that_is_away_is_told_with_what_to_do(kubectl: Kubectl, agent: 
     kubectl("delete", "pod", name)
 
 
+@pytest.mark.long
 def test_stopping_waits_for_no_follower(tmp_path: Path, kubectl_program: str) -> None:
     up = Up(home=tmp_path / "home", nodes=1).start()
     kubectl = Kubectl(up.kubeconfig, kubectl_program)

@@ -100,6 +100,7 @@ def test_a_container_sees_exactly_the_environment_device_nodes_and_mounts_of_its
     wait_for("podman to be shown no CDI file any more", lambda: not list(Path("/run/cdi").glob(links)))
 
 
+@pytest.mark.long
 def test_containers_run_on_while_their_agent_is_killed_and_are_taken_over_by_the_next(
     boxes: Kubectl, real: RealNode
 ) -> None:
@@ -123,6 +124,7 @@ def test_containers_run_on_while_their_agent_is_killed_and_are_taken_over_by_the
     assert real.log("main") == "started\n"
 
 
+@pytest.mark.long
 def test_what_a_pod_prints_can_be_read_and_it_is_started_again_as_its_policy_says(
     boxes: Kubectl, real: RealNode
 ) -> None:

@@ -97,6 +97,7 @@ def test_a_pod_claims_a_loop_device_and_writes_to_it_inside_a_container(
     assert devices_of(kubectl, DEFAULT_NAME).keys() == {disk.name}
 
 
+@pytest.mark.long
 def test_the_partitions_of_a_recorded_machine_are_published_through_the_api(kubectl: Kubectl, node: RealNode) -> None:
     published = wait_for("the GPUs to be published", lambda: devices_of(kubectl, "gpu.nvidia.com"))
     assert published["gpu-0-mig-1g5gb-19-2"]["attributes"]["profile"] == {"string": "1g.5gb"}

@@ -36,6 +36,7 @@ def installation(tmp_path: Path, postgresql: Server, redis_server: Server, earli
         yield made
 
 
+@pytest.mark.long
 def test_both_versions_serve_side_by_side_on_the_way_forth_and_back(installation: Mixed, earlier: Path) -> None:
     administrator = Guest(installation.kubeconfig, Notes(), installation.balancer)
     before = {pod: run(administrator, pod) for pod in STANDING}

@@ -113,6 +113,7 @@ def end(system: Up) -> None:
     assert system.process.stop() == 0, "\n".join(system.process.output)
 
 
+@pytest.mark.long
 @pytest.mark.postgres
 def test_running_pods_outlive_an_upgrade_and_the_way_back(earlier: Path, tmp_path: Path, env: dict[str, str]) -> None:
     nodes = PODS // DEVICES_A_NODE + 1

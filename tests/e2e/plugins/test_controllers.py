@@ -60,6 +60,7 @@ def ends(scene: Scene, pod: str) -> None:
     assert not [path for path in scene.agent.cdi.iterdir() if NAME in path.name]
 
 
+@pytest.mark.long
 def test_immediate_claim_is_allocated_without_a_pod_and_a_pod_bound_by_hand_gets_it(
     scene: Scene, plugin: Process
 ) -> None:

@@ -35,6 +35,7 @@ def test_must_prepare_and_unprepare_resources(scene: Scene) -> None:
         assert [len(driver.ended(call, well=True)) for call in (PREPARE, UNPREPARE)] == [1, 1]
 
 
+@pytest.mark.long
 def test_must_run_pod_if_node_prepare_resources_fails_for_one_plugin_and_then_succeeds(scene: Scene) -> None:
     a, b = two_drivers(scene)
     b.on("prepare", "fail")
@@ -47,6 +48,7 @@ def test_must_run_pod_if_node_prepare_resources_fails_for_one_plugin_and_then_su
     assert b.ended(PREPARE, well=True)
 
 
+@pytest.mark.long
 def test_must_run_pod_if_node_unprepare_resources_fails_for_one_plugin_and_then_succeeds(scene: Scene) -> None:
     a, b = two_drivers(scene)
     b.on("unprepare", "fail")
@@ -58,6 +60,7 @@ def test_must_run_pod_if_node_unprepare_resources_fails_for_one_plugin_and_then_
     assert a.ended(UNPREPARE, well=True)
 
 
+@pytest.mark.long
 def test_must_run_pod_if_node_prepare_resources_is_in_progress_for_one_plugin_when_kubelet_restarts(
     scene: Scene,
 ) -> None:
@@ -73,6 +76,7 @@ def test_must_run_pod_if_node_prepare_resources_is_in_progress_for_one_plugin_wh
     assert b.ended(PREPARE, well=True)
 
 
+@pytest.mark.long
 def test_must_call_node_unprepare_resources_again_if_its_in_progress_for_one_plugin_when_kubelet_restarts(
     scene: Scene,
 ) -> None:
@@ -89,6 +93,7 @@ def test_must_call_node_unprepare_resources_again_if_its_in_progress_for_one_plu
     assert b.ended(UNPREPARE, well=True)
 
 
+@pytest.mark.long
 def test_multiple_drivers_and_claims_are_asked_once_each_for_all_claims_of_a_pod(scene: Scene) -> None:
     a, b = two_drivers(scene)
     scene.claim("one", a, b)
@@ -99,6 +104,7 @@ def test_multiple_drivers_and_claims_are_asked_once_each_for_all_claims_of_a_pod
     assert [entry["claims"] for entry in b.ended(PREPARE, well=True)] == [["one"]]
 
 
+@pytest.mark.long
 def test_a_driver_that_answers_for_some_claims_only_is_asked_again(scene: Scene) -> None:
     driver = scene.driver()
     scene.claim("one", driver)
@@ -119,6 +125,7 @@ def test_a_driver_of_either_version_of_the_protocol_prepares(scene: Scene, servi
     assert {entry["service"] for entry in driver.begun(PREPARE)} == {services.partition(".")[0]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
 def test_a_driver_on_an_older_library_publishes_and_prepares(scene: Scene, version: str) -> None:
     driver = scene.driver(options=["--api", version, "--list-watch", "--services", "v1beta1.DRAPlugin"])
@@ -131,6 +138,7 @@ def test_a_driver_on_an_older_library_publishes_and_prepares(scene: Scene, versi
     assert [one["data"] for one in claim["status"]["devices"]] == [{"prepared": True}]
 
 
+@pytest.mark.long
 def test_a_container_gets_the_description_that_the_driver_wrote(scene: Scene) -> None:
     """KEP-5304: the library writes it, and names the CDI device that mounts it."""
     driver = scene.driver(options=["--describe"])
@@ -158,6 +166,7 @@ def test_rolling_update(scene: Scene) -> None:
     assert uids_of(scene.slices(new)) == before
 
 
+@pytest.mark.long
 def test_failed_update(scene: Scene) -> None:
     old = scene.driver(uid="1").registered()
     before = uids_of(scene.published(old))
@@ -169,6 +178,7 @@ def test_failed_update(scene: Scene) -> None:
     assert uids_of(scene.slices(old)) == before
 
 
+@pytest.mark.long
 def test_sequential_update_with_pods_replacing_each_other(scene: Scene) -> None:
     old = scene.driver(uid="1").registered()
     before = uids_of(scene.published(old))
@@ -195,6 +205,7 @@ def health_of(scene: Scene, pod: str) -> list[tuple[str, str]]:
     return [(one["health"], one.get("message", "")) for one in reported]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", ["v1", "v1beta1", "v1alpha1"])
 def test_reports_device_health_with_custom_messages(scene: Scene, version: str) -> None:
     driver = scene.driver(options=["--services", f"v1.DRAPlugin,{version}.DRAResourceHealth"])
@@ -243,6 +254,7 @@ def impatient(plugin_system: System) -> Iterator[System]:
     plugin_system.agent.start()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("impatient")
 def test_must_be_removed_after_plugin_unregistration(scene: Scene) -> None:
     driver = scene.driver().registered()
@@ -251,6 +263,7 @@ def test_must_be_removed_after_plugin_unregistration(scene: Scene) -> None:
     wait_for("the slices to be removed", lambda: not scene.slices(driver))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("impatient")
 def test_must_be_removed_after_plugin_stops_responding(scene: Scene) -> None:
     driver = scene.driver().registered()
@@ -259,6 +272,7 @@ def test_must_be_removed_after_plugin_stops_responding(scene: Scene) -> None:
     wait_for("the slices to be removed", lambda: not scene.slices(driver))
 
 
+@pytest.mark.long
 def test_must_be_removed_on_kubelet_startup(scene: Scene) -> None:
     """Slices whose driver is gone for good; those of a driver that is there are published again by it."""
     driver = scene.driver().registered()

@@ -9,6 +9,7 @@ import pytest
 from tests.e2e.plugins.driver_process import PREPARE, UNPREPARE, DriverProcess
 from tests.e2e.plugins.scene import Scene
 from tests.e2e.processes import wait_for
+from tests.examples import sample
 
 pytestmark = pytest.mark.e2e
 
@@ -52,6 +53,7 @@ def runs_and_goes(scene: Scene, pod: str) -> None:
     assert scene.cdi_files() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_killed_before_prepare(scene: Scene, victim: str) -> None:
     driver = scene.driver().registered()
@@ -64,7 +66,7 @@ def test_killed_before_prepare(scene: Scene, victim: str) -> None:
     runs_and_goes(scene, "pod")
 
 
-@pytest.mark.parametrize("victim", VICTIMS)
+@pytest.mark.parametrize("victim", sample(tuple(VICTIMS), 1))
 def test_killed_in_prepare(scene: Scene, victim: str) -> None:
     driver = scene.driver()
     driver.on("prepare", "hang")
@@ -76,6 +78,7 @@ def test_killed_in_prepare(scene: Scene, victim: str) -> None:
     runs_and_goes(scene, "pod")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_killed_after_prepare(scene: Scene, victim: str) -> None:
     driver = scene.driver()
@@ -94,6 +97,7 @@ def test_killed_after_prepare(scene: Scene, victim: str) -> None:
     runs_and_goes(scene, "pod")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_killed_in_unprepare(scene: Scene, victim: str) -> None:
     driver = scene.driver()
@@ -111,6 +115,7 @@ def test_killed_in_unprepare(scene: Scene, victim: str) -> None:
     runs_and_goes(scene, "next")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["crash-before", "crash-after"])
 def test_a_driver_that_ends_in_prepare_is_asked_again(scene: Scene, mode: str) -> None:
     """Before it has done anything, and when all is done but the answer."""
@@ -122,6 +127,7 @@ def test_a_driver_that_ends_in_prepare_is_asked_again(scene: Scene, mode: str) -
     runs_and_goes(scene, "pod")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["crash-before", "crash-after"])
 def test_a_driver_that_ends_in_unprepare_is_asked_again(scene: Scene, mode: str) -> None:
     driver = scene.driver()
@@ -134,6 +140,7 @@ def test_a_driver_that_ends_in_unprepare_is_asked_again(scene: Scene, mode: str)
     assert driver.ended(UNPREPARE, well=True)
 
 
+@pytest.mark.long
 def test_a_pod_force_deleted_while_both_are_down_leaves_nothing(scene: Scene) -> None:
     driver = scene.driver()
     scene.pod_using("pod", driver)
