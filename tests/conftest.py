@@ -6,6 +6,7 @@ import gc
 import os
 import random
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from manciple.extensions import catalogue
 from manciple.store.per_process import forget_database
 from manciple.wire.registry import Nothing, registry
 from tests import services
-from tests.examples import ALL, ORDER, some
+from tests.examples import ALL, ORDER, sample, some
 
 # How long a busy machine takes to make an example says nothing about the code; CI draws the same examples every time.
 settings.register_profile(
@@ -45,15 +46,27 @@ gc.disable()
 @pytest.hookimpl(tryfirst=True)  # pytest itself then puts together what shares a fixture
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not ALL and "long" not in config.option.markexpr:
-        long = [item for item in items if item.get_closest_marker("long")]
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if not item.get_closest_marker("long")]
+        kept = quick(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
     if ORDER:
         chance = random.Random(ORDER)
         files = sorted({str(item.path) for item in items})
         place = dict(zip(files, chance.sample(range(len(files)), len(files)), strict=True))
         chance.shuffle(items)
         items.sort(key=lambda item: place[str(item.path)])
+
+
+def quick(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """All but the long ones, and of a test with a sample as many cases as it says."""
+    kept = {item for item in items if not item.get_closest_marker("long")}
+    tables: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item in kept and (marker := item.get_closest_marker("sample")):
+            tables[item.nodeid.partition("[")[0], marker.args[0]].append(item)
+    for (_, count), cases in tables.items():
+        kept -= set(cases) - set(sample(cases, count))
+    return kept
 
 
 def pytest_collection_finish() -> None:

@@ -24,7 +24,6 @@ from tests.e2e.flow import (
 )
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.processes import ROOT, Up
-from tests.examples import sample
 
 pytestmark = pytest.mark.e2e
 
@@ -42,7 +41,8 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     assert up.process.stop() == 0, "\n".join(up.process.output)
 
 
-@pytest.mark.parametrize("manifest", sample(MANIFESTS, 4), ids=lambda manifest: manifest.name)
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
 def test_every_pod_of_a_manifest_runs_with_its_devices_and_gives_them_back(
     kubectl: Kubectl, up: Up, manifest: Manifest
 ) -> None:

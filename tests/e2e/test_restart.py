@@ -12,7 +12,6 @@ import pytest
 from tests.e2e.flow import Manifest, assert_all_is_given_back, assert_cdi_files_are_valid, assert_claims_are_held
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.processes import ROOT, Process, Up
-from tests.examples import sample
 
 pytestmark = pytest.mark.e2e
 
@@ -55,7 +54,8 @@ def run_to_the_end(up: Up, kubectl: Kubectl) -> None:
     up.check_invariants()
 
 
-@pytest.mark.parametrize("moment", sample(["applied", "scheduled", "running", "deleting"], 1))
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("moment", ["applied", "scheduled", "running", "deleting"])
 def test_killed_at_any_moment_it_completes_after_the_next_start(up: Up, kubectl: Kubectl, moment: str) -> None:
     kubectl("apply", "-f", str(EXAMPLE.path))
     if moment == "scheduled":

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples import ALL, some
+from tests.examples import some
 from tests.nodeagent.crash_stories import STORIES, machine_under, tell
 from tests.nodeagent.faults import KILLED_AFTER, KILLED_HALFWAY, STEPS, Fault, Killed, Strikes
 from tests.nodeagent.objects import claim
@@ -27,8 +27,6 @@ from tests.nodeagent.objects import claim
 #: Every kind of fault strikes these two; kills, the others too.
 FIRST, SECOND, *_ = STORIES
 KILLS = (KILLED_AFTER, KILLED_HALFWAY)
-#: `make test-all` tells all of them; the second has every kind of fault, the third agents that were away.
-TOLD = list(STORIES) if ALL else list(STORIES)[1:3]
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +63,8 @@ def tell_struck(folder: Path, story: str, strikes: Strikes) -> Fault:
     return fault
 
 
-@pytest.mark.parametrize("story", TOLD)
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("story", STORIES)
 def test_whatever_step_is_struck_nothing_is_lost(tmp_path: Path, story: str) -> None:
     counted = tell_struck(tmp_path / "counted", story, {})
     assert {step.split(" ")[0] for chapter in counted.steps for step in chapter} == {
@@ -76,7 +75,8 @@ def test_whatever_step_is_struck_nothing_is_lost(tmp_path: Path, story: str) -> 
         tell_struck(tmp_path / "struck", story, strikes)
 
 
-@pytest.mark.parametrize("story", TOLD)
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("story", STORIES)
 def test_an_agent_that_is_killed_again_while_it_recovers_loses_nothing(tmp_path: Path, story: str) -> None:
     """Pairs of kills in every chapter, the second at a step of what the next agent does; the same pairs every time."""
     counted = tell_struck(tmp_path / "counted", story, {})

@@ -9,7 +9,6 @@ import pytest
 from tests.e2e.plugins.driver_process import PREPARE, UNPREPARE, DriverProcess
 from tests.e2e.plugins.scene import Scene
 from tests.e2e.processes import wait_for
-from tests.examples import sample
 
 pytestmark = pytest.mark.e2e
 
@@ -66,7 +65,8 @@ def test_killed_before_prepare(scene: Scene, victim: str) -> None:
     runs_and_goes(scene, "pod")
 
 
-@pytest.mark.parametrize("victim", sample(tuple(VICTIMS), 1))
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("victim", VICTIMS)
 def test_killed_in_prepare(scene: Scene, victim: str) -> None:
     driver = scene.driver()
     driver.on("prepare", "hang")

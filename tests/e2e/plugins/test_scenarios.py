@@ -12,7 +12,6 @@ from tests.e2e.plugins.cluster import CALL_SECONDS, NODE
 from tests.e2e.plugins.driver_process import PREPARE, UNPREPARE
 from tests.e2e.plugins.scene import Scene
 from tests.e2e.processes import wait_for
-from tests.examples import sample
 
 pytestmark = pytest.mark.e2e
 
@@ -77,7 +76,8 @@ def test_must_keep_pod_in_pending_state_if_node_prepare_resources_times_out(scen
     assert driver.ended(PREPARE, well=True) == []
 
 
-@pytest.mark.parametrize("mode", sample(["error", "fail", "omit"], 1))
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("mode", ["error", "fail", "omit"])
 def test_must_run_pod_if_node_prepare_resources_fails_and_then_succeeds(scene: Scene, mode: str) -> None:
     driver = scene.driver()
     driver.on("prepare", mode)

@@ -30,6 +30,7 @@ def _gate_is_on() -> Iterator[None]:
 CASES = cases("api/classic_cases.jsonl")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("group", CASES)
 def test_answers_are_those_of_kubernetes_1_30(api: Api, group: str) -> None:
     assert_answered_alike(api, CASES[group], EXPLAINED)

@@ -12,7 +12,6 @@ import pytest
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.podman import program
 from tests.e2e.processes import wait_for
-from tests.examples import sample
 from tests.nodeagent.runtimes.containers import Node
 
 
@@ -183,7 +182,8 @@ UNSERVED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", sample(tuple(UNSERVED), 2))
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("case", UNSERVED)
 def test_what_cannot_be_served_is_refused_in_words(node: Node, case: str) -> None:
     fields, spec, message = UNSERVED[case]
 
@@ -296,7 +296,8 @@ COMMANDS: dict[str, tuple[dict[str, list[str]], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", sample(tuple(COMMANDS), 1))
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("case", COMMANDS)
 def test_command_and_args_stand_for_entrypoint_and_arguments_of_the_image(node: Node, image: str, case: str) -> None:
     fields, printed = COMMANDS[case]
     node.start({"name": "main", "image": image, "imagePullPolicy": "Never", **fields})

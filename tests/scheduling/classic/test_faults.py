@@ -45,6 +45,7 @@ def after(step: int, action: Callable[[], None]) -> Callable[[int], None]:
     return lambda done: action() if done == step else None
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("who", ["the first driver", "the second driver", "the scheduler"])
 def test_a_restart_between_any_two_steps_changes_nothing(pair: World, who: str, step: int) -> None:
@@ -64,6 +65,7 @@ def test_a_restart_between_any_two_steps_changes_nothing(pair: World, who: str, 
     assert pair.context() is None
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("step", range(1, 8))
 @pytest.mark.parametrize("who", ["the driver", "the scheduler"])
 def test_with_one_driver_likewise_and_the_pod_ends_in_the_middle_of_it(world: World, who: str, step: int) -> None:
@@ -147,6 +149,7 @@ DELETED: dict[str, tuple[type[ApiObject], str, str, bool]] = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("what", DELETED)
 def test_what_somebody_deletes_between_any_two_steps_holds_up_the_pod_and_leaks_nothing(
@@ -180,6 +183,7 @@ def anew(obj: ObjectT) -> ObjectT:
     return structs.replace(obj, metadata=head)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_pod_that_goes_between_any_two_steps_leaves_nothing(pair: World, step: int) -> None:
     pair.drivers_first = step % 2 == 0
@@ -196,6 +200,7 @@ def test_a_pod_that_goes_between_any_two_steps_leaves_nothing(pair: World, step:
     assert pair.all(ResourceClaim) == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("step", [2, 4, 6, 8, 10])
 def test_a_pod_that_is_made_anew_under_its_name_negotiates_for_itself(pair: World, step: int) -> None:
     pair.drivers_first = step % 4 == 0
@@ -215,6 +220,7 @@ def test_a_pod_that_is_made_anew_under_its_name_negotiates_for_itself(pair: Worl
     assert pair.leftovers() == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("step", [2, 4, 6, 8])
 def test_a_claim_that_its_user_deletes_meanwhile_is_made_anew_unless_the_pod_has_it(pair: World, step: int) -> None:
     deleted: list[ResourceClaim] = []
