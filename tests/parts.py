@@ -1,11 +1,11 @@
 """`make test`: the types and all tests, in parts that run beside each other, each in a process of its own.
 
-A part is what shares something dear: a browser, a running system, what the unit tests have compiled and decoded. (One
-pool of processes that all collect all tests costs half as much CPU again.) The longest part begins first. What a part
-prints comes at once, behind its name; at the end stand the slowest tests, what failed and why (of a long output often
-only the last lines are kept), and the totals of all.
+A part is what shares something expensive: a browser, a running system, what an area's tests have compiled and decoded.
+(One pool of processes that all collect all tests costs more CPU: docs/dependencies.md has the figures.) No part takes
+longer than a third of the run; the longest begin first. What a part prints comes at once, behind its name; at the end
+stand the slowest tests, what failed and why (of a long output often only the last lines are kept), and the totals.
 
-    TEST_WORKERS    parts that run at the same time, 3 unless said otherwise: those of systems wait half of their time
+    TEST_WORKERS    parts that run at the same time, 3 by default: those of systems wait half of their time
 """
 
 from __future__ import annotations
@@ -25,13 +25,18 @@ from typing import NoReturn
 
 #: What CI keeps nobody reads.
 TYPES = ("mypy", *(["--cache-dir=/dev/null"] if "CI" in os.environ else []))
-#: name -> what pytest is told to run, the longest first
+#: name -> the arguments of pytest, the longest first
 PARTS = {
-    "units": ("tests", "--ignore=tests/e2e", "--ignore=tests/test_on_postgresql.py"),
-    "production": ("tests/e2e/production",),
+    "browser": ("tests/e2e/pages",),
     "systems": ("tests/e2e", "--ignore=tests/e2e/production", "--ignore=tests/e2e/pages"),
-    "pages": ("tests/e2e/pages",),
+    "production": ("tests/e2e/production",),
+    "manciple": ("tests/manciple",),
+    "scheduling": ("tests/scheduling", "--ignore=tests/scheduling/pages"),
+    "pages": ("tests/scheduling/pages",),
     "postgresql": ("tests/test_on_postgresql.py",),
+    "nodeagent": ("tests/nodeagent",),
+    "claims": ("tests/claims", "tests/inventory", "tests/architecture", "tests/chaos"),
+    "security": ("tests/security", "tests/deploy"),
 }
 #: Tests named at the end because they took longest.
 NAMED = 20
