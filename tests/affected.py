@@ -63,7 +63,9 @@ class Graph:
         if path.endswith(".py"):
             return set(self._importers.get(path, ()))
         # A template is named by its place below templates/, other files often by their name alone.
-        name = path.removeprefix("templates/") if path.startswith("templates/") else PurePosixPath(path).name
+        name = PurePosixPath(path).name.removesuffix(".gz")
+        if path.startswith("templates/"):
+            name = path.removeprefix("templates/")
         return {user for user, text in self._texts.items() if name in text and user != path}
 
     def distances(self, path: str) -> dict[str, int]:
@@ -106,8 +108,8 @@ def _alike(path: str, test: str) -> float | None:
     if path.startswith("tests/"):
         beside = folder == PurePosixPath(test).parent or PurePosixPath(test).is_relative_to(folder)
         return 1 if name == "conftest" and beside else None
-    if about == PurePosixPath("."):
-        return None
+    if test.startswith("tests/architecture/"):
+        return 3  # they read every source and document
     if about == folder:
         return 0.5 if subject.startswith(name) or name.startswith(subject) else 2.5
     # tests/scheduling/pages/test_pods.py, test_pod_page.py: about the package scheduling/pages/pods
