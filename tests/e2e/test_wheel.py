@@ -80,6 +80,7 @@ def test_everything_that_runs_is_in_the_wheel(installed: Installed) -> None:
     assert [name for name in held if name.startswith(("tests/", "bench/", "templates/", "static/"))] == []
 
 
+@pytest.mark.long
 def test_it_starts_the_way_the_documentation_says(installed: Installed) -> None:
     """`manciple up` in an empty folder of a user's: pages with their styles, kept below the user's own folder."""
     options = ["--api", "127.0.0.1:0", "--web", "127.0.0.1:0", "--nodes", "1", "--mixed-nodes", "0"]

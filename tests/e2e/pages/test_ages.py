@@ -45,6 +45,7 @@ def ages(page: Page) -> list[tuple[datetime, str]]:
     return [(datetime.fromisoformat(at), text) for at, text in found]
 
 
+@pytest.mark.long
 def test_ages_go_on_in_the_words_of_the_server_and_move_nothing(page: Page, up: Up, pods: None) -> None:
     page.add_init_script(WATCH_SHIFTS)
     page.clock.install(time=datetime.now(UTC))
@@ -70,6 +71,7 @@ def test_ages_go_on_in_the_words_of_the_server_and_move_nothing(page: Page, up: 
     assert written == [duration(seconds) for seconds in SECONDS]
 
 
+@pytest.mark.long
 def test_nothing_ticks_in_a_tab_that_nobody_sees(page: Page, up: Up, pods: None) -> None:
     page.route_web_socket("**/live**", lambda _socket: None)  # a line on which nothing is heard
     page.clock.install(time=datetime.now(UTC))
@@ -103,6 +105,7 @@ def test_without_its_line_a_page_says_how_old_it_is_while_ages_go_on(page: Page,
     assert [text for _, text in ages(page)] != [text for _, text in before]
 
 
+@pytest.mark.long
 def test_a_line_on_which_nothing_comes_is_not_called_live(page: Page, up: Up) -> None:
     """As of a server that hangs, or a VPN that is gone: nobody says that the line is lost."""
     silent = False

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 FREE = '.tile[data-s="free"]:not(.parts)'
 
 
+@pytest.mark.long
 def test_devices_are_chosen_with_keys_cordoned_together_and_taken_back(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/devices?size=l")
     line = admin.locator("#grid li.node, #grid [role=row]").filter(has_text="gpu-b02").first
@@ -39,6 +40,7 @@ def test_devices_are_chosen_with_keys_cordoned_together_and_taken_back(admin: Pa
     expect(line.locator('.tile[data-s="taint"]')).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_finger_chooses_with_the_button_and_leaves_no_panel_open(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/devices?state=free")
     admin.get_by_role("button", name="Choose", exact=True).click()
@@ -57,6 +59,7 @@ def test_a_finger_chooses_with_the_button_and_leaves_no_panel_open(admin: Page, 
 # Lists ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_rows_are_walked_chosen_and_opened_with_keys_and_stay_chosen_while_the_list_changes(
     admin: Page, demo: Demo
 ) -> None:
@@ -132,6 +135,7 @@ def test_a_finger_chooses_rows_and_sees_what_deleting_them_would_do(
     context.close()
 
 
+@pytest.mark.long
 def test_without_script_columns_and_views_are_forms(chromium: Browser, demo: Demo, states: dict[str, Any]) -> None:
     context = new_context(chromium, state=states["admin"], script=False)
     page = context.new_page()
@@ -150,6 +154,7 @@ def test_without_script_columns_and_views_are_forms(chromium: Browser, demo: Dem
 # Finding and doing ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("width", [2560, 1280, 1000, 390])
 def test_the_box_opens_at_every_width_suggests_and_goes(admin: Page, demo: Demo, width: int) -> None:
     admin.set_viewport_size({"width": width, "height": 800})
@@ -189,6 +194,7 @@ def test_devices_are_found_by_what_they_have_and_verbs_are_completed(admin: Page
     expect(admin.get_by_role("heading", name="Drain gpu-a17?")).to_be_visible()
 
 
+@pytest.mark.long
 def test_what_was_opened_last_is_offered_until_it_is_forgotten(admin: Page, demo: Demo) -> None:
     for path in ("/pods/teaching/course-dl-shared-anna", "/nodes/gpu-b02", "/pods"):
         admin.goto(demo.web + path)
@@ -200,6 +206,7 @@ def test_what_was_opened_last_is_offered_until_it_is_forgotten(admin: Page, demo
     expect(admin.get_by_role("group", name="Opened last")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_question_mark_shows_the_keys_but_not_to_whoever_types(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/pods")
     admin.get_by_label("Name", exact=True).press_sequentially("?/")
@@ -219,6 +226,7 @@ def test_a_question_mark_shows_the_keys_but_not_to_whoever_types(admin: Page, de
     assert axe.find() == []
 
 
+@pytest.mark.long
 def test_on_a_phone_the_box_is_the_page_and_a_finger_chooses(
     chromium: Browser, demo: Demo, states: dict[str, Any]
 ) -> None:
@@ -232,6 +240,7 @@ def test_on_a_phone_the_box_is_the_page_and_a_finger_chooses(
     context.close()
 
 
+@pytest.mark.long
 def test_more_places_are_in_a_menu_that_the_keyboard_opens_and_closes(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/overview")
     more = admin.locator(".nav .more summary")

@@ -74,6 +74,7 @@ def test_claims_come_and_change_by_themselves_and_lead_to_their_sheet(crowd: Han
     expect(page.get_by_text("not found")).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_filter_is_applied_as_it_is_typed_and_stands_in_the_address(crowd: Hands, page: Page, up: Up) -> None:
     page.goto(f"{up.web}/claims")
     page.get_by_label("Name, namespace, pod or node").press_sequentially("nobody")
@@ -102,6 +103,7 @@ def test_deleting_is_previewed_in_a_dialog_and_can_be_cancelled(crowd: Hands, pa
     assert "spare" not in crowd.names("ResourceClaim", "demo")
 
 
+@pytest.mark.long
 def test_a_page_of_what_is_gone_waits_for_the_answer_that_is_on_its_way(crowd: Hands, page: Page, up: Up) -> None:
     """The live line tells of the deletion first: the page asks for itself, hears 404, and does not cut it off."""
     spare = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": _template(8)["spec"]["spec"]}
@@ -130,6 +132,7 @@ def test_a_page_of_what_is_gone_waits_for_the_answer_that_is_on_its_way(crowd: H
     assert missed
 
 
+@pytest.mark.long
 def test_the_timeline_shows_what_is_held_and_then_what_was(crowd: Hands, page: Page, up: Up) -> None:
     page.goto(f"{up.web}/timeline?range=1h&ns=demo")
     held = page.locator(".b.on", has_text="demo/train holds")

@@ -102,6 +102,7 @@ def test_a_class_written_with_completions_serves_a_pod(page: Page, up: Up, hands
     expect(page.locator("#classes").get_by_role("link", name="first-gpu")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_what_does_not_compile_is_told_under_the_caret_and_mended(page: Page, up: Up, hands: Hands) -> None:
     made(hands, "mended")
     page.goto(f"{up.web}/classes/c/mended")
@@ -139,6 +140,7 @@ def test_what_does_not_compile_is_told_under_the_caret_and_mended(page: Page, up
     _forget(page, up, hands, "mended")
 
 
+@pytest.mark.long
 def test_verdicts_follow_the_cluster_while_somebody_types(page: Page, up: Up, hands: Hands) -> None:
     made(hands, "followed")
     page.goto(f"{up.web}/classes/c/followed")
@@ -192,6 +194,7 @@ def test_a_change_of_somebody_else_is_not_overwritten(page: Page, up: Up, hands:
     _forget(page, up, hands, "edited")
 
 
+@pytest.mark.long
 def test_without_script_check_shows_the_verdicts(chromium: Browser, up: Up, admin_state: Any) -> None:
     context = new_context(chromium, state=admin_state, script=False)
     page = context.new_page()

@@ -83,6 +83,7 @@ def test_without_script_the_page_filters_groups_and_opens_a_device(chromium: Bro
     context.close()
 
 
+@pytest.mark.long
 def test_a_tile_changes_alone_and_the_reader_keeps_focus_scroll_and_panel(
     page: Page, up: Up, hands: Hands, card: dict[str, Any]
 ) -> None:
@@ -114,6 +115,7 @@ def test_a_tile_changes_alone_and_the_reader_keeps_focus_scroll_and_panel(
     expect_focus(tile)
 
 
+@pytest.mark.long
 def test_a_line_that_comes_and_goes_moves_no_other(page: Page, up: Up, hands: Hands) -> None:
     page.goto(f"{up.web}/devices?group=namespace")
     page.evaluate("window.untouched = true")
@@ -127,6 +129,7 @@ def test_a_line_that_comes_and_goes_moves_no_other(page: Page, up: Up, hands: Ha
     assert page.evaluate("window.untouched")
 
 
+@pytest.mark.long
 def test_a_device_page_tells_its_holder_and_remembers_it(page: Page, up: Up, hands: Hands) -> None:
     hands.apply_file(EXAMPLE)
     hands.wait_pods("Ready", "demo", "trainer")
@@ -156,6 +159,7 @@ def test_axe_finds_nothing_on_the_grid_and_a_device(page: Page, up: Up) -> None:
         assert found == [], path
 
 
+@pytest.mark.long
 def test_a_cordoned_node_is_marked_while_one_looks(page: Page, up: Up, hands: Hands) -> None:
     page.goto(f"{up.web}/devices?group=node")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
@@ -196,6 +200,7 @@ def tile(page: Page, at: str) -> Locator:
     return page.locator(f'.tile[data-at="{at}"]')
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("width", "at"), [(1440, H100), (1280, L40S), (800, L40S), (390, L40S)])
 def test_no_device_moves_when_the_panel_opens_and_the_chosen_one_stays_in_sight(
     admin: Page, demo: Demo, width: int, at: str
@@ -216,6 +221,7 @@ def test_no_device_moves_when_the_panel_opens_and_the_chosen_one_stays_in_sight(
     expect_focus(chosen)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_link_to_a_device_shows_it(admin: Page, demo: Demo, width: int) -> None:
     admin.set_viewport_size({"width": width, "height": 600})
@@ -257,6 +263,7 @@ def test_keys_walk_the_grid_and_one_tab_leaves_it(admin: Page, demo: Demo) -> No
     assert not admin.evaluate("document.activeElement.closest('#grid') && true")
 
 
+@pytest.mark.long
 def test_what_changes_is_said_with_its_device_its_node_and_its_state(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/devices")
     expect(admin.get_by_text("Live", exact=True)).to_be_visible()
@@ -267,6 +274,7 @@ def test_what_changes_is_said_with_its_device_its_node_and_its_state(admin: Page
     expect(said).to_have_text("gpu-3 on gpu-b02, free.")
 
 
+@pytest.mark.long
 def test_a_finger_gets_no_tip_over_the_sheet(chromium: Browser, demo: Demo, states: dict[str, Any]) -> None:
     context = new_context(chromium, state=states["admin"], phone=True)
     page = context.new_page()

@@ -63,6 +63,7 @@ def test_what_is_typed_stands_in_the_link_and_leaving_asks_first(
     forget(page, up, hands, "half-done")
 
 
+@pytest.mark.long
 def test_leaving_the_yaml_of_a_class_asks_first(page: Page, up: Up, hands: Hands) -> None:
     made(hands, "as-text")
     page.goto(f"{up.web}/classes/c/as-text?tab=yaml")
@@ -81,6 +82,7 @@ def test_leaving_the_yaml_of_a_class_asks_first(page: Page, up: Up, hands: Hands
     forget(page, up, hands, "as-text")
 
 
+@pytest.mark.long
 def test_leaving_a_pod_that_was_checked_and_not_created_asks_first(page: Page, up: Up) -> None:
     page.goto(f"{up.web}/pods/new?example=one-device&ns=demo")
     page.get_by_role("link", name="From a form").click()  # an example is no work of anybody's
@@ -101,6 +103,7 @@ def test_leaving_a_pod_that_was_checked_and_not_created_asks_first(page: Page, u
     assert asked == ["beforeunload"] * 2
 
 
+@pytest.mark.long
 def test_whoever_was_asked_and_stays_may_leave_the_same_way_afterwards(page: Page, up: Up) -> None:
     page.goto(f"{up.web}/pods/new?from=form")
     page.get_by_label("Name", exact=True).fill("half-done")
@@ -115,6 +118,7 @@ def test_whoever_was_asked_and_stays_may_leave_the_same_way_afterwards(page: Pag
     page.get_by_label("Name", exact=True).fill("")  # or whoever closes the page would be asked as well
 
 
+@pytest.mark.long
 def test_discarding_in_a_new_tab_leaves_nothing_here(page: Page, up: Up) -> None:
     page.goto(f"{up.web}/classes/new")
     page.get_by_label("Name", exact=True).fill("half-done")
@@ -127,6 +131,7 @@ def test_discarding_in_a_new_tab_leaves_nothing_here(page: Page, up: Up) -> None
     assert asked == ["beforeunload"]
 
 
+@pytest.mark.long
 def test_what_the_server_has_not_judged_yet_is_not_lost_by_leaving(page: Page, up: Up) -> None:
     page.route("**/classes/verdicts", lambda route: None)  # which never answers
     page.goto(f"{up.web}/classes/new")

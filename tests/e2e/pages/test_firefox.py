@@ -23,6 +23,7 @@ STATE = f"document.querySelector('{TILE}').dataset.s"
 PANEL = "document.getElementById('panel')"
 
 
+@pytest.mark.long
 def test_the_grid_is_used_by_keyboard_and_mouse_and_stays_live_in_firefox(
     demo: Demo, states: dict[str, Any], tmp_path: Path
 ) -> None:

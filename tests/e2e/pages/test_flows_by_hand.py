@@ -76,6 +76,7 @@ def test_a_device_is_tainted_and_taken_back_without_a_mouse(admin: Page, demo: D
     expect(told(admin)).to_have_text("Undone (1 change): “1 device is tainted.”")
 
 
+@pytest.mark.long
 def test_a_node_is_drained_and_taken_back_without_a_mouse(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/nodes/gpu-b02")
     admin.get_by_role("link", name="Drain…").press("Enter")
@@ -89,6 +90,7 @@ def test_a_node_is_drained_and_taken_back_without_a_mouse(admin: Page, demo: Dem
     expect(told(admin)).to_contain_text("Undone (1 change)")
 
 
+@pytest.mark.long
 def test_a_chart_is_looked_at_closer_without_a_mouse_and_read_on(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/usage")
     chart = admin.get_by_role("slider", name="Moment")
@@ -117,6 +119,7 @@ def test_a_page_that_answers_has_the_focus_on_its_answer(admin: Page, demo: Demo
         expect_focus(admin.locator(answer))
 
 
+@pytest.mark.long
 def test_the_field_that_was_refused_has_the_focus_and_is_not_called_wrong_while_it_is_mended(
     manager: BrowserContext, demo: Demo
 ) -> None:
@@ -145,6 +148,7 @@ _NOTE_COVERED = """() => {
 }"""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("path", "phone"), [("/timeline", False), ("/nodes", True)])
 def test_going_back_nothing_that_has_the_focus_lies_under_a_bar(
     manager: BrowserContext, demo: Demo, path: str, *, phone: bool
@@ -179,6 +183,7 @@ def test_a_pod_is_made_by_form_and_duplicated_without_a_mouse(manager: BrowserCo
     demo.api.delete(PODS.format(namespace="climate-ml", name="by-hand"))
 
 
+@pytest.mark.long
 def test_yaml_is_checked_and_saved_without_a_mouse(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/yaml/namespaces/infra-ci")
     admin.get_by_role("textbox", name="Namespace").focus()
@@ -193,6 +198,7 @@ def test_yaml_is_checked_and_saved_without_a_mouse(admin: Page, demo: Demo) -> N
     expect(told(admin)).to_contain_text("infra-ci")
 
 
+@pytest.mark.long
 def test_rules_and_the_time_zone_are_set_without_a_mouse(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/notifications")
     admin.get_by_label("When", exact=True).focus()
@@ -213,6 +219,7 @@ def test_rules_and_the_time_zone_are_set_without_a_mouse(admin: Page, demo: Demo
     expect(admin.locator(".foot")).not_to_contain_text("Europe/Berlin")
 
 
+@pytest.mark.long
 def test_a_taint_rule_is_made_and_deleted_without_a_mouse(manager: BrowserContext, demo: Demo) -> None:
     with watched_page(manager, allowed=(GONE,)) as page:
         page.goto(f"{demo.web}/taint-rules/new")
@@ -282,6 +289,7 @@ def test_one_signs_in_and_out_without_a_mouse(chromium: Browser, demo: Demo) -> 
 # On a phone -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_finger_filters_the_grid_sees_the_answer_and_groups(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/devices")
     field = phone.get_by_label("Filter devices with a CEL expression")
@@ -299,6 +307,7 @@ def test_a_finger_filters_the_grid_sees_the_answer_and_groups(phone: Page, demo:
     expect(phone.locator("#filtered")).to_contain_text("2 of 395 match")
 
 
+@pytest.mark.long
 def test_what_happened_leads_to_its_object_on_a_phone(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/overview")
     first = phone.locator("#events li").first
@@ -324,6 +333,7 @@ TAPS = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("path", "taps", "offered"), TAPS, ids=[path.split("/")[1] for path, _, _ in TAPS])
 def test_a_finger_comes_to_the_last_button_of_what_it_began(
     phone: Page, demo: Demo, path: str, taps: list[str], offered: str
@@ -337,6 +347,7 @@ def test_a_finger_comes_to_the_last_button_of_what_it_began(
     assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
 
 
+@pytest.mark.long
 def test_a_finger_asks_what_if_and_sees_the_answer(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/what-if?pod=vision/clip-eval-9")
     phone.get_by_role("button", name="Rehearse").tap()
@@ -357,6 +368,7 @@ def test_a_finger_makes_a_taint_rule_and_deletes_it(phone: Page, demo: Demo) -> 
     expect(told(phone)).to_contain_text("Taint rule by-finger is deleted.")
 
 
+@pytest.mark.long
 def test_a_finger_sets_a_quotas_limit_and_takes_it_back(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/quotas/nlp-lab/gpus")
     phone.locator("main form input.input").first.fill("20")
@@ -368,6 +380,7 @@ def test_a_finger_sets_a_quotas_limit_and_takes_it_back(phone: Page, demo: Demo)
     expect(told(phone)).to_contain_text("Undone (1 change)")
 
 
+@pytest.mark.long
 def test_a_finger_acknowledges_an_incident_and_withdraws(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/incidents?state=open")
     phone.get_by_role("link", name="8 devices of gpu-c03").tap()
@@ -378,6 +391,7 @@ def test_a_finger_acknowledges_an_incident_and_withdraws(phone: Page, demo: Demo
     expect(told(phone)).to_be_visible()
 
 
+@pytest.mark.long
 def test_a_finger_drags_over_a_chart_and_sees_that_stretch(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/usage")
     chart = phone.get_by_role("slider", name="Moment")
@@ -394,6 +408,7 @@ def test_a_finger_drags_over_a_chart_and_sees_that_stretch(phone: Page, demo: De
     expect(chart).to_be_in_viewport()
 
 
+@pytest.mark.long
 def test_a_finger_sets_the_time_zone(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/account")
     for zone, said in {"Asia/Kathmandu": "UTC+5:45", "": "UTC"}.items():

@@ -54,6 +54,7 @@ def test_a_role_is_made_edited_given_and_taken_away_without_a_mouse(manager: Bro
     demo.api.delete(f"{ROLES}/by-keys")
 
 
+@pytest.mark.long
 def test_a_finger_makes_a_role_gives_it_and_opens_the_binding(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/roles")
     phone.locator("#new summary").tap()
@@ -92,6 +93,7 @@ def test_a_service_accounts_token_is_shown_once_with_the_focus_and_copied_withou
     expect(admin.locator("#token-text")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_finger_makes_a_service_accounts_token_and_copies_it(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/namespaces/nlp-lab")
     phone.get_by_role("button", name="Create token").tap()

@@ -49,6 +49,7 @@ def test_a_claim_is_released_by_force_without_a_mouse(manager: BrowserContext, d
         expect(told(page)).to_have_text(f"Released claim {held} by force; it is gone.")
 
 
+@pytest.mark.long
 def test_a_finger_releases_a_claim_by_force(phone: Page, demo: Demo, held: str) -> None:
     phone.goto(f"{demo.web}/claims/infra-ci/{held}")
     phone.get_by_role("link", name="Release by force…").tap()

@@ -67,6 +67,7 @@ def test_a_class_is_written_saved_and_saved_over_a_conflict_without_a_mouse(
     demo.api.delete(f"{CLASSES}/bench-by-keys")
 
 
+@pytest.mark.long
 def test_a_finger_writes_a_class_by_the_palette_saves_it_and_saves_over_a_conflict(
     pocket: BrowserContext, demo: Demo
 ) -> None:

@@ -15,6 +15,7 @@ from tests.e2e.pages.walking import expect_focus
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
 
+@pytest.mark.long
 def test_a_finger_chooses_a_verb_and_then_whom_it_is_for(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/overview")
     phone.locator("#find").tap()
@@ -31,6 +32,7 @@ def test_a_finger_chooses_a_verb_and_then_whom_it_is_for(phone: Page, demo: Demo
     expect(phone).to_have_url(f"{demo.web}/nodes/gpu-b02")
 
 
+@pytest.mark.long
 def test_a_finger_comes_by_more_to_a_place_that_is_not_at_the_foot(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/overview")
     phone.get_by_role("navigation", name="Main, at the foot").get_by_role("link", name="More").tap()

@@ -88,6 +88,7 @@ def test_columns_density_and_the_file_are_chosen_without_a_mouse(admin: Page, de
     expect_focus(file)
 
 
+@pytest.mark.long
 def test_a_finger_saves_a_view_chooses_columns_and_deletes_the_view(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/nodes")
     for menu in ("#columns-menu", "#views-menu"):

@@ -52,6 +52,7 @@ def test_a_node_is_tainted_and_taken_back_without_a_mouse(admin: Page, demo: Dem
     expect(admin.locator("#node-taints")).not_to_contain_text("example.com/by-keys")
 
 
+@pytest.mark.long
 def test_a_finger_finds_a_device_taints_it_and_takes_it_back(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/devices?node=gpu-b05")
     phone.locator('.tile[data-at="gpu.nvidia.com/gpu-b05/gpu-0"]').tap()
@@ -70,6 +71,7 @@ def test_a_finger_finds_a_device_taints_it_and_takes_it_back(phone: Page, demo: 
     expect(told(phone)).to_have_text("Undone (1 change): “1 device is tainted.”")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["Cordon", "Drain"])
 def test_a_finger_cordons_or_drains_a_node_and_takes_it_back(phone: Page, demo: Demo, what: str) -> None:
     phone.goto(f"{demo.web}/nodes/gpu-b02")
@@ -83,6 +85,7 @@ def test_a_finger_cordons_or_drains_a_node_and_takes_it_back(phone: Page, demo: 
     expect(phone.locator("#node-head")).not_to_contain_text("Cordoned")
 
 
+@pytest.mark.long
 def test_a_finger_taints_a_node_and_takes_it_back(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/nodes/gpu-b02")
     phone.get_by_role("link", name="Add taint…").tap()
@@ -97,6 +100,7 @@ def test_a_finger_taints_a_node_and_takes_it_back(phone: Page, demo: Demo) -> No
     expect(phone.locator("#node-taints")).not_to_contain_text("example.com/by-finger")
 
 
+@pytest.mark.long
 def test_a_finger_cordons_two_nodes_at_once_and_takes_it_back(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/nodes?q=gpu-b0")
     nodes = [phone.locator(f"#node-{name}") for name in ("gpu-b02", "gpu-b05")]

@@ -42,6 +42,7 @@ def test_somebody_is_invited_shut_out_and_let_in_again_without_a_mouse(manager: 
         expect(page.locator("#person")).to_contain_text("keyes has no password yet")
 
 
+@pytest.mark.long
 def test_a_finger_invites_somebody_who_then_signs_in_on_the_phone(phone: Page, chromium: Browser, demo: Demo) -> None:
     phone.goto(f"{demo.web}/people")
     invitation = phone.get_by_role("form", name="Invite somebody")

@@ -83,6 +83,7 @@ def test_a_pod_is_rehearsed_created_and_replaced_without_a_mouse(manager: Browse
     clear(demo, "rehearsed-pod")
 
 
+@pytest.mark.long
 def test_a_finger_rehearses_a_pod_creates_it_and_replaces_it(pocket: BrowserContext, demo: Demo) -> None:
     claim, pod = documents("tapped-pod")
     with watched_page(pocket, allowed=(REFUSED, GONE)) as page:
@@ -109,6 +110,7 @@ def test_a_finger_rehearses_a_pod_creates_it_and_replaces_it(pocket: BrowserCont
     clear(demo, "tapped-pod")
 
 
+@pytest.mark.long
 def test_a_finger_makes_a_pod_by_form(pocket: BrowserContext, demo: Demo) -> None:
     with watched_page(pocket, allowed=(REFUSED, GONE)) as page:
         page.goto(f"{demo.web}/pods/new?from=form&ns={NAMESPACE}")

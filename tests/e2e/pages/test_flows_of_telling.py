@@ -78,6 +78,7 @@ def test_an_installation_without_mail_says_so_at_the_address(manager: BrowserCon
         expect_focus(page.locator("#email-email"))
 
 
+@pytest.mark.long
 def test_a_finger_makes_a_rule_changes_and_deletes_it(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/notifications")
     phone.get_by_label("When", exact=True).select_option(label="A pod waits for long")
@@ -93,6 +94,7 @@ def test_a_finger_makes_a_rule_changes_and_deletes_it(phone: Page, demo: Demo) -
     expect(told(phone)).to_contain_text("The rule is deleted")
 
 
+@pytest.mark.long
 def test_a_finger_sets_a_webhook_and_ends_it(phone: Page, demo: Demo) -> None:
     phone.goto(f"{demo.web}/notifications")
     address(phone).fill(HOOK)

@@ -77,6 +77,7 @@ def test_a_conflicting_edit_is_merged_and_saved_without_a_mouse(
     assert team_of(demo, shared) == "mine"
 
 
+@pytest.mark.long
 def test_a_finger_checks_yaml_merges_and_saves_it(pocket: BrowserContext, demo: Demo, shared: str) -> None:
     with watched_page(pocket, allowed=(REFUSED, "409")) as page:
         page.goto(f"{demo.web}/yaml/deviceclasses.resource.k8s.io/{shared}")

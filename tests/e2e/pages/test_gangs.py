@@ -46,6 +46,7 @@ def test_a_gangs_pod_leads_to_the_rehearsal_of_all_of_it_without_a_mouse(page: P
     expect_focus(verdict)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("waiting")
 def test_a_finger_comes_from_a_gangs_pod_to_the_rehearsal_of_all_of_it(
     chromium: Browser, admin_state: Any, up: Up

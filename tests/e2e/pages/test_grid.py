@@ -63,6 +63,7 @@ ALONE = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("change", ALONE)
 def test_what_changes_is_laid_out_alone(page: Page, change: str) -> None:
     """Of thousands of tiles the others need not be looked at, and a frame has time for many changes."""
@@ -78,6 +79,7 @@ def test_what_changes_is_laid_out_alone(page: Page, change: str) -> None:
     assert [[root["nodeName"] for root in layout["layoutRoots"]] for layout in layouts] == [[ALONE[change]]]
 
 
+@pytest.mark.long
 def test_a_name_stays_while_what_is_free_beside_it_changes(page: Page, up: Up, hands: Hands) -> None:
     """It says in its title how much is free; the link in it is not exchanged for that, so that it keeps the focus."""
     names = page.locator(".node .name")
@@ -133,6 +135,7 @@ HOLD_BACK = """() => {
 }"""
 
 
+@pytest.mark.long
 def test_a_panel_that_is_closed_while_it_is_refreshed_stays_closed(page: Page, up: Up) -> None:
     page.locator(".tile").first.click()
     panel = page.locator("#panel")
@@ -150,6 +153,7 @@ def test_a_panel_that_is_closed_while_it_is_refreshed_stays_closed(page: Page, u
     expect(page.locator('.tile[aria-current="true"]')).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_tainted_device_shows_as_tainted(page: Page, up: Up, hands: Hands) -> None:
     slices = [hands.found("ResourceSlice", name) for name in hands.names("ResourceSlice")]
     spec = dict(slices[0]["spec"], nodeName=None, allNodes=True, driver="fenced.example.com")
@@ -168,6 +172,7 @@ def test_a_tainted_device_shows_as_tainted(page: Page, up: Up, hands: Hands) -> 
     expect(page.locator('.tile[data-s="taint"]')).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_filter_dims_and_stays_in_the_link(page: Page, up: Up) -> None:
     page.locator('#legend a[data-state="reserved"]').click()
     expect(page.locator(".tile:not(.dim)")).to_have_count(0)

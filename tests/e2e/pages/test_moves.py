@@ -71,6 +71,7 @@ def test_a_move_is_proposed_reviewed_and_carried_out_on_a_phone(scattered: Hands
     expect(page.get_by_text("on node").first).to_contain_text("node-1")
 
 
+@pytest.mark.long
 def test_a_finger_finds_the_move_in_a_rehearsal_and_carries_it_out(
     scattered: Hands, chromium: Browser, admin_state: Any, up: Up
 ) -> None:

@@ -83,6 +83,7 @@ def long_names(hands: Hands) -> Iterator[None]:
     hands.forget(*manifests())
 
 
+@pytest.mark.long
 def test_the_longest_names_do_not_widen_any_page(page: Page, up: Up, long_names: None) -> None:
     wide = {}
     for what, path in PAGES.items():

@@ -62,6 +62,7 @@ def test_a_node_is_cordoned_after_a_rehearsal_and_another_browser_sees_it(page: 
     expect(row).not_to_contain_text("Cordoned")
 
 
+@pytest.mark.long
 def test_a_taint_that_evicts_names_the_pod_first_and_the_page_sees_it_go(page: Page, up: Up, hands: Hands) -> None:
     hands.apply(pod("guest", "demo", nodeName="node-3"))
     page.goto(f"{up.web}/nodes/node-3")
@@ -103,6 +104,7 @@ def test_one_finds_as_one_types_and_goes_with_the_keyboard(page: Page, up: Up) -
     expect(page).to_have_url(re.compile(r"/nodes/node-2$"))
 
 
+@pytest.mark.long
 def test_who_types_faster_than_the_server_answers_gets_the_answer_to_what_stands_there(page: Page, up: Up) -> None:
     page.goto(f"{up.web}/find")
     slow_down(page, milliseconds=400)
@@ -111,6 +113,7 @@ def test_who_types_faster_than_the_server_answers_gets_the_answer_to_what_stands
     expect(page.locator("#found .found a").first).to_have_text("node-3")
 
 
+@pytest.mark.long
 def test_a_namespace_is_made_opened_and_deleted_with_what_is_in_it(page: Page, up: Up, hands: Hands) -> None:
     page.goto(f"{up.web}/namespaces")
     page.get_by_label("Name of a new namespace").fill("passing")

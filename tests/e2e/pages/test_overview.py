@@ -78,6 +78,7 @@ def test_a_waiting_pod_appears_with_its_cause_and_leads_to_its_page(overview: Pa
     expect(overview.locator("#waiting")).to_contain_text("No pod is waiting")
 
 
+@pytest.mark.long
 def test_a_figure_leads_to_its_devices_and_health_is_told(overview: Page, up: Up) -> None:
     expect(overview.locator("#health")).to_contain_text("Node agents")
     expect(overview.locator("#health")).to_contain_text("3 of 3")
@@ -88,6 +89,7 @@ def test_a_figure_leads_to_its_devices_and_health_is_told(overview: Page, up: Up
     expect(overview).to_have_url(f"{up.web}/devices?state=free")
 
 
+@pytest.mark.long
 def test_events_are_filtered_by_choosing_and_new_ones_come_in(page: Page, up: Up, hands: Hands) -> None:
     page.goto(f"{up.web}/events?kind=Pod")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
@@ -123,6 +125,7 @@ def test_a_phone_shows_it_without_scrolling_sideways_and_waiting_before_events(
 # The demo's laboratory: pages beside each other ----------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_overview_the_grid_the_nodes_and_the_classes_count_alike(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/devices")
     legend = {one: admin.locator(f'#legend [data-count="{one}"]').inner_text() for one in ("free", "taint", "bad")}
@@ -142,6 +145,7 @@ def test_the_overview_the_grid_the_nodes_and_the_classes_count_alike(admin: Page
     expect(listed.locator('[data-l="Fits"]')).to_have_text(fits)
 
 
+@pytest.mark.long
 def test_a_cause_is_told_for_the_pods_that_its_mending_would_start(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/overview")
     waiting = admin.locator("#waiting")

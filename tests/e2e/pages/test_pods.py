@@ -80,6 +80,7 @@ def test_a_waiting_pod_says_why_and_the_page_follows(crowd: Hands, page: Page, u
     assert page.evaluate("window.untouched")
 
 
+@pytest.mark.long
 def test_the_clause_that_refuses_is_shown_and_what_the_devices_have(crowd: Hands, page: Page, up: Up) -> None:
     _apply(crowd, "large", selectors=(MEMORY,))
     page.goto(f"{up.web}/pods/demo/large")
@@ -89,6 +90,7 @@ def test_the_clause_that_refuses_is_shown_and_what_the_devices_have(crowd: Hands
     expect(page.locator("tr", has_text="node-2")).to_contain_text("Selector 1: memory >= 200Gi")
 
 
+@pytest.mark.long
 def test_a_pod_leads_to_its_device_and_back(crowd: Hands, page: Page, up: Up) -> None:
     page.goto(f"{up.web}/pods/demo/train-0")
     page.locator("section", has_text="Its claims").get_by_role("link", name="/ gpu-0").first.click()
@@ -97,6 +99,7 @@ def test_a_pod_leads_to_its_device_and_back(crowd: Hands, page: Page, up: Up) ->
     expect(page.get_by_role("heading", level=1)).to_have_text("train-0")
 
 
+@pytest.mark.long
 def test_a_rehearsal_without_a_selector_replays_the_funnel(page: Page, up: Up, hands: Hands) -> None:
     _apply(hands, "picky", selectors=(MEMORY,))
     page.goto(f"{up.web}/pods/demo/picky")
@@ -179,6 +182,7 @@ def test_the_form_shows_the_yaml_that_it_makes(page: Page, up: Up) -> None:
     expect(page.get_by_label("Name", exact=True)).to_have_value("from-the-form")
 
 
+@pytest.mark.long
 def test_what_if_says_how_many_fit_and_writes_nothing(page: Page, up: Up, hands: Hands) -> None:
     def written() -> list[str]:
         paths = ("/api/v1/pods", "/apis/resource.k8s.io/v1/resourceclaims")
@@ -200,6 +204,7 @@ def test_what_if_says_how_many_fit_and_writes_nothing(page: Page, up: Up, hands:
     assert written() == before
 
 
+@pytest.mark.long
 def test_the_list_gains_and_loses_pods_by_itself(crowd: Hands, page: Page, up: Up) -> None:
     page.goto(f"{up.web}/pods")
     page.evaluate("window.untouched = true")
@@ -220,6 +225,7 @@ def test_the_page_fits_a_phone(crowd: Hands, page: Page, up: Up) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
+@pytest.mark.long
 def test_the_pages_work_without_script(crowd: Hands, chromium: Browser, up: Up, admin_state: Any) -> None:
     _apply(crowd, "small")
     context = new_context(chromium, state=admin_state, script=False)

@@ -17,6 +17,7 @@ from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE, Axe, Tour, asking, documents, take_tour
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import wait_for
+from tests.examples import ALL
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -35,9 +36,9 @@ HARMLESS = re.compile(
 
 @pytest.fixture(scope="module")
 def addresses(demo: Demo, states: dict[str, Any]) -> list[PageAddress]:
-    """Of every page."""
+    """Of the main pages; in `make test-all` of every page."""
     with asking(demo.web, states["admin"]) as client:
-        return [address for address, _ in documents(client)]
+        return [address for address, _ in documents(client) if ALL or address.path in MAIN]
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +108,7 @@ _NOTE_STOPS = """() => {
 }"""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("path", MAIN)
 def test_the_keyboard_reaches_everything_in_reading_order(admin: Page, demo: Demo, path: str) -> None:
     admin.goto(demo.web + path)
@@ -129,6 +131,7 @@ def test_the_keyboard_reaches_everything_in_reading_order(admin: Page, demo: Dem
 # Changes that stream in ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("path", ["/devices", "/nodes", "/nodes/gpu-b02", "/overview"])
 def test_twenty_changes_stream_in_without_a_shift_or_losing_focus_and_scroll(
     admin: Page, demo: Demo, path: str
@@ -259,6 +262,7 @@ def test_a_slow_server_shows_progress_and_nothing_is_sent_twice(admin: Page, dem
     demo.api.delete("/apis/resource.k8s.io/v1/deviceclasses/sent-once")
 
 
+@pytest.mark.long
 def test_a_slow_server_gets_one_question_at_a_time(admin: Page, demo: Demo) -> None:
     """Ten changes while the answer is on its way are asked for once more, not ten times."""
     admin.goto(f"{demo.web}/nodes")
@@ -328,6 +332,7 @@ window.Notification = class {
 """
 
 
+@pytest.mark.long
 def test_a_page_shows_what_one_asked_to_be_told_and_asks_by_a_click_alone(admin: Page, demo: Demo) -> None:
     admin.add_init_script(NOTICES)
     admin.goto(f"{demo.web}/notifications")
@@ -363,6 +368,7 @@ def test_a_page_shows_what_one_asked_to_be_told_and_asks_by_a_click_alone(admin:
 # Somebody who is on call --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_pod_that_does_not_end_says_why_and_what_force_would_do_by_keyboard_and_on_a_phone(
     admin: Page, demo: Demo
 ) -> None:

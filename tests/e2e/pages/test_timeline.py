@@ -89,6 +89,7 @@ def test_the_usage_is_read_by_pointer_and_keyboard_and_the_overview_leads_into_i
     expect(admin.locator("#h-usage")).to_contain_text("Devices by state, 4 h")
 
 
+@pytest.mark.long
 def test_paper_has_the_page_alone_in_daylight(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/usage")
     admin.emulate_media(media="print", color_scheme="dark")

@@ -23,6 +23,7 @@ CUT = """() => [...document.querySelectorAll(".wall section li, .wall section tr
   }).map((line) => line.textContent)"""
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("width", "height"), [(2560, 1440), (1920, 1080), (3840, 2160), (1280, 720)])
 def test_on_no_screen_a_line_is_cut_and_those_left_out_are_counted(
     admin: Page, demo: Demo, width: int, height: int
