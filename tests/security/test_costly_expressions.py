@@ -61,6 +61,7 @@ SELECTOR_DOORS = {
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("door", SELECTOR_DOORS)
 @pytest.mark.parametrize("what", DEAR)
 def test_a_selector_that_may_cost_too_much_is_refused(api: Api, door: str, what: str) -> None:
@@ -93,6 +94,7 @@ POLICY_DOORS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("door", POLICY_DOORS)
 def test_an_expression_of_a_policy_is_stopped_at_its_limit_and_the_write_refused(api: Api, door: str) -> None:
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}

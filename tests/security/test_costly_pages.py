@@ -106,6 +106,7 @@ PAGES = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("page", PAGES)
 def test_a_class_with_a_costly_selector_spoils_no_page(shelf: Cluster, page: str) -> None:
     shelf.create(make_class("dear", expressions=[COSTLY]))
@@ -178,6 +179,7 @@ def test_a_rehearsal_of_a_costly_claim_ends_and_says_so(shelf: Cluster) -> None:
     assert "were placed before the time for a rehearsal was over" in said(answer.content.decode())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("tab", ["why", "claims", "history", ""])
 def test_the_page_of_a_pod_with_costly_selectors_says_so(
     shelf: Cluster, tab: str, settings: Any, monkeypatch: pytest.MonkeyPatch
