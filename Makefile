@@ -56,7 +56,7 @@ attacks: .venv/.tests
 # the front door, REQUESTS of each kind (made of our OpenAPI; hostile ones; pages) by each sender on each database.
 fuzz: .venv/.tests
 	@$(PYTHON) -m tests.scheduling.cel.fuzz --minutes $(or $(MINUTES),10)
-	@MANCIPLE_EXAMPLES=20 .venv/bin/pytest -q --ignore=tests/e2e --ignore=tests/security/fuzz -m hypothesis -o timeout=3600
+	@TEST_ALL=1 MANCIPLE_EXAMPLES=20 .venv/bin/pytest -q --ignore=tests/e2e --ignore=tests/security/fuzz -m hypothesis -o timeout=3600
 	@$(PYTHON) -m tests.security.fuzz --requests $(or $(REQUESTS),5000) $(if $(SEED),--seed $(SEED))
 
 # Clone what is committed into an empty directory and test it there.
