@@ -88,7 +88,7 @@ def affected(changed: Sequence[str], graph: Graph, tests: Sequence[str]) -> list
         if path in EVERYTHING:
             distances |= {test: distances.get(test, FARTHEST) for test in tests}
         for test in tests:
-            found = [distances[test]] if test in distances else []
+            found: list[float] = [distances[test]] if test in distances else []
             if (alike := _alike(path, test)) is not None:
                 found.append(alike)
             if found:
