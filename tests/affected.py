@@ -1,4 +1,4 @@
-"""`make check`: the quick tests that changes of the working tree can affect, for at most 40 seconds.
+"""`make check`: the quick tests that changes of the working tree can affect, for at most half a minute.
 
     python -m tests.affected            what differs from the last commit
     python -m tests.affected --since main
@@ -32,7 +32,7 @@ NAMED = ("templates", "static", "docs", "deploy", "tests/conformance_data")
 FARTHEST = 4
 #: A change here can affect every test.
 EVERYTHING = ("tests/conftest.py", "manciple/settings.py", "pyproject.toml", "uv.lock")
-SECONDS = 40.0
+SECONDS = 30.0
 #: Files of tests collected at most: what is imported for them costs time, too.
 MOST = 60
 WITH_SERVICES = ("tests/e2e/", "tests/test_on_postgresql.py")
@@ -143,8 +143,9 @@ def _path(module: str) -> str:
 class QuickTests:
     """The pytest plugin that leaves out tests which need a service, and all that remain when the time is over."""
 
-    def __init__(self, end: float) -> None:
-        self._end = end
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._end = 0.0
         self._left_out: set[str] = set()
 
     @pytest.hookimpl(trylast=True)
@@ -152,6 +153,10 @@ class QuickTests:
         slow = {item for item in items if _needs_services(item)}
         config.hook.pytest_deselected(items=list(slow))
         items[:] = [item for item in items if item not in slow]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> None:
+        self._end = time.monotonic() + self._seconds
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
@@ -171,7 +176,6 @@ def _needs_services(item: pytest.Item) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    began = time.monotonic()
     parser = argparse.ArgumentParser(description="Run the quick tests that changes can affect.")
     parser.add_argument("--since", default="HEAD", help="the commit to compare with (default: the last one)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for how long tests are started")
@@ -188,7 +192,7 @@ def main(arguments: Sequence[str]) -> int:
     if len(chosen) > MOST:
         print(f"The nearest {MOST} are run; `make test` runs the others", flush=True)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    code = pytest.main(["-q", *chosen[:MOST]], plugins=[QuickTests(began + options.seconds)])
+    code = pytest.main(["-q", *chosen[:MOST]], plugins=[QuickTests(options.seconds)])
     return 0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else int(code)
 
 
