@@ -72,6 +72,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         subprocess.run([*PODMAN, "rmi", "--force", name, f"{name}-base"], capture_output=True, check=False)
 
 
+@pytest.mark.long
 def test_the_image_runs_as_nobody_on_a_root_that_it_cannot_write(image: str, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
@@ -98,6 +99,7 @@ def test_the_image_runs_as_nobody_on_a_root_that_it_cannot_write(image: str, tmp
         process.kill()
 
 
+@pytest.mark.long
 def test_the_image_holds_no_settings_and_no_keys(image: str) -> None:
     told = podman("image", "inspect", "--format", "{{.Config.User}} {{.Config.Env}}", image)
     assert told.startswith("10001:10001 ")

@@ -74,6 +74,7 @@ def prometheus(api_server: ApiServer, tmp_path: Path) -> Iterator[Prometheus]:
             process.wait(20)
 
 
+@pytest.mark.long
 def test_prometheus_reads_the_api_and_evaluates_what_deploy_has(prometheus: Prometheus) -> None:
     value = prometheus.value
     wait_for("a scrape", lambda: value('up{job="manciple"}') == 1.0)

@@ -219,6 +219,7 @@ def test_what_was_judged_is_kept_so_that_trying_again_gets_further(shelf: Cluste
     assert left[-1] == 0
 
 
+@pytest.mark.long
 def test_eight_such_pages_of_one_user_hold_up_no_other(api_server: ApiServer, shelf: Cluster) -> None:
     """Through the real server: lanes, threads and sessions."""
 

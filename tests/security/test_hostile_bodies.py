@@ -175,6 +175,7 @@ def measured(work: Callable[[], object]) -> tuple[object, float]:
     return outcome, time.process_time() - began
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_hostile_body_is_refused_at_little_cost(case: str) -> None:
     outcome, seconds = measured(REFUSED[case])
@@ -241,6 +242,7 @@ def _annotated(count: int) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "annotations": annotations}}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", ACCEPTED)
 def test_what_is_large_and_right_takes_time_in_proportion(case: str) -> None:
     outcome, seconds = measured(ACCEPTED[case])

@@ -127,6 +127,7 @@ def binding(*names: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("connect", IDLE.values(), ids=IDLE.keys())
 def test_idle_connections_without_credentials_keep_nobody_out(
     api_server: ApiServer, monkeypatch: pytest.MonkeyPatch, connect: Callable[[ApiServer], socket.socket]

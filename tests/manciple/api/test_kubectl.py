@@ -78,6 +78,7 @@ spec:
 """
 
 
+@pytest.mark.long
 def test_a_pod_of_the_first_draft_of_kep_3063_is_applied_again_and_read_by_commands_with_types(
     kubectl: Kubectl,
 ) -> None:
@@ -125,6 +126,7 @@ def test_server_side_apply_tells_conflicts(kubectl: Kubectl) -> None:
     assert kubectl.json("get", "pod", "web")["metadata"]["labels"] == {"app": "shop"}
 
 
+@pytest.mark.long
 def test_applying_on_the_client_then_on_the_server(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=POD)
     kubectl("apply", "--server-side", "-f", "-", stdin=POD.replace("app: web", "app: shop"))
@@ -144,6 +146,7 @@ def test_a_kind_that_is_not_served_is_said_to_be_missing_and_nothing_else(kubect
     assert "validate=false" not in told
 
 
+@pytest.mark.long
 def test_unknown_fields_are_warned_of(kubectl: Kubectl) -> None:
     colourful = POD.replace("image: busybox", "image: busybox, colour: red")
     told = kubectl("create", "--validate=warn", "-f", "-", stdin=colourful, check=False)
@@ -272,6 +275,7 @@ def test_explain_reads_the_types(kubectl: Kubectl) -> None:
     assert "FIELD: containers <[]Container>" in kubectl("explain", "pods.spec.containers")
 
 
+@pytest.mark.long
 def test_a_list_file_is_applied(kubectl: Kubectl, tmp_path: Path) -> None:
     indented = "".join(f"  {line}\n" for line in POD.splitlines())
     file = tmp_path / "list.yaml"
@@ -367,6 +371,7 @@ def _pools_may_be_asked_for() -> Iterator[None]:
         yield
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_pools_may_be_asked_for")
 def test_the_status_of_pools_is_asked_for(kubectl: Kubectl) -> None:
     """As KEP-5677 shows it: create, wait, get."""

@@ -36,6 +36,7 @@ def listed(count: int, **others: int) -> dict[str, Any]:
     return {"items": [{"k": number, **others} for number in range(count)]}
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("new", "old"),
     [

@@ -74,6 +74,7 @@ def recorded(answer: dict[str, Any]) -> tuple[Any, ...]:
     return (answer["code"], answer["reason"], sorted({(reason, field) for reason, field, _ in answer["causes"]}))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("about", sorted(CASES))
 def test_answers_are_those_of_the_reference(api: Api, about: str) -> None:
     explained = {one for ones in EXPLAINED.values() for one in ones}

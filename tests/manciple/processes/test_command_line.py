@@ -145,6 +145,7 @@ REFUSED_SETTINGS = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("words", "setting", "value", "told"), REFUSED_SETTINGS.values(), ids=REFUSED_SETTINGS)
 def test_wrong_settings_end_the_start_with_one_line(
     tmp_path: Path, words: list[str], setting: str, value: str, told: str

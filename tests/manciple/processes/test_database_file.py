@@ -119,6 +119,7 @@ def manage(home: Path, *words: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("words", ["up --api 127.0.0.1:0 --web 127.0.0.1:0", "token list"])
 def test_no_command_ends_in_a_traceback(database: Path, words: str) -> None:
     overwrite(0, 4096)(database)

@@ -149,6 +149,7 @@ STARTED = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("call", STARTED.values(), ids=STARTED.keys())
 def test_every_process_makes_files_for_its_owner_alone(call: str) -> None:
     program = f"import os\nos.umask(0o022)\ntry:\n    {call}\nexcept SystemExit:\n    pass\nprint(oct(os.umask(0)))"

@@ -144,6 +144,7 @@ def test_a_machine_that_is_one_node_does_not_become_another(
         joined(cluster, tmp_path, node="n2")
 
 
+@pytest.mark.long
 def test_a_second_machine_does_not_get_the_name_of_the_first(
     cluster: ApiServer, controller: None, tmp_path: Path
 ) -> None:
@@ -200,6 +201,7 @@ class Interrupted(Disk):
 KILLS = [(step, after) for step in ("rename", "remove") for after in (False, True)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("step", "after"), KILLS)
 def test_a_machine_that_is_killed_while_it_joins_goes_on_from_there(
     cluster: ApiServer, tmp_path: Path, step: str, after: bool
@@ -323,6 +325,7 @@ def test_connections_are_opened_with_the_certificate_that_is_there(
     assert name_of(client) == "system:node:other"
 
 
+@pytest.mark.long
 def test_a_renewal_that_is_refused_leaves_the_certificate_and_is_tried_again(
     cluster: ApiServer, controller: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

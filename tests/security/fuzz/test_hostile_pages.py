@@ -8,6 +8,7 @@ from tests.security.fuzz.driving import SENDERS, drawn, judged
 from tests.security.fuzz.pages import open_page, page_requests, visitor
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("who", SENDERS)
 def test_whatever_a_page_is_asked_it_answers(transactional_db: None, who: str) -> None:
     sender = SENDERS[who]

@@ -8,6 +8,7 @@ from tests.security.fuzz.driving import SENDERS, judged, send_all
 from tests.security.fuzz.mutations import hostile
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("who", SENDERS)
 def test_whatever_comes_is_answered(transactional_db: None, who: str) -> None:
     with judged(SENDERS[who]) as (judge, builder):
