@@ -11,7 +11,7 @@ from tests import examples
 from tests.conftest import quick
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class FakeItem:
     nodeid: str
     markers: tuple[pytest.Mark, ...] = field(default=())
