@@ -50,15 +50,15 @@ SECURITY = [
 ]
 
 
-#: The first case of each: writes, the log and its order, locks of the scheduler's transactions, queries that are
-#: written for one engine, requests of any kind.
+#: What `make test` runs: writes, the log and its order, locks of the scheduler's transactions, queries that are written
+#: for one engine.
 QUICK = [
     "tests/manciple/store",
     "tests/manciple/audit",
     "tests/inventory/test_impairments.py",
     "tests/scheduling/test_races.py",
-    "tests/scheduling/test_quotas.py",
     "tests/scheduling/test_query_budgets.py",
+    "tests/scheduling/test_quotas.py",
     "tests/scheduling/test_singletons.py",
     "tests/claims/test_history.py",
     "tests/scheduling/test_usage.py",
