@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import random
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
