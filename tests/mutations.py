@@ -32,6 +32,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.reached_lines import with_records
+
 COMPARISONS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Eq: ("==", "!="),
     ast.NotEq: ("!=", "=="),
@@ -64,6 +66,8 @@ class Mutation:
 
     path: str
     line: int
+    #: The first line of the innermost statement of a function that holds it.
+    statement: int | None
     scope: str
     start: int
     end: int
@@ -91,23 +95,39 @@ class Mutations(ast.NodeVisitor):
         for line in source.splitlines(keepends=True):
             self._line_starts.append(self._line_starts[-1] + len(line))
         self._scopes: list[str] = []
+        self._statements: list[int | None] = [None]
         self.found: list[Mutation] = []
         self.visit(ast.parse(source))
+
+    def visit(self, node: ast.AST) -> None:
+        """Within a function, remember the innermost statement."""
+        before = self._statements[-1]
+        if before is not None and isinstance(node, ast.stmt):
+            self._statements[-1] = node.lineno
+        super().visit(node)
+        self._statements[-1] = before
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """The body and the defaults; neither annotations nor decorators."""
         self._scopes.append(node.name)
-        for child in (*node.args.defaults, *node.args.kw_defaults, *node.body):
-            if child is not None:
-                self.visit(child)
+        self._statements.append(None)
+        for default in (*node.args.defaults, *node.args.kw_defaults):
+            if default is not None:
+                self.visit(default)
+        for statement in node.body:
+            self._statements[-1] = statement.lineno
+            self.visit(statement)
+        self._statements.pop()
         self._scopes.pop()
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._scopes.append(node.name)
+        self._statements.append(None)
         for child in node.body:
             self.visit(child)
+        self._statements.pop()
         self._scopes.pop()
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
@@ -187,7 +207,7 @@ class Mutations(ast.NodeVisitor):
 
     def _add(self, line: int, start: int, end: int, after: str) -> None:
         before = self._source[start:end].decode()
-        mutation = Mutation(self._path, line, ".".join(self._scopes), start, end, before, after)
+        mutation = Mutation(self._path, line, self._statements[-1], ".".join(self._scopes), start, end, before, after)
         try:
             ast.parse(mutation.applied_to(self._source))
         except SyntaxError:
@@ -241,13 +261,18 @@ class Laboratory:
     timeout: float
 
     def record(self, targets: Sequence[str]) -> dict[str, dict[str, list[str]]]:
-        """Path -> line -> the tests that run it."""
+        """Path -> first line of a statement -> the tests that run it."""
         report = self.root / "reached-lines.json"
-        status = self._pytest(
-            [*self.tests, "-p", "tests.reached_lines"],
-            {"REACHED_LINES": str(report), "REACHED_FILES": json.dumps(list(_python_files(self.root, targets)))},
-            timeout=None,
-        )
+        originals = {path: (self.root / path).read_bytes() for path in _python_files(self.root, targets)}
+        try:
+            for path, source in originals.items():
+                self._write(self.root / path, with_records(path, source.decode()).encode())
+            status = self._pytest(
+                [*self.tests, "-p", "tests.reached_lines"], {"REACHED_LINES": str(report)}, timeout=None
+            )
+        finally:
+            for path, source in originals.items():
+                self._write(self.root / path, source)
         if status != 0:
             raise SystemExit(f"The tests fail without any mutation.\n{(self.root / 'pytest.log').read_text()}")
         recorded: dict[str, dict[str, list[str]]] = json.loads(report.read_text())
@@ -299,11 +324,11 @@ class Laboratory:
 
 
 def tests_for(mutation: Mutation, reached: dict[str, dict[str, list[str]]]) -> list[str]:
+    """Those that run its statement; at module level and in a function's head, those that run anything of the file."""
     lines = reached.get(mutation.path, {})
-    is_import_time = not re.search(r"(^|\.)[a-z_]", mutation.scope)  # a module's level, or a class's
-    if is_import_time:
+    if mutation.statement is None:
         return sorted({test for tests in lines.values() for test in tests})
-    return lines.get(str(mutation.line), [])
+    return lines.get(str(mutation.statement), [])
 
 
 def area(mutation: Mutation, targets: Sequence[str]) -> str:

@@ -1,82 +1,109 @@
-"""A pytest plugin for tests/mutations.py: record which test runs which line of some files, or run only chosen tests."""
+"""A pytest plugin for tests/mutations.py: record which test runs which statement of some files, or run chosen tests.
+
+`with_records` writes a call in front of each statement of those files: to trace every call of a test run would take
+several times as long.
+"""
 
 from __future__ import annotations
 
+import ast
+import builtins
 import json
 import os
-import sys
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
+#: Other processes that import the same files record nothing.
+PREFACE = "import builtins\n__reached__ = getattr(builtins, '__reached__', lambda *_: None)\n"
+
+
+class _Records(ast.NodeTransformer):
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._depth = 0
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+        self._depth += 1
+        self.generic_visit(node)
+        self._depth -= 1
+        return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        super().generic_visit(node)
+        if self._depth and not isinstance(node, ast.ClassDef):
+            for name in ("body", "orelse", "finalbody"):
+                statements = getattr(node, name, None)
+                if isinstance(statements, list):
+                    setattr(node, name, [made for one in statements for made in self._recorded(one)])
+        return node
+
+    def _recorded(self, statement: ast.stmt) -> Iterator[ast.stmt]:
+        is_docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if not is_docstring:
+            yield ast.parse(f"__reached__({self._path!r}, {statement.lineno})").body[0]
+        yield statement
+
+
+def with_records(path: str, source: str) -> str:
+    """The same program, which says of each statement in a function that it is reached."""
+    tree = ast.parse(source)
+    is_head = [isinstance(one, ast.ImportFrom) and one.module == "__future__" for one in tree.body]
+    head = [one for one, first in zip(tree.body, is_head, strict=True) if first]
+    rest = [one for one, first in zip(tree.body, is_head, strict=True) if not first]
+    recorded = _Records(path).visit(ast.Module(body=rest, type_ignores=[]))
+    return "\n".join([*(ast.unparse(one) for one in head), PREFACE + ast.unparse(ast.fix_missing_locations(recorded))])
+
 
 class Recorder:
-    """Traces the wanted files alone: all other calls cost one look-up."""
-
-    def __init__(self, report: Path, paths: list[str]) -> None:
+    def __init__(self, report: Path) -> None:
         self._report = report
-        self._paths = {str(Path(path).absolute()): path for path in paths}
         self._tests: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         self._test = ""
+        builtins.__reached__ = self._reached  # type: ignore[attr-defined]
+
+    def _reached(self, path: str, line: int) -> None:
+        self._tests[path][line].add(self._test)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self._test = item.nodeid
-        threading.settrace(self._call)
-        sys.settrace(self._call)
-        try:
-            return (yield)
-        finally:
-            sys.settrace(None)
-            threading.settrace(None)  # type: ignore[arg-type]
+        return (yield)
 
     def pytest_sessionfinish(self) -> None:
-        self._report.write_text(
-            json.dumps(
-                {
-                    path: {str(line): sorted(tests) for line, tests in lines.items()}
-                    for path, lines in self._tests.items()
-                }
-            )
-        )
-
-    def _call(self, frame: FrameType, _event: str, _argument: Any) -> Any:
-        path = self._paths.get(frame.f_code.co_filename)
-        if path is None:
-            return None
-        lines = self._tests[path]
-
-        def line(frame: FrameType, event: str, _argument: Any) -> Any:
-            if event == "line":
-                lines[frame.f_lineno].add(self._test)
-            return line
-
-        return line
+        report = {
+            path: {line: sorted(tests - {""}) for line, tests in lines.items()} for path, lines in self._tests.items()
+        }
+        self._report.write_text(json.dumps(report))
 
 
 class Selection:
+    """Tests, or whole files and folders of them."""
+
     def __init__(self, chosen: list[str]) -> None:
-        self._chosen = chosen
+        self._chosen = set(chosen)
+        self._folders = tuple(name.rstrip("/") + "/" for name in chosen)
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Whole files and folders may be chosen, too."""
-        chosen, names = set(self._chosen), tuple(name.rstrip("/") + "/" for name in self._chosen)
-        kept = [
-            item
-            for item in items
-            if item.nodeid in chosen or item.nodeid.partition("::")[0] in chosen or item.nodeid.startswith(names)
-        ]
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        kept, left = [], []
+        for item in items:
+            names = {item.nodeid, item.nodeid.partition("::")[0]}
+            is_chosen = names & self._chosen or item.nodeid.startswith(self._folders)
+            (kept if is_chosen else left).append(item)
+        config.hook.pytest_deselected(items=left)
         items[:] = kept
 
 
+# Before any file that records is imported.
+RECORDER = Recorder(Path(os.environ["REACHED_LINES"])) if "REACHED_LINES" in os.environ else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    if report := os.environ.get("REACHED_LINES"):
-        config.pluginmanager.register(Recorder(Path(report), json.loads(os.environ["REACHED_FILES"])))
+    if RECORDER is not None:
+        config.pluginmanager.register(RECORDER)
     if selection := os.environ.get("SELECTED_TESTS"):
         config.pluginmanager.register(Selection(json.loads(Path(selection).read_text())))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests import mutations
+from tests import mutations, reached_lines
 from tests.mutations import Laboratory, Mutation, Mutations
 
 #: a function's body -> every change of it
@@ -42,7 +43,7 @@ def test_one_thing_changes_and_the_rest_of_the_text_stays(body: str) -> None:
 def tree(folder: Path, *, above: str = "") -> Path:
     """A repository with a function and its test."""
     (folder / "tests").mkdir(parents=True)
-    plugin = Path(mutations.__file__).with_name("reached_lines.py").read_text()
+    plugin = Path(reached_lines.__file__).read_text()
     files = {
         "product.py": f"{above}def larger(a, b):\n    return a > b\n\n\ndef unused(a):\n    return a\n",
         "tests/__init__.py": "",
@@ -91,7 +92,7 @@ def test_the_copy_is_the_working_tree_and_the_original_stays(tmp_path: Path) -> 
 
 
 def test_the_table_has_a_row_for_each_area() -> None:
-    made = [Mutation(f"pages/{area}/views.py", 1, "f", 0, 1, "a", "b") for area in ("claims", "claims", "pods")]
+    made = [Mutation(f"pages/{area}/views.py", 1, 1, "f", 0, 1, "a", "b") for area in ("claims", "claims", "pods")]
     rows = mutations.table(
         [(mutations.area(one, ["pages"]), killed) for one, killed in zip(made, [True, False, True], strict=True)]
     ).splitlines()
@@ -100,3 +101,27 @@ def test_the_table_has_a_row_for_each_area() -> None:
         ["pages/pods", "1", "1", "0", "100%"],
         ["all", "3", "2", "1", "67%"],
     ]
+
+
+SOURCE = """
+from __future__ import annotations
+def f(x):
+    'Docstring.'
+    for y in range(x):
+        if y == 2:
+            return 'two'
+        elif y > 5:
+            return 'many'
+    else:
+        return 'few'
+"""
+
+
+def test_a_file_that_records_does_the_same() -> None:
+    recorded: list[int] = []
+    names: dict[str, Any] = {}
+    exec(compile(reached_lines.with_records("m.py", SOURCE), "m.py", "exec"), names)
+    names["__reached__"] = lambda _path, line: recorded.append(line)
+    assert [names["f"](x) for x in (1, 9)] == ["few", "two"]
+    assert names["f"].__doc__ == "Docstring."
+    assert set(recorded) == {5, 6, 7, 8, 11}

@@ -15,6 +15,7 @@ from tests.e2e.api_client import Hands
 from tests.e2e.pages.browser import GONE, REFUSED, WATCH_SHIFTS, new_context, watched_page
 from tests.e2e.pages.test_grid import EXAMPLE
 from tests.e2e.processes import Up
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -127,7 +128,7 @@ def test_a_line_on_which_nothing_comes_is_not_called_live(page: Page, up: Up) ->
     expect(page.locator("#live")).to_contain_text(re.compile(r"[345] s late"))
     page.clock.run_for(3000)
     expect(page.get_by_text("Stopped", exact=True)).to_be_visible()
-    expect(stopped).to_contain_text(re.compile(r"stopped 1[23] s ago.*as it was at \d\d:\d\d:\d\d"))
+    expect(stopped).to_contain_text(re.compile(texts.LIVE_STATE_STOPPED("1[23]", r"\d\d:\d\d:\d\d")))
     silent = False
     page.clock.run_for(1000)
     expect(live).to_be_visible()

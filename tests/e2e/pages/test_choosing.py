@@ -12,6 +12,7 @@ from tests.e2e.pages.browser import new_context
 from tests.e2e.pages.demo import SLICES, Demo
 from tests.e2e.pages.tour import Axe
 from tests.e2e.pages.walking import expect_focus
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -26,7 +27,7 @@ def test_devices_are_chosen_with_keys_cordoned_together_and_taken_back(admin: Pa
     first.focus()
     admin.keyboard.press("x")
     expect(admin.locator("#chosen")).to_be_visible()
-    expect(admin.locator("#said")).to_contain_text("chosen, 1 device in all.")
+    expect(admin.locator("#said")).to_contain_text(texts.DEVICES_CHOSEN("1 device"))
     admin.keyboard.press("ArrowRight")
     admin.keyboard.press("Shift+X")
     expect(admin.locator("#chosen [data-count]")).to_have_text("2 devices chosen")
@@ -106,7 +107,7 @@ def test_columns_are_chosen_at_once_kept_as_a_view_and_opened_by_its_address(adm
     admin.locator("#views-menu summary").click()
     admin.get_by_label("Save what this page shows as").fill("What waits")
     admin.get_by_role("button", name="Save", exact=True).click()
-    expect(admin.get_by_text("Saved view What waits.")).to_be_visible()
+    expect(admin.get_by_text(texts.VIEW_SAVED("What waits"))).to_be_visible()
     expect(admin.locator("#views-menu summary")).to_have_text("What waits")
     admin.goto(f"{demo.web}/views")
     admin.get_by_role("link", name="What waits").click()
@@ -115,7 +116,7 @@ def test_columns_are_chosen_at_once_kept_as_a_view_and_opened_by_its_address(adm
     row = admin.locator("li", has=admin.get_by_role("link", name="What waits"))
     row.get_by_text("Change").click()
     row.get_by_role("button", name="Delete").click()
-    expect(admin.get_by_text("Deleted view What waits.")).to_be_visible()
+    expect(admin.get_by_text(texts.VIEW_DELETED("What waits"))).to_be_visible()
 
 
 def test_a_finger_chooses_rows_and_sees_what_deleting_them_would_do(
@@ -215,7 +216,7 @@ def test_a_question_mark_shows_the_keys_but_not_to_whoever_types(admin: Page, de
     admin.goto(f"{demo.web}/pods")
     admin.keyboard.press("?")
     keys = admin.get_by_role("dialog", name="Keys")
-    expect(keys).to_contain_text("Find anything, go anywhere, do something")
+    expect(keys).to_contain_text(texts.FIND_PROMPT)
     axe = Axe(admin)
     axe.read()
     assert axe.find() == []

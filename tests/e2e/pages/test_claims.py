@@ -12,6 +12,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.e2e.api_client import Hands
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import Up, wait_for
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -59,7 +60,7 @@ def test_claims_come_and_change_by_themselves_and_lead_to_their_sheet(crowd: Han
     _apply(crowd, _pod("large", 20))
     row = page.get_by_role("row", name="large-gpu-")
     expect(row).to_contain_text("Pending")
-    expect(row).to_contain_text("wants 20 on one node")
+    expect(row).to_contain_text(texts.WANTS_ON_ONE_NODE(20))
     expect(page.get_by_role("link", name="Pending 1")).to_be_visible()
     expect_focus(page.get_by_label("Name, namespace, pod or node"))
     assert page.evaluate("window.untouched")
@@ -92,8 +93,8 @@ def test_deleting_is_previewed_in_a_dialog_and_can_be_cancelled(crowd: Hands, pa
     delete = page.get_by_role("link", name="Delete…")
     delete.click()
     dialog = page.get_by_role("dialog", name="Delete claim spare?")
-    expect(dialog).to_contain_text("It is removed immediately.")
-    expect(dialog).to_contain_text("It holds no device.")
+    expect(dialog).to_contain_text(texts.REMOVED_IMMEDIATELY)
+    expect(dialog).to_contain_text(texts.HOLDS_NO_DEVICE)
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
     expect_focus(delete)

@@ -12,6 +12,7 @@ from tests.e2e.api_client import Hands, documents
 from tests.e2e.pages.browser import REFUSED, editor_of, new_context, watched_page
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import ROOT, Up
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -92,11 +93,11 @@ def test_a_class_written_with_completions_serves_a_pod(page: Page, up: Up, hands
     devices = [claim["status"]["allocation"]["devices"]["results"][0]["device"] for claim in claims]
     assert devices == ["gpu-0", "gpu-0"]
     expect(page.locator("#users")).to_contain_text("form")  # by itself
-    expect(page.locator("#verdicts")).to_contain_text("3 of 24 · 1 free, 1 more fit", ignore_case=True)
+    expect(page.locator("#verdicts")).to_contain_text(texts.CLASS_FITS(3, 24, 1, 1), ignore_case=True)
     hands.remove("Namespace", "form")
     page.get_by_role("link", name="Delete…").click()
     dialog = page.get_by_role("dialog", name="Delete class first-gpu?")
-    expect(dialog).to_contain_text("None waits for this class.")
+    expect(dialog).to_contain_text(texts.WAITED_FOR_BY_NONE)
     dialog.get_by_role("button", name="Delete class").click()
     expect(page.get_by_text("Deleted class first-gpu.")).to_be_visible()
     expect(page.locator("#classes").get_by_role("link", name="first-gpu")).to_have_count(0)
@@ -110,7 +111,7 @@ def test_what_does_not_compile_is_told_under_the_caret_and_mended(page: Page, up
     editor = editor_of(page, "Selector 2")
     expect_focus(editor)
     editor.fill('device.attributes["gpu.example.com"].driverVersion\n  .isGreaterThan("9.0.0")')
-    expect(page.locator("#selector-1-diagnostics")).to_contain_text("Line 2, column 18: isGreaterThan needs a semver")
+    expect(page.locator("#selector-1-diagnostics")).to_contain_text(texts.CEL_TYPE_ERROR(2, 18, "isGreaterThan"))
     expect(page.locator(".cm-bad")).to_have_text('"9.0.0"')
     expect(editor).to_have_attribute("aria-invalid", "true")
     expect(page.locator("#savebar")).to_contain_text("Cannot save yet")
@@ -128,8 +129,8 @@ def test_what_does_not_compile_is_told_under_the_caret_and_mended(page: Page, up
     expect(editor).to_contain_text('"rack" in device.attributes["gpu.example.com"] &&')
     expect(page.get_by_role("heading", name="Raise an error")).to_have_count(0)
     editor.fill('device.attributes["gpu.example.com"].indx == 0')
-    expect(page.locator("#misspelt")).to_contain_text("index? Nobody publishes indx; 24 devices have the other.")
-    expect(page.locator("#savebar")).to_contain_text("Raises an error on 24 devices")
+    expect(page.locator("#misspelt")).to_contain_text(texts.DID_YOU_MEAN_ATTRIBUTE("index", "indx", "24 devices"))
+    expect(page.locator("#savebar")).to_contain_text(texts.RAISES_ERROR_ON("24 devices"))
     expect(page.get_by_role("button", name="Insert guard")).to_have_count(0)
     page.get_by_role("button", name="Use index").click()
     expect(editor).to_contain_text(".index == 0")
@@ -177,7 +178,7 @@ def test_a_change_of_somebody_else_is_not_overwritten(page: Page, up: Up, hands:
     editor_of(page, "Selector 1").fill("true")
     hands.change("DeviceClass", "edited", {"metadata": {"labels": {"team": "b"}}})
     page.get_by_role("button", name="Save class").click()
-    expect(page.get_by_text("Somebody else changed this class")).to_be_visible()
+    expect(page.get_by_text(texts.CLASS_CHANGED_MEANWHILE)).to_be_visible()
     page.goto(f"{up.web}/classes/c/edited")
     editor_of(page, "Selector 1").fill("true")
     page.get_by_role("button", name="Save class").click()
@@ -190,7 +191,7 @@ def test_a_change_of_somebody_else_is_not_overwritten(page: Page, up: Up, hands:
     page.get_by_role("link", name="YAML").click()
     yaml = page.get_by_role("textbox", name="DeviceClass")
     yaml.fill("kind: DeviceClass\nmetadata:\n  name: edited\nspec:\n  colour: red")
-    expect(page.locator("#yaml-diagnostics")).to_contain_text('Line 5, column 3: unknown field "spec.colour"')
+    expect(page.locator("#yaml-diagnostics")).to_contain_text(texts.CLASS_UNKNOWN_FIELD(5, 3, "spec.colour"))
     _forget(page, up, hands, "edited")
 
 

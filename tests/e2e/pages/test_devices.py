@@ -15,6 +15,7 @@ from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import AXE
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import ROOT, Up, wait_for
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -77,7 +78,7 @@ def test_without_script_the_page_filters_groups_and_opens_a_device(chromium: Bro
     expect(plain.locator(".tile:not(.dim)")).to_have_count(3)
     expect(plain.get_by_role("heading", name="Nodes")).to_be_visible()
     plain.locator(".tile").first.click()
-    expect(plain.locator("#panel")).to_contain_text("No claim holds it.")
+    expect(plain.locator("#panel")).to_contain_text(texts.HELD_BY_NO_CLAIM)
     plain.get_by_role("link", name="Device details").click()
     expect(plain.get_by_role("heading", level=1)).to_have_text("gpu-0")
     context.close()
@@ -109,7 +110,7 @@ def test_a_tile_changes_alone_and_the_reader_keeps_focus_scroll_and_panel(
     expect(page.locator("#panel")).to_contain_text("gpu-3")
     expect(page.locator('#legend [data-count="bad"]')).to_have_text("1")
     page.keyboard.press("Enter")
-    expect(page.locator("#panel")).to_contain_text("set by driver card.example.com")
+    expect(page.locator("#panel")).to_contain_text(texts.TAINT_SET_BY_DRIVER("card.example.com"))
     page.keyboard.press("Escape")
     expect(page.locator("#panel")).to_be_hidden()
     expect_focus(tile)
@@ -142,7 +143,7 @@ def test_a_device_page_tells_its_holder_and_remembers_it(page: Page, up: Up, han
     claim = holders.locator(".chain a").first.inner_text()
     page.evaluate("window.untouched = true")
     hands.forget_file(EXAMPLE)
-    expect(holders).to_contain_text("No claim holds it.")
+    expect(holders).to_contain_text(texts.HELD_BY_NO_CLAIM)
     row = page.locator("table tr", has_text=claim)
     expect(row).to_contain_text("demo")
     expect(row).not_to_contain_text("holds it now")

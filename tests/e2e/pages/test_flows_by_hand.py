@@ -43,6 +43,7 @@ from tests.e2e.pages.browser import GONE, PHONE, REFUSED, new_context, watched_p
 from tests.e2e.pages.demo import PODS, Demo
 from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -73,7 +74,7 @@ def test_a_device_is_tainted_and_taken_back_without_a_mouse(admin: Page, demo: D
     press(admin, "Tab")
     expect_focus(admin.get_by_role("button", name="Undo"))
     press(admin, "Enter")
-    expect(told(admin)).to_have_text("Undone (1 change): “1 device is tainted.”")
+    expect(told(admin)).to_have_text(texts.UNDONE("1 change", texts.DEVICES_TAINTED("1 device")))
 
 
 @pytest.mark.long
@@ -85,7 +86,7 @@ def test_a_node_is_drained_and_taken_back_without_a_mouse(admin: Page, demo: Dem
     press(admin, "Tab")
     expect_focus(admin.get_by_role("button", name="Drain", exact=True))
     press(admin, "Enter")
-    expect(told(admin)).to_contain_text("gpu-b02 is cordoned; no pod had to leave.")
+    expect(told(admin)).to_contain_text(texts.CORDONED_WITHOUT_EVICTIONS("gpu-b02"))
     press(admin, "Tab Enter")
     expect(told(admin)).to_contain_text("Undone (1 change)")
 
@@ -231,7 +232,7 @@ def test_a_taint_rule_is_made_and_deleted_without_a_mouse(manager: BrowserContex
         press(page, "Tab Tab Tab")
         expect_focus(page.get_by_role("button", name="Create"))
         press(page, "Enter")
-        expect(told(page)).to_contain_text("Taint rule by-keys is created.")
+        expect(told(page)).to_contain_text(texts.TAINT_RULE_CREATED("by-keys"))
         delete = page.get_by_role("link", name="Delete…")
         delete.press("Enter")
         expect_focus(page.get_by_role("link", name="Cancel"))
@@ -240,7 +241,7 @@ def test_a_taint_rule_is_made_and_deleted_without_a_mouse(manager: BrowserContex
         press(page, "Enter")
         expect_focus(page.get_by_role("link", name="Cancel"))
         press(page, "Tab Enter")
-        expect(told(page)).to_contain_text("Taint rule by-keys is deleted.")
+        expect(told(page)).to_contain_text(texts.TAINT_RULE_DELETED("by-keys"))
 
 
 def test_a_quota_is_made_tried_set_and_taken_back_without_a_mouse(manager: BrowserContext, demo: Demo) -> None:
@@ -262,7 +263,7 @@ def test_a_quota_is_made_tried_set_and_taken_back_without_a_mouse(manager: Brows
         press(page, "Enter")
         expect_focus(page.get_by_role("heading", name="What these limits would mean"))
         press(page, "Tab Tab Enter")
-        expect(told(page)).to_contain_text("The limits of quota by-keys are set.")
+        expect(told(page)).to_contain_text(texts.QUOTA_SET("by-keys"))
         press(page, "Tab Enter")
         expect(told(page)).to_contain_text("Undone (1 change)")
         expect(page.locator("#quota-limits")).to_contain_text("of 8")
@@ -362,10 +363,10 @@ def test_a_finger_makes_a_taint_rule_and_deletes_it(phone: Page, demo: Demo) -> 
         phone.get_by_label(label, exact=True).fill(text)
     phone.get_by_role("button", name="Preview").tap()
     phone.get_by_role("button", name="Create").tap()
-    expect(told(phone)).to_contain_text("Taint rule by-finger is created.")
+    expect(told(phone)).to_contain_text(texts.TAINT_RULE_CREATED("by-finger"))
     phone.get_by_role("link", name="Delete…").tap()
     phone.get_by_role("button", name="Delete taint rule").tap()
-    expect(told(phone)).to_contain_text("Taint rule by-finger is deleted.")
+    expect(told(phone)).to_contain_text(texts.TAINT_RULE_DELETED("by-finger"))
 
 
 @pytest.mark.long
@@ -375,7 +376,7 @@ def test_a_finger_sets_a_quotas_limit_and_takes_it_back(phone: Page, demo: Demo)
     phone.get_by_role("button", name="See what it would refuse").tap()
     expect(phone.get_by_role("heading", name="What these limits would mean")).to_be_in_viewport()
     phone.get_by_role("button", name="Set these limits").tap()
-    expect(told(phone)).to_contain_text("The limits of quota gpus are set.")
+    expect(told(phone)).to_contain_text(texts.QUOTA_SET("gpus"))
     phone.get_by_role("button", name="Undo").tap()
     expect(told(phone)).to_contain_text("Undone (1 change)")
 

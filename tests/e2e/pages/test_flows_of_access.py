@@ -11,6 +11,7 @@ from tests.e2e.pages.browser import PHONE, REFUSED, editor_of, watched_page
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -27,11 +28,11 @@ def test_a_role_is_made_edited_given_and_taken_away_without_a_mouse(manager: Bro
         page.keyboard.type("pods weather")
         press(page, "Enter")
         expect_focus(page.get_by_label("What", exact=True))
-        expect(page.locator(".field-error")).to_contain_text("There is no resource weather.")
+        expect(page.locator(".field-error")).to_contain_text(texts.RESOURCE_MISSING("weather"))
         press(page, "Control+A")
         page.keyboard.type("pods pods/log")
         press(page, "Enter")
-        expect(told(page)).to_contain_text("Role by-keys is created. Nobody has it yet.")
+        expect(told(page)).to_contain_text(texts.ROLE_CREATED("by-keys"))
         page.get_by_label("Whom", exact=True).focus()
         press(page, "Tab")
         page.keyboard.type("nora")
@@ -46,7 +47,7 @@ def test_a_role_is_made_edited_given_and_taken_away_without_a_mouse(manager: Bro
         page.get_by_role("link", name="by-keys").press("Enter")
         expect(page.locator("#rules")).to_contain_text("pods, pods/log, pods/status")
         page.get_by_role("button", name="Take away from nora").press("Enter")
-        expect(told(page)).to_contain_text("by-keys was taken away from nora.")
+        expect(told(page)).to_contain_text(texts.ROLE_TAKEN_AWAY("by-keys", "nora"))
         press(page, "Tab Enter")
         expect(told(page)).to_contain_text("Undone (1 change)")
         expect(page.locator("#holders")).to_contain_text("nora")
@@ -66,13 +67,13 @@ def test_a_finger_makes_a_role_gives_it_and_opens_the_binding(phone: Page, demo:
     phone.get_by_label("Name", exact=True).fill("vision:default")
     phone.get_by_label("Where", exact=True).select_option("vision")
     phone.get_by_role("button", name="Give role").tap()
-    expect(told(phone)).to_contain_text("vision:default has by-finger in vision.")
+    expect(told(phone)).to_contain_text(texts.ROLE_GIVEN("vision:default", "by-finger", "vision"))
     assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
     phone.locator("#holders").get_by_role("link", name=re.compile("^by-finger-")).tap()
     expect(editor_of(phone, "RoleBinding")).to_contain_text("roleRef")
     phone.goto(f"{demo.web}/roles/by-finger")
     phone.get_by_role("button", name="Take away from default").tap()
-    expect(told(phone)).to_contain_text("by-finger was taken away from default.")
+    expect(told(phone)).to_contain_text(texts.ROLE_TAKEN_AWAY("by-finger", "default"))
     demo.api.delete(f"{ROLES}/by-finger")
 
 

@@ -11,6 +11,7 @@ from tests.e2e.pages.browser import GONE, PHONE, watched_page
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -41,12 +42,12 @@ def test_a_claim_is_released_by_force_without_a_mouse(manager: BrowserContext, d
         page.goto(f"{demo.web}/claims/infra-ci/{held}")
         page.get_by_role("link", name="Release by force…").press("Enter")
         dialog = page.get_by_role("dialog")
-        expect(dialog).to_contain_text(f"without waiting for whoever set finalizer {FINALIZER}")
+        expect(dialog).to_contain_text(texts.WITHOUT_FINALIZERS_OWNER(FINALIZER))
         expect_focus(dialog.get_by_role("link", name="Cancel"))
         press(page, "Tab")
         expect_focus(dialog.get_by_role("button", name="Release by force"))
         press(page, "Enter")
-        expect(told(page)).to_have_text(f"Released claim {held} by force; it is gone.")
+        expect(told(page)).to_have_text(texts.REMOVED_BY_FORCE(held))
 
 
 @pytest.mark.long
@@ -57,5 +58,5 @@ def test_a_finger_releases_a_claim_by_force(phone: Page, demo: Demo, held: str) 
     expect(dialog).to_contain_text("The cleanup that")
     assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
     dialog.get_by_role("button", name="Release by force").tap()
-    expect(told(phone)).to_have_text(f"Released claim {held} by force; it is gone.")
+    expect(told(phone)).to_have_text(texts.REMOVED_BY_FORCE(held))
     expect(told(phone)).to_be_in_viewport()

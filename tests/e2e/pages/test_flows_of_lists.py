@@ -11,6 +11,7 @@ from tests.e2e.pages.browser import PHONE
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -53,7 +54,7 @@ def test_a_view_is_saved_shared_changed_and_deleted_without_a_mouse(admin: Page,
     admin.get_by_label("Save what this page shows as").focus()
     admin.keyboard.type("By keys")
     press(admin, "Tab Space Enter")
-    expect(told(admin)).to_have_text("Saved view By keys.")
+    expect(told(admin)).to_have_text(texts.VIEW_SAVED("By keys"))
     admin.goto(f"{demo.web}/views")
     row = admin.locator("li", has=admin.get_by_role("link", name="By keys"))
     expect(row).to_contain_text("shared")
@@ -61,13 +62,13 @@ def test_a_view_is_saved_shared_changed_and_deleted_without_a_mouse(admin: Page,
     press(admin, "Tab Tab")
     expect(admin.get_by_label("Shared with everybody").and_(admin.locator(":focus"))).to_be_checked()
     press(admin, "Space Enter")  # Enter saves, and does not press the button that deletes
-    expect(told(admin)).to_have_text("Changed view By keys.")
+    expect(told(admin)).to_have_text(texts.VIEW_CHANGED("By keys"))
     expect(row).not_to_contain_text("shared")
     row.get_by_text("Change").press("Enter")
     press(admin, "Tab Tab Tab Tab Tab")
     expect_focus(row.get_by_role("button", name="Delete"))
     press(admin, "Enter")
-    expect(told(admin)).to_have_text("Deleted view By keys.")
+    expect(told(admin)).to_have_text(texts.VIEW_DELETED("By keys"))
 
 
 def test_columns_density_and_the_file_are_chosen_without_a_mouse(admin: Page, demo: Demo) -> None:
@@ -99,13 +100,13 @@ def test_a_finger_saves_a_view_chooses_columns_and_deletes_the_view(phone: Page,
     expect(phone.locator(".me-menu[open]")).to_have_count(1)
     phone.get_by_label("Save what this page shows as").fill("By finger")
     phone.get_by_role("button", name="Save", exact=True).tap()
-    expect(told(phone)).to_have_text("Saved view By finger.")
+    expect(told(phone)).to_have_text(texts.VIEW_SAVED("By finger"))
     phone.goto(f"{demo.web}/views")
     row = phone.locator("li", has=phone.get_by_role("link", name="By finger"))
     row.get_by_text("Change").tap()
     assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
     row.get_by_role("button", name="Delete").tap()
-    expect(told(phone)).to_have_text("Deleted view By finger.")
+    expect(told(phone)).to_have_text(texts.VIEW_DELETED("By finger"))
 
 
 def test_on_a_phone_the_boxes_of_rows_are_large_enough(phone: Page, demo: Demo) -> None:

@@ -11,6 +11,7 @@ from tests.e2e.pages.browser import PHONE
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -68,7 +69,7 @@ def test_a_finger_finds_a_device_taints_it_and_takes_it_back(phone: Page, demo: 
     expect(told(phone)).to_contain_text("1 device is tainted.")
     expect(told(phone)).to_be_in_viewport()
     phone.get_by_role("button", name="Undo").tap()
-    expect(told(phone)).to_have_text("Undone (1 change): “1 device is tainted.”")
+    expect(told(phone)).to_have_text(texts.UNDONE("1 change", texts.DEVICES_TAINTED("1 device")))
 
 
 @pytest.mark.long

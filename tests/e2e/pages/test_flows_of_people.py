@@ -9,6 +9,7 @@ from tests.e2e.pages.browser import PHONE, REFUSED, new_context, watched_page
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -35,11 +36,11 @@ def test_somebody_is_invited_shut_out_and_let_in_again_without_a_mouse(manager: 
         page.get_by_label("May sign in and use tokens").press("Space")
         page.locator("#person").get_by_role("button", name="Save").press("Enter")
         expect(told(page)).to_contain_text("keyes")
-        expect(page.locator("#person")).to_contain_text("The account is closed")
+        expect(page.locator("#person")).to_contain_text(texts.ACCOUNT_CLOSED)
         page.get_by_label("May sign in and use tokens").press("Space")
         page.locator("#person").get_by_role("button", name="Save").press("Enter")
         expect(told(page)).to_contain_text("keyes")
-        expect(page.locator("#person")).to_contain_text("keyes has no password yet")
+        expect(page.locator("#person")).to_contain_text(texts.NO_PASSWORD_YET("keyes"))
 
 
 @pytest.mark.long
@@ -73,7 +74,7 @@ def test_a_finger_invites_somebody_who_then_signs_in_on_the_phone(phone: Page, c
     page.get_by_label("Username").fill("finn")
     page.get_by_label("Password").fill("wrong")
     page.get_by_role("button", name="Sign in").tap()
-    expect(page.get_by_role("alert")).to_contain_text("Wrong username or password")
+    expect(page.get_by_role("alert")).to_contain_text(texts.WRONG_PASSWORD)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").tap()
     expect(page.get_by_text("Live", exact=True)).to_be_visible()

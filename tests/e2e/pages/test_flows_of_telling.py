@@ -11,6 +11,7 @@ from tests.e2e.pages.browser import PHONE, REFUSED, watched_page
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -28,9 +29,9 @@ def test_a_rule_is_made_changed_and_deleted_without_a_mouse(manager: BrowserCont
         page.goto(f"{demo.web}/notifications")
         page.get_by_label("When", exact=True).focus()
         press(page, "Tab Tab Space Tab Enter")  # by no way at all
-        expect(page.locator(".field-error:focus")).to_have_text("Choose at least one way to be told.")
+        expect(page.locator(".field-error:focus")).to_have_text(texts.NOTIFICATION_NEEDS_A_WAY)
         press(page, "Tab Space Tab Enter")
-        expect(told(page)).to_have_text("You are told from now on when a pod starts.")
+        expect(told(page)).to_have_text(texts.NOTIFIED_FROM_NOW_ON("a pod starts"))
         page.get_by_role("link", name="Change the rule “A pod starts").press("Enter")
         expect_focus(page.get_by_role("heading", name="Change rule"))
         press(page, "Tab")
@@ -38,9 +39,9 @@ def test_a_rule_is_made_changed_and_deleted_without_a_mouse(manager: BrowserCont
         press(page, "Tab Tab Tab")
         expect_focus(page.get_by_role("button", name="Change rule"))
         press(page, "Enter")
-        expect(told(page)).to_have_text("You are told from now on when a pod fails.")
+        expect(told(page)).to_have_text(texts.NOTIFIED_FROM_NOW_ON("a pod fails"))
         page.get_by_role("button", name="Delete the rule “A pod fails").press("Enter")
-        expect(told(page)).to_contain_text("The rule is deleted")
+        expect(told(page)).to_contain_text(texts.NOTIFICATION_DELETED)
 
 
 def test_a_webhook_is_set_its_secret_copied_tried_and_ended_without_a_mouse(
@@ -60,12 +61,12 @@ def test_a_webhook_is_set_its_secret_copied_tried_and_ended_without_a_mouse(
         press(page, "Tab Tab Enter")
         expect(page.locator("#said")).to_have_text("Copied.")
         page.get_by_role("button", name="Send a test to the webhook").press("Enter")
-        expect(told(page)).to_contain_text("The test was not sent: the webhook cannot be reached")
+        expect(told(page)).to_contain_text(texts.TEST_NOT_SENT_AS_UNREACHABLE)
         page.get_by_role("button", name="Send a test to the browser").press("Enter")
-        expect(told(page)).to_contain_text("The test appears here")
+        expect(told(page)).to_contain_text(texts.TEST_APPEARS)
         address(page).focus()
         press(page, "Control+A Delete Enter")
-        expect(told(page)).to_have_text("You have no webhook any more.")
+        expect(told(page)).to_have_text(texts.WEBHOOK_REMOVED)
 
 
 def test_an_installation_without_mail_says_so_at_the_address(manager: BrowserContext, demo: Demo) -> None:
@@ -84,14 +85,14 @@ def test_a_finger_makes_a_rule_changes_and_deletes_it(phone: Page, demo: Demo) -
     phone.get_by_label("When", exact=True).select_option(label="A pod waits for long")
     phone.get_by_label("After minutes").fill("30")
     phone.get_by_role("button", name="Tell me", exact=True).tap()
-    expect(told(phone)).to_contain_text("when a pod waits for over 30 min")
+    expect(told(phone)).to_contain_text(texts.NOTIFIED_OF_LONG_WAITS("30 min"))
     phone.get_by_role("link", name=re.compile("^Change the rule “A pod waits for over 30 min")).tap()
     phone.get_by_label("After minutes").fill("45")
     phone.get_by_role("button", name="Change rule").tap()
-    expect(told(phone)).to_contain_text("when a pod waits for over 45 min")
+    expect(told(phone)).to_contain_text(texts.NOTIFIED_OF_LONG_WAITS("45 min"))
     assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
     phone.get_by_role("button", name="Delete the rule “A pod waits for over 45 min").tap()
-    expect(told(phone)).to_contain_text("The rule is deleted")
+    expect(told(phone)).to_contain_text(texts.NOTIFICATION_DELETED)
 
 
 @pytest.mark.long
@@ -101,8 +102,8 @@ def test_a_finger_sets_a_webhook_and_ends_it(phone: Page, demo: Demo) -> None:
     phone.get_by_role("button", name="Save the webhook").tap()
     expect_focus(told(phone).or_(phone.get_by_role("heading", name="The secret of your webhook")))
     phone.get_by_role("button", name="Send a test to the webhook").tap()
-    expect(told(phone)).to_contain_text("The test was not sent")
+    expect(told(phone)).to_contain_text(texts.TEST_NOT_SENT)
     assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
     address(phone).fill("")
     phone.get_by_role("button", name="Save the webhook").tap()
-    expect(told(phone)).to_have_text("You have no webhook any more.")
+    expect(told(phone)).to_have_text(texts.WEBHOOK_REMOVED)

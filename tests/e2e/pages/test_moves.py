@@ -13,6 +13,7 @@ from tests.e2e.pages.browser import PHONE, new_context
 from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import Up
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -63,10 +64,10 @@ def test_a_move_is_proposed_reviewed_and_carried_out_on_a_phone(scattered: Hands
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     moves.get_by_role("link", name="Review the move").press("Enter")
     question = page.get_by_role("heading", level=1)
-    expect(question).to_have_text("Move 1 pod so that large can start?")
+    expect(question).to_have_text(texts.MOVE_POD_FOR("1 pod", "large"))
     expect_focus(question)
     page.get_by_role("button", name="Move 1 pod").press("Enter")
-    expect(page.locator(".says:focus")).to_contain_text("Evicted 1 pod: large starts when it has ended.")
+    expect(page.locator(".says:focus")).to_contain_text(texts.MOVED("1 pod", "large"))
     scattered.wait_pods("PodScheduled", "demo", "large")
     expect(page.get_by_text("on node").first).to_contain_text("node-1")
 
@@ -83,9 +84,9 @@ def test_a_finger_finds_the_move_in_a_rehearsal_and_carries_it_out(
     review = page.get_by_role("link", name="Review and move…")
     assert (review.bounding_box() or {"height": 0})["height"] >= 28
     review.tap()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Move 1 pod so that large can start?")
+    expect(page.get_by_role("heading", level=1)).to_have_text(texts.MOVE_POD_FOR("1 pod", "large"))
     assert page.evaluate(TOO_WIDE, PHONE["width"]) == ""
     page.get_by_role("button", name="Move 1 pod").tap()
-    expect(page.locator(".says:focus")).to_contain_text("Evicted 1 pod: large starts when it has ended.")
+    expect(page.locator(".says:focus")).to_contain_text(texts.MOVED("1 pod", "large"))
     scattered.wait_pods("PodScheduled", "demo", "large")
     context.close()

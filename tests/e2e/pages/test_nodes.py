@@ -14,6 +14,7 @@ from tests.e2e.pages.browser import GONE, REFUSED, new_context, slow_down, watch
 from tests.e2e.pages.tour import AXE
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import Up
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -54,7 +55,7 @@ def test_a_node_is_cordoned_after_a_rehearsal_and_another_browser_sees_it(page: 
     expect(row).to_contain_text("Ready")
     page.get_by_role("link", name="Cordon…").click()
     page.get_by_role("button", name="Cordon", exact=True).click()
-    expect(page.get_by_text("node-2 is cordoned: no new pod comes here.")).to_be_visible()
+    expect(page.get_by_text(texts.CORDONED("node-2"))).to_be_visible()
     expect(row).to_contain_text("Cordoned")
     assert other.evaluate("window.untouched")
     page.get_by_role("link", name="Uncordon…").click()
@@ -74,7 +75,7 @@ def test_a_taint_that_evicts_names_the_pod_first_and_the_page_sees_it_go(page: P
     expect(page.locator("#t-key-error")).to_be_visible()
     page.get_by_label("Key").fill("maintenance")
     page.get_by_role("button", name="Preview").click()
-    expect(page.locator("#change")).to_contain_text("1 pod leaves: demo/guest at once")
+    expect(page.locator("#change")).to_contain_text(texts.POD_LEAVES_NODE_PREVIEW("1 pod", "demo/guest"))
     expect(page).to_have_url(re.compile("effect=NoExecute"))
     page.get_by_role("button", name="Taint and evict 1").click()
     expect(page.locator("#node-taints")).to_contain_text("maintenance:NoExecute")

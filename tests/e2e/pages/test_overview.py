@@ -12,6 +12,7 @@ from tests.e2e.api_client import Document, Hands, documents
 from tests.e2e.pages.browser import new_context
 from tests.e2e.pages.demo import Demo
 from tests.e2e.processes import ROOT, Up
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -65,17 +66,17 @@ def test_figures_bars_and_events_change_by_themselves(overview: Page, hands: Han
 
 
 def test_a_waiting_pod_appears_with_its_cause_and_leads_to_its_page(overview: Page, up: Up, hands: Hands) -> None:
-    expect(overview.locator("#waiting")).to_contain_text("No pod is waiting")
+    expect(overview.locator("#waiting")).to_contain_text(texts.NO_POD_WAITS)
     hands.apply(_stuck_pod())
     waiting = overview.locator("#waiting")
-    expect(waiting).to_contain_text("A claim does not exist")
-    expect(waiting).to_contain_text("Create the claim, or name one that exists.")
+    expect(waiting).to_contain_text(texts.CAUSE_CLAIM_MISSING)
+    expect(waiting).to_contain_text(texts.NEXT_CREATE_CLAIM)
     expect(overview.locator("#events .sev.warn").first).to_be_visible()
     waiting.get_by_role("link", name="stuck").click()
     expect(overview).to_have_url(f"{up.web}/pods/demo/stuck")
     overview.go_back()
     hands.remove("Pod", "stuck", "demo")
-    expect(overview.locator("#waiting")).to_contain_text("No pod is waiting")
+    expect(overview.locator("#waiting")).to_contain_text(texts.NO_POD_WAITS)
 
 
 @pytest.mark.long
@@ -149,8 +150,8 @@ def test_the_overview_the_grid_the_nodes_and_the_classes_count_alike(admin: Page
 def test_a_cause_is_told_for_the_pods_that_its_mending_would_start(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/overview")
     waiting = admin.locator("#waiting")
-    expect(waiting).to_contain_text("Pool gpu-b04 is 1 slice short")
-    expect(waiting).to_contain_text("would start 2 of the 15 ")
+    expect(waiting).to_contain_text(texts.CAUSE_SLICE_MISSING("gpu-b04", "1 slice"))
+    expect(waiting).to_contain_text(texts.FIX_WOULD_START(2, 15))
 
 
 def test_what_is_copied_says_so_over_plain_http_too(admin: Page, demo: Demo) -> None:

@@ -14,6 +14,7 @@ from tests.e2e.api_client import Hands
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.pages.browser import new_context
 from tests.e2e.processes import Up
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -67,10 +68,10 @@ def test_a_waiting_pod_says_why_and_the_page_follows(crowd: Hands, page: Page, u
     _apply(crowd, "eval", count=2)
     page.goto(f"{up.web}/pods")
     row = page.get_by_role("row", name="eval")
-    expect(row).to_contain_text("accepts only 24 devices and all 24 are held")
+    expect(row).to_contain_text(texts.ALL_DEVICES_HELD(24, 24))
     row.get_by_role("link", name="eval").click()
     why = page.locator("#h-why")
-    expect(why).to_have_text("It waits because request gpu accepts only 24 devices and all 24 are held.")
+    expect(why).to_have_text(f"{texts.WAITS_AS_REQUEST('gpu')}{texts.ALL_DEVICES_HELD(24, 24)}.")
     expect(page.locator(".funnel li.key")).to_contain_text("all 24 held")
     expect(page.locator("section", has_text="Who holds the 24").get_by_role("link", name="train-1")).to_be_visible()
     page.evaluate("window.untouched = true")  # a reload would lose it
@@ -84,8 +85,8 @@ def test_a_waiting_pod_says_why_and_the_page_follows(crowd: Hands, page: Page, u
 def test_the_clause_that_refuses_is_shown_and_what_the_devices_have(crowd: Hands, page: Page, up: Up) -> None:
     _apply(crowd, "large", selectors=(MEMORY,))
     page.goto(f"{up.web}/pods/demo/large")
-    expect(page.locator("#h-why")).to_contain_text("memory >= 200Gi refuses all 24; they have 80Gi.")
-    expect(page.locator("#why")).to_contain_text("Next Ask for 80Gi or less")
+    expect(page.locator("#h-why")).to_contain_text(texts.SELECTOR_REFUSES_ALL("memory >= 200Gi", 24, "80Gi"))
+    expect(page.locator("#why")).to_contain_text(texts.NEXT_ASK_FOR_LESS("80Gi"))
     expect(page.locator("pre.code")).to_have_text(MEMORY)
     expect(page.locator("tr", has_text="node-2")).to_contain_text("Selector 1: memory >= 200Gi")
 
@@ -104,8 +105,8 @@ def test_a_rehearsal_without_a_selector_replays_the_funnel(page: Page, up: Up, h
     _apply(hands, "picky", selectors=(MEMORY,))
     page.goto(f"{up.web}/pods/demo/picky")
     page.get_by_role("link", name="Rehearse: Without selector 1").click()
-    expect(page.locator("#h-why")).to_contain_text("Without selector 1 it would start now on node-")
-    expect(page.locator(".funnel li.skipped")).to_contain_text("left out of this rehearsal")
+    expect(page.locator("#h-why")).to_contain_text(texts.WOULD_START_WITHOUT_SELECTOR(1, "node-"))
+    expect(page.locator(".funnel li.skipped")).to_contain_text(texts.LEFT_OUT_OF_REHEARSAL)
     page.get_by_role("link", name="Back to as written").click()
     expect(page.locator("#h-why")).to_contain_text("It waits because")
     expect(page.locator(".funnel li.skipped")).to_have_count(0)
@@ -154,7 +155,7 @@ def test_a_pod_is_written_in_the_editor_and_its_log_followed(page: Page, up: Up,
     }""")
     expect(page.locator(".cm-bad")).to_be_visible()
     page.get_by_role("button", name="Check").click()
-    expect(page.get_by_role("alert")).to_contain_text("restartPolice is not a field of this")
+    expect(page.get_by_role("alert")).to_contain_text(texts.UNKNOWN_FIELD("restartPolice"))
     expect(editor).to_contain_text("restartPolice")  # the answer is a page of its own, and its editor is there
     page.evaluate("""() => {
       const area = document.getElementById("yaml");
@@ -176,9 +177,9 @@ def test_the_form_shows_the_yaml_that_it_makes(page: Page, up: Up) -> None:
     page.get_by_label("Name", exact=True).fill("from-the-form")
     expect(page.locator("#made")).to_contain_text("name: from-the-form-devices")
     page.get_by_role("radio", name="gpu.example.com").check()
-    expect(page.locator("#made")).to_contain_text(re.compile("Starts now on node-|It would wait because"))
+    expect(page.locator("#made")).to_contain_text(re.compile(f"Starts now on node-|{texts.WAITS_BECAUSE}"))
     page.get_by_role("button", name="Create pod").click()
-    expect(page.locator("#f-image-error")).to_have_text("Name the image that the container runs.")
+    expect(page.locator("#f-image-error")).to_have_text(texts.NAME_THE_IMAGE)
     expect(page.get_by_label("Name", exact=True)).to_have_value("from-the-form")
 
 
@@ -195,11 +196,11 @@ def test_what_if_says_how_many_fit_and_writes_nothing(page: Page, up: Up, hands:
     page.evaluate("(text) => Editors.set(document.getElementById('yaml'), text)", claim)
     page.get_by_label("Replicas", exact=True).fill("15")
     page.get_by_role("button", name="Rehearse").click()
-    expect(page.locator("#h-verdict")).to_contain_text("12 of 15 would start now, on 3 nodes; 3 would wait")
+    expect(page.locator("#h-verdict")).to_contain_text(texts.SOME_WOULD_START("12 of 15", "3 nodes", 3))
     expect(page.locator("#result")).to_contain_text("1 more node like node-")
     page.get_by_label("Devices", exact=True).fill("1")
     page.get_by_role("button", name="Rehearse").click()
-    expect(page.locator("#h-verdict")).to_have_text("All 15 would start now, on 2 nodes.")
+    expect(page.locator("#h-verdict")).to_have_text(texts.ALL_WOULD_START_ON(15, "2 nodes"))
     expect(page.locator("#result")).to_contain_text("Tried with 1 device.")
     assert written() == before
 
@@ -241,5 +242,5 @@ def test_kubectl_reads_the_explanation(up: Up, crowd: Hands, kubectl: Kubectl) -
     for path in ("/api/v1/namespaces/demo/pods/raw", "/apis/resource.k8s.io/v1/namespaces/demo/resourceclaims/raw"):
         found = json.loads(kubectl("get", "--raw", f"{path}/explain"))
         assert found["kind"] == "Explanation"
-        assert found["reason"] == "Request `gpu` accepts only 24 devices and all 24 are held."
+        assert found["reason"] == f"Request `gpu` {texts.ALL_DEVICES_HELD(24, 24)}."
         assert found["nodes"][0]["requests"][0]["stages"][-1] == {"name": "free", "left": 0}

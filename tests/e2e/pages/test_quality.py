@@ -18,6 +18,7 @@ from tests.e2e.pages.tour import TOO_WIDE, Axe, Tour, asking, documents, take_to
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import wait_for
 from tests.examples import ALL
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -224,7 +225,7 @@ def test_a_dropped_line_says_how_old_the_picture_is_and_catches_up_without_a_rel
     for line in lines:
         line.close()
     banner = page.locator("#stopped")
-    expect(banner).to_contain_text(re.compile(r"Live updates stopped [1-9]\d* s ago"))
+    expect(banner).to_contain_text(re.compile(texts.LIVE_UPDATES_STOPPED(r"[1-9]\d*")))
     demo.taint("gpu-b02", 0, tainted=True)
     expect(tile).to_have_attribute("data-s", "free")
     blocked = False
@@ -346,7 +347,7 @@ def test_a_page_shows_what_one_asked_to_be_told_and_asks_by_a_click_alone(admin:
     note.get_by_role("button", name="Dismiss").click()
     expect(note).to_have_text("")
     admin.get_by_role("button", name="Allow notifications").click()
-    expect(admin.locator("#browser-state")).to_have_text("Allowed in this browser.")
+    expect(admin.locator("#browser-state")).to_have_text(texts.ALLOWED_IN_THIS_BROWSER)
     body = {"channel": "browser"}
     admin.evaluate("""(body) => fetch("/notifications/test", {
       method: "POST", body: new URLSearchParams(body), headers: JSON.parse(document.body.getAttribute("hx-headers")),
@@ -373,14 +374,12 @@ def test_a_pod_that_does_not_end_says_why_and_what_force_would_do_by_keyboard_an
     admin: Page, demo: Demo
 ) -> None:
     admin.goto(f"{demo.web}/pods/nlp-lab/llama-eval-3")
-    expect(admin.locator("main")).to_contain_text(
-        "The agent on node gpu-a12 has not confirmed that its containers ended"
-    )
+    expect(admin.locator("main")).to_contain_text(texts.END_OF_CONTAINERS_NOT_CONFIRMED("gpu-a12"))
     release = admin.get_by_role("link", name=re.compile("^Release llama-eval-3-gpus-.* by force"))
     release.press("Enter")
     dialog = admin.get_by_role("dialog")
-    expect(dialog).to_contain_text("gpu-a12/nic-0 is free at once")
-    expect(dialog).to_contain_text("gpu-a12/gpu-3 are tainted, so they cannot be allocated yet.")
+    expect(dialog).to_contain_text(texts.FREE_AT_ONCE("gpu-a12/nic-0"))
+    expect(dialog).to_contain_text(texts.NOT_FREE_AS_ALL_TAINTED("gpu-a12/gpu-3"))
     expect_focus(dialog.get_by_role("link", name="Cancel"))
     admin.keyboard.press("Escape")
     expect(dialog).to_be_hidden()

@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.walking import expect_focus
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -86,7 +87,7 @@ def test_the_usage_is_read_by_pointer_and_keyboard_and_the_overview_leads_into_i
     with admin.expect_navigation():
         admin.keyboard.press("Enter")
     assert urlsplit(admin.url).path == "/usage"
-    expect(admin.locator("#h-usage")).to_contain_text("Devices by state, 4 h")
+    expect(admin.locator("#h-usage")).to_contain_text(texts.DEVICES_BY_STATE("4 h"))
 
 
 @pytest.mark.long

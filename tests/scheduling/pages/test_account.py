@@ -17,6 +17,7 @@ from manciple.access.models import SignIn, Token
 from manciple.access.sessions import stored_key
 from manciple.access.throttle import MOST_BY_NAME
 from scheduling.pages.account.views import browser_of
+from tests.scheduling.pages import texts
 
 pytestmark = pytest.mark.django_db
 
@@ -201,7 +202,7 @@ def test_an_open_browser_is_no_place_to_try_passwords_at(client: Client) -> None
         change(client, old="wrong")
     answer = change(client)
     assert answer.status_code == 422
-    assert "Too many failed attempts" in answer.content.decode()
+    assert texts.TOO_MANY_SIGN_INS in answer.content.decode()
 
 
 def test_who_has_no_password_changes_none(client: Client, alice: User) -> None:

@@ -22,6 +22,7 @@ from manciple.wire.identity import MASTERS, SCHEDULER, Identity
 from manciple.wire.registry import registry
 from tests.builders import make_namespace, make_pod
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
 
 __all__ = ["admin", "viewer"]
@@ -131,7 +132,7 @@ def test_long_lists_have_pages(admin: Client, cluster: Cluster, monkeypatch: pyt
 def test_whoever_may_not_read_the_trail_is_told_who_may(viewer: Client, path: str) -> None:
     answer = viewer.get(path)
     assert answer.status_code == 403
-    assert "list events of audit.manciple.dev" in answer.content.decode()
+    assert texts.AUDITED_LIST("audit.manciple.dev") in answer.content.decode()
 
 
 @pytest.fixture
@@ -165,7 +166,7 @@ def test_the_page_says_what_a_limit_has_removed_and_names_nobody_to_who_sees_one
     now = datetime.now(UTC)
     Shortfall.objects.create(sender="mallory", wrote=True, until=now, removed=1234, at=now)
     page = words(admin, "/audit")
-    assert "1234 writes of mallory up to" in page
+    assert texts.WRITES_LOST(1234, "mallory") in page
     assert "MANCIPLE_AUDIT_ENTRIES" in page
     page = words(admin, "/audit?ns=lab")
     assert "are missing" in page

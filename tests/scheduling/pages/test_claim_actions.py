@@ -11,6 +11,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from scheduling.pages.claims import reading as claim_users
 from tests.builders import make_claim, make_namespace, make_pod, make_taint_rule, make_template
 from tests.scheduling.cluster import Cluster, with_spec
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.claim_scene import browser, is_held_by_a_finalizer, runs, starts, words
 
 
@@ -33,18 +34,18 @@ def test_deleting_says_first_what_it_would_do(pages: Client, cluster: Cluster) -
     cluster.with_gpus("node-1", each=2)
     uid = runs(cluster, "web", count=2).metadata.uid
     text = words(pages, "/claims/default/web/delete")
-    assert "It is marked for deletion, and removed later." in text
-    assert "Its 2 devices node-1/gpu-0, node-1/gpu-1 stay held until then." in text
-    assert "Pod web uses it now and goes on; the claim is removed when that pod has ended." in text
+    assert texts.DELETED_LATER in text
+    assert texts.HELD_UNTIL_DELETED("2 devices node-1/gpu-0, node-1/gpu-1") in text
+    assert texts.CLAIM_IN_USE("web") in text
     assert cluster.claim("web").metadata.deletion_timestamp is None
     answer = pages.post("/claims/default/web/delete", {"uid": uid}, follow=True)
-    assert "Claim web is being deleted" in answer.content.decode()
+    assert texts.CLAIM_BEING_DELETED("web") in answer.content.decode()
     assert cluster.claim("web").metadata.deletion_timestamp is not None
 
 
 def test_a_claim_that_nobody_uses_goes_at_once(pages: Client, cluster: Cluster) -> None:
     uid = cluster.create(make_claim("spare")).metadata.uid
-    assert "It is removed immediately. Devices It holds no device." in words(pages, "/claims/default/spare/delete")
+    assert texts.REMOVED_IMMEDIATELY_WITHOUT_DEVICES in words(pages, "/claims/default/spare/delete")
     assert pages.post("/claims/default/spare/delete", {"uid": uid}).headers["Location"] == "/claims"
     assert cluster.find(ResourceClaim, "spare") is None
 
@@ -79,14 +80,14 @@ def test_a_stuck_claim_can_be_released_by_force(pages: Client, cluster: Cluster)
     claim = cluster.claim("web")
     assert claim.status.reserved_for, "nobody ran the claim controller yet"
     text = words(pages, "/claims/default/web/release")
-    assert "web releases what it holds without asking node-1." in text
-    assert "Its 2 devices node-1/gpu-0, node-1/gpu-1 are free at once, for waiting pods." in text
-    assert "The reservation for pod web is removed." in text
-    assert "Finalizer resource.kubernetes.io/delete-protection is removed." in text
-    assert "node-1 may still use what it held" in text
+    assert texts.RELEASES_WITHOUT_NODE("web", "node-1") in text
+    assert texts.ALL_FREE_AT_ONCE("2 devices node-1/gpu-0, node-1/gpu-1") in text
+    assert texts.RESERVATION_REMOVED("web") in text
+    assert texts.FINALIZER_REMOVED("resource.kubernetes.io/delete-protection") in text
+    assert texts.NODE_MAY_STILL_USE_IT("node-1") in text
     assert cluster.claim("web").status.allocation is not None
     answer = pages.post("/claims/default/web/release", {"uid": uid}, follow=True)
-    assert "Released claim web by force; its devices are free." in answer.content.decode()
+    assert texts.RELEASED_BY_FORCE("web") in answer.content.decode()
     claim = cluster.claim("web")
     assert (claim.status.allocation, claim.status.reserved_for, claim.metadata.finalizers) == (None, (), ())
     runs(cluster, "next", count=2)
@@ -95,14 +96,10 @@ def test_a_stuck_claim_can_be_released_by_force(pages: Client, cluster: Cluster)
 
 def test_a_deleted_claim_that_is_released_by_force_goes(pages: Client, cluster: Cluster) -> None:
     made = is_held_by_a_finalizer(cluster, "web")
-    assert "Finalizer example.org/report is removed. Claim The claim is already deleted, so it is removed." in words(
-        pages, "/claims/default/web/release"
-    )
-    assert "web is removed without waiting for whoever set finalizer example.org/report." in words(
-        pages, "/claims/default/web/release"
-    )
+    assert texts.FINALIZER_REMOVED_AND_CLAIM_GONE("example.org/report") in words(pages, "/claims/default/web/release")
+    assert texts.WITHOUT_FINALIZERS_OWNER("example.org/report") in words(pages, "/claims/default/web/release")
     answer = pages.post("/claims/default/web/release", {"uid": made.metadata.uid}, follow=True)
-    assert "Released claim web by force; it is gone." in answer.content.decode()
+    assert texts.REMOVED_BY_FORCE("web") in answer.content.decode()
     assert cluster.find(ResourceClaim, "web") is None
 
 
@@ -110,7 +107,7 @@ def test_a_claim_in_use_is_not_released_by_force(pages: Client, cluster: Cluster
     cluster.with_gpus("node-1", each=1)
     runs(cluster, "web")
     starts(cluster, "web")
-    assert "This cannot be done now" in words(pages, "/claims/default/web/release")
+    assert texts.NOT_POSSIBLE_NOW in words(pages, "/claims/default/web/release")
     assert pages.post("/claims/default/web/release").status_code == 409
     assert cluster.claim("web").status.allocation is not None
 
@@ -132,7 +129,7 @@ def test_a_template_shows_who_uses_it_and_what_was_made(pages: Client, cluster: 
     assert cluster.generated_claim("second").metadata.name in text
     claim = cluster.generated_claim("first").metadata.name
     assert "template one-gpu" in words(pages, f"/claims/default/{claim}")
-    assert "Created for pod first" in words(pages, f"/claims/default/{claim}")
+    assert texts.CREATED_FOR_POD("first") in words(pages, f"/claims/default/{claim}")
 
 
 def test_a_template_is_deleted_after_a_preview(pages: Client, cluster: Cluster) -> None:
@@ -142,8 +139,8 @@ def test_a_template_is_deleted_after_a_preview(pages: Client, cluster: Cluster) 
     cluster.settle()
     cluster.create(make_pod("late", templates={"gpu": "one-gpu"}))
     text = words(pages, "/templates/default/one-gpu/delete")
-    assert "1 claim created from it stays, with what it holds." in text
-    assert "Pod late has no claim from it yet, and would wait until the template exists again." in text
+    assert texts.TEMPLATES_CLAIMS_STAY("1 claim") in text
+    assert texts.WAITS_FOR_TEMPLATE("late") in text
     assert browser("vera").post("/templates/default/one-gpu/delete").status_code == 403
     assert pages.post("/templates/default/one-gpu/delete", {"uid": uid}).headers["Location"] == "/templates"
     assert pages.get("/templates/default/one-gpu").status_code == 404
@@ -158,7 +155,7 @@ def test_what_is_tainted_or_unpublished_is_not_called_free(pages: Client, cluste
     known = cluster.slice()
     cluster.update(with_spec(known, devices=known.spec.devices[:2]))
     text = words(pages, "/claims/default/web/release")
-    assert "Of its 3 devices node-1/gpu-0 is free at once, for waiting pods." in text
-    assert "node-1/gpu-1 is tainted, so it cannot be allocated yet." in text
-    assert "node-1/gpu-2 is not published, so it cannot be allocated yet." in text
+    assert texts.SOME_FREE_AT_ONCE("3 devices node-1/gpu-0") in text
+    assert texts.NOT_FREE_AS_TAINTED("node-1/gpu-1") in text
+    assert texts.NOT_FREE_AS_UNPUBLISHED("node-1/gpu-2") in text
     cluster.settle()

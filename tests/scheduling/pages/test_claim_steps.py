@@ -13,6 +13,7 @@ from scheduling.causes import CannotAllocate, DevicesInUse, NoNodeFits, encode
 from scheduling.event_recorder import CAUSE
 from scheduling.pages.claims.steps import ClaimRevision, Past, changes, steps
 from tests.builders import DRIVER, make_allocation, make_claim, make_consumer, make_result, stored
+from tests.scheduling.pages import texts
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 GIVEN = make_allocation(make_result("gpu-0"), make_result("gpu-1"))
@@ -42,9 +43,9 @@ def test_a_life_is_told_from_its_revisions() -> None:
     assert told == [
         (at(-1), "Created"),
         (at(1), "Allocated gpu-0, gpu-1 of node-1"),
-        (at(1), "Reserved for pod web"),
+        (at(1), texts.STEP_RESERVED("web")),
         (at(9), "Deletion requested"),
-        (at(12), "Reservation of web removed"),
+        (at(12), texts.STEP_RESERVATION_REMOVED("web")),
         (at(12), "Released gpu-0, gpu-1 of node-1"),
     ]
 
@@ -69,9 +70,9 @@ def test_what_a_driver_reports_is_a_step() -> None:
         report = AllocatedDeviceStatus(driver=DRIVER, pool="node-1", device="gpu-0", conditions=(condition,))
         return structs.replace(claim(), status=structs.replace(claim().status, devices=(report,)))
 
-    assert list(changes(claim(), reported("True"))) == [(f"{DRIVER} reports Ready True of gpu-0", False)]
+    assert list(changes(claim(), reported("True"))) == [(texts.STEP_REPORTED(DRIVER, "True", "gpu-0"), False)]
     assert list(changes(reported("True"), reported("False", "link down"))) == [
-        (f"{DRIVER} reports Ready False of gpu-0: link down", True)
+        (texts.STEP_REPORTED(DRIVER, "False", "gpu-0: link down"), True)
     ]
     assert list(changes(reported("True"), reported("True"))) == []
 
@@ -96,8 +97,8 @@ def test_a_pod_that_waits_says_only_for_what() -> None:
     cause = NoNodeFits(nodes=3, refused=((CannotAllocate(), 3),), because=short)
     meta = ObjectMeta(annotations={CAUSE: encode(cause)})
     event = Event(metadata=meta, reason="FailedScheduling", first_timestamp="2026-11-20T12:00:04Z")
-    assert steps(claim(), [], [event], [])[-1].text == (
-        "Waits: Request `gpu` of claim `default/training` accepts only 2 devices and both are held."
+    assert steps(claim(), [], [event], [])[-1].text.endswith(
+        f"`default/training` {texts.BOTH_DEVICES_HELD('2 devices')}"
     )
 
 

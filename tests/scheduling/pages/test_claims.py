@@ -17,6 +17,7 @@ from scheduling.pages.claims import reading as claim_users
 from scheduling.pages.claims import states as claim_states
 from tests.builders import make_claim, make_template
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.claim_scene import browser, is_held_by_a_finalizer, runs, starts, words
 
 
@@ -54,12 +55,12 @@ def test_the_list_begins_with_what_is_stuck_then_what_waits(pages: Client, clust
     runs(cluster, "d-waits")
     cluster.delete(cluster.pod("c-lost"))
     text = words(pages, "/claims")
-    assert "3 claims hold 4 devices; 1 waits; 1 is stuck ." in text
-    assert "All 4 Stuck 1 Pending 1 Preparing 1 Reserved 1" in text
+    assert texts.CLAIMS_SUMMARY("3 claims", "4 devices", 1, 1) in text
+    assert texts.CLAIM_STATE_FILTERS(4, 1, 1, 1, 1) in text
     rows = [text.index(one) for one in ("c-lost default", "d-waits default", "b-starts default", "a-runs default")]
     assert rows == sorted(rows)
-    assert "Pod c-lost no longer exists" in text
-    assert "Request gpu accepts only 4 devices and all 4 are held." in text
+    assert texts.POD_GONE("c-lost") in text
+    assert f"Request gpu {texts.ALL_DEVICES_HELD(4, 4)}" in text
     cluster.settle()
 
 
@@ -114,9 +115,9 @@ def test_a_claim_that_waits_says_why_and_what_next(pages: Client, cluster: Clust
     runs(cluster, "first")
     runs(cluster, "second")
     text = words(pages, "/claims/default/second")
-    assert "It waits because request gpu accepts only 1 device and it is held." in text
-    assert "Next Wait until one is released" in text
-    assert "Nobody yet; second waits for it." in text
+    assert texts.WAITS_AS_REQUEST("gpu") + texts.ONLY_DEVICE_HELD in text
+    assert texts.NEXT_WAIT_FOR_A_RELEASE in text
+    assert texts.WAITED_FOR_BY("second") in text
     shown = pages.get("/claims/default/second").content.decode()
     assert 'href="/what-if?claim=default/second"' in shown
     assert 'href="/pods/default/second"' in shown
@@ -132,16 +133,16 @@ def test_a_claim_shows_what_it_got_and_the_way_to_the_cdi_file(pages: Client, cl
     assert 'href="/nodes/node-1"' in shown
     text = words(pages, "/claims/default/web")
     assert "Allocated gpu-0, gpu-1 of node-1" in text
-    assert "Reserved for pod web" in text
-    assert "Who waits for these waits asks for a device of gpu.example.com ." in text
+    assert texts.STEP_RESERVED("web") in text
+    assert texts.WAITERS_OF_CLAIM("waits", "gpu.example.com") in text
 
 
 def test_the_sheet_stands_beside_the_list(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=1)
     runs(cluster, "web")
     text = words(pages, "/claims?at=default/web")
-    assert "From claim to file" not in text
-    assert "Claim web Pod web Node node-1 Device gpu-0 CDI 1 file" in text
+    assert texts.CLAIM_TO_FILE_HEADING not in text
+    assert texts.CLAIM_TO_FILE("web", "web", "node-1", "gpu-0", 1) in text
     assert "default/nothing not found" in words(pages, "/claims?at=default/nothing")
 
 
@@ -158,10 +159,10 @@ def test_a_claim_for_a_pod_that_is_gone_is_called_out(pages: Client, cluster: Cl
     runs(cluster, "web", count=2)
     cluster.delete(cluster.pod("web"))
     text = words(pages, "/claims/default/web")
-    assert "This claim holds 2 devices for a pod that no longer exists." in text
+    assert texts.LEAKED("2 devices") in text
     assert "Pod, gone web" in text
     assert "Not found." in text
-    assert "Next Check that a worker runs" in text
+    assert texts.NEXT_CHECK_WORKERS in text
     cluster.settle()
     assert "Pending" in words(pages, "/claims/default/web")
 
@@ -191,9 +192,9 @@ def test_what_the_node_says_of_a_pod_that_does_not_end_is_told(
     cluster.delete(pod, grace=1)
     monkeypatch.setattr(claim_states, "PATIENCE", timedelta(minutes=-1))
     text = words(pages, "/claims/default/web")
-    assert "This claim holds 1 device for a pod that does not end." in text
-    assert "The node says: gpu.example.com: device lost (219 times" in text
-    assert "Next Fix what the agent on node-1 reports here; it retries by itself." in text
+    assert texts.STUCK_IN_RELEASE("1 device") in text
+    assert texts.NODE_SAYS("gpu.example.com: device lost", 219) in text
+    assert texts.NEXT_FIX_ON_NODE("node-1") in text
 
 
 def test_a_claim_on_a_silent_node_is_stuck(pages: Client, cluster: Cluster) -> None:
@@ -202,14 +203,14 @@ def test_a_claim_on_a_silent_node_is_stuck(pages: Client, cluster: Cluster) -> N
     node = cluster.node()
     silent = NodeCondition(type="Ready", status="Unknown")
     cluster.update(structs.replace(node, status=structs.replace(node.status, conditions=(silent,))))
-    assert "on node node-1, which is not ready." in words(pages, "/claims/default/web")
+    assert texts.ON_A_NODE_NOT_READY("node-1") in words(pages, "/claims/default/web")
 
 
 def test_who_holds_a_foreign_finalizer_is_said(pages: Client, cluster: Cluster) -> None:
     is_held_by_a_finalizer(cluster, "web")
     text = words(pages, "/claims/default/web")
-    assert "It is deleted, and finalizer example.org/report holds it." in text
-    assert "Removed by the controller that set it; see its name." in text
+    assert texts.HELD_BY_FINALIZER("example.org/report") in text
+    assert texts.NEXT_SEE_FINALIZERS_CONTROLLER in text
 
 
 def test_a_claim_that_is_not_there_is_not_found(pages: Client) -> None:
@@ -235,4 +236,4 @@ def test_a_person_of_one_namespace_learns_nothing_of_others(pages: Client, clust
     assert "secret" not in words(mine, "/claims?q=secret")
     assert "workload" not in words(mine, "/templates")
     assert mine.get("/templates/other/workload").status_code == 404
-    assert "ask for a device" not in words(mine, "/claims/default/mine")  # who waits is of another namespace
+    assert texts.WAITERS_HEADING not in words(mine, "/claims/default/mine")  # who waits is of another namespace

@@ -14,6 +14,7 @@ from manciple.store.tail import latest_revision
 from scheduling.pages.classes.form import LONGEST, ClassForm, draft_of
 from tests.builders import CLASS, make_class
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, viewer
 from tests.scheduling.pages.test_class_form import class_form
 
@@ -124,5 +125,5 @@ def test_a_link_to_a_new_class_fills_the_form(gpu: Cluster, admin: Client) -> No
 def test_a_draft_that_is_too_long_says_so(gpu: Cluster, admin: Client) -> None:
     form = {"selector": "a" * LONGEST, "name": CLASS, "editing": CLASS}
     shown = admin.post("/classes/verdicts", form).content.decode()
-    assert "Too long for a link" in shown
+    assert texts.LINK_TOO_LONG in shown
     assert 'data-query="" data-unsaved' in shown

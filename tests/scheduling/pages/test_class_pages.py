@@ -32,6 +32,7 @@ from tests.builders import (
     make_slice,
 )
 from tests.scheduling.cluster import Cluster, with_spec
+from tests.scheduling.pages import texts
 
 LARGE = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("120Gi")) >= 0'
 OF_DRIVER = f'device.driver == "{DRIVER}"'
@@ -105,7 +106,7 @@ def test_those_who_are_not_signed_in_see_nothing(db: None) -> None:
 
 
 def test_an_empty_list_says_what_to_do(admin: Client, viewer: Client) -> None:
-    assert "No device class yet" in _words(admin.get("/classes"))
+    assert texts.NO_CLASS in _words(admin.get("/classes"))
     assert "New class" not in _words(viewer.get("/classes"))
 
 
@@ -137,15 +138,15 @@ def test_the_verdicts_name_the_operand_the_value_and_the_nodes(admin: Client, sh
     assert "keeps 4 of 4" in said
     assert "keeps 2 of 4" in said
     assert "node-2 memory >= 120Gi 80Gi 2" in said
-    assert "2 of 4 · 2 free, 2 more fit" in said
+    assert texts.CLASS_FITS(2, 4, 2, 2) in said
 
 
 def test_a_change_of_a_slice_shows_in_the_next_verdict(admin: Client, shelf: Cluster) -> None:
-    assert "4 of 4 · 4 free, 4 more fit" in _judged(admin, OF_DRIVER)
+    assert texts.CLASS_FITS(4, 4, 4, 4) in _judged(admin, OF_DRIVER)
     shelf.create(make_slice(node="node-3", devices=[make_device("gpu-0")]))
-    assert "5 of 5 · 5 free, 4 more fit" in _judged(admin, OF_DRIVER)
+    assert texts.CLASS_FITS(5, 5, 5, 4) in _judged(admin, OF_DRIVER)
     shelf.delete(make_slice(node="node-3"))
-    assert "4 of 4 · 4 free, 4 more fit" in _judged(admin, OF_DRIVER)
+    assert texts.CLASS_FITS(4, 4, 4, 4) in _judged(admin, OF_DRIVER)
 
 
 def test_a_keystroke_reads_no_device_from_the_database(admin: Client, shelf: Cluster) -> None:
@@ -166,15 +167,15 @@ def test_an_error_on_a_device_offers_a_guard_that_mends_it(admin: Client, shelf:
 
 def test_a_class_that_does_not_compile_cannot_be_saved_and_says_which_selector(admin: Client, shelf: Cluster) -> None:
     said = _judged(admin, OF_DRIVER, "device.driver ==")
-    assert "Cannot save yet Selector 2 does not compile." in said
-    assert "Selector 2 joins once it compiles." in said
-    assert "Cost is estimated once every selector compiles." in said
+    assert texts.NOT_SAVED_AS_NOT_COMPILED(2) in said
+    assert texts.SELECTOR_LEFT_OUT(2) in said
+    assert texts.COST_UNKNOWN in said
 
 
 def test_check_shows_the_verdicts_without_script_and_stores_nothing(admin: Client, shelf: Cluster) -> None:
     before = _stored()
     said = _words(admin.post(f"/classes/c/{CLASS}", {"selector": LARGE, "name": CLASS, "check": ""}))
-    assert "2 of 4 · 2 free, 2 more fit" in said
+    assert texts.CLASS_FITS(2, 4, 2, 2) in said
     assert _stored() == before
 
 
@@ -196,9 +197,7 @@ def test_the_difference_says_what_waiting_and_held_claims_would_see(admin: Clien
     shelf.create(make_claim("waits"))
     shelf.create(make_claim("looks-elsewhere", requests=[make_request(expressions=[LARGE])]))
     said = _judged(admin, OF_DRIVER, LARGE)
-    assert (
-        "2 lines changed Matches 4 → 2. 1 waiting claim would see fewer devices; 1 held claim is not touched." in said
-    )
+    assert texts.CHANGE_OF_CLASS("2 lines", 4, 2, "1 waiting claim", "1 held claim") in said
     assert "default/waits sees 4 → 2 devices" in said
     assert "+ expression: " in said
 
@@ -210,8 +209,8 @@ def test_nobody_is_told_of_claims_in_namespaces_that_they_do_not_see(admin: Clie
     for text in (_words(member.get(f"/classes/c/{CLASS}")), _judged(member, LARGE), _words(member.get("/classes"))):
         assert "hidden" not in text
         assert "secret" not in text
-    assert "1 waiting claim would see fewer devices" in _judged(member, LARGE)
-    assert "2 waiting claims would see fewer devices" in _judged(admin, LARGE)
+    assert texts.WOULD_SEE_FEWER_DEVICES("1 waiting claim") in _judged(member, LARGE)
+    assert texts.WOULD_SEE_FEWER_DEVICES("2 waiting claims") in _judged(admin, LARGE)
 
 
 def test_a_viewer_may_try_selectors_and_change_nothing(viewer: Client, shelf: Cluster) -> None:
@@ -238,8 +237,8 @@ def test_a_class_is_saved_with_its_extended_resource_name(admin: Client, shelf: 
 @pytest.mark.parametrize("name", ["big", "kubernetes.io/big", "requests.example.com/big"])
 def test_an_extended_resource_name_is_judged_before_saving(admin: Client, shelf: Cluster, name: str) -> None:
     said = _judged(admin, LARGE, editing="", name="big", extended=name)
-    assert "must be a valid extended resource name" in said
-    assert "Cannot save yet A field is invalid." in said
+    assert texts.EXTENDED_NAME_INVALID in said
+    assert texts.NOT_SAVED_AS_FIELD_INVALID in said
     assert admin.post("/classes/new", {"name": "big", "selector": LARGE, "extended": name}).status_code == 422
 
 
@@ -247,7 +246,7 @@ def test_nothing_is_written_while_all_of_dra_is_off(admin: Client, shelf: Cluste
     with gates.using(DynamicResourceAllocation=False):
         page = admin.post("/classes/new", {"name": "big", "selector": LARGE})
         assert page.status_code == 422
-        assert "are not served: a feature gate" in _words(page)
+        assert texts.FIELDS_NOT_SERVED in _words(page)
         refused = admin.post(f"/classes/c/{CLASS}/delete")
         assert refused.headers["Location"] == f"/classes/c/{CLASS}"  # where the message is, and not the list
     assert [one.metadata.name for one in shelf.all(DeviceClass)] == [CLASS]
@@ -280,7 +279,7 @@ def test_a_class_is_saved_as_yaml(admin: Client, shelf: Cluster) -> None:
     assert cel.expression == "1 == 1"
     refused = admin.post(f"/classes/c/{CLASS}/yaml", {"yaml": wanted})
     assert refused.status_code == 422
-    assert "Somebody else changed this class" in _words(refused)
+    assert texts.CLASS_CHANGED_MEANWHILE in _words(refused)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +313,7 @@ def test_the_history_tells_each_change(admin: Client, shelf: Cluster) -> None:
 def test_deleting_a_class_says_first_who_would_wait(admin: Client, shelf: Cluster) -> None:
     shelf.create(make_claim("waits", requests=[make_request(count=9)]))
     said = _words(admin.get(f"/classes/c/{CLASS}/delete"))
-    assert "1 could not be allocated any more: default/waits" in said
+    assert texts.COULD_NOT_BE_ALLOCATED(1, "default/waits") in said
     assert "Cancel" in said
     assert admin.post(f"/classes/c/{CLASS}/delete").headers["Location"] == "/classes"
     assert objects.get(class_kind(), "", CLASS) is None
@@ -338,4 +337,4 @@ def test_a_class_with_a_long_name_is_told_by_what_it_can_be_requested(
     name = "x" * length
     shelf.create(make_class(name))
     page = admin.get(f"/classes/c/{name}").content.decode()
-    assert ("it can be requested by the name given here only" in page) == said
+    assert (texts.ONLY_BY_THE_GIVEN_NAME in page) == said

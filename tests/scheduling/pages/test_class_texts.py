@@ -18,6 +18,7 @@ from scheduling.pages.classes.verdicts import judge
 from scheduling.pages.classes.workbench import Cost, guard_of, impact
 from scheduling.pages.history.differences import MINUS, difference, lines_changed
 from tests.builders import make_slice
+from tests.scheduling.pages import texts
 
 DRIVER = "gpu.example.com"
 ALL = CelFeatures(consumable_capacity=True, list_type_attributes=True)
@@ -91,7 +92,7 @@ def test_a_text_where_a_version_or_an_amount_is_due_has_a_fix_that_compiles(expr
 
 def test_an_expression_that_may_cost_too_much_is_refused() -> None:
     dear = " && ".join(['device.attributes["a"].all(x, device.attributes["b"].all(y, x.matches(y)))'] * 30)
-    assert "may cost too much" in diagnostics.of_expression(dear, ALL)[0]["message"]
+    assert texts.MAY_COST_TOO_MUCH in diagnostics.of_expression(dear, ALL)[0]["message"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_a_guard_stands_before_all_of_the_expression(expression: str, expected: 
 
 def test_a_guard_asks_for_the_key_where_the_expression_looks_for_it() -> None:
     expression = f'device.capacity["{DRIVER}"].cores.isGreaterThan(quantity("1"))'
-    assert guard_of(expression, "no such key: cores") == f'"cores" in device.capacity["{DRIVER}"]'
+    assert guard_of(expression, "key: cores") == f'"cores" in device.capacity["{DRIVER}"]'
     assert guard_of(expression, "division by zero") == ""
 
 
@@ -216,7 +217,7 @@ def test_the_map_draws_runs_and_says_what_it_shows() -> None:
     drawn = draw(judge([LARGE], PUBLISHED))
     assert drawn.width == WIDTH
     assert (drawn.match.count("M"), drawn.miss.count("M"), drawn.error) == (1, 2, "")
-    assert drawn.label == "Map of 2 nodes: 2 devices match, on node-1; 6 do not match"
+    assert drawn.label == texts.CLASS_MAP("2 nodes", "2 devices", "node-1", 6)
 
 
 def test_internal_functions_and_operators_are_not_offered() -> None:

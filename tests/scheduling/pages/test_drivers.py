@@ -22,6 +22,7 @@ from tests.builders import (
     make_slice,
 )
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, viewer, words
 
 __all__ = ["admin", "viewer"]
@@ -42,13 +43,13 @@ def test_without_a_driver_the_page_says_how_one_comes(viewer: Client) -> None:
 def test_a_driver_that_is_well(viewer: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", "node-2", each=2)
     cluster.create_allocated(make_claim("training"), make_allocation(make_result("gpu-1")))
-    assert "gpu.example.com 2 2 complete 3 free of 4" in words(viewer, "/drivers")
+    assert texts.DRIVER_ROW("gpu.example.com 2 2", 3, 4) in words(viewer, "/drivers")
     text = words(viewer, PAGE)
     assert "No problems found" in text
-    assert "2 nodes 2 pools generation 1 3 of 4 devices free" in text
+    assert texts.DRIVER_SUMMARY(2, 2, 1, 3, 4) in text
     assert "index 0, 1" in text
     assert f"{CLASS} 4 devices" in text
-    assert "training default no pod uses it 1" in text
+    assert texts.CLAIM_OF_DRIVER_ROW("training default", 1) in text
 
 
 def test_incomplete_pools_come_first_with_what_is_missing(viewer: Client, cluster: Cluster) -> None:
@@ -57,9 +58,9 @@ def test_incomplete_pools_come_first_with_what_is_missing(viewer: Client, cluste
     cluster.create(make_slice(node="node-9", slices=3, generation=4))
     assert "1 of 2 incomplete" in words(viewer, "/drivers")
     text = words(viewer, PAGE)
-    assert "1 pool is incomplete; 2 devices are not allocatable." in text
-    assert "Next Restart the driver there" in text
-    assert "1 of 3 slices of generation 4 are there" in text
+    assert texts.DRIVER_POOLS_INCOMPLETE("1 pool", "2 devices") in text
+    assert texts.NEXT_RESTART_DRIVER in text
+    assert texts.SLICES_THERE(1, 3, 4) in text
     assert text.index("node-9 node-9") < text.index("node-1 node-1")
     assert "generation 1 to 4" in text
 
@@ -72,17 +73,17 @@ def test_what_shows_that_it_is_unwell(viewer: Client, cluster: Cluster) -> None:
     cluster.create(make_slice(node="node-2", devices=make_devices(1)))
     cluster.create_allocated(make_claim("orphan"), make_allocation(make_result("gpu-7")))
     text = words(viewer, PAGE)
-    assert "1 node it publishes for is not ready." in text
-    assert "It publishes devices of node-2, which is no Node." in text
-    assert f"1 device is reported unhealthy: {DRIVER}/unhealthy ." in text
-    assert "1 device is held by claims and no longer published." in text
+    assert texts.DRIVERS_NODE_NOT_READY("1 node") in text
+    assert texts.DRIVERS_NODE_MISSING("node-2") in text
+    assert texts.DRIVERS_DEVICE_UNHEALTHY("1 device", f"{DRIVER}/unhealthy") in text
+    assert texts.DRIVERS_DEVICE_HELD_UNPUBLISHED("1 device") in text
 
 
 def test_no_class_for_it_is_said_with_the_next_step(admin: Client, cluster: Cluster) -> None:
     cluster.create(make_node())
     cluster.create(make_slice())
     text = words(admin, PAGE)
-    assert "No class selects any, so no claim can ask for them. New class" in text
+    assert texts.DRIVER_IN_NO_CLASS in text
 
 
 VALUES = {

@@ -16,6 +16,7 @@ from scheduling.event_recorder import EventNote
 from scheduling.pages.events import views as events
 from tests.builders import make_claim, make_namespace, make_node, make_pod, make_quota, make_request, make_template
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.test_overview import html, member_of, signed_in, text
 
 EVERYTHING = Person(Identity("ada", (MASTERS,)), ALL_NAMESPACES)
@@ -89,7 +90,7 @@ def test_filters(pages: Client, told: Cluster, query: str, found: list[str]) -> 
 
 
 def test_where_nothing_is_found_the_page_says_what_to_do(pages: Client, cluster: Cluster) -> None:
-    assert "Nothing has happened in the last hour" in text(pages, "/events")
+    assert texts.NO_EVENTS_LATELY in text(pages, "/events")
     assert "No event matches" in text(pages, "/events?q=nothing")
 
 
@@ -107,7 +108,7 @@ def test_long_lists_are_paged_and_every_event_is_on_one_page(
         url = answer.context["next_url"]
     assert seen == [f"Reason{number}" for number in reversed(range(8))]
     assert url == ""
-    assert "Back to the newest" in answer.content.decode()
+    assert texts.TO_THE_NEWEST in answer.content.decode()
     first = pages.get("/events?type=Warning")
     assert [event.reason for event in first.context["found"].events] == ["Reason6", "Reason4", "Reason2"]
     assert "type=Warning&amp;before=" in first.content.decode()
@@ -120,7 +121,7 @@ def test_a_search_that_has_looked_at_enough_says_so(
     monkeypatch.setattr(events, "LOOKED_AT", 4)
     for number in range(6):
         say(cluster, f"pod-{number}", f"Reason{number}", "It happened")
-    assert "None among the newest 4" in text(pages, "/events?q=reason0")
+    assert texts.NONE_AMONG_THE_NEWEST(4) in text(pages, "/events?q=reason0")
     answer = pages.get("/events?q=reason0")
     assert reasons(pages, answer.context["next_url"].removeprefix("/events")) == ["Reason0"]
 
@@ -161,5 +162,5 @@ def test_a_claim_that_a_quota_refuses_is_told_in_plain_words(pages: Client, clus
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
     cluster.settle()
     shown = text(pages, "/events?q=quota")
-    assert "Its claim for gpu is not made: quota most leaves too little of" in shown
+    assert texts.CLAIM_REFUSED_BY_QUOTA("gpu", "most") in shown
     assert "is forbidden" not in shown

@@ -29,6 +29,7 @@ from tests.builders import (
     make_template,
 )
 from tests.scheduling.cluster import Cluster, with_spec
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
 
 __all__ = ["admin", "viewer"]
@@ -153,7 +154,7 @@ def test_of_many_the_first_are_shown_with_a_bounded_number_of_queries(viewer: Cl
         (section,) = search("web", person)
     assert (len(section.found), section.more) == (20, True)
     assert len(many) <= len(few)
-    assert "the first 20; write more of the name to see fewer" in words(viewer, "/find?q=web")
+    assert texts.FIND_ONLY_THE_FIRST(20) in words(viewer, "/find?q=web")
 
 
 def test_nothing_found_says_how_names_are_compared(viewer: Client) -> None:

@@ -11,6 +11,7 @@ from scheduling.allocator.stages import PoolTrouble
 from scheduling.pages.funnels import troubled_pools
 from tests.builders import DRIVER, make_claim, make_class, make_node, make_pod, make_request, make_slice
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.claim_scene import browser, words
 
 
@@ -53,7 +54,7 @@ def test_the_page_of_a_waiting_pod_names_every_incomplete_pool(cluster: Cluster)
         cluster.create(make_node(node))
         cluster.create(make_slice(node=node, slices=2))
     shown = page_of_pod(cluster)
-    assert "lost: pools node-1 and node-2 are incomplete" in shown
+    assert texts.FUNNEL_POOLS_INCOMPLETE("node-1", "node-2") in shown
 
 
 def test_a_node_that_takes_no_pod_says_so_in_the_words_of_its_page(cluster: Cluster) -> None:
@@ -80,16 +81,16 @@ def test_each_selector_of_a_class_with_several_is_told_by_what_it_asks(cluster: 
 def test_a_pod_whose_class_does_not_exist_says_that_nothing_was_counted(cluster: Cluster) -> None:
     cluster.create(make_node("node-1"))
     shown = page_of_pod(cluster)
-    assert "No device was considered Resolve the cause above first." in shown
+    assert texts.FUNNEL_EMPTY_WITH_ADVICE in shown
 
 
 def test_a_pod_that_runs_is_not_said_to_wait_for_anything(cluster: Cluster) -> None:
     cluster.with_gpus("node-1")
-    assert "No device was considered" not in page_of_pod(cluster)
+    assert texts.FUNNEL_EMPTY not in page_of_pod(cluster)
 
 
 def test_what_a_selector_loses_is_told_in_whole_not_for_a_part(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=6)
     index = f'device.attributes["{DRIVER}"].index'
     shown = page_of_pod(cluster, expressions=[f"{index} != 0 && {index} > 9"])
-    assert "5 have 5 or less; 1 has 0" in shown
+    assert texts.FUNNEL_VALUES(5, 5, 1, 0) in shown

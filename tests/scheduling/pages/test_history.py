@@ -19,6 +19,7 @@ from scheduling.pages.history.differences import MINUS, FieldChange, changed_fie
 from scheduling.pages.history.reading import read_changes
 from tests.builders import make_claim, make_namespace, make_node, make_pod, make_slice
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
 
 __all__ = ["admin", "viewer"]
@@ -124,13 +125,13 @@ def test_long_documents_are_compared_when_somebody_asks(
     assert (newest.named, newest.lines, newest.postponed) == (("metadata.labels.team",), (), True)
     assert "Show the difference" in words(admin, "/pods/default/web?tab=history")
     text = words(admin, f"/pods/default/web?tab=history&open={newest.revision}")
-    assert f"{MINUS} team: red + team: blue" in text
+    assert texts.HISTORY_LINE_CHANGED(MINUS) in text
 
 
 def test_the_page_tells_it_in_words(admin: Client, pod: Pod) -> None:
     text = words(admin, "/pods/default/web?tab=history")
     assert text.index("bob changed metadata.labels.team") < text.index("alice changed metadata.labels")
-    assert f"{MINUS} team: red + team: blue" in text
+    assert texts.HISTORY_LINE_CHANGED(MINUS) in text
     assert "with kubectl/v1.36" in text
 
 

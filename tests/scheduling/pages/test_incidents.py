@@ -25,6 +25,7 @@ from scheduling.pages.devices.history import strip_of
 from scheduling.pages.incidents.reading import ImpairedSpan
 from tests.builders import DRIVER, make_class, make_device, make_slice, make_taint_rule
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
 from tests.scheduling.pages.claim_scene import runs
 
@@ -61,16 +62,16 @@ def ids() -> dict[str, str]:
 
 
 def test_before_anything_happens_the_page_says_what_will_be_here(admin: Client) -> None:
-    assert "No incident When a driver taints a device" in words(admin, "/incidents")
+    assert texts.NO_INCIDENT in words(admin, "/incidents")
 
 
 def test_what_goes_on_stands_first_with_whom_it_hit_and_devices_together(admin: Client, scene: Cluster) -> None:
     shown = words(admin, "/incidents")
-    assert "All 2 Open 1 Acknowledged 0 Closed 1" in shown
+    assert texts.INCIDENT_FILTERS(2, 1, 0, 1) in shown
     first, second = shown.index("2 devices of node-1"), shown.index("node-2 / gpu-0")
     assert first < second
     assert "node-1 / gpu-0 node-1 / gpu-1" in shown[first:second]
-    assert f"Unhealthy {XID}=79 by driver {DRIVER} web default" in shown[first:second]
+    assert texts.INCIDENT_ROW(f"{XID}=79", DRIVER) in shown[first:second]
     assert "nobody held it" in shown[second:]
     assert "2 devices of node-1 unhealthy" in words(admin, f"/incidents/{ids()['node-1']}")
     assert "Page not found" in words(admin, "/incidents/none", 404)
@@ -109,7 +110,7 @@ def test_acknowledging_is_told_to_all_with_a_note_and_stands_in_the_audit_trail(
     name = ids()["node-1"]
     answer = admin.post(f"/incidents/{name}/acknowledge", {"note": "seen to"})
     assert answer["Location"] == f"/incidents/{name}"
-    assert "All 2 Open 0 Acknowledged 1 Closed 1" in words(admin, "/incidents")
+    assert texts.INCIDENT_FILTERS(2, 0, 1, 1) in words(admin, "/incidents")
     assert "ada, " in words(admin, "/incidents")
     assert "seen to" in words(admin, f"/incidents/{name}")
     trail.flush()
@@ -239,7 +240,7 @@ def exported(client: Client, path: str) -> list[dict[str, str]]:
 
 
 def test_the_overview_counts_what_nobody_has_acknowledged(admin: Client, scene: Cluster) -> None:
-    assert "Incidents 1 not acknowledged, the first since" in words(admin, "/overview")
+    assert texts.INCIDENTS_NOT_ACKNOWLEDGED(1) in words(admin, "/overview")
     Incident.objects.update(acknowledged_at=NOW, acknowledged_by="ada")
-    assert "Incidents each is acknowledged 1 open" in words(admin, "/overview")
+    assert texts.INCIDENTS_ALL_ACKNOWLEDGED(1) in words(admin, "/overview")
     assert Impairment.objects.count() == 3

@@ -12,6 +12,7 @@ from msgspec import structs
 from inventory.kinds.devices import DeviceTaintRule
 from tests.builders import make_claim, make_node, make_taint_rule
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, said, signed_in, viewer, words
 
 __all__ = ["admin", "viewer"]
@@ -52,7 +53,7 @@ def test_check_writes_nothing_and_shows_the_difference_and_save_writes_and_is_un
     assert "resourceVersion" not in form["text"]
     form["text"] = form["text"].replace("value: fan", "value: heat")
     page = admin.post(PATH, form | {"act": "check"}).content.decode()
-    assert "1 line changes The API would accept it." in said(page)
+    assert texts.MANIFEST_ACCEPTED("1 line") in said(page)
     assert "value: heat" in said(page)
     assert cluster.get(DeviceTaintRule, "repair").spec == rule.spec
     assert admin.post(PATH, form | {"act": "save"}).headers["Location"] == PATH
@@ -72,7 +73,7 @@ def test_what_another_changed_elsewhere_in_it_is_merged_and_shown_before_it_is_s
     form["text"] = form["text"].replace("value: fan", "value: heat")
     answer = admin.post(PATH, form | {"act": "save"})
     assert answer.status_code == 409
-    assert "The changes do not conflict" in said(answer.content.decode())
+    assert texts.MANIFEST_MERGED in said(answer.content.decode())
     assert cluster.get(DeviceTaintRule, "repair").spec.taint.value == "fan"
     admin.post(PATH, form_of(answer.content.decode()) | {"act": "save"})
     taint = cluster.get(DeviceTaintRule, "repair").spec.taint
@@ -87,11 +88,11 @@ def test_what_both_changed_is_asked_and_theirs_stands_until_mine_is_chosen(
     form["text"] = form["text"].replace("value: fan", "value: mine")
     page = admin.post(PATH, form | {"act": "save"}).content.decode()
     assert "Both changed 1 field" in said(page)
-    assert "spec.taint.value fan theirs mine" in said(page)
+    assert texts.MANIFEST_CONFLICT("spec.taint.value fan") in said(page)
     merged = form_of(page)
     assert "value: theirs" in merged["text"]
     page = admin.post(PATH, merged | {"act": "merge", "take": "spec.taint.value"}).content.decode()
-    assert "Merged as you chose" in said(page)
+    assert texts.MANIFEST_MERGED_BY_CHOICE in said(page)
     again = form_of(page)
     assert "value: mine" in again["text"]
     assert cluster.get(DeviceTaintRule, "repair").spec.taint.value == "theirs"

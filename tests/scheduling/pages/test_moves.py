@@ -25,6 +25,7 @@ from tests.builders import (
     make_template,
 )
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import signed_in
 
 OWNER = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web-uid", controller=True)
@@ -90,11 +91,11 @@ def test_the_overview_and_a_what_if_propose_who_moves_from_where_to_where_and_wh
     halves: Cluster, admin: Client
 ) -> None:
     text = known(admin)
-    assert "Moves that would make room" in text
-    assert re.search(r"1move default/large would start default/held-\d moves from node-\d to node-\d \(gpu-\d\)", text)
-    assert re.search(r"ReplicaSet web creates it again Then default/large starts on node-\d", text)
+    assert texts.MOVES_HEADING in text
+    assert re.search(texts.MOVE_ROW("1move default/large", r"default/held-\d", r"node-\d", r"node-\d \(gpu-\d\)"), text)
+    assert re.search(texts.MOVE_CREATED_AGAIN("web", "default/large", r"node-\d"), text)
     text = words(admin, "/what-if?pod=default/large")
-    assert re.search(r"1 pod moves default/held-\d from node-\d to node-\d", text)
+    assert re.search(texts.MOVED_POD("1 pod", r"default/held-\d", r"node-\d", r"node-\d"), text)
     assert "Review and move…" in text
     assert "Review and move…" not in words(admin, "/what-if?pod=default/large&replicas=2")
 
@@ -110,9 +111,7 @@ def test_a_person_moves_a_pod_and_the_one_that_waits_starts_although_others_want
     node = halves.pod(gone).spec.node_name
     assert halves.pod("large").status.nominated_node_name == node
     (event,) = halves.events("Moved")
-    assert event.message.startswith(
-        f"Evicted from node {node} so that pod default/large can start; one like it fits on"
-    )
+    assert event.message.startswith(texts.MOVED_EVENT(node, "default/large"))
     halves.create(owned(make_pod("again", templates={"gpu": "one"})))
     halves.create(make_claim("late"))
     halves.create(make_pod("late", claims={"gpu": "late"}))
@@ -138,8 +137,8 @@ def test_a_move_lets_all_of_a_gang_start_and_each_of_it_keeps_its_room(halves: C
         meta = {"annotations": {GANG: "train", SIZE: "2"}}
         halves.create(make_pod(f"large-{at}", templates={"gpu": "pair"}, meta=meta))
     halves.settle()
-    assert "Gang train would not start: 1 of its 2 pods fit at once" in words(admin, "/what-if?pod=default/large-0")
-    assert "so that gang train can start?" in words(admin, "/pods/default/large-1/move")
+    assert texts.GANG_WOULD_NOT_START("train", 1, 2) in words(admin, "/what-if?pod=default/large-0")
+    assert texts.MOVE_POD_FOR("1 pod", "gang train") in words(admin, "/pods/default/large-1/move")
     admin.post("/pods/default/large-1/move", form(admin, "large-1"))
     (gone,) = leaving(halves)
     rooms = {halves.pod(f"large-{at}").status.nominated_node_name for at in range(2)}
@@ -168,9 +167,9 @@ def test_nothing_moves_that_was_not_looked_at_or_would_be_in_vain(halves: Cluste
         halves.create(make_pod(f"more-{at}", claims={"gpu": f"more-{at}"}))
     halves.settle()
     answer = admin.post("/pods/default/large/move", sent)
-    assert "the pod would not start by these moves any more" in answer.content.decode()
+    assert texts.NO_LONGER_STARTS_BY_MOVES in answer.content.decode()
     assert leaving(halves) == []
-    assert "no few moves were found that would start it" in words(admin, "/pods/default/large/move")
+    assert texts.NO_MOVES_FOUND in words(admin, "/pods/default/large/move")
 
 
 def test_an_eviction_that_is_refused_stops_the_rest_and_says_so(
@@ -178,7 +177,7 @@ def test_an_eviction_that_is_refused_stops_the_rest_and_says_so(
 ) -> None:
     monkeypatch.setattr(views, "evict", lambda _pod, _identity: "not now")
     answer = admin.post("/pods/default/large/move", form(admin))
-    assert re.search(r"pod default/held-\d was not evicted: not now", answer.content.decode())
+    assert re.search(texts.MOVE_NOT_EVICTED(r"default/held-\d"), answer.content.decode())
     assert leaving(halves) == []
 
 
@@ -187,8 +186,8 @@ def test_who_may_not_evict_is_told_so_and_who_does_not_see_the_namespace_sees_no
 ) -> None:
     viewer = signed_in("viewer")
     text = words(viewer, "/pods/default/large/move")
-    assert "you may not evict pods in namespace default" in text
-    assert "1 pod so that large can start?" in text
+    assert texts.MAY_NOT_EVICT("default") in text
+    assert texts.MOVE_POD_FOR("1 pod", "large") in text
     answer = viewer.post("/pods/default/large/move", form(viewer))
     assert answer.status_code == 403
     assert leaving(halves) == []

@@ -28,6 +28,7 @@ from scheduling.pages.namespaces.reading import read_namespaces
 from scheduling.pages.namespaces.tokens import AccountToken
 from tests.builders import make_allocation, make_claim, make_namespace, make_pod, make_result
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
 from tests.scheduling.pages.test_roles import bind
 
@@ -55,8 +56,8 @@ def _fill(cluster: Cluster, name: str = "lab") -> None:
 def test_a_namespace_is_a_row_with_what_it_holds(viewer: Client, cluster: Cluster) -> None:
     _fill(cluster)
     text = words(viewer, "/namespaces")
-    assert "lab 1 gpu.example.com 1 1 reserved 1 waits , 1 starting" in text
-    assert "Why its pods wait" in text
+    assert texts.NAMESPACE_ROW("lab 1 gpu.example.com 1 1", 1, 1) in text
+    assert texts.WHY_PODS_WAIT_LINK in text
     assert "claim" in text.partition("1 starting")[2]
 
 
@@ -65,7 +66,7 @@ def test_its_page_counts_everything_and_leads_on(viewer: Client, cluster: Cluste
     page = viewer.get("/namespaces/lab").content.decode()
     (cause,) = (found for found, _ in read_namespaces(EVERYTHING, name="lab")[0].causes)
     text = words(viewer, "/namespaces/lab")
-    assert "Devices held 1 Claims 1 Pods 2 Waiting 1" in text
+    assert texts.NAMESPACE_SUMMARY(1, 1, 2, 1) in text
     assert f"1 {cause.title} Next {cause.next_step}".replace("`", "") in text
     assert 'href="/pods?ns=lab"' in page
     assert 'href="/claims?ns=lab"' in page
@@ -79,7 +80,7 @@ def test_a_namespace_that_is_not_there_or_not_to_be_seen_is_not_found(viewer: Cl
     assert viewer.get("/namespaces/secret").status_code == 200
     assert mia.get("/namespaces/secret").status_code == 404
     assert "secret" not in words(mia, "/namespaces")
-    assert "No namespace is open to you" in words(mia, "/namespaces")
+    assert texts.NO_NAMESPACE_VISIBLE in words(mia, "/namespaces")
 
 
 def test_the_number_of_queries_does_not_grow_with_the_namespaces(viewer: Client, cluster: Cluster) -> None:
@@ -119,7 +120,7 @@ def test_a_name_that_is_refused_stands_in_the_form_with_why(admin: Client, clust
 
 def test_admin_access_is_explained_then_opened_then_closed(admin: Client, cluster: Cluster) -> None:
     cluster.create(make_namespace("lab", labels={"team": "a"}))
-    assert "Open lab to admin access?" in words(admin, "/namespaces/lab?admin=1")
+    assert texts.ADMIN_ACCESS_QUESTION("lab") in words(admin, "/namespaces/lab?admin=1")
     admin.post("/namespaces/lab/change", {"admin_access": "true"})
     assert cluster.all_namespaces()["lab"].metadata.labels[ADMIN_ACCESS_LABEL] == "true"
     assert "admin access" in words(admin, "/namespaces")
@@ -177,7 +178,7 @@ def test_a_forged_post_of_a_viewer_is_refused(viewer: Client, cluster: Cluster, 
 def test_a_member_of_the_namespace_does_not_open_or_delete_it(cluster: Cluster) -> None:
     cluster.create(make_namespace("lab"))
     mia = signed_in("mia", "namespace:lab")
-    assert "Open to admin access" not in words(mia, "/namespaces/lab")
+    assert texts.ADMIN_ACCESS_OPEN not in words(mia, "/namespaces/lab")
     assert mia.post("/namespaces/lab/delete").status_code == 403
     assert mia.post("/namespaces/lab/change", {"admin_access": "true"}).status_code == 403
 
@@ -186,7 +187,7 @@ def test_what_is_held_where_no_namespace_is_is_told(viewer: Client, cluster: Clu
     cluster.with_gpus()
     cluster.create_allocated(make_claim("lost", namespace="ghost"), make_allocation(make_result("gpu-0")))
     cluster.delete(cluster.get(Namespace, "ghost"))
-    assert "ghost does not exist 1" in words(viewer, "/namespaces")
+    assert texts.CLASS_MISSING_ROW("ghost", 1) in words(viewer, "/namespaces")
 
 
 # Service accounts -----------------------------------------------------------------------------------------------------
@@ -211,8 +212,8 @@ def _accounts(cluster: Cluster) -> None:
 def test_its_service_accounts_are_told_with_what_bindings_give_to_them(admin: Client, cluster: Cluster) -> None:
     _accounts(cluster)
     text = words(admin, "/namespaces/lab")
-    assert "idle pods get no token no role of its own" in text
-    assert "robot pulls with registry edit , view everywhere" in text
+    assert texts.ACCOUNT_WITHOUT_TOKEN_OR_ROLE("idle") in text
+    assert texts.ACCOUNT_WITH_ROLES("robot", "registry") in text
     assert 'href="/access?user=system%3Aserviceaccount%3Alab%3Arobot"' in admin.get("/namespaces/lab").content.decode()
 
 
@@ -222,7 +223,7 @@ def test_of_what_they_may_not_list_people_are_told_no_number_either(viewer: Clie
     looking, working = words(viewer, "/namespaces/lab"), words(signed_in("mia", "namespace:lab"), "/namespaces/lab")
     assert ("Secret 1" in looking, "Secret 1" in working) == (False, True)
     assert "Pod 1" in looking
-    assert "robot pulls with registry no role of its own" in looking, "view shows no bindings"
+    assert texts.ACCOUNT_WITHOUT_ROLE("robot", "registry") in looking, "view shows no bindings"
 
 
 def test_a_token_of_an_account_is_made_by_a_button_shown_once_and_audited(admin: Client, cluster: Cluster) -> None:
@@ -245,7 +246,7 @@ def test_a_token_of_an_account_is_made_by_a_button_shown_once_and_audited(admin:
 
 def test_who_may_have_no_token_is_offered_none(viewer: Client, cluster: Cluster) -> None:
     _accounts(cluster)
-    assert "A token for a program outside" not in words(viewer, "/namespaces/lab")
+    assert texts.NEW_TOKEN_HEADING not in words(viewer, "/namespaces/lab")
     assert viewer.post("/namespaces/lab/tokens", {"account": "robot", "lifetime": "3600"}).status_code == 403
 
 

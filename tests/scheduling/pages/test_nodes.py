@@ -33,6 +33,7 @@ from tests.builders import (
     stored,
 )
 from tests.scheduling.cluster import Cluster, with_spec
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
 
 __all__ = ["admin", "viewer"]
@@ -66,16 +67,16 @@ def test_a_node_is_a_row_with_what_it_gives_and_what_is_taken(viewer: Client, cl
     cluster.create(make_pod("web", claims={"gpu": "training"}, containers=[asking]))
     cluster.settle()
     text = words(viewer, "/nodes")
-    assert "node-1 agent unknown ✓ Ready fresh 1 complete generation 1 3 free of 4" in text
+    assert texts.NODE_ROW("node-1", 1, 1, 3, 4) in text
     assert "1 of 110 1.5 of 8 8 of 32 GiB" in text
 
 
 def test_an_incomplete_pool_says_what_is_missing(viewer: Client, cluster: Cluster) -> None:
     cluster.create(make_node())
     cluster.create(make_slice(slices=2, generation=7))
-    assert "1 of 2 slices gpu.example.com, generation 7" in words(viewer, "/nodes")
+    assert texts.NODE_SLICES("1 of 2", "gpu.example.com", 7) in words(viewer, "/nodes")
     page = words(viewer, "/nodes/node-1")
-    assert "1 of 2 slices of gpu.example.com are published; its 2 devices are not allocatable." in page
+    assert texts.NODE_SLICES_MISSING("1 of 2", "gpu.example.com", "2 devices") in page
 
 
 FILTERS = {
@@ -102,7 +103,7 @@ def test_filters_stand_in_the_address(viewer: Client, cluster: Cluster, query: s
 def test_a_selector_that_cannot_be_read_is_told_and_filters_nothing(viewer: Client, cluster: Cluster) -> None:
     cluster.create(make_node())
     text = words(viewer, "/nodes?l=rack+in+(")
-    assert "The label selector is not used:" in text
+    assert texts.LABEL_SELECTOR_IGNORED in text
     assert "node-1" in text
 
 
@@ -166,8 +167,8 @@ def test_the_page_of_a_node_tells_facts_devices_claims_and_pods(viewer: Client, 
     cluster.settle()
     text = words(viewer, "/nodes/node-1")
     assert "https://10.0.0.7:10250" in text
-    assert "training default gpu-0 web Pending Preparing" in text
-    assert "What is prepared is recorded in the agent's checkpoint" in text
+    assert texts.NODE_CLAIM_ROW("gpu-0") in text
+    assert texts.PREPARED_IN_CHECKPOINT in text
     assert "kubernetes.io/hostname=node-1" in text
     assert "kind: Node" in text
     assert "1 of 2 free" in text
@@ -189,8 +190,8 @@ def test_a_member_of_one_namespace_sees_that_others_hold_and_not_who(cluster: Cl
         assert "secret-lab" not in page, path
     text = words(mia, "/nodes/node-1")
     assert "claim-of-mine" in text
-    assert "1 claim of other namespaces holds devices here too." in text
-    assert "1 pod of other namespaces runs here too." in text
+    assert texts.CLAIMS_OF_OTHERS_HERE("1 claim") in text
+    assert texts.PODS_OF_OTHERS_HERE("1 pod") in text
 
 
 # Changing one --------------------------------------------------------------------------------------------------------
@@ -211,12 +212,12 @@ def test_cordon_is_rehearsed_then_done_then_taken_back(admin: Client, cluster: C
     text = words(admin, "/nodes/node-1?change=cordon")
     assert "Cordon node-1?" in text
     assert "1 stays." in text
-    assert "1 of 1 could no longer come here, whatever is free: default/waiting" in text
+    assert texts.COULD_NO_LONGER_COME("1 of 1", "default/waiting") in text
     assert not cluster.node().spec.unschedulable
     assert admin.post("/nodes/node-1/change", {"change": "cordon"}).headers["Location"] == "/nodes/node-1"
     assert cluster.node().spec.unschedulable
-    assert "node-1 is cordoned: no new pod comes here." in words(admin, "/nodes/node-1")
-    assert "1 of 1 could then start here" in words(admin, "/nodes/node-1?change=uncordon")
+    assert texts.CORDONED("node-1") in words(admin, "/nodes/node-1")
+    assert texts.COULD_THEN_START_HERE("1 of 1") in words(admin, "/nodes/node-1?change=uncordon")
     admin.post("/nodes/node-1/change", {"change": "uncordon"})
     assert not cluster.node().spec.unschedulable
 
@@ -229,8 +230,8 @@ def test_a_drain_cordons_and_evicts_all_but_daemonsets_and_undoing_uncordons(adm
     cluster.create(make_pod("stays", node="node-1", meta={"owner_references": (owner,)}))
     cluster.settle()
     text = words(admin, "/nodes/node-1?change=drain")
-    assert "1 pod leaves : default/goes at once . 1 stays." in text
-    assert "1 pod would start again if created again, on node-2: default/goes" in text
+    assert texts.POD_LEAVES_OTHERS_STAY("1 pod", "default/goes", 1) in text
+    assert texts.WOULD_START_IF_CREATED_AGAIN("1 pod", "node-2", "default/goes") in text
     assert not cluster.node().spec.unschedulable
     admin.post("/nodes/node-1/change", {"change": "drain"})
     assert cluster.node().spec.unschedulable
@@ -238,7 +239,7 @@ def test_a_drain_cordons_and_evicts_all_but_daemonsets_and_undoing_uncordons(adm
     assert gone is None or gone.metadata.deletion_timestamp
     assert not cluster.pod("stays").metadata.deletion_timestamp
     page = admin.get("/nodes/node-1").content.decode()
-    assert "node-1 is cordoned and 1 pod is evicted; undoing takes back the cordon alone." in page
+    assert texts.DRAINED_WITH_UNDO("node-1", "1 pod") in page
     (offer,) = re.findall(r'name="offer" value="([^"]+)"', page)
     admin.post("/undo", {"offer": offer, "back": "/nodes/node-1"})
     assert not cluster.node().spec.unschedulable
@@ -247,7 +248,7 @@ def test_a_drain_cordons_and_evicts_all_but_daemonsets_and_undoing_uncordons(adm
 def test_a_drain_of_an_empty_node_tells_of_no_eviction(admin: Client, cluster: Cluster) -> None:
     cluster.create(make_node())
     admin.post("/nodes/node-1/change", {"change": "drain"})
-    assert "node-1 is cordoned; no pod had to leave." in words(admin, "/nodes/node-1")
+    assert texts.CORDONED_WITHOUT_EVICTIONS("node-1") in words(admin, "/nodes/node-1")
 
 
 def test_a_taint_is_added_with_the_pods_that_leave_named_first(admin: Client, cluster: Cluster) -> None:
@@ -257,7 +258,7 @@ def test_a_taint_is_added_with_the_pods_that_leave_named_first(admin: Client, cl
     cluster.create(make_pod("goes", node="node-1"))
     query = "change=taint&key=maintenance&value=rack-7&effect=NoExecute"
     text = words(admin, f"/nodes/node-1?{query}")
-    assert "1 pod leaves : default/goes at once" in text
+    assert texts.POD_LEAVES("1 pod", "default/goes") in text
     assert "1 stays." in text
     form = {"change": "taint", "key": "maintenance", "value": "rack-7", "effect": "NoExecute"}
     admin.post("/nodes/node-1/change", form)
@@ -293,7 +294,7 @@ def test_what_is_wrong_with_a_taint_stands_at_its_field(admin: Client, cluster: 
 
 def test_a_change_that_changes_nothing_says_so(admin: Client, cluster: Cluster) -> None:
     cluster.create(make_node())
-    assert "No change: the node is in that state already." in words(admin, "/nodes/node-1?change=uncordon")
+    assert texts.NODE_UNCHANGED in words(admin, "/nodes/node-1?change=uncordon")
 
 
 def _evicted(change: NodeChange, **pod: object) -> list[float]:
@@ -386,5 +387,5 @@ def test_conditions_of_pressure_are_told_with_what_happens(viewer: Client, clust
     )
     cluster.create(make_slice(devices=make_devices(1)))
     text = words(viewer, "/nodes/node-1")
-    assert "DiskPressure: the state directory cannot be written" in text
-    assert "No new pods are placed here until it is resolved" in text
+    assert texts.NODE_CONDITION("DiskPressure") in text
+    assert texts.NODE_CONDITION_STOPS_PODS in text

@@ -15,6 +15,7 @@ from manciple.notifications.models import Channel, Delivery, Notification, Notif
 from scheduling.controllers import notifications
 from tests.builders import make_namespace, make_pod
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import signed_in, words
 
 RULE = {"happening": "pod-waits", "scope": "in:team-a", "minutes": "90", "channels": ["browser"]}
@@ -35,9 +36,9 @@ def mailing(settings: Any) -> Any:
 
 
 def test_a_rule_is_made_said_and_deleted(ann: Client) -> None:
-    assert "Nothing yet. Say below" in words(ann, "/notifications")
+    assert texts.NOTIFIED_OF_NOTHING in words(ann, "/notifications")
     assert ann.post("/notifications/rules", RULE).status_code == 302
-    assert "A pod waits for over 1 h 30 min namespace team-a Browser" in words(ann, "/notifications")
+    assert texts.NOTIFICATION_ROW("1 h 30 min", "team-a") in words(ann, "/notifications")
     rule = NotificationRule.objects.get()
     assert (rule.person.get_username(), rule.namespace, rule.minutes) == ("ann", "team-a", 90)
     assert signed_in("bob").post("/notifications/rules/delete", {"rule": rule.pk}).status_code == 404
@@ -52,7 +53,7 @@ def test_a_rule_is_changed_where_it_stands_by_its_owner_alone(ann: Client) -> No
     assert "Change rule" in page
     assert 'value="90"' in page
     assert ann.post("/notifications/rules", RULE | {"rule": number, "minutes": "30"}).status_code == 302
-    assert "A pod waits for over 30 min namespace team-a Browser" in words(ann, "/notifications")
+    assert texts.NOTIFICATION_ROW("30 min", "team-a") in words(ann, "/notifications")
     assert NotificationRule.objects.get().pk == number
     bob = signed_in("bob")
     assert "Change rule" not in bob.get(f"/notifications?rule={number}").content.decode()
@@ -86,7 +87,7 @@ def test_a_webhooks_secret_is_shown_once(ann: Client) -> None:
     assert "whsec_" in again
     refused = ann.post("/notifications/webhook", {"url": "http://example.org/"})
     assert refused.status_code == 422
-    assert "has to begin with https://" in refused.content.decode()
+    assert texts.WEBHOOK_NEEDS_HTTPS in refused.content.decode()
     ann.post("/notifications/webhook", {"url": ""})
     assert NotificationAddress.objects.get().webhook == ""
 
@@ -97,14 +98,14 @@ def test_an_address_is_confirmed_by_the_link_that_was_sent_there(ann: Client, ma
     assert ann.post("/notifications/rules", RULE | {"channels": ["email"]}).status_code == 422
     (letter,) = mail.outbox
     (link,) = re.findall(r"http://testserver(\S+)", str(letter.body))
-    assert "Your address is confirmed" in Client().get(link).content.decode()
+    assert texts.ADDRESS_CONFIRMED in Client().get(link).content.decode()
     assert ann.post("/notifications/rules", RULE | {"channels": ["email"]}).status_code == 302
     assert "out of date" in Client().get("/notifications/confirm/made-up").content.decode()
 
 
 def test_an_installation_without_mail_says_who_can_change_that(ann: Client, settings: Any) -> None:
     settings.EMAIL_HOST = ""
-    assert "This installation sends no e-mail" in words(ann, "/notifications")
+    assert texts.NO_EMAIL_HERE in words(ann, "/notifications")
     answer = ann.post("/notifications/email", {"email": "ann@example.org"})
     assert answer.status_code == 422
     assert "MANCIPLE_MAIL_URL" in answer.content.decode()
@@ -114,9 +115,9 @@ def test_each_way_has_a_test_and_the_log_says_how_it_ended(ann: Client, mailing:
     for channel in Channel.values:
         assert ann.post("/notifications/test", {"channel": channel}).status_code == 302
     told = words(ann, "/notifications")
-    assert "Browser: on its way" in told
-    assert "Webhook: not sent, you have no webhook any more" in told
-    assert "E-mail: not sent, you have no confirmed e-mail address" in told
+    assert texts.SENT_TO_BROWSER in told
+    assert texts.NOT_SENT_WITHOUT_WEBHOOK in told
+    assert texts.NOT_SENT_WITHOUT_ADDRESS in told
     assert Delivery.objects.count() == 3
     assert ann.post("/notifications/test", {"channel": "pigeon"}).status_code == 404
     assert "Nothing yet." in words(signed_in("bob"), "/notifications"), "everybody has a log of their own"
@@ -130,13 +131,13 @@ def test_the_link_of_a_mail_ends_the_mails_of_one_rule_without_signing_in(ann: C
     anybody = Client(enforce_csrf_checks=True)
     assert "End these mails?" in anybody.get(link).content.decode()
     assert NotificationRule.objects.get().channels == ["browser", "email"], "a link that is followed changes nothing"
-    assert "No more of these mails" in anybody.post(link, {"List-Unsubscribe": "One-Click"}).content.decode()
+    assert texts.UNSUBSCRIBED in anybody.post(link, {"List-Unsubscribe": "One-Click"}).content.decode()
     assert NotificationRule.objects.get().channels == ["browser"]
     NotificationRule.objects.update(channels=["email"])
     anybody.post(link)
     assert not NotificationRule.objects.exists()
-    assert "No more of these mails" in anybody.get(link).content.decode()
-    assert "no link to end" in anybody.get("/notifications/unsubscribe/made-up").content.decode()
+    assert texts.UNSUBSCRIBED in anybody.get(link).content.decode()
+    assert texts.NOT_AN_UNSUBSCRIBE_LINK in anybody.get("/notifications/unsubscribe/made-up").content.decode()
 
 
 def test_nobody_reads_or_changes_it_who_is_not_signed_in(db: None) -> None:

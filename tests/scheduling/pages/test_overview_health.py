@@ -19,6 +19,7 @@ from scheduling.pages.overview.health import (
     needing_attention,
     size,
 )
+from tests.scheduling.pages import texts
 
 NOW = datetime(2026, 11, 21, 10, 20, 30, tzinfo=UTC)
 
@@ -51,13 +52,13 @@ def test_when_all_is_well_nothing_needs_attention() -> None:
     assert needing_attention(lines(WELL)) == 0
     told = {one.name: (one.value, one.note) for one in lines(WELL)}
     assert told == {
-        "Node agents": ("2 of 2", "each reported in the last 5 s"),
-        "Driver gpu.example.com": ("2 of 2", "every pool is complete"),
-        "Incidents": ("0 open", "no device is out of service"),
-        "Scheduler": ("8/min", "9 attempts in the last minute, queue 3, oldest 1 h 1 min"),
+        "Node agents": ("2 of 2", texts.NODES_REPORT("5 s")),
+        "Driver gpu.example.com": ("2 of 2", texts.POOLS_COMPLETE),
+        "Incidents": ("0 open", texts.DEVICES_IN_SERVICE),
+        "Scheduler": ("8/min", texts.QUEUE_FIGURES("9 attempts", 3, "1 h 1 min")),
         "Workers": ("1 of 1", "host-1 seen 2 s ago"),
         "Periodic tasks": ("on time", "last sample 10:20:00"),
-        "Event log": ("revision 81,233", "reaches back to revision 70,000"),
+        "Event log": ("revision 81,233", texts.LOG_REACHES_BACK("70,000")),
         "Database": ("0.4 ms", "PostgreSQL, 34 MiB"),
     }
 
@@ -66,15 +67,15 @@ def test_nodes_that_fell_silent_are_named_with_what_to_do() -> None:
     silent = [NodeSign(name=f"n{number}", ready=False, heard=ago(130)) for number in range(5)]
     found = line("Node agents", replace(WELL, nodes=[*WELL.nodes, *silent]))
     assert (found.severity, found.value) == ("warn", "2 of 7")
-    assert found.troubles[0].what == "Node `n0` was last heard of 2 min ago."
+    assert found.troubles[0].what == texts.NODE_LAST_HEARD("n0", "2 min")
     assert found.troubles[0].step.startswith("Start its agent")
-    assert found.troubles[3].what == "2 more nodes are not Ready."
+    assert found.troubles[3].what == texts.MORE_NODES_NOT_READY(2)
 
 
 def test_a_node_that_reports_trouble_is_told_from_a_silent_one() -> None:
     found = line("Node agents", replace(WELL, nodes=[NodeSign(name="a", ready=False, heard=ago(3))]))
     assert found.severity == "err", "no node is left"
-    assert found.troubles[0].what == "Node `a` reports that it is not Ready."
+    assert found.troubles[0].what == texts.NODE_REPORTS_NOT_READY("a")
 
 
 @pytest.mark.parametrize(
@@ -91,13 +92,13 @@ def test_a_pool_that_is_not_whole_says_since_when(seen: int, words: str) -> None
     assert (found.severity, found.value) == ("warn", "1 of 2")
     assert found.troubles[0].what == words
     assert found.troubles[0].url == "/nodes/gpu-b04"
-    assert found.troubles[0].step.startswith("See what the driver published on gpu-b04;")
+    assert found.troubles[0].step.startswith(texts.NEXT_SEE_DRIVERS_POOL("gpu-b04"))
 
 
 def test_broken_devices_lead_to_themselves() -> None:
     found = line("Driver d", replace(WELL, drivers=[DriverSign(name="d", pools=1, unhealthy=1)]))
     assert (found.troubles[0].what, found.troubles[0].url) == (
-        "It says that 1 device is unhealthy.",
+        texts.DRIVER_SAYS_UNHEALTHY("1 device"),
         "/devices?state=bad",
     )
 
@@ -106,22 +107,22 @@ def test_without_a_worker_nothing_is_placed() -> None:
     nobody = replace(WELL, processes=[ProcessSign(name="host-1", seen=ago(90))])
     scheduler, workers = line("Scheduler", nobody), line("Workers", nobody)
     assert (scheduler.severity, workers.severity) == ("err", "err")
-    assert scheduler.troubles[0].what == "No worker has processed the queue since 10:19:00, so no pod is placed."
-    assert workers.troubles[0].what == "Process `host-1` was last seen 1 min ago."
+    assert scheduler.troubles[0].what == texts.QUEUE_STANDS_SINCE("10:19:00")
+    assert workers.troubles[0].what == texts.PROCESS_LAST_SEEN("host-1", "1 min")
     never = line("Scheduler", replace(WELL, processes=[]))
-    assert never.troubles[0].what == "No worker has processed the queue, so no pod is placed."
+    assert never.troubles[0].what == texts.QUEUE_STANDS_NO_POD_PLACED
 
 
 def test_tasks_that_fail_and_a_clock_that_stands_still_are_told() -> None:
     failing = replace(WELL, processes=[ProcessSign(name="host-1", seen=ago(1), failed=2)], sampled=ago(600))
-    assert line("Workers", failing).troubles[0].what == "2 tasks failed in the last minute."
-    assert line("Periodic tasks", failing).troubles[0].what == "Periodic tasks have not started on time since 10:10:30."
+    assert line("Workers", failing).troubles[0].what == texts.TASKS_FAILED("2 tasks")
+    assert line("Periodic tasks", failing).troubles[0].what == texts.PERIODIC_TASKS_LATE("10:10:30")
     assert needing_attention(lines(failing)) == 2
 
 
 def test_who_sees_one_namespace_learns_no_rates_of_others() -> None:
     found = line("Scheduler", replace(WELL, whole=False))
-    assert (found.value, found.note) == ("", "queue 3, oldest 1 h 1 min")
+    assert (found.value, found.note) == ("", texts.QUEUE_LENGTH(3, "1 h 1 min"))
 
 
 @pytest.mark.parametrize(("count", "text"), [(12, "12 B"), (4_509_000, "4.3 MiB"), (5 * 1024**5, "5120 TiB")])
@@ -149,4 +150,4 @@ def test_a_database_that_runs_full_needs_attention(nearly: bool, full: bool, sev
     found = line("Database", signs)
     assert (found.severity, [one.what for one in found.troubles]) == (severity, what)
     assert found.note == ("PostgreSQL, 950 MiB of 1000 MiB" if what else "PostgreSQL, 950 MiB")
-    assert all("give the disk more room" in one.step for one in found.troubles)
+    assert all(texts.NEXT_GROW_DISK in one.step for one in found.troubles)

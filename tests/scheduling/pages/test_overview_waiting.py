@@ -36,6 +36,7 @@ from tests.builders import (
     make_slice,
 )
 from tests.scheduling.cluster import Cluster, with_spec
+from tests.scheduling.pages import texts
 
 NOW = datetime(2026, 11, 21, 10, 20, tzinfo=UTC)
 
@@ -170,23 +171,23 @@ def test_pods_stand_under_what_would_start_them_and_the_others_under_what_they_l
     mending = Mending(trouble=short, starts=frozenset({"0", "1"}))
     rest = {str(at): NO_DEVICES for at in range(2, 9)}
     first, second = by_topic(pods, Mended(waiting=9, mendings=(mending,), rest=rest))
-    assert (first.topic.title, first.count, first.of) == ("Pool `gpu-b04` is 1 slice short", 2, 9)
-    assert first.sentence == "Fixing this would start 2 of the 9 waiting pods."
-    assert "8 devices can be given again" in first.topic.next_step
+    assert (first.topic.title, first.count, first.of) == (texts.CAUSE_SLICE_MISSING("`gpu-b04`", "1 slice"), 2, 9)
+    assert first.sentence == texts.FIX_WOULD_START(2, 9)
+    assert texts.DEVICES_CAN_BE_GIVEN_AGAIN("8 devices") in first.topic.next_step
     assert (second.topic.key, second.count) == ("held", 7)
-    assert second.sentence.startswith("Even with everything fixed they would still wait: Request `gpu`")
+    assert second.sentence.startswith(texts.STILL_WAIT_WHEN_FIXED("Request `gpu`"))
 
 
 def test_what_is_wrong_in_another_namespace_is_not_named() -> None:
     forgotten = ForgottenClaim(namespace="secret", claim="run", devices=2)
     title, _, url = said_of(forgotten, lambda namespace: namespace != "secret")
-    assert (title, url) == ("A claim of another namespace holds 2 devices that nobody uses", "")
+    assert (title, url) == (texts.CAUSE_HELD_UNUSED("2 devices"), "")
     assert said_of(forgotten, lambda _: True)[2] == "/claims/secret/run"
 
 
 def test_the_sentence_is_the_scheduler_s_without_what_all_have() -> None:
-    assert brief(NO_DEVICES) == "Request `gpu` of claim `a/b` accepts only 2 devices and both are held."
-    assert brief(NO_DEVICES, names_claim=False) == "Request `gpu` accepts only 2 devices and both are held."
+    assert brief(NO_DEVICES) == f"Request `gpu` of claim `a/b` {texts.BOTH_DEVICES_HELD('2 devices')}"
+    assert brief(NO_DEVICES, names_claim=False) == f"Request `gpu` {texts.BOTH_DEVICES_HELD('2 devices')}"
     assert brief(NO_CPU) == "2 Insufficient cpu."
 
 

@@ -18,6 +18,7 @@ from manciple.access.people import groups_of_user
 from manciple.audit.searching import Search
 from manciple.audit.sign_ins import PEOPLE, TOKENS
 from tests.manciple.audit.reading import look
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
 
 __all__ = ["admin", "viewer"]
@@ -101,7 +102,7 @@ def test_the_list_tells_groups_sign_ins_and_tokens(admin: Client) -> None:
     token_of(bob), token_of(bob)
     expired, _ = tokens.issue_for_person(bob, lifetime=timedelta(seconds=-1))
     assert tokens.identify(expired) is None
-    assert "bob namespace:vision readers never 2" in words(admin, "/people")
+    assert texts.PERSON_ROW("bob namespace:vision", 2) in words(admin, "/people")
 
 
 def test_an_invitation_makes_a_person_and_a_link_that_lets_them_in_once(admin: Client) -> None:
@@ -121,15 +122,15 @@ def test_tokens_of_a_name_are_shown_before_somebody_gets_it_and_end_with_the_acc
     older = tokens.issue("admin", ["system:masters"])
     tokens.issue("eve", [])
     answer = admin.post("/people/invite", {"name": "admin", "groups": ""}).content.decode()
-    assert "1 token was issued to the name admin, with groups of its own" in answer
-    assert "issued to the name, with groups of its own: system:masters" in answer
+    assert texts.TOKENS_WITH_GROUPS("1 token", "admin") in answer
+    assert texts.TOKEN_GROUPS("system:masters") in answer
     assert "HOME/kubeconfig" in answer
     assert "admin none never 1" in words(admin, "/people")
     assert "admin none never 1" in words(admin, "/people?sort=-tokens")
     assert change(admin, "admin").status_code == 302
     page = words(admin, "/people")
-    assert "Closed admin. Also revoked: 1 token issued to that name" in page
-    assert "HOME/kubeconfig lets nobody in now" in page
+    assert texts.PERSON_CLOSED_WITH_TOKENS("admin", "1 token") in page
+    assert texts.KUBECONFIG_OUT_OF_USE("HOME/kubeconfig") in page
     assert tokens.identify(older) is None
     assert Token.objects.get().name == "eve"
 

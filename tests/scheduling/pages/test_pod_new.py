@@ -31,6 +31,7 @@ from tests.builders import (
     make_template,
 )
 from tests.scheduling.cluster import Cluster, with_spec
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import said
 
 POD = """apiVersion: v1
@@ -104,7 +105,7 @@ def test_several_documents_are_created_and_the_pod_is_shown(member: Client, clus
 def test_checking_stores_nothing(member: Client, cluster: Cluster) -> None:
     revision = latest_revision()
     answer = member.post("/pods/new", {"yaml": POD, "action": "check"})
-    assert "It would be created" in answer.content.decode()
+    assert texts.NEW_POD_PREVIEW in answer.content.decode()
     assert latest_revision() == revision
     assert cluster.find(Pod, "web", "team-a") is None
 
@@ -139,7 +140,7 @@ def test_a_name_that_is_taken_is_told(member: Client) -> None:
     assert _findings(member, POD) == []
     member.post("/pods/new", {"yaml": POD})
     (found,) = _findings(member, POD)
-    assert found["message"] == "A Pod web exists already in namespace team-a. Choose another name."
+    assert found["message"] == texts.NAME_TAKEN("web", "team-a")
 
 
 def test_nothing_is_created_where_one_of_several_is_wrong(member: Client, cluster: Cluster) -> None:
@@ -243,9 +244,9 @@ def test_the_form_says_where_the_pod_starts_and_the_scheduler_does_so(member: Cl
     for node, each in (("node-1", 2), ("node-2", 4)):
         namespaces.create(make_node(node))
         namespaces.create(make_slice(node=node, devices=make_devices(each)))
-    assert "Starts now on node-2 , with gpu-0 , gpu-1 , gpu-2 ." in _made(member, count="3")
-    assert "It would wait because" in _made(member, count="5")
-    assert "Next Ask for 4 or fewer" in _made(member, count="5")
+    assert texts.STARTS_NOW_ON("node-2", "gpu-0 , gpu-1 , gpu-2") in _made(member, count="3")
+    assert texts.WAITS_BECAUSE in _made(member, count="5")
+    assert texts.NEXT_ASK_FOR_FEWER(4) in _made(member, count="5")
     assert "Starts now" not in _made(member, **{"class": ""})
     assert "Starts now" not in _made(member, namespace="team-b")  # where they may make nothing
     member.post("/pods/new", {**TRAINER, "class": "gpu.example.com", "count": "3", "action": "create"})
@@ -259,9 +260,9 @@ def test_a_quota_that_refuses_the_claim_is_told_before_the_pod_is_made(member: C
     one_device = {"gpu.example.com.deviceclass.resource.k8s.io/devices": "1"}
     namespaces.create(make_quota(one_device, name="one", namespace="team-a"))
     revision = latest_revision()
-    assert "Starts now on node-1 , with gpu-0 ." in _made(member, count="1")
+    assert texts.STARTS_NOW_ON("node-1", "gpu-0") in _made(member, count="1")
     waits = _made(member, count="2")
-    assert "It would wait because its claim for devices is not made" in waits
+    assert texts.WOULD_WAIT_AS_CLAIM_REFUSED("devices") in waits
     assert "one" in waits
     assert latest_revision() == revision, "nothing was written to find that out"
     member.post("/pods/new", {**TRAINER, "class": "gpu.example.com", "count": "2", "action": "create"})
@@ -287,7 +288,7 @@ def test_classes_are_chosen_by_what_they_have(member: Client, namespaces: Cluste
     assert (one.models, one.devices, one.free, one.fits) == (("A100",), 6, 3, 3)
     assert (one.largest, one.node, one.waits and one.waits.claims) == (2, "node-1", 1)
     shown = said(member.get("/pods/new?from=form").content.decode())
-    assert "gpu.example.com A100 3 of 6 2 on node-1 0 s" in shown
+    assert texts.STOCK_ROW("gpu.example.com A100 3 of 6", "node-1") in shown
     namespaces.update(with_spec(namespaces.node("node-1"), unschedulable=True))
     (one,) = read_stock(namespaces.now)
     assert (one.largest, one.node) == (1, "node-2")
@@ -303,7 +304,7 @@ def test_a_template_that_an_earlier_pod_left_is_used_again_or_another_name_is_ta
         assert pod.spec.resource_claims[0].resource_claim_template_name == template
         namespaces.delete(pod)
     assert "trainer-devices-2" in _made(member, count="2")
-    assert "its template already exists with the same content" in _made(member, count="2")
+    assert texts.TEMPLATE_EXISTS in _made(member, count="2")
     assert len(namespaces.all(ResourceClaimTemplate)) == 2
 
 

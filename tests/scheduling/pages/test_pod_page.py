@@ -31,6 +31,7 @@ from tests.builders import (
     make_template,
 )
 from tests.scheduling.cluster import Cluster, with_spec
+from tests.scheduling.pages import texts
 
 
 def _client(name: str, *groups: str, staff: bool = False) -> Client:
@@ -113,7 +114,7 @@ def test_when_devices_come_free_is_told_only_where_the_holder_says_so(cluster: C
     pod = with_spec(cluster.pod("holds"), active_deadline_seconds=7_200)
     started = structs.replace(pod.status, start_time=cluster.now.strftime("%Y-%m-%dT%H:%M:%SZ"))
     cluster.update(structs.replace(pod, status=started))
-    assert re.search(r"in (2 h|1 h 59 min) at the latest", _text(alice, "/pods/default/waits"))
+    assert re.search(texts.ENDS_AT_THE_LATEST("(2 h|1 h 59 min)"), _text(alice, "/pods/default/waits"))
 
 
 # Deleting ------------------------------------------------------------------------------------------------------------
@@ -123,8 +124,8 @@ def test_the_preview_says_what_would_follow(cluster: Cluster) -> None:
     _pair(cluster)
     text = _text(_client("ann", "default"), "/pods/default/holds/delete")
     assert "Frees 2 devices: gpu-0, gpu-1 of node-1." in text
-    assert "Removes The claim created for it: holds-gpu-" in text
-    assert "Then default/waits on node-1 would start." in text
+    assert texts.REMOVES_CREATED_CLAIM("holds-gpu-") in text
+    assert texts.WOULD_START_ON("default/waits", "node-1") in text
     assert cluster.find(Pod, "holds") is not None
 
 
@@ -137,7 +138,7 @@ def test_the_preview_names_no_pod_of_a_namespace_that_is_not_seen(cluster: Clust
     cluster.create(make_pod("secret", namespace="other", templates={"gpu": "one"}))
     cluster.settle()
     text = _text(_client("ann", "default"), "/pods/default/holds/delete")
-    assert "1 pod of other namespaces would start." in text
+    assert texts.PODS_OF_OTHERS_WOULD_START("1 pod") in text
     assert "secret" not in text
 
 
@@ -185,9 +186,7 @@ def test_a_pod_that_cannot_end_says_what_its_node_says_of_that(cluster: Cluster)
     assert "stays until" not in _text(_client("alice"), "/pods/default/holds")
     with objects.writing(identity=SCHEDULER) as writer:
         event_recorder.record(writer, note, now=cluster.now)
-    assert f"It stays until its devices are released, and that fails. {why}." in _text(
-        _client("bob"), "/pods/default/holds"
-    )
+    assert texts.STAYS_UNTIL_RELEASED(why) in _text(_client("bob"), "/pods/default/holds")
 
 
 def test_a_log_is_shown_and_served_as_text(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +204,7 @@ def test_a_log_is_shown_and_served_as_text(cluster: Cluster, monkeypatch: pytest
     assert answer.headers["Content-Type"].startswith("text/plain")
     assert _client("ann", "other").get("/pods/default/holds/log").status_code == 404
     monkeypatch.setattr(Person, "may", lambda _self, _verb, resource, *_where: resource != "pods/log")
-    assert "You may not read logs in default." in alice.get("/pods/default/holds/log").content.decode()
+    assert texts.MAY_NOT_READ_LOGS("default") in alice.get("/pods/default/holds/log").content.decode()
     assert "tab=logs" not in alice.get("/pods/default/holds?tab=logs").content.decode()
 
 
@@ -217,7 +216,7 @@ def test_why_there_is_no_log_is_said(cluster: Cluster, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(pod_logs, "find", refuse)
     alice = _client("alice")
-    assert "the agent of node-1 does not answer" in _text(alice, "/pods/default/holds?tab=logs")
+    assert texts.AGENT_DOES_NOT_ANSWER("node-1") in _text(alice, "/pods/default/holds?tab=logs")
     assert alice.get("/pods/default/holds/log").status_code == 502
 
 
@@ -256,7 +255,7 @@ def test_the_page_leads_from_an_extended_resource_to_its_devices(cluster: Cluste
     assert chain in holds
     assert "example.com/gpu: node-1 / gpu-0" in holds
     assert chain in waits
-    assert "Created when it has a node" in waits
+    assert texts.CLAIM_CREATED_LATER in waits
 
 
 def test_a_pod_that_does_not_end_says_why_and_is_ended_by_force(
@@ -266,11 +265,11 @@ def test_a_pod_that_does_not_end_says_why_and_is_ended_by_force(
     pod = cluster.pod("holds")
     starting = _client("ann", "default")
     cluster.delete(pod, grace=30)
-    assert "It should have ended" not in _text(starting, "/pods/default/holds")
+    assert texts.SHOULD_HAVE_ENDED not in _text(starting, "/pods/default/holds")
     monkeypatch.setattr(why, "PATIENCE", timedelta(hours=-1))
     shown = _text(starting, "/pods/default/holds")
-    assert "It should have ended" in shown
-    assert "The agent on node node-1 has not confirmed" in shown
+    assert texts.SHOULD_HAVE_ENDED in shown
+    assert texts.END_NOT_CONFIRMED("node-1") in shown
     assert "Delete by force…" in shown
     assert "by force…" not in _text(_client("alice"), "/pods/default/holds")
     assert "node-1 is not asked." in _text(starting, "/pods/default/holds/delete?force=1")

@@ -13,6 +13,7 @@ from manciple.wire.identity import VIEWERS
 from scheduling.pages.funnels import short_form
 from tests.builders import DRIVER, make_claim, make_class, make_device, make_node, make_pod, make_request, make_slice
 from tests.scheduling.cluster import Cluster, with_spec
+from tests.scheduling.pages import texts
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_those_that_wait_come_first_with_the_reason(pages: Client, cluster: Clus
     text = _text(pages, "/pods")
     assert "2 pods, 1 waits" in text
     assert text.index("z default Waiting") < text.index("a default Starting node-1")
-    assert "Request gpu accepts only 1 device and it is held." in text
+    assert f"Request gpu {texts.ONLY_DEVICE_HELD}" in text
     assert "still not schedulable" not in text
 
 
@@ -71,8 +72,8 @@ def test_a_waiting_pod_says_why_and_who_holds_the_devices(pages: Client, cluster
     _waits(cluster, "first", count=2)
     _waits(cluster, "second")
     text = _text(pages, "/pods/default/second")
-    assert "It waits because request gpu accepts only 2 devices and both are held." in text
-    assert "Next Wait until one is released" in text
+    assert texts.WAITS_AS_REQUEST("gpu") + texts.BOTH_DEVICES_HELD("2 devices") in text
+    assert texts.NEXT_WAIT_FOR_A_RELEASE in text
     assert "Free0all 2 held" in text
     assert "Who holds the 2" in text
     assert "node-1 gpu-0, gpu-1 first default" in text
@@ -91,7 +92,7 @@ def test_the_decisive_step_is_marked_and_selectors_are_shown_as_written(pages: C
     assert "1 has 80Gi" in decisive
     text = _text(pages, "/pods/default/web")
     assert f"1 · keeps 0 of 1 {expression}" in text
-    assert "Without selector 1 starts on node-1" in text
+    assert texts.OFFER_WITHOUT_SELECTOR(1, "node-1") in text
 
 
 def test_a_bound_pod_shows_its_devices(pages: Client, cluster: Cluster) -> None:
@@ -109,14 +110,14 @@ def test_nodes_that_refuse_the_pod_are_listed(pages: Client, cluster: Cluster) -
         cluster.update(with_spec(node, unschedulable=True))
     cluster.create(make_pod("web"))
     text = _text(pages, "/pods/default/web")
-    assert "It waits because none of the 9 nodes takes it: 9 nodes are cordoned." in text
+    assert texts.NO_NODE_AS_CORDONED("9 nodes", "9 nodes") in text
     assert "3 more, such as node-6" in text
 
 
 def test_a_claim_that_is_not_there_is_told(pages: Client, cluster: Cluster) -> None:
     cluster.create(make_pod("web", claims={"gpu": "nothing"}))
     text = _text(pages, "/pods/default/web")
-    assert "It waits because its claim nothing does not exist." in text
+    assert texts.WAITS_FOR_MISSING_CLAIM("nothing") in text
     assert "Does not exist" in text
 
 

@@ -17,6 +17,7 @@ from scheduling.fair_share import WEIGHT
 from scheduling.models import UsageSample
 from tests.builders import CLASS, make_namespace, make_pod, make_quota, make_request, make_template
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, said, signed_in, viewer, words
 from tests.scheduling.pages.test_roles import bind, make_role, user
 
@@ -54,18 +55,18 @@ def test_those_who_are_not_signed_in_see_nothing(path: str) -> None:
 def test_a_quota_is_a_row_with_what_is_used_held_and_refused(viewer: Client, cluster: Cluster) -> None:
     fill(cluster)
     text = words(viewer, "/quotas")
-    assert f"most lab Devices of {CLASS} 2 of 2 Pods that have not ended 3 of 5 {CLASS} 1 2 pods 1 pod" in text
+    assert texts.QUOTA_ROW("most lab", f"{CLASS} 2 of 2", f"3 of 5 {CLASS} 1 2 pods 1 pod") in text
     assert "most" in words(viewer, "/quotas?ns=lab")
-    assert "No quota in elsewhere All 1 are" in words(viewer, "/quotas?ns=elsewhere")
+    assert texts.NO_QUOTA_IN("elsewhere", 1) in words(viewer, "/quotas?ns=elsewhere")
 
 
 def test_its_page_tells_who_holds_waits_and_is_refused_by_class(viewer: Client, cluster: Cluster) -> None:
     fill(cluster)
     text = words(viewer, PAGE)
-    assert f"Class Devices held Claims waiting Pods waiting {CLASS} 1 2 2" in text
+    assert texts.QUOTA_CLASSES(f"{CLASS} 1 2 2") in text
     refused = text.partition("Refused by it")[2]
     assert "FailedResourceClaimCreation" in refused
-    assert f"quota most leaves too little of {DEVICES} : it needs 1, and 2 of 2 is used" in refused
+    assert f"{texts.QUOTA_LEAVES_TOO_LITTLE('most')} {DEVICES} {texts.QUOTA_NEEDS(1, '2 of 2')}" in refused
     assert "lab/late" in refused
     assert "second" not in refused
     assert "Set these limits" not in text
@@ -76,13 +77,13 @@ def test_one_that_was_refused_is_told_no_longer_when_it_has_its_claim(viewer: Cl
     fill(cluster)
     cluster.delete(cluster.get(Pod, "second", "lab"))
     cluster.settle()
-    assert "No pod waits for a claim that it refuses" in words(viewer, PAGE)
+    assert texts.QUOTA_REFUSES_NONE in words(viewer, PAGE)
 
 
 def test_without_quotas_the_page_says_how_to_make_one(viewer: Client, cluster: Cluster) -> None:
     assert "No quota yet" in words(viewer, "/quotas")
-    assert "An administrator can limit one." in words(viewer, "/quotas")
-    assert "No quota is open to you" in words(signed_in("mia", "namespace:lab"), "/quotas")
+    assert texts.ADMINISTRATOR_LIMITS in words(viewer, "/quotas")
+    assert texts.NO_QUOTA_VISIBLE in words(signed_in("mia", "namespace:lab"), "/quotas")
     cluster.create(make_namespace("lab"))
     assert 'href="/quotas?ns=lab#new"' in viewer.get("/namespaces/lab").content.decode()
 
@@ -91,8 +92,8 @@ def test_namespace_pod_and_find_lead_to_the_quota(viewer: Client, cluster: Clust
     fill(cluster)
     assert f'href="{PAGE}"' in viewer.get("/namespaces/lab").content.decode()
     assert "most refuses 1 pod" in words(viewer, "/namespaces/lab")
-    assert "refused by the quota most" in words(viewer, "/pods/lab/late")
-    assert "refused by the quota" not in words(viewer, "/pods/lab/second")
+    assert texts.REFUSED_BY_QUOTA_NAMED("most") in words(viewer, "/pods/lab/late")
+    assert texts.REFUSED_BY_QUOTA not in words(viewer, "/pods/lab/second")
     assert f'href="{PAGE}"' in viewer.get("/find?q=mos").content.decode()
 
 
@@ -127,12 +128,12 @@ def test_the_number_of_queries_does_not_grow_with_the_quotas(viewer: Client, clu
 def test_lower_limits_tell_what_is_above_them_and_who_would_be_refused(viewer: Client, cluster: Cluster) -> None:
     fill(cluster)
     text = words(viewer, tried(**limits("1", "")))
-    assert f"Changes Devices of {CLASS}: 2 → 1 Pods that have not ended: 5 → no limit" in text
-    assert f"Above them now Devices of {CLASS}: 2 of 1 Existing objects stay." in text
+    assert texts.QUOTA_CHANGES(f"{CLASS}: 2 → 1", "5 → no limit") in text
+    assert texts.QUOTA_EXCEEDED_NOW(f"{CLASS}: 2 of 1") in text
     refused = text.partition("Would be refused")[2].partition("Wait, and")[0]
-    assert f"late Devices of {CLASS}: it wants 1, and others use 2 of 1" in refused
+    assert texts.QUOTA_WOULD_REFUSE(f"late Devices of {CLASS}", 1, "2 of 1") in refused
     again = text.partition("counted already")[2]
-    assert f"second Devices of {CLASS}: it wants 1, and others use 1 of 1" in again
+    assert texts.QUOTA_WOULD_REFUSE(f"second Devices of {CLASS}", 1, "1 of 1") in again
     assert "first" not in again.partition("Nothing is written")[0]
     assert cluster.get(ResourceQuota, "most", "lab").spec.hard == {DEVICES: "2", "pods": "5"}
 
@@ -140,8 +141,8 @@ def test_lower_limits_tell_what_is_above_them_and_who_would_be_refused(viewer: C
 def test_higher_limits_tell_who_gets_its_claim(viewer: Client, cluster: Cluster) -> None:
     fill(cluster)
     text = words(viewer, tried(**limits("3")))
-    assert "Above them now Nothing. Get their claims late Would be refused No pod" in text
-    assert "These are its limits now." in words(viewer, tried(**limits("2")))
+    assert texts.QUOTA_CHANGE_HARMLESS("late") in text
+    assert texts.QUOTA_UNCHANGED in words(viewer, tried(**limits("2")))
 
 
 def test_a_further_limit_is_counted_before_it_is_set(viewer: Client, cluster: Cluster) -> None:
@@ -150,14 +151,14 @@ def test_a_further_limit_is_counted_before_it_is_set(viewer: Client, cluster: Cl
     text = words(viewer, tried(**limits("9"), key=claims, value="1"))
     assert "ResourceClaims: no limit → 1" in text
     assert "ResourceClaims: 2 of 1" in text
-    assert "late ResourceClaims: it wants 1, and others use 2 of 1" in text
+    assert texts.QUOTA_WOULD_REFUSE("late ResourceClaims", 1, "2 of 1") in text
 
 
 def test_what_one_may_not_list_is_not_counted_for_them(admin: Client, viewer: Client, cluster: Cluster) -> None:
     cluster.create(make_quota({DEVICES: "2", "pods": "5"}, namespace="lab"))
     asked = tried(**limits("2"), key="count/secrets", value="0")
-    assert "You may not list what it counts" in words(viewer, asked)
-    assert "You may not list what it counts" not in words(admin, asked)
+    assert texts.QUOTA_MAY_NOT_LIST in words(viewer, asked)
+    assert texts.QUOTA_MAY_NOT_LIST not in words(admin, asked)
 
 
 WRONG = {
@@ -184,7 +185,7 @@ def test_who_may_update_quotas_sets_them_and_the_waiting_pod_gets_its_claim(admi
     fill(cluster)
     assert "Set these limits" in words(admin, tried(**limits("3")))
     assert admin.post(f"{PAGE}/change", limits("3")).headers["Location"] == PAGE
-    assert "The limits of quota most are set." in words(admin, PAGE)
+    assert texts.QUOTA_SET("most") in words(admin, PAGE)
     assert cluster.get(ResourceQuota, "most", "lab").spec.hard == {DEVICES: "3", "pods": "5"}
     cluster.settle()
     assert f"Devices of {CLASS} 3 of 3" in words(admin, PAGE)
@@ -231,14 +232,14 @@ def crowd(cluster: Cluster, **hard: str) -> None:
 def test_what_may_be_held_is_shown_with_who_waits_for_it(viewer: Client, cluster: Cluster) -> None:
     crowd(cluster, **{f"{HELD}_capacity.memory": "40Gi", f"{HELD}_counter.slices": "7"})
     text = words(viewer, "/quotas")
-    assert f"Devices of {CLASS} held 1 of 1" in text
-    assert f"memory of {CLASS} held in shares 0 of 40Gi" in text
-    assert f"slices of {CLASS} drawn from counters 0 of 7" in text
+    assert texts.QUOTA_OF_DEVICES(CLASS, "1 of 1") in text
+    assert texts.QUOTA_OF_CAPACITY(CLASS, "0 of 40Gi") in text
+    assert texts.QUOTA_OF_COUNTERS(CLASS, "0 of 7") in text
     assert "2 pods 2 pods" in text
     text = words(viewer, PAGE)
-    assert f"Refused by it 2 second waits for devices: {HELD} 1 of 1, it needs 1 third waits" in text
+    assert texts.QUOTA_REFUSED_PODS("2 second", f"{HELD} 1 of 1", 1) in text
     assert "weighs" not in text
-    assert f"quota most leaves too little of {HELD} : it needs 1, and 1 of 1 is used" in words(
+    assert f"{texts.QUOTA_LEAVES_TOO_LITTLE('most')} {HELD} {texts.QUOTA_NEEDS(1, '1 of 1')}" in words(
         viewer, "/pods/lab/second"
     )
 
@@ -249,7 +250,7 @@ def test_other_limits_tell_whose_pods_would_wait_for_devices(viewer: Client, clu
     held = text.partition("Would wait for devices")[2].partition("Wait, and are counted already")[0]
     assert "third" in held
     assert "second" not in held
-    assert "Would wait for devices" not in words(viewer, tried(**{f"hard.{HELD}": "3"}))
+    assert texts.WOULD_WAIT_FOR_DEVICES not in words(viewer, tried(**{f"hard.{HELD}": "3"}))
     text = words(viewer, tried(**{f"hard.{HELD}": "1", "key": f"{HELD}_memory", "value": "1"}))
     assert "must be manciple.dev/allocated.CLASS" in text
 
@@ -261,7 +262,7 @@ def test_with_fair_share_weight_and_share_of_the_namespace_are_shown(
     crowd(cluster)
     UsageSample.objects.create(at=cluster.now, device_class=CLASS, counts={"free": 3, "reserved": 1}, waiting=0)
     assert "lab weighs 3, holds 25%" in words(viewer, "/quotas")
-    assert f"In lab, by class weighs 3 · holds 25% of {CLASS}" in words(viewer, PAGE)
+    assert texts.FAIR_SHARE("lab", 3, f"25% of {CLASS}") in words(viewer, PAGE)
 
 
 def test_a_quota_is_made_for_the_devices_of_a_class(admin: Client, cluster: Cluster) -> None:

@@ -11,6 +11,7 @@ from manciple.store import objects
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Namespace
 from scheduling.resources import NAMESPACES, kind
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, said, signed_in, viewer, words
 from tests.scheduling.pages.test_roles import bind, make_role, user
 
@@ -46,7 +47,7 @@ def test_a_new_role_has_a_rule_for_each_api_group(admin: Client) -> None:
         PolicyRule(verbs=READ, api_groups=("",), resources=("pods", "pods/log")),
         PolicyRule(verbs=READ, api_groups=("resource.k8s.io",), resources=("deviceclasses",)),
     )
-    assert "Nobody has it yet" in words(admin, "/roles/readers")
+    assert texts.ROLE_WITHOUT_HOLDERS in words(admin, "/roles/readers")
     admin.post("/roles/new/make", NEW | {"namespace": "lab", "verbs": "write"})
     _, inside = objects.listed(roles.ROLE.resource, Role)
     assert "delete" in next(one for one in inside if one.metadata.name == "readers").rules[0].verbs
@@ -74,7 +75,7 @@ def test_a_role_is_given_taken_away_and_had_again(admin: Client) -> None:
     (binding,) = bindings()
     assert binding.role_ref.kind == "Role"
     assert binding.subjects == (Subject(kind="ServiceAccount", name="robot", namespace="lab"),)
-    assert "robot service account of lab, in lab" in words(admin, page)
+    assert texts.ROLE_HOLDER_SERVICE_ACCOUNT("robot", "lab", "lab") in words(admin, page)
     taken = {
         "binding": binding.metadata.name,
         "where": "lab",
@@ -84,7 +85,7 @@ def test_a_role_is_given_taken_away_and_had_again(admin: Client) -> None:
     }
     assert admin.post("/roles/logs/take?ns=lab", taken).status_code == 302
     assert not bindings()
-    assert "logs was taken away from robot." in words(admin, page)
+    assert texts.ROLE_TAKEN_AWAY("logs", "robot") in words(admin, page)
     assert admin.post("/roles/logs/take?ns=lab", taken).status_code == 404
 
 

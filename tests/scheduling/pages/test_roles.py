@@ -20,6 +20,7 @@ from manciple.store import objects
 from manciple.wire.base import ObjectMeta
 from scheduling.pages.access.forms import find_kind
 from scheduling.pages.roles.words import in_short, verbs_in_words
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
 
 __all__ = ["admin", "viewer"]
@@ -73,7 +74,7 @@ def bound() -> None:
 @pytest.mark.usefixtures("bound")
 def test_the_list_says_what_each_role_allows_and_how_many_have_it(admin: Client) -> None:
     text = words(admin, "/roles")
-    assert "logs in lab Reads pods 2" in text
+    assert texts.ROLE_ROW("logs", "lab", 2) in text
     assert "cluster-admin default everywhere Everything 1" in text
     assert "system:node" not in text
     assert "system:node" in words(admin, "/roles?system=1")
@@ -106,8 +107,8 @@ def test_the_list_of_roles_is_narrowed_by_its_address(
 def test_a_role_tells_its_rules_and_who_has_it_where(admin: Client) -> None:
     text = words(admin, "/roles/logs?ns=lab")
     assert "get pods/log core web" in text
-    assert "bob user, in lab, by logs-bound" in text
-    assert "robot service account of lab, in lab" in text
+    assert texts.ROLE_HOLDER_USER("bob", "lab", "logs-bound") in text
+    assert texts.ROLE_HOLDER_SERVICE_ACCOUNT("robot", "lab", "lab") in text
     page = admin.get("/roles/logs?ns=lab").content.decode()
     assert "/access?user=system%3Aserviceaccount%3Alab%3Arobot" in page
     assert "readers group , everywhere" in words(admin, "/roles/view").replace("group,", "group ,")
@@ -120,7 +121,7 @@ def test_a_gathered_role_names_those_that_give_it_its_rules(admin: Client) -> No
     assert "rbac.authorization.k8s.io/aggregate-to-view=true" in text
     assert "system:aggregate-to-view" in text
     assert "Gathered" not in words(admin, "/roles/cluster-admin")
-    assert "members of a group namespace:NAME" in words(admin, "/roles/edit")
+    assert texts.ROLE_HOLDER_GROUP("namespace:NAME") in words(admin, "/roles/edit")
 
 
 @pytest.mark.usefixtures("bound")
@@ -134,7 +135,7 @@ def test_roles_are_shown_to_whoever_may_list_them_and_holders_to_whoever_may_lis
     bind("sees", "lab", user("len"), to="Role")
     len_ = signed_in("len")
     text = words(len_, "/roles")
-    assert "logs in lab Reads pods nobody" in text
+    assert texts.ROLE_ROW("logs", "lab", "nobody") in text
     assert "view" not in text.partition("Held by")[2]
     assert len_.get("/roles/view").status_code == 404
     assert "bob" not in words(len_, "/roles/logs?ns=lab")
@@ -154,9 +155,9 @@ def test_only_who_may_ask_the_api_is_told_what_others_may_do(viewer: Client) -> 
 def test_what_somebody_may_do_is_told_by_namespace_with_its_source(admin: Client) -> None:
     text = words(admin, "/access?user=bob")
     assert "In lab: logs" in text
-    assert 'By RoleBinding "logs-bound/lab" of Role "logs" to User "bob"' in text
-    assert "This role does not exist" in text
-    assert text.index("In lab: logs") < text.index("As any authenticated user") < text.index("system:discovery: ")
+    assert texts.RIGHT_BY_BINDING("logs-bound/lab", "logs", "bob") in text
+    assert texts.ROLE_MISSING in text
+    assert text.index("In lab: logs") < text.index(texts.RIGHT_OF_ALL_USERS) < text.index("system:discovery: ")
     assert "Everywhere: view" not in text
     assert "Everywhere: view" in words(admin, "/access?user=bob&groups=readers")
     assert "In lab: logs" in words(admin, "/access?user=system:serviceaccount:lab:robot")

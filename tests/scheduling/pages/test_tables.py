@@ -17,6 +17,7 @@ from scheduling.resources import CLAIMS, NODES, PODS, TEMPLATES, kind
 from tests.builders import make_claim, make_node, make_pod, make_template
 from tests.laboratory import furnish
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
 
 __all__ = ["admin", "viewer"]
@@ -188,7 +189,7 @@ def test_of_claims_and_templates_each_says_what_follows_and_templates_come_back(
     cluster.create(make_claim("spare"))
     cluster.create(make_template("one"))
     said, _ = preview(admin, f"/bulk/{CLAIMS}/delete", "default/spare")
-    assert "default/spare It holds no device." in said
+    assert f"default/spare {texts.HOLDS_NO_DEVICE}" in said
     _, sure = preview(admin, f"/bulk/{TEMPLATES}/delete", "default/one")
     admin.post(f"/bulk/{TEMPLATES}/delete", {"pick": sure, "sure": "1"})
     assert not objects.list(kind(TEMPLATES)).items
@@ -203,15 +204,15 @@ def test_nodes_are_cordoned_drained_and_opened_together(admin: Client, cluster: 
         cluster.create(make_node(name))
     cluster.create(make_pod("web", node="node-1"))
     said, sure = preview(admin, f"/bulk/{NODES}/drain", "node-1", "node-2")
-    assert "1 pod is evicted, at once: default/web" in said
+    assert texts.EVICTED_AT_ONCE("1 pod", "default/web") in said
     admin.post(f"/bulk/{NODES}/drain", {"pick": sure, "sure": "1"})
     assert all('"unschedulable":true' in one.text for one in objects.list(kind(NODES)).items)
     assert "deletionTimestamp" in objects.list(kind(PODS)).items[0].text
     said, _ = preview(admin, f"/bulk/{NODES}/cordon", "node-1", "node-2")
-    assert "nothing would change: they are cordoned already" in said
+    assert texts.ALL_CORDONED_ALREADY in said
     _, sure = preview(admin, f"/bulk/{NODES}/uncordon", "node-1", "node-2")
     admin.post(f"/bulk/{NODES}/uncordon", {"pick": sure, "sure": "1"})
-    assert "2 nodes are open to new pods again." in words(admin, "/nodes")
+    assert texts.NODES_OPEN_AGAIN("2 nodes") in words(admin, "/nodes")
 
 
 def test_who_may_not_delete_has_no_boxes_and_is_refused(viewer: Client, cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ from msgspec import structs
 from inventory.kinds.devices import DeviceTaintRule
 from tests.builders import DRIVER, make_claim, make_pod, make_taint_rule
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
 
 __all__ = ["admin", "viewer"]
@@ -28,7 +29,7 @@ def test_the_list_tells_what_each_rule_taints_and_how_far_it_is(viewer: Client, 
     cluster.create(make_taint_rule("repair", pool="node-1"))
     cluster.create(make_taint_rule("nothing-yet", device="gpu-9", effect="None"))
     text = words(viewer, "/taint-rules")
-    assert "repair Every device, pool node-1 example.com/broken:NoSchedule 2 1 Not processed yet" in text
+    assert texts.TAINT_RULE_ROW("repair", "node-1 example.com/broken:NoSchedule 2 1") in text
     assert "nothing-yet Device gpu-9 example.com/broken:None 0 0" in text
     assert "nothing-yet" not in words(viewer, "/taint-rules?effect=NoSchedule")
     assert "repair" in words(viewer, "/taint-rules?q=pool+node-1")
@@ -48,13 +49,13 @@ def test_a_dry_run_says_whom_it_would_evict_and_is_then_made_real_and_taken_back
         "device": "",
     }
     text = said_by(admin, "/taint-rules/new", query)
-    assert "Nothing happens: effect None only counts. 1 pod would be evicted with effect NoExecute." in text
+    assert texts.TAINT_RULE_ONLY_COUNTS("1 pod") in text
     assert cluster.all(DeviceTaintRule) == []
     assert admin.post("/taint-rules/new", query).headers["Location"] == "/taint-rules/repair"
-    assert "Taint rule repair is created." in words(admin, "/taint-rules/repair")
+    assert texts.TAINT_RULE_CREATED("repair") in words(admin, "/taint-rules/repair")
     made = cluster.get(DeviceTaintRule, "repair")
     change = query | {"effect": "NoExecute", "version": made.metadata.resource_version}
-    assert "1 pod is evicted, at once: default/web" in said_by(admin, "/taint-rules/repair/change", change)
+    assert texts.EVICTED_AT_ONCE("1 pod", "default/web") in said_by(admin, "/taint-rules/repair/change", change)
     admin.post("/taint-rules/repair/change", change)
     assert cluster.get(DeviceTaintRule, "repair").spec.taint.effect == "NoExecute"
     page = admin.get("/taint-rules/repair").content.decode()
@@ -82,7 +83,7 @@ def test_a_rule_is_deleted_after_a_preview_and_comes_back(admin: Client, cluster
     cluster.with_gpus("node-1", each=1)
     made = cluster.create(make_taint_rule("repair", driver=DRIVER))
     use(cluster, "web")
-    assert "1 pod that waits now would start: default/web" in words(admin, "/taint-rules/repair/delete")
+    assert texts.WOULD_START_NOW("1 pod", "default/web") in words(admin, "/taint-rules/repair/delete")
     assert admin.post("/taint-rules/repair/delete", {"uid": "another"}).status_code == 409
     admin.post("/taint-rules/repair/delete", {"uid": made.metadata.uid})
     assert cluster.all(DeviceTaintRule) == []

@@ -23,6 +23,7 @@ from scheduling.pages.timeline.query import TimelineQuery
 from scheduling.pages.timeline.reading import STEPS, Timeline
 from scheduling.pages.timeline.views import HEADER
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.claim_scene import browser, runs, words
 
 NOW = datetime.now(UTC)
@@ -66,8 +67,8 @@ def exported(client: Client, path: str = "/timeline.csv") -> list[dict[str, str]
 
 
 def test_nothing_held_says_what_will_be_drawn(pages: Client) -> None:
-    assert "Nothing was held in this time" in words(pages, "/timeline")
-    assert "Other namespaces, classes, drivers or nodes may have been busy." in words(pages, "/timeline?ns=other")
+    assert texts.NOTHING_HELD in words(pages, "/timeline")
+    assert texts.NOTHING_HELD_OF_THE_CHOICE in words(pages, "/timeline?ns=other")
 
 
 def test_what_is_held_now_and_what_was_given_back_stand_together(pages: Client, cluster: Cluster) -> None:
@@ -75,11 +76,11 @@ def test_what_is_held_now_and_what_was_given_back_stand_together(pages: Client, 
     runs(cluster, "web")
     keep(past(), past("gpu-1", hours=(60, 50)))
     shown = pages.get("/timeline").content.decode()
-    assert "2 allocations in the last 24 hours" in words(pages, "/timeline")
+    assert texts.ALLOCATIONS_IN(2, "24 hours") in words(pages, "/timeline")
     assert "default/job-1 held gpu-0 from" in shown
     assert "default/web holds gpu-0 since" in shown
     assert 'href="/claims/default/web"' in shown
-    assert "1 other device was never held in this time." in words(pages, "/timeline")
+    assert texts.NEVER_HELD("1 other device") in words(pages, "/timeline")
     assert "3 allocations" in words(pages, "/timeline?range=7d")
 
 
@@ -105,7 +106,7 @@ def test_filters_narrow_page_and_export_alike(pages: Client, query: str) -> None
 def test_classes_and_namespaces_show_how_many_were_held(pages: Client, by: str, name: str) -> None:
     keep(past("gpu-0", hours=(12, 6)), past("gpu-1", hours=(12, 3)), past("gpu-2", hours=(48, 47)))
     text = words(pages, f"/timeline?by={by}")
-    assert f"{name} 0 now, 2 at most, 0.6 on average, 15.0 device-hours" in text
+    assert texts.USE_IN_FIGURES(name, 0, 2, "0.6", "15.0") in text
     assert "2 allocations" in text
     shown = pages.get(f"/timeline?by={by}").content.decode()
     assert shown.count('<path d="M0 40') == 1
@@ -138,9 +139,9 @@ def test_the_same_stands_in_a_table(pages: Client, cluster: Cluster) -> None:
     runs(cluster, "web")
     keep(past())
     text = words(pages, "/timeline?view=table")
-    assert "Device Claim Pods From To For" in text
+    assert texts.TIMELINE_COLUMNS in text
     assert "training (gone) default job-1" in text
-    assert re.search(r"web default web \S+ held now", text)
+    assert re.search(texts.TIMELINE_ROW("web default", r"\S+"), text)
 
 
 def test_others_devices_are_held_by_somebody(pages: Client, cluster: Cluster) -> None:
@@ -158,7 +159,7 @@ def test_others_devices_are_held_by_somebody(pages: Client, cluster: Cluster) ->
         shown = stranger.get(path).content.decode()
         told = shown.replace("ns=secret", "")  # what the person wrote comes back in links
         assert not re.search("secret|hidden-(?!holder)|default/|>default<", told), path
-    assert "another namespace held gpu-0 from" in stranger.get("/timeline").content.decode()
+    assert texts.HELD_BY_ANOTHER_NAMESPACE("gpu-0") in stranger.get("/timeline").content.decode()
     assert "Other namespaces" in words(stranger, "/timeline?by=namespace")
     rows = exported(stranger)
     assert {(row["namespace"], row["claim"], row["pods"]) for row in rows} == {("another namespace", "", "")}
@@ -230,7 +231,7 @@ def test_more_rows_than_are_drawn_are_read_in_good_time(pages: Client) -> None:
         text = words(pages, f"/timeline?{query}")
         assert time.process_time() - began < 1, query
         assert re.search(r"[\d,]+ allocations in", text)
-    assert "Only the latest 1500 allocations are drawn" in words(pages, "/timeline?by=namespace&range=30d")
+    assert texts.ONLY_LATEST_DRAWN("1500 allocations") in words(pages, "/timeline?by=namespace&range=30d")
 
 
 def _values(columns: list[str], row: dict[str, Any], **fields: Any) -> list[Any]:
@@ -242,7 +243,7 @@ def test_device_hours_count_what_is_held_within_the_window_alone(pages: Client, 
     runs(cluster, "web")
     keep(past("gpu-1", hours=(30, 20)), past("gpu-2", hours=(2.5, 1)))
     assert "5.5 device-hours" in words(pages, "/timeline?by=namespace&range=24h")
-    assert "gpu 0 now, 1 at most, 0.2 on average, 5.5 device-hours" in words(pages, "/timeline?by=class&range=24h")
+    assert texts.USE_IN_FIGURES("gpu", 0, 1, "0.2", "5.5") in words(pages, "/timeline?by=class&range=24h")
 
 
 def test_more_time_around_what_is_shown_is_a_link_away(pages: Client) -> None:

@@ -20,6 +20,7 @@ from scheduling.pages.windows import ChosenTime, axis
 from scheduling.usage import minute_of
 from tests.builders import make_devices, make_node, make_slice
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import signed_in, words
 
 NOW = datetime.now(UTC)
@@ -86,8 +87,8 @@ def test_waits_are_told_as_percentiles_of_claims_made_for_pods(admin: Client) ->
     for number, seconds in enumerate((10.0, 20.0, 30.0, 7200.0, None)):
         held("node-1", hours=(2 + number / 10, 1), device=f"gpu-{number}", waited=seconds)
     shown = words(admin, "/usage")
-    assert "of 4 claims made for pods" in shown
-    assert "Half waited at most 20 s 90% at most 2 h 99% at most 2 h Longest 2 h" in shown
+    assert texts.CLAIMS_MADE_FOR_PODS("4 claims") in shown
+    assert texts.WAITING_TIMES("20 s", "2 h", "2 h", "2 h") in shown
     (row,) = rows(admin, "").values()
     assert (row["claims"], row["wait_median_seconds"], row["wait_90_percent_seconds"]) == ("4", "20.0", "7200.0")
 
@@ -101,11 +102,11 @@ def test_who_sees_one_namespace_reads_hours_of_others_without_names_and_no_waits
     }  # fmt: skip
     page = member.get("/usage?by=class").content.decode()
     assert "secret" not in page
-    assert "of 1 claim made for pods" in words(member, "/usage?by=class")
+    assert texts.CLAIMS_MADE_FOR_PODS("1 claim") in words(member, "/usage?by=class")
 
 
 def test_states_come_from_the_samples_of_every_minute(admin: Client) -> None:
-    assert "Nothing is recorded of this time" in words(admin, "/usage?by=state")
+    assert texts.NOTHING_RECORDED in words(admin, "/usage?by=state")
     at = minute_of(NOW) - timedelta(minutes=30)
     for minute in range(30):
         counts = {"reserved": 1, "free": 3}
@@ -116,8 +117,8 @@ def test_states_come_from_the_samples_of_every_minute(admin: Client) -> None:
 
 
 def test_nothing_held_says_where_to_look(admin: Client) -> None:
-    assert "Nothing was held in this time" in words(admin, "/usage")
-    assert "Other namespaces or classes may have been busy." in words(admin, "/usage?ns=vision")
+    assert texts.NOTHING_HELD in words(admin, "/usage")
+    assert texts.NOTHING_USED_OF_THE_CHOICE in words(admin, "/usage?ns=vision")
 
 
 # What is drawn -------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from tests.builders import (
     make_template,
 )
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import signed_in
 
 EVEN = 'device.attributes["gpu.example.com"].index % 2 == 0'
@@ -80,7 +81,7 @@ def _hold(cluster: Cluster, name: str, namespace: str = "default", **request: ob
 
 
 def test_it_begins_with_what_to_do(pages: Client) -> None:
-    assert "Nothing is rehearsed yet" in _text(pages, "/what-if")
+    assert texts.NOTHING_REHEARSED in _text(pages, "/what-if")
 
 
 def test_a_template_with_replicas(pages: Client, cluster: Cluster) -> None:
@@ -88,10 +89,10 @@ def test_a_template_with_replicas(pages: Client, cluster: Cluster) -> None:
     cluster.create(make_template("gpus", requests=[make_request(count=2)]))
     revision = latest_revision()
     text = _text(pages, "/what-if?template=default/gpus&replicas=6")
-    assert "4 of 6 would start now, on 2 nodes; 2 would wait because request gpu accepts only 8 devices" in text
-    assert "Asked for 6 Fit in all 4 Would wait 2" in text
+    assert f"{texts.SOME_WOULD_START('4 of 6', '2 nodes', 2)} because request gpu" in text
+    assert texts.REHEARSAL_FIGURES(6, 4, 2) in text
     assert "node-1 2 1: gpu-0, gpu-1; 2: gpu-2, gpu-3" in text
-    assert "1 more node like node-1 for the 2 that would wait: each takes 2." in text
+    assert texts.MORE_NODES_NEEDED(1, "node-1", 2, 2) in text
     assert "all 8 held, 2 wanted" in text
     assert latest_revision() == revision
 
@@ -100,8 +101,8 @@ def test_all_of_them_fit(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=4)
     cluster.create(make_template("gpus"))
     text = _text(pages, "/what-if?template=default/gpus&replicas=3")
-    assert "All 3 would start now, on 1 node." in text
-    assert "After that, 1 more would fit." in text
+    assert texts.ALL_WOULD_START_ON(3, "1 node") in text
+    assert texts.MORE_WOULD_FIT(1) in text
 
 
 def test_more_nodes_are_rehearsed_and_named_as_new(pages: Client, cluster: Cluster) -> None:
@@ -110,7 +111,7 @@ def test_more_nodes_are_rehearsed_and_named_as_new(pages: Client, cluster: Clust
     answer = pages.get("/what-if?template=default/gpus&replicas=3")
     address = answer.context["page"].result.missing_url
     text = _text(pages, address)
-    assert "All 3 would start now, on 3 nodes." in text
+    assert texts.ALL_WOULD_START_ON(3, "3 nodes") in text
     assert "new node 1 like node-1" in text
     assert "~" not in text
 
@@ -120,14 +121,14 @@ def test_a_waiting_pod_without_one_of_its_selectors(pages: Client, cluster: Clus
     never = 'device.attributes["gpu.example.com"].index > 100'
     _hold(cluster, "web", expressions=[EVEN, never])
     text = _text(pages, "/what-if?pod=default/web&without=gpu/gpu:2")
-    assert "It would start now on node-1." in text
+    assert texts.ONE_WOULD_START_ON("node-1") in text
     assert "Tried without selector 2." in text
     page = _text(pages, "/pods/default/web?without=gpu/gpu:2")
-    assert "Without selector 2 it would start now on node-1, with gpu-0." in page
-    assert "left out of this rehearsal" in page
-    assert "Recreate claim web without selector 2" in page
-    assert "Without selector 2 starts on node-" in _text(pages, "/pods/default/web")
-    assert "Without selector 1 it would still wait" in _text(pages, "/pods/default/web?without=gpu/gpu:1")
+    assert texts.WOULD_START_WITHOUT_SELECTOR(2, "node-1, with gpu-0.") in page
+    assert texts.LEFT_OUT_OF_REHEARSAL in page
+    assert texts.RECREATE_WITHOUT_SELECTOR("web", 2) in page
+    assert texts.OFFER_WITHOUT_SELECTOR(2, "node-") in _text(pages, "/pods/default/web")
+    assert texts.STILL_WAITS_WITHOUT_SELECTOR(1) in _text(pages, "/pods/default/web?without=gpu/gpu:1")
 
 
 def test_who_would_have_to_leave_is_named_to_those_who_see_them(pages: Client, cluster: Cluster) -> None:
@@ -135,10 +136,10 @@ def test_who_would_have_to_leave_is_named_to_those_who_see_them(pages: Client, c
     _hold(cluster, "secret", namespace="other", count=2)
     cluster.create(make_template("gpus"))
     path = "/what-if?template=default/gpus"
-    assert "On node-1: claim secret of other/secret. 2 devices would come free" in _text(pages, path)
+    assert texts.WOULD_COME_FREE("node-1", "secret of other/secret", "2 devices") in _text(pages, path)
     text = _text(_client("ann", "default"), path)
     assert "secret" not in text
-    assert "1 claim in namespaces that you do not see" in text
+    assert texts.CLAIMS_OF_HIDDEN_NAMESPACES("1 claim") in text
     _hold(cluster, "waits")
     page = _text(_client("bob", "default"), "/pods/default/waits")
     assert "secret" not in page
@@ -151,7 +152,7 @@ def test_what_one_may_not_see_is_not_there(cluster: Cluster) -> None:
     ann = _client("ann", "default")
     assert ann.get("/what-if?template=other/gpus").status_code == 404
     answer = ann.post("/what-if", {"yaml": CLAIM.replace("name: pasted", "name: pasted\n  namespace: other")})
-    assert "You do not see namespace other" in _words(answer.content.decode())
+    assert texts.NAMESPACE_HIDDEN("other") in _words(answer.content.decode())
 
 
 def test_pasted_text_is_rehearsed(pages: Client, cluster: Cluster) -> None:
@@ -159,7 +160,7 @@ def test_pasted_text_is_rehearsed(pages: Client, cluster: Cluster) -> None:
     revision = latest_revision()
     answer = pages.post("/what-if", {"yaml": CLAIM, "replicas": "2", "count.claim/gpu": "1"})
     text = _words(answer.content.decode())
-    assert "All 2 would start now, on 1 node." in text
+    assert texts.ALL_WOULD_START_ON(2, "1 node") in text
     assert "Tried with 1 device." in text
     assert answer.context["page"].asked.text == CLAIM
     assert latest_revision() == revision
@@ -173,7 +174,7 @@ def test_the_address_of_pasted_text_asks_the_same(pages: Client, cluster: Cluste
     again = pages.get(address)
     assert _words(again.content.decode()).partition("A rehearsal")[0][-90:] in _words(answer.content.decode())
     assert again.context["page"].asked.text == CLAIM
-    assert "All 3 would start now" in _words(again.content.decode())
+    assert texts.ALL_WOULD_START(3) in _words(again.content.decode())
 
 
 def test_text_that_is_too_long_for_an_address_says_so(pages: Client, cluster: Cluster) -> None:
@@ -181,7 +182,7 @@ def test_text_that_is_too_long_for_an_address_says_so(pages: Client, cluster: Cl
     random = Random(1)
     noise = "".join(random.choice("abcdefghij0123456789") for _ in range(14_000))
     answer = pages.post("/what-if", {"yaml": f"# {noise}\n{CLAIM}"})
-    assert "too long for a link" in _words(answer.content.decode())
+    assert texts.LINK_TOO_LONG in _words(answer.content.decode())
     assert answer.context["page"].asked.url() == "/what-if?replicas=1"
     assert unpacked(packed("a" * (LONGEST_TEXT + 1))) == ""
     assert unpacked("%%%") == unpacked("eJw") == ""
@@ -255,7 +256,7 @@ def test_an_address_and_what_it_asks_for_are_the_same() -> None:
     )
     assert "&".join(f"{name}={value}" for name, value in as_query(changes)) == text
     words = "without selector 2 of request `gpu`, with class `h100` of request `gpu`, with 3 devices of request `nic`"
-    assert in_words(changes, requests=2) == f"{words} and tolerating every taint of devices"
+    assert in_words(changes, requests=2) == texts.TOLERATES_EVERY_TAINT(words)
 
 
 def test_what_cannot_be_read_is_left_out() -> None:
@@ -319,11 +320,11 @@ def test_a_gang_is_rehearsed_as_a_whole_and_told_where_most_of_it_fits(pages: Cl
     told = _words(pages.post("/what-if", {"yaml": GANG_POD}).content.decode())
     best = f"Gang train would not start: 4 of its 5 pods fit at once on {RACK}=r2 (the best of 2), 1 does not."
     assert best in told
-    assert "For 5 of its pods, which do not wait yet, replicas of this one are tried." in told
-    assert "Asked for 5 Fit in all 0 Would wait 5" in told
+    assert texts.GANG_REPLICAS_TRIED(5) in told
+    assert texts.REHEARSAL_FIGURES(5, 0, 5) in told
     cluster.create(make_slice(node="r2-1", devices=make_devices(3), pool="more"))
     told = _words(pages.post("/what-if", {"yaml": GANG_POD}).content.decode())
-    assert f"Gang train fits whole on {RACK}=r2, 2 nodes: its 5 pods would start now." in told
+    assert texts.GANG_FITS_WHOLE("train", f"{RACK}=r2", "2 nodes", 5) in told
 
 
 def test_deleting_a_pod_starts_no_part_of_a_gang(cluster: Cluster) -> None:

@@ -27,6 +27,7 @@ from tests.builders import (
     make_taint_rule,
 )
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, said, signed_in, viewer, words
 
 __all__ = ["admin", "viewer"]
@@ -68,14 +69,14 @@ def test_a_drain_tells_who_is_evicted_and_where_they_would_fit_then_does_it_and_
     assert cluster.devices(cluster.claim("second")) == ["node-2/gpu-0"]
     text = words(admin, f"/devices/act/drain?at={at('node-1/gpu-0')}")
     assert "Drain 1 device?" in text
-    assert "1 pod is evicted, at once: default/first" in text
-    assert "1 pod would wait if created again, as nothing that is left fits: default/first" in text
+    assert texts.EVICTED_AT_ONCE("1 pod", "default/first") in text
+    assert texts.WOULD_WAIT_IF_CREATED_AGAIN("1 pod", "default/first") in text
     assert rules(cluster) == []
     form = {"at": at("node-1/gpu-0"), "sure": "1", "value": "fan", "back": "/nodes/node-1"}
     assert admin.post("/devices/act/drain", form).headers["Location"] == "/nodes/node-1"
     assert rules(cluster) == [("node-1", "gpu-0", "manciple.dev/drain", "NoExecute")]
-    assert "1 device is being drained." in words(admin, "/nodes/node-1")
-    assert "Undone (1 change): “1 device is being drained.”" in undo(admin, "/nodes/node-1")
+    assert texts.DEVICES_DRAINED("1 device") in words(admin, "/nodes/node-1")
+    assert texts.UNDONE("1 change", texts.DEVICES_DRAINED("1 device")) in undo(admin, "/nodes/node-1")
     assert rules(cluster) == []
     assert "Undo" not in words(admin, "/nodes/node-1")
 
@@ -84,7 +85,7 @@ def test_an_evicted_pod_that_fits_elsewhere_is_told_to_fit_there(admin: Client, 
     cluster.with_gpus("node-1", "node-2", each=1)
     use(cluster, "first")
     text = words(admin, f"/devices/act/drain?at={at('node-1/gpu-0')}")
-    assert "1 pod would start again if created again, on node-2: default/first" in text
+    assert texts.WOULD_START_IF_CREATED_AGAIN("1 pod", "node-2", "default/first") in text
 
 
 def test_a_pool_of_which_all_is_chosen_is_one_rule_and_says_so(admin: Client, cluster: Cluster) -> None:
@@ -92,8 +93,8 @@ def test_a_pool_of_which_all_is_chosen_is_one_rule_and_says_so(admin: Client, cl
     tiles = "&".join(f"tile={DRIVER}/node-1/gpu-{number}" for number in range(3))
     text = words(admin, f"/devices/act/cordon?{tiles}&tile={DRIVER}/node-2/gpu-1")
     assert "2 DeviceTaintRules are made" in text
-    assert "devices published later in pool node-1 are tainted as well" in text
-    assert "4 devices are free now and no longer given to claims without a toleration." in text
+    assert texts.LATER_DEVICES_TAINTED_TOO("node-1") in text
+    assert texts.FREE_DEVICES_CLOSED("4 devices") in text
     text = at(*(f"node-1/gpu-{number}" for number in range(3)), "node-2/gpu-1")
     admin.post("/devices/act/cordon", {"at": text, "sure": "1"})
     assert rules(cluster) == [
@@ -131,7 +132,7 @@ def test_what_is_wrong_with_the_taint_stands_at_its_field(admin: Client, cluster
 def test_without_devices_nothing_is_asked(admin: Client, cluster: Cluster) -> None:
     cluster.with_gpus()
     answer = admin.get("/devices/act/drain?at=gpu.example.com/node-1/none", follow=True)
-    assert "No device is chosen." in answer.content.decode()
+    assert texts.NO_DEVICE_CHOSEN in answer.content.decode()
     assert admin.get("/devices/act/dance").status_code == 404
 
 
@@ -181,13 +182,13 @@ def test_untaint_deletes_the_rules_of_the_chosen_alone_and_tells_what_stays(admi
     cluster.create(make_taint_rule("wide", driver=DRIVER))
     use(cluster, "waiting")
     text = words(admin, f"/devices/act/untaint?at={at('node-1/gpu-0')}")
-    assert "1 rule is deleted: narrow." in text
-    assert "its rule taints 1 other device too. Change it there: wide" in text
+    assert texts.RULES_DELETED("1 rule", "narrow") in text
+    assert texts.RULE_TAINTS_OTHERS("1 other device", "wide") in text
     assert "would start" not in text, "the other rule stays"
     admin.post("/devices/act/untaint", {"at": at("node-1/gpu-0"), "sure": "1"})
     assert [rule.metadata.name for rule in cluster.all(DeviceTaintRule)] == ["wide"]
     text = words(admin, f"/devices/act/untaint?at={at('node-1/gpu-0')}&at={at('node-1/gpu-1')}")
-    assert "1 pod that waits now would start: default/waiting" in text
+    assert texts.WOULD_START_NOW("1 pod", "default/waiting") in text
     undo(admin)
     assert {rule.metadata.name for rule in cluster.all(DeviceTaintRule)} == {"narrow", "wide"}
 
@@ -200,8 +201,8 @@ def test_a_drivers_own_taint_cannot_be_taken_off(admin: Client, cluster: Cluster
     tainted = make_device_taint(key="example.com/hot")
     cluster.create(make_slice(devices=make_devices(1, taints=(tainted,))))
     text = words(admin, f"/devices/act/untaint?at={at('node-1/gpu-0')}")
-    assert "published by the driver; only the driver can remove it" in text
-    assert "This cannot be done now: no rule taints these devices alone." in text
+    assert texts.TAINTED_BY_DRIVER in text
+    assert texts.NOT_POSSIBLE_WITHOUT_OWN_RULES in text
 
 
 # Taking back ---------------------------------------------------------------------------------------------------------
@@ -222,7 +223,7 @@ def test_what_somebody_changed_since_is_not_taken_back(admin: Client, cluster: C
     }
     assert other.post(f"/taint-rules/{rule.metadata.name}/change", form).status_code == 302
     answer = admin.post("/undo", {"offer": offer, "back": "/devices"}, follow=True)
-    assert "Nothing was undone: too much time has passed, or something has changed since." in answer.content.decode()
+    assert texts.NOT_UNDONE in answer.content.decode()
     assert len(cluster.all(DeviceTaintRule)) == 1
     assert 'name="offer"' not in admin.get("/devices").content.decode()
 
@@ -242,7 +243,7 @@ def test_the_selector_says_whether_it_is_exact(viewer: Client, cluster: Cluster)
     cluster.with_gpus("node-1", each=2)
     text = words(viewer, f"/devices/act/selector?at={at('node-1/gpu-0')}")
     assert 'device.driver == "gpu.example.com"' in text
-    assert "It chooses exactly this device of all that are published now." in text or "It also chooses" in text
+    assert texts.SELECTOR_IS_EXACT in text or "It also chooses" in text
 
 
 def test_the_file_has_a_line_for_each_device_and_no_formula(admin: Client, cluster: Cluster) -> None:

@@ -17,6 +17,7 @@ from scheduling.pages.devices.groups import group_lines
 from scheduling.pages.devices.lines import GridLine, line_of
 from scheduling.pages.devices.tiles import draw_lines, draw_tile, label
 from tests.builders import DRIVER, make_device, make_device_taint, make_slice
+from tests.scheduling.pages import texts
 
 
 def candidate(name: str = "gpu-0", *, node: str = "node-1", driver: str = DRIVER, **fields: Any) -> CandidateDevice:
@@ -177,7 +178,7 @@ def test_a_tile_escapes_what_users_named() -> None:
 def test_a_tile_says_its_name_state_share_and_holders() -> None:
     nic = candidate("nic-0", capacity={"bandwidth": "100"}, allow_multiple_allocations=True)
     held = holder(shared=True, consumed={"bandwidth": 25_000_000_000})
-    assert label(tile_of(nic, (held,))) == "nic-0, partly shared, 25% in use, lab/p1"
+    assert label(tile_of(nic, (held,))) == texts.PARTLY_SHARED("nic-0", "25%", "lab/p1")
     assert label(tile_of(candidate(), ())) == "gpu-0, free"
 
 

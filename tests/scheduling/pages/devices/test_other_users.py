@@ -13,6 +13,7 @@ from claims.models import Reservation
 from manciple.store import follower
 from tests.builders import make_node
 from tests.claims.devices.scene import DRIVER, hold, publish, put, run, signed_in
+from tests.scheduling.pages import texts
 
 pytestmark = pytest.mark.django_db
 
@@ -39,9 +40,9 @@ def test_a_device_says_that_a_job_uses_its_claim() -> None:
     hold_for_a_job()
     markup, words = seen(f"/devices/d/{AT}")
     assert "jobs.batch train" in words
-    assert "Free again: unknown. It stays held until the controller of jobs.batch train removes it" in words
+    assert texts.FREE_AGAIN_DECIDED_BY_CONTROLLER("jobs.batch train") in words
     assert "/pods/lab/train" not in markup
-    assert "Nobody uses this claim" not in words
+    assert texts.CLAIM_USED_BY_NO_POD not in words
 
 
 def test_what_is_listed_the_log_and_the_index_tell_the_same() -> None:
@@ -74,7 +75,7 @@ def test_a_pod_says_who_else_uses_its_claim() -> None:
     hold_for_a_job()
     put(run("web", claims={"gpu": "training"}))
     markup, words = seen("/pods/lab/web")
-    assert "also used by jobs.batch train" in words
+    assert texts.CLAIM_USED_BY_OTHERS_TOO("jobs.batch train") in words
     assert "/pods/lab/train" not in markup
 
 
@@ -82,7 +83,7 @@ def test_a_step_says_what_the_claim_was_reserved_for() -> None:
     publish()
     hold_for_a_job()
     _, words = seen("/claims/lab/training")
-    assert "Reserved for jobs.batch train" in words
+    assert texts.HELD_FOR_A_PARTY("jobs.batch train") in words
 
 
 def test_a_claim_that_only_a_job_uses_says_who_can_give_it_back() -> None:
@@ -90,8 +91,8 @@ def test_a_claim_that_only_a_job_uses_says_who_can_give_it_back() -> None:
     publish()
     hold_for_a_job()
     _, words = seen("/claims/lab/training")
-    assert "for jobs.batch train, and no pod uses it." in words
-    assert "Only its owner knows when that is done" in words
+    assert texts.HELD_FOR_A_PARTY_WITHOUT_PODS("jobs.batch train") in words
+    assert texts.ONLY_ITS_OWNER_KNOWS_WHEN in words
 
 
 def test_a_claim_that_a_pod_uses_too_needs_no_advice() -> None:
@@ -99,4 +100,4 @@ def test_a_claim_that_a_pod_uses_too_needs_no_advice() -> None:
     publish()
     hold_for_a_job(pods=("web",))
     _, words = seen("/claims/lab/training")
-    assert "Only its owner knows" not in words
+    assert texts.ONLY_ITS_OWNER_KNOWS not in words

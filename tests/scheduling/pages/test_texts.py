@@ -1,0 +1,97 @@
+"""Sentences of pages have one home, `texts.py`: tests that look for them use its rows."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scheduling.pages import texts
+
+TESTS = Path(__file__).resolve().parents[2]
+FILES = [
+    file
+    for folder in ("scheduling/pages", "e2e/pages")
+    for file in sorted((TESTS / folder).rglob("*.py"))
+    if file.name not in ("texts.py", "test_texts.py")
+]
+HOME = Path(texts.__file__).read_text()
+ROWS = {name: row for name, row in vars(texts).items() if isinstance(row, texts.Text)}
+#: Playwright's calls that look for a text.
+LOOKS_FOR_TEXT = re.compile(r"to_(have|contain)_text|to_have_title|get_by_text|wait_for")
+WORD = re.compile(r"(?<![\w/.,:=\"`-])[A-Za-z][a-z']*(?=[\s.,:;?!)]|$)")
+CODE = re.compile(r"[<>{]|==|\n|\\n|\bapiVersion:")
+#: So many words are a sentence; fewer are a label.
+SENTENCE = 4
+#: What the server writes when it does not start: no page.
+EXCEPTIONS = {"These views declare no rights"}
+
+
+def strings(node: ast.AST) -> Iterator[ast.Constant | ast.JoinedStr]:
+    if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+        yield node
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from strings(child)
+
+
+def wording(string: ast.Constant | ast.JoinedStr) -> str:
+    if isinstance(string, ast.Constant):
+        return str(string.value)
+    return "#".join(str(part.value) for part in string.values if isinstance(part, ast.Constant))
+
+
+def sentences(source: str) -> Iterator[tuple[int, str]]:
+    """The sentences that a test's asserts and expectations spell out, with their lines."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Assert):
+            places: list[ast.expr] = [node.test]
+        elif isinstance(node, ast.Call) and LOOKS_FOR_TEXT.search(getattr(node.func, "attr", "")):
+            places = [*node.args, *(keyword.value for keyword in node.keywords)]
+        else:
+            continue
+        for string in (string for place in places for string in strings(place)):
+            words = wording(string)
+            if len(WORD.findall(words)) >= SENTENCE and not CODE.search(words) and words not in EXCEPTIONS:
+                yield string.lineno, words
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('assert "One pod leaves the node" in text', ["One pod leaves the node"]),
+        ('assert f"{name} leaves the node now" in text', [" leaves the node now"]),
+        ('expect(row).to_have_text("Nothing is held by anybody")', ["Nothing is held by anybody"]),
+        ('assert "Open 1" in text', []),
+        ("assert texts.HOLDS_NO_DEVICE in text", []),
+        ("assert x == \"document.title == 'some words of a title'\"", []),
+    ],
+)
+def test_sentences_of_asserts_are_found(source: str, expected: list[str]) -> None:
+    assert [words for _, words in sentences(source)] == expected
+
+
+def test_no_test_of_a_page_spells_out_a_sentence() -> None:
+    found = [
+        f"{file.relative_to(TESTS)}:{line}: {words}" for file in FILES for line, words in sentences(file.read_text())
+    ]
+    assert found == []
+
+
+def test_each_row_is_used() -> None:
+    used = set(re.findall(r"\btexts\.([A-Z_]+)\b", "".join(file.read_text() for file in FILES)))
+    parts = {name for name in ROWS if len(re.findall(rf"\b{name}\b", HOME)) > 1}
+    assert set(ROWS) - used - parts == set()
+
+
+def test_no_row_repeats_another() -> None:
+    """One that contains another's wording is composed of it."""
+    written = [str(string.value) for string in strings(ast.parse(HOME)) if isinstance(string, ast.Constant)]
+    pieces = [piece.strip(" .,;:") for text in written for piece in text.split("{}")]
+    repeated = [
+        piece for piece in pieces if len(WORD.findall(piece)) >= SENTENCE and sum(piece in text for text in written) > 1
+    ]
+    assert repeated == []
