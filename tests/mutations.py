@@ -184,7 +184,8 @@ class Mutations(ast.NodeVisitor):
             self._replace(node, repr(node.value + 1))
 
     def _text(self, node: ast.expr) -> str:
-        return ast.get_source_segment(self._source.decode(), node) or ast.unparse(node)
+        start, end = self._span(node)
+        return self._source[start:end].decode()
 
     def _offset(self, place: Place) -> int:
         line, column = place
@@ -207,12 +208,9 @@ class Mutations(ast.NodeVisitor):
 
     def _add(self, line: int, start: int, end: int, after: str) -> None:
         before = self._source[start:end].decode()
-        mutation = Mutation(self._path, line, self._statements[-1], ".".join(self._scopes), start, end, before, after)
-        try:
-            ast.parse(mutation.applied_to(self._source))
-        except SyntaxError:
-            return
-        self.found.append(mutation)
+        self.found.append(
+            Mutation(self._path, line, self._statements[-1], ".".join(self._scopes), start, end, before, after)
+        )
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -36,11 +36,6 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
 # The list -----------------------------------------------------------------------------------------------------------
 
 
-def test_those_who_are_not_signed_in_see_nothing(db: None) -> None:
-    for path in ("/claims", "/claims/default/web", "/claims/default/web/delete", "/templates", "/timeline"):
-        assert Client().get(path).headers["Location"].startswith("/login")
-
-
 def test_an_empty_list_says_what_to_do(pages: Client) -> None:
     assert "No claim yet" in words(pages, "/claims")
 

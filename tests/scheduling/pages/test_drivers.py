@@ -30,11 +30,6 @@ __all__ = ["admin", "viewer"]
 PAGE = f"/drivers/{DRIVER}"
 
 
-@pytest.mark.parametrize("path", ["/drivers", PAGE])
-def test_those_who_are_not_signed_in_see_nothing(path: str) -> None:
-    assert Client().get(path).headers["Location"].startswith("/login")
-
-
 def test_without_a_driver_the_page_says_how_one_comes(viewer: Client) -> None:
     assert "--driver sim" in words(viewer, "/drivers")
     assert viewer.get(PAGE).status_code == 404

@@ -50,11 +50,6 @@ def renew(cluster: Cluster, node: str = "node-1") -> None:
 # The list ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/nodes", "/nodes/node-1"])
-def test_those_who_are_not_signed_in_see_nothing(db: None, path: str) -> None:
-    assert Client().get(path).headers["Location"].startswith("/login")
-
-
 def test_without_a_node_the_page_says_how_one_comes(viewer: Client) -> None:
     assert "python -m nodeagent --node-name NAME" in words(viewer, "/nodes")
 

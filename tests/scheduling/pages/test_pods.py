@@ -40,11 +40,6 @@ def _waits(cluster: Cluster, name: str, **request: object) -> None:
     cluster.settle()
 
 
-def test_those_who_are_not_signed_in_see_nothing(db: None) -> None:
-    for path in ("/pods", "/pods/default/web"):
-        assert Client().get(path).headers["Location"].startswith("/login")
-
-
 def test_an_empty_list_says_what_to_do(pages: Client) -> None:
     assert "No pod yet" in _text(pages, "/pods")
 

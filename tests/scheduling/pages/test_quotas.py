@@ -47,11 +47,6 @@ def limits(devices: str, pods: str = "5") -> dict[str, str]:
     return {f"hard.{DEVICES}": devices, "hard.pods": pods}
 
 
-@pytest.mark.parametrize("path", ["/quotas", PAGE, f"{PAGE}/change"])
-def test_those_who_are_not_signed_in_see_nothing(path: str) -> None:
-    assert Client().get(path).headers["Location"].startswith("/login")
-
-
 def test_a_quota_is_a_row_with_what_is_used_held_and_refused(viewer: Client, cluster: Cluster) -> None:
     fill(cluster)
     text = words(viewer, "/quotas")
