@@ -35,7 +35,7 @@ from tests.builders import (
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Api
 from tests.scheduling.cluster import Cluster, with_spec
-from tests.scheduling.pages.claim_scene import browser
+from tests.scheduling.pages.browsing import signed_in
 
 __all__ = ["api"]
 
@@ -121,7 +121,7 @@ def test_a_hostile_node_changes_nothing_for_another_node(api: Api, cluster: Clus
     ask(cluster, "more")
     cluster.settle()
     assert [cluster.pod(name).spec.node_name for name in ("theirs", "more")] == ["node-3", "node-3"]
-    page = browser("admin", staff=True).get(f"/devices/d/{DRIVER}/node-3/gpu-0").content.decode()
+    page = signed_in("admin", staff=True).get(f"/devices/d/{DRIVER}/node-3/gpu-0").content.decode()
     assert "theirs" in page
     assert TAINT["key"] not in page
 
@@ -206,7 +206,7 @@ def test_taints_and_health_stay_on_their_node_and_rules_reach_all(cluster: Clust
 def test_pages_tell_the_nodes_of_equal_pools_apart(cluster: Cluster) -> None:
     one_device_each(cluster)
     cluster.create_allocated(make_claim("held"), make_allocation(make_result("d0", pool="p"), node="node-2"))
-    admin: Client = browser("admin", staff=True)
+    admin: Client = signed_in("admin", staff=True)
     for node, held in (("node-1", False), ("node-2", True)):
         address = f"/devices/d/{DRIVER}/p/d0?node={node}"
         assert (">held<" in admin.get(address).content.decode()) is held, node

@@ -216,16 +216,6 @@ def test_the_list_gains_and_loses_pods_by_itself(crowd: Hands, page: Page, up: U
     assert page.evaluate("window.untouched")
 
 
-def test_the_page_fits_a_phone(crowd: Hands, page: Page, up: Up) -> None:
-    _apply(crowd, "small", selectors=(MEMORY, MEMORY))
-    page.set_viewport_size({"width": 390, "height": 844})
-    paths = ("/pods", "/pods/demo/small", "/pods/demo/small?tab=events", "/pods/new", "/what-if?pod=demo/small")
-    for path in paths:
-        page.goto(f"{up.web}{path}")
-        expect(page.get_by_role("heading", level=1)).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
-
-
 @pytest.mark.long
 def test_the_pages_work_without_script(crowd: Hands, chromium: Browser, up: Up, admin_state: Any) -> None:
     _apply(crowd, "small")

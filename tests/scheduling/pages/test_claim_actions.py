@@ -12,13 +12,14 @@ from scheduling.pages.claims import reading as claim_users
 from tests.builders import make_claim, make_namespace, make_pod, make_taint_rule, make_template
 from tests.scheduling.cluster import Cluster, with_spec
 from tests.scheduling.pages import texts
-from tests.scheduling.pages.claim_scene import browser, is_held_by_a_finalizer, runs, starts, words
+from tests.scheduling.pages.browsing import signed_in, words
+from tests.scheduling.pages.claim_scene import is_held_by_a_finalizer, runs, starts
 
 
 @pytest.fixture
 def pages(db: None) -> Client:
     """An administrator's browser."""
-    return browser("ada", staff=True)
+    return signed_in("ada", staff=True)
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_another_claim_of_the_name_is_not_deleted(pages: Client, cluster: Cluste
 
 def test_who_may_not_change_claims_sees_no_button_and_is_refused(pages: Client, cluster: Cluster) -> None:
     cluster.create(make_claim("spare"))
-    viewer, member = browser("vera"), browser("mia", groups=("namespace:default",))
+    viewer, member = signed_in("vera"), signed_in("mia", "namespace:default")
     assert "Delete" not in words(viewer, "/claims/default/spare")
     assert viewer.get("/claims/default/spare/delete").status_code == 403
     assert viewer.post("/claims/default/spare/delete").status_code == 403
@@ -141,7 +142,7 @@ def test_a_template_is_deleted_after_a_preview(pages: Client, cluster: Cluster) 
     text = words(pages, "/templates/default/one-gpu/delete")
     assert texts.TEMPLATES_CLAIMS_STAY("1 claim") in text
     assert texts.WAITS_FOR_TEMPLATE("late") in text
-    assert browser("vera").post("/templates/default/one-gpu/delete").status_code == 403
+    assert signed_in("vera").post("/templates/default/one-gpu/delete").status_code == 403
     assert pages.post("/templates/default/one-gpu/delete", {"uid": uid}).headers["Location"] == "/templates"
     assert pages.get("/templates/default/one-gpu").status_code == 404
 

@@ -106,19 +106,6 @@ def test_the_list_counts_devices_by_state_and_who_uses_them(admin: Client, shelf
     assert 'aria-label="4 free"' in page.content.decode()
 
 
-def test_the_list_asks_the_database_the_same_for_many_classes_and_devices(admin: Client, shelf: Cluster) -> None:
-    admin.get("/classes")
-    with CaptureQueriesContext(connection) as few:
-        admin.get("/classes")
-    for number in range(5):
-        shelf.create(make_class(f"more-{number}"))
-        shelf.create(make_claim(f"claim-{number}"))
-    admin.get("/classes")
-    with CaptureQueriesContext(connection) as many:
-        admin.get("/classes")
-    assert len(many) == len(few)
-
-
 # Verdicts ------------------------------------------------------------------------------------------------------------
 
 

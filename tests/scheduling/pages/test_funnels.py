@@ -12,7 +12,7 @@ from scheduling.pages.funnels import troubled_pools
 from tests.builders import DRIVER, make_claim, make_class, make_node, make_pod, make_request, make_slice
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
-from tests.scheduling.pages.claim_scene import browser, words
+from tests.scheduling.pages.browsing import signed_in, words
 
 
 def trouble(name: str, what: str = "incomplete", *, matching: int = 0, driver: str = "gpu.example.com") -> PoolTrouble:
@@ -26,7 +26,7 @@ def page_of_pod(cluster: Cluster, *, expressions: Sequence[str] = ()) -> str:
     cluster.create(make_claim("wants", requests=[make_request(expressions=expressions)]))
     cluster.create(make_pod("asks", claims={"gpu": "wants"}))
     cluster.settle()
-    return words(browser("admin", staff=True), "/pods/default/asks")
+    return words(signed_in("admin", staff=True), "/pods/default/asks")
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 
 from claims.admission import ADMIN_ACCESS_LABEL
 from claims.kinds.pods import Pod
@@ -76,19 +74,6 @@ def test_a_namespace_that_is_not_there_or_not_to_be_seen_is_not_found(viewer: Cl
     assert mia.get("/namespaces/secret").status_code == 404
     assert "secret" not in words(mia, "/namespaces")
     assert texts.NO_NAMESPACE_VISIBLE in words(mia, "/namespaces")
-
-
-def test_the_number_of_queries_does_not_grow_with_the_namespaces(viewer: Client, cluster: Cluster) -> None:
-    words(viewer, "/namespaces")
-    with CaptureQueriesContext(connection) as few:
-        words(viewer, "/namespaces")
-    for index in range(12):
-        cluster.create(make_namespace(f"space-{index}"))
-        cluster.create(make_claim("held", namespace=f"space-{index}"))
-        cluster.create(make_pod("web", namespace=f"space-{index}"))
-    with CaptureQueriesContext(connection) as many:
-        assert "space-11" in words(viewer, "/namespaces")
-    assert len(many) == len(few)
 
 
 # What administrators do ----------------------------------------------------------------------------------------------

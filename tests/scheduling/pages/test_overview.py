@@ -226,17 +226,6 @@ def test_a_member_of_a_namespace_learns_nothing_of_others(cluster: Cluster) -> N
     assert "queue 1," in text(page, part="health")
 
 
-def test_a_page_asks_as_many_questions_for_many_devices_as_for_few(
-    pages: Client, cluster: Cluster, django_assert_max_num_queries: pytest.FixtureRequest
-) -> None:
-    cluster.with_gpus(*(f"node-{number}" for number in range(12)), each=8)
-    for number in range(8):
-        wants(cluster, f"pod-{number}", count=9)
-    html(pages)
-    with django_assert_max_num_queries(28):  # type: ignore[operator]  # the fixture is a function
-        html(pages)
-
-
 def test_the_overview_says_how_many_pods_a_mending_would_start(cluster: Cluster, pages: Client) -> None:
     cluster.with_gpus("node-1", each=1)
     cluster.create(make_node("node-2"))

@@ -89,23 +89,6 @@ def test_a_container_that_was_given_many_devices_folds_them(cluster: Cluster) ->
     assert shown.count("node-1 / gpu-8</a>") == 2  # of the claim, and in the fold
 
 
-def test_what_a_page_reads_does_not_grow_with_the_cluster(
-    cluster: Cluster, django_assert_max_num_queries: object
-) -> None:
-    cluster.with_gpus(*(f"node-{number}" for number in range(12)), each=4)
-    for number in range(24):
-        cluster.create(make_claim(f"c{number}", requests=[make_request(count=2)]))
-        cluster.create(make_pod(f"p{number}", claims={"gpu": f"c{number}"}))
-    cluster.create(make_claim("more"))
-    cluster.create(make_pod("waits", claims={"gpu": "more"}))
-    cluster.settle()
-    alice = _client("alice")
-    alice.get("/pods/default/waits")  # the state is read once for the process
-    for path, most in (("/pods", 16), ("/pods/default/waits", 32)):
-        with django_assert_max_num_queries(most):  # type: ignore[operator]
-            assert alice.get(path).status_code == 200
-
-
 def test_when_devices_come_free_is_told_only_where_the_holder_says_so(cluster: Cluster) -> None:
     _pair(cluster)
     alice = _client("alice")

@@ -5,9 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 import pytest
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
 from claims.kinds.pods import Pod
@@ -102,19 +100,6 @@ def test_of_other_namespaces_nothing_is_told(cluster: Cluster) -> None:
     assert nora.get("/quotas/other/none").status_code == 404
     assert "most lab" in words(mia, "/quotas")
     assert mia.get(PAGE).status_code == 200
-
-
-def test_the_number_of_queries_does_not_grow_with_the_quotas(viewer: Client, cluster: Cluster) -> None:
-    cluster.create(make_quota({"pods": "1"}, namespace="space"))
-    words(viewer, "/quotas")
-    with CaptureQueriesContext(connection) as few:
-        words(viewer, "/quotas")
-    for index in range(12):
-        cluster.create(make_quota({"pods": "1"}, namespace=f"space-{index}"))
-        cluster.create(make_pod("web", namespace=f"space-{index}"))
-    with CaptureQueriesContext(connection) as many:
-        assert "space-11" in words(viewer, "/quotas")
-    assert len(many) == len(few)
 
 
 # What other limits would mean -----------------------------------------------------------------------------------------

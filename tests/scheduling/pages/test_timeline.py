@@ -24,7 +24,8 @@ from scheduling.pages.timeline.reading import STEPS, Timeline
 from scheduling.pages.timeline.views import HEADER
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
-from tests.scheduling.pages.claim_scene import browser, runs, words
+from tests.scheduling.pages.browsing import signed_in, words
+from tests.scheduling.pages.claim_scene import runs
 
 NOW = datetime.now(UTC)
 
@@ -38,7 +39,7 @@ def _it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def pages(db: None) -> Client:
     """An administrator's browser."""
-    return browser("ada", staff=True)
+    return signed_in("ada", staff=True)
 
 
 def past(device: str = "gpu-0", *, hours: tuple[float, float] = (6, 3), **fields: Any) -> PastAllocation:
@@ -148,7 +149,7 @@ def test_others_devices_are_held_by_somebody(pages: Client, cluster: Cluster) ->
     cluster.with_gpus("node-1", each=1)
     runs(cluster, "web")
     keep(past(namespace="secret", claim="hidden-claim", pods=["hidden-pod"], claim_uid="u-hidden"))
-    stranger = browser("omar", groups=("namespace:other",))
+    stranger = signed_in("omar", "namespace:other")
     for path in (
         "/timeline",
         "/timeline?by=class",
