@@ -89,7 +89,8 @@ class Selection:
         self._folders = tuple(name.rstrip("/") + "/" for name in chosen)
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        kept, left = [], []
+        kept: list[pytest.Item] = []
+        left: list[pytest.Item] = []
         for item in items:
             names = {item.nodeid, item.nodeid.partition("::")[0]}
             is_chosen = names & self._chosen or item.nodeid.startswith(self._folders)

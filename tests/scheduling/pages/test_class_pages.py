@@ -210,12 +210,13 @@ def test_a_class_is_saved_with_its_extended_resource_name(admin: Client, shelf: 
     assert _stored("big").spec.extended_resource_name == "example.com/big"
 
 
-@pytest.mark.parametrize("name", ["big", "kubernetes.io/big", "requests.example.com/big"])
-def test_an_extended_resource_name_is_judged_before_saving(admin: Client, shelf: Cluster, name: str) -> None:
-    said = _judged(admin, LARGE, editing="", name="big", extended=name)
-    assert texts.EXTENDED_NAME_INVALID in said
-    assert texts.NOT_SAVED_AS_FIELD_INVALID in said
-    assert admin.post("/classes/new", {"name": "big", "selector": LARGE, "extended": name}).status_code == 422
+def test_an_extended_resource_name_is_judged_before_saving(admin: Client, shelf: Cluster) -> None:
+    for name in ("big", "kubernetes.io/big", "requests.example.com/big"):
+        said = _judged(admin, LARGE, editing="", name="big", extended=name)
+        assert texts.EXTENDED_NAME_INVALID in said, name
+        assert texts.NOT_SAVED_AS_FIELD_INVALID in said, name
+        saved = admin.post("/classes/new", {"name": "big", "selector": LARGE, "extended": name})
+        assert saved.status_code == 422, name
 
 
 def test_nothing_is_written_while_all_of_dra_is_off(admin: Client, shelf: Cluster) -> None:
@@ -258,22 +259,21 @@ def test_a_class_is_saved_as_yaml(admin: Client, shelf: Cluster) -> None:
     assert texts.CLASS_CHANGED_MEANWHILE in _words(refused)
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "message"),
-    [
-        ("kind: [", (1, 8), "Expected the node content"),
-        ("apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: other}", (3, 12), "The name stays"),
-        (f"metadata: {{name: {CLASS}}}\nspec:\n  colour: red", (3, 3), 'unknown field "spec.colour"'),
-        (f"metadata: {{name: {CLASS}}}\nspec:\n  selectors:\n  - cel: {{expression: nonsense}}", (4, 11), "undeclared"),
-        ("- a", (1, 1), "is a mapping"),
-    ],
-)
-def test_yaml_that_is_no_class_is_told_where(
-    admin: Client, shelf: Cluster, text: str, place: tuple[int, int], message: str
-) -> None:
-    ((at_line, at_column, said), *_) = _diagnosed(admin, "class", text, editing=CLASS)
-    assert (at_line, at_column) == place
-    assert message in said
+#: a text -> where its first fault is, and what
+WRONG = {
+    "kind: [": (1, 8, "Expected the node content"),
+    "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: other}": (3, 12, "The name stays"),
+    f"metadata: {{name: {CLASS}}}\nspec:\n  colour: red": (3, 3, 'unknown field "spec.colour"'),
+    f"metadata: {{name: {CLASS}}}\nspec:\n  selectors:\n  - cel: {{expression: nonsense}}": (4, 11, "undeclared"),
+    "- a": (1, 1, "is a mapping"),
+}
+
+
+def test_yaml_that_is_no_class_is_told_where(admin: Client, shelf: Cluster) -> None:
+    for text, (line, column, message) in WRONG.items():
+        first = _diagnosed(admin, "class", text, editing=CLASS)[0]
+        assert first[:2] == (line, column), text
+        assert message in first[2], text
 
 
 def test_the_history_tells_each_change(admin: Client, shelf: Cluster) -> None:
@@ -306,11 +306,9 @@ def test_what_a_viewer_checks_goes_where_nothing_is_saved(viewer: Client, shelf:
     assert "keeps 2 of 4" in _words(answer)
 
 
-@pytest.mark.parametrize(("length", "said"), [(63, False), (64, True)])
-def test_a_class_with_a_long_name_is_told_by_what_it_can_be_requested(
-    admin: Client, shelf: Cluster, length: int, said: bool
-) -> None:
-    name = "x" * length
-    shelf.create(make_class(name))
-    page = admin.get(f"/classes/c/{name}").content.decode()
-    assert (texts.ONLY_BY_THE_GIVEN_NAME in page) == said
+def test_a_class_with_a_long_name_is_told_by_what_it_can_be_requested(admin: Client, shelf: Cluster) -> None:
+    for length, is_long in ((63, False), (64, True)):
+        name = "x" * length
+        shelf.create(make_class(name))
+        page = admin.get(f"/classes/c/{name}").content.decode()
+        assert (texts.ONLY_BY_THE_GIVEN_NAME in page) == is_long

@@ -162,7 +162,8 @@ def test_a_guard_stands_before_all_of_the_expression(expression: str, expected: 
 
 def test_a_guard_asks_for_the_key_where_the_expression_looks_for_it() -> None:
     expression = f'device.capacity["{DRIVER}"].cores.isGreaterThan(quantity("1"))'
-    assert guard_of(expression, "key: cores") == f'"cores" in device.capacity["{DRIVER}"]'
+    missing = "no such key: cores"
+    assert guard_of(expression, missing) == f'"cores" in device.capacity["{DRIVER}"]'
     assert guard_of(expression, "division by zero") == ""
 
 

@@ -110,30 +110,30 @@ def test_checking_stores_nothing(member: Client, cluster: Cluster) -> None:
     assert cluster.find(Pod, "web", "team-a") is None
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "column", "says"),
-    [
-        (POD.replace("  - name: main", "  - nam: main"), 8, 5, "nam is not a field of this"),
-        (POD.replace("    image: example.com/main", "    image: 7"), 9, 5, "image must be of type string, not number"),
-        (POD.replace("  name: web", "  name: Web"), 4, 3, "metadata.name: Invalid value"),
-        (POD.replace("kind: Pod", "kind: Pot"), 2, 1, "A Pot cannot be created here"),
-        (POD.replace("v1", "v2"), 2, 1, "A Pod has apiVersion v1"),
-        (POD.replace("team-a", "team-b"), 5, 3, "may not create anything in namespace team-b"),
-        (POD.replace("  namespace: team-a\n", ""), 3, 1, "Name a namespace"),
-        (f"# first\n---\n{POD.replace('  - name: main', '  - name: Main')}", 10, 5, "spec.containers[0].name"),
-        (f"{POD}---\n{POD}", 14, 3, "web is already defined above"),
-        ("apiVersion: [", 2, 1, ""),
-        ("- a", 1, 1, "An object is a mapping"),
-    ],
-)
-def test_what_is_wrong_is_told_where_it_stands(member: Client, text: str, line: int, column: int, says: str) -> None:
-    first = _findings(member, text)[0]
-    assert says in first["message"]
-    if says:
-        assert (first["line"], first["column"]) == (line, column)
-    answer = member.post("/pods/new", {"yaml": text, "action": "create"})
-    assert answer.status_code == 422
-    assert f"Line {first['line']}, column {first['column']}:" in answer.content.decode()
+WRONG: list[tuple[str, int, int, str]] = [
+    (POD.replace("  - name: main", "  - nam: main"), 8, 5, "nam is not a field of this"),
+    (POD.replace("    image: example.com/main", "    image: 7"), 9, 5, "image must be of type string, not number"),
+    (POD.replace("  name: web", "  name: Web"), 4, 3, "metadata.name: Invalid value"),
+    (POD.replace("kind: Pod", "kind: Pot"), 2, 1, "A Pot cannot be created here"),
+    (POD.replace("v1", "v2"), 2, 1, "A Pod has apiVersion v1"),
+    (POD.replace("team-a", "team-b"), 5, 3, "may not create anything in namespace team-b"),
+    (POD.replace("  namespace: team-a\n", ""), 3, 1, "Name a namespace"),
+    (f"# first\n---\n{POD.replace('  - name: main', '  - name: Main')}", 10, 5, "spec.containers[0].name"),
+    (f"{POD}---\n{POD}", 14, 3, "web is already defined above"),
+    ("apiVersion: [", 2, 1, ""),
+    ("- a", 1, 1, "An object is a mapping"),
+]
+
+
+def test_what_is_wrong_is_told_where_it_stands(member: Client) -> None:
+    for text, line, column, says in WRONG:
+        first = _findings(member, text)[0]
+        assert says in first["message"], text
+        if says:
+            assert (first["line"], first["column"]) == (line, column), text
+        answer = member.post("/pods/new", {"yaml": text, "action": "create"})
+        assert answer.status_code == 422, text
+        assert f"Line {first['line']}, column {first['column']}:" in answer.content.decode(), text
 
 
 def test_a_name_that_is_taken_is_told(member: Client) -> None:
@@ -179,23 +179,24 @@ def test_the_form_takes_a_template_that_exists(member: Client, cluster: Cluster)
     assert cluster.get(Pod, "train", "team-a").spec.resource_claims[0].resource_claim_template_name == "gpus"
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"name": ""}, "name"),
-        ({"name": "Not A Name"}, "name"),
-        ({"image": ""}, "image"),
-        ({"class": ""}, "device_class"),
-        ({"count": "0"}, "count"),
-        ({"devices": "template"}, "template"),
-    ],
+#: what was typed -> the field where the error stands
+MISTAKES = (
+    ({"name": ""}, "name"),
+    ({"name": "Not A Name"}, "name"),
+    ({"image": ""}, "image"),
+    ({"class": ""}, "device_class"),
+    ({"count": "0"}, "count"),
+    ({"devices": "template"}, "template"),
 )
-def test_errors_of_the_form_stand_at_their_fields(member: Client, fields: dict[str, str], field: str) -> None:
-    answer = member.post("/pods/new", {**FORM, "class": "gpu.example.com", "count": "1", **fields})
-    assert answer.status_code == 422
-    form = answer.context["page"].form
-    assert list(form.errors) == [field]
-    assert f'id="{form[field].error_id}"' in answer.content.decode()
+
+
+def test_errors_of_the_form_stand_at_their_fields(member: Client) -> None:
+    for fields, field in MISTAKES:
+        answer = member.post("/pods/new", {**FORM, "class": "gpu.example.com", "count": "1", **fields})
+        assert answer.status_code == 422, fields
+        form = answer.context["page"].form
+        assert list(form.errors) == [field], fields
+        assert f'id="{form[field].error_id}"' in answer.content.decode(), fields
 
 
 def test_the_form_shows_the_yaml_that_it_makes_and_can_go_on_as_yaml(member: Client) -> None:

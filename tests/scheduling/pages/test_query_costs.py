@@ -25,15 +25,15 @@ __all__ = ["admin"]
 
 #: page -> the most queries
 MOST = {
-    "/claims": 22,
-    "/classes": 22,
-    "/find?q=s": 22,
-    "/namespaces": 22,
-    "/nodes?q=node": 22,
+    "/claims": 14,
+    "/classes": 12,
+    "/find?q=s": 15,
+    "/namespaces": 11,
+    "/nodes?q=node": 10,
     "/overview": 28,
-    "/pods": 16,
-    "/pods/space-0/waits": 32,
-    "/quotas": 22,
+    "/pods": 10,
+    "/pods/space-0/waits": 13,
+    "/quotas": 13,
 }
 
 

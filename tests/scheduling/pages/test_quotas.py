@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-import pytest
 from django.test import Client
 from pytest_django.fixtures import Settings
 
@@ -45,16 +44,16 @@ def limits(devices: str, pods: str = "5") -> dict[str, str]:
     return {f"hard.{DEVICES}": devices, "hard.pods": pods}
 
 
-def test_a_quota_is_a_row_with_what_is_used_held_and_refused(viewer: Client, cluster: Cluster) -> None:
+def test_a_quota_is_shown_with_what_is_used_held_and_refused_where_one_looks_for_it(
+    viewer: Client, cluster: Cluster
+) -> None:
     fill(cluster)
     text = words(viewer, "/quotas")
     assert texts.QUOTA_ROW("most lab", f"{CLASS} 2 of 2", f"3 of 5 {CLASS} 1 2 pods 1 pod") in text
     assert "most" in words(viewer, "/quotas?ns=lab")
     assert texts.NO_QUOTA_IN("elsewhere", 1) in words(viewer, "/quotas?ns=elsewhere")
 
-
-def test_its_page_tells_who_holds_waits_and_is_refused_by_class(viewer: Client, cluster: Cluster) -> None:
-    fill(cluster)
+    # its own page
     text = words(viewer, PAGE)
     assert texts.QUOTA_CLASSES(f"{CLASS} 1 2 2") in text
     refused = text.partition("Refused by it")[2]
@@ -64,6 +63,13 @@ def test_its_page_tells_who_holds_waits_and_is_refused_by_class(viewer: Client, 
     assert "second" not in refused
     assert "Set these limits" not in text
     assert "most" in words(viewer, f"{PAGE}?tab=history")
+
+    # where it refuses
+    assert f'href="{PAGE}"' in viewer.get("/namespaces/lab").content.decode()
+    assert "most refuses 1 pod" in words(viewer, "/namespaces/lab")
+    assert texts.REFUSED_BY_QUOTA_NAMED("most") in words(viewer, "/pods/lab/late")
+    assert texts.REFUSED_BY_QUOTA not in words(viewer, "/pods/lab/second")
+    assert f'href="{PAGE}"' in viewer.get("/find?q=mos").content.decode()
 
 
 def test_one_that_was_refused_is_told_no_longer_when_it_has_its_claim(viewer: Client, cluster: Cluster) -> None:
@@ -81,15 +87,6 @@ def test_without_quotas_the_page_says_how_to_make_one(viewer: Client, cluster: C
     assert 'href="/quotas?ns=lab#new"' in viewer.get("/namespaces/lab").content.decode()
 
 
-def test_namespace_pod_and_find_lead_to_the_quota(viewer: Client, cluster: Cluster) -> None:
-    fill(cluster)
-    assert f'href="{PAGE}"' in viewer.get("/namespaces/lab").content.decode()
-    assert "most refuses 1 pod" in words(viewer, "/namespaces/lab")
-    assert texts.REFUSED_BY_QUOTA_NAMED("most") in words(viewer, "/pods/lab/late")
-    assert texts.REFUSED_BY_QUOTA not in words(viewer, "/pods/lab/second")
-    assert f'href="{PAGE}"' in viewer.get("/find?q=mos").content.decode()
-
-
 def test_of_other_namespaces_nothing_is_told(cluster: Cluster) -> None:
     fill(cluster)
     cluster.create(make_namespace("other"))
@@ -105,7 +102,9 @@ def test_of_other_namespaces_nothing_is_told(cluster: Cluster) -> None:
 # What other limits would mean -----------------------------------------------------------------------------------------
 
 
-def test_lower_limits_tell_what_is_above_them_and_who_would_be_refused(viewer: Client, cluster: Cluster) -> None:
+def test_other_limits_tell_what_is_above_them_who_would_be_refused_and_who_gets_a_claim(
+    viewer: Client, cluster: Cluster
+) -> None:
     fill(cluster)
     text = words(viewer, tried(**limits("1", "")))
     assert texts.QUOTA_CHANGES(f"{CLASS}: 2 → 1", "5 → no limit") in text
@@ -117,16 +116,12 @@ def test_lower_limits_tell_what_is_above_them_and_who_would_be_refused(viewer: C
     assert "first" not in again.partition("Nothing is written")[0]
     assert cluster.get(ResourceQuota, "most", "lab").spec.hard == {DEVICES: "2", "pods": "5"}
 
-
-def test_higher_limits_tell_who_gets_its_claim(viewer: Client, cluster: Cluster) -> None:
-    fill(cluster)
+    # higher ones
     text = words(viewer, tried(**limits("3")))
     assert texts.QUOTA_CHANGE_HARMLESS("late") in text
     assert texts.QUOTA_UNCHANGED in words(viewer, tried(**limits("2")))
 
-
-def test_a_further_limit_is_counted_before_it_is_set(viewer: Client, cluster: Cluster) -> None:
-    fill(cluster)
+    # a further one
     claims = "count/resourceclaims.resource.k8s.io"
     text = words(viewer, tried(**limits("9"), key=claims, value="1"))
     assert "ResourceClaims: no limit → 1" in text
@@ -150,15 +145,14 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_stands_at_its_input(admin: Client, cluster: Cluster, case: str) -> None:
+def test_what_is_wrong_stands_at_its_input(admin: Client, cluster: Cluster) -> None:
     cluster.create(make_quota({DEVICES: "2", "pods": "5"}, namespace="lab"))
-    typed, why = WRONG[case]
-    assert why in words(admin, tried(**typed))
-    assert "Set these limits" not in words(admin, tried(**typed))
-    answer = admin.post(f"{PAGE}/change", typed)
-    assert answer.status_code == 422
-    assert why in said(answer.content.decode())
+    for case, (typed, why) in WRONG.items():
+        rehearsed, answer = words(admin, tried(**typed)), admin.post(f"{PAGE}/change", typed)
+        assert why in rehearsed, case
+        assert "Set these limits" not in rehearsed, case
+        assert answer.status_code == 422, case
+        assert why in said(answer.content.decode()), case
 
 
 def test_who_may_update_quotas_sets_them_and_the_waiting_pod_gets_its_claim(admin: Client, cluster: Cluster) -> None:
