@@ -11,6 +11,7 @@ from tests.e2e.pages.browser import PHONE, REFUSED, editor_of, watched_page
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -67,7 +68,7 @@ def test_a_conflicting_edit_is_merged_and_saved_without_a_mouse(
         press(page, "Space Tab")
         expect_focus(page.get_by_role("button", name="Merge"))
         press(page, "Enter")
-        expect_focus(page.get_by_role("heading", name="Merged as you chose"))
+        expect_focus(page.get_by_role("heading", name=texts.MANIFEST_MERGED_BY_CHOICE))
         expect(editor_of(page, "DeviceClass")).to_contain_text("team: mine")
         editor_of(page, "DeviceClass").focus()
         press(page, "Tab Tab Tab")
@@ -93,7 +94,7 @@ def test_a_finger_checks_yaml_merges_and_saves_it(pocket: BrowserContext, demo: 
         assert page.evaluate(TOO_WIDE, PHONE["width"]) == ""
         page.get_by_role("checkbox", name=f"Take mine of {LABEL}").tap()
         page.get_by_role("button", name="Merge").tap()
-        expect(page.get_by_role("heading", name="Merged as you chose")).to_be_in_viewport()
+        expect(page.get_by_role("heading", name=texts.MANIFEST_MERGED_BY_CHOICE)).to_be_in_viewport()
         page.get_by_role("button", name="Save").tap()
         expect(told(page)).to_contain_text(f"Saved DeviceClass {shared}.")
         expect(told(page)).to_be_in_viewport()

@@ -14,12 +14,13 @@ from tests.e2e.pages.test_moves import documents
 from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import Up
+from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
 #: Whole nodes; there are three.
 WANTED = 4
-VERDICT = "Gang train would not start: 3 of its 4 pods fit at once"
+VERDICT = texts.GANG_WOULD_NOT_START("train", 3, 4)
 
 
 @pytest.fixture

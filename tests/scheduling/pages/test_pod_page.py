@@ -63,7 +63,7 @@ def _pair(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("name", "tab", "says"),
     [
-        ("waits", "", "It waits because request gpu accepts only 2 devices and both are held."),
+        ("waits", "", texts.WAITS_AS_REQUEST("gpu") + texts.BOTH_DEVICES_HELD("2 devices")),
         ("waits", "why", "Who holds the 2"),
         ("waits", "claims", "from template two"),
         ("holds", "", "node-1 / gpu-0 request gpu"),

@@ -56,7 +56,7 @@ def test_a_new_role_has_a_rule_for_each_api_group(admin: Client) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"resources": "pods, weather"}, "There is no resource weather."),
+        ({"resources": "pods, weather"}, texts.RESOURCE_MISSING("weather")),
         ({"name": "a/b"}, "Invalid value"),
         ({"name": ""}, "This field is required."),
     ],

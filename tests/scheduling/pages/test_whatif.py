@@ -318,7 +318,7 @@ def test_a_gang_is_rehearsed_as_a_whole_and_told_where_most_of_it_fits(pages: Cl
             cluster.create(make_slice(node=f"{rack}-{at}", devices=make_devices(2)))
     cluster.create(make_template("gpus", requests=[make_request()]))
     told = _words(pages.post("/what-if", {"yaml": GANG_POD}).content.decode())
-    best = f"Gang train would not start: 4 of its 5 pods fit at once on {RACK}=r2 (the best of 2), 1 does not."
+    best = f"{texts.GANG_WOULD_NOT_START('train', 4, 5)} on {RACK}=r2 (the best of 2), 1 does not."
     assert best in told
     assert texts.GANG_REPLICAS_TRIED(5) in told
     assert texts.REHEARSAL_FIGURES(5, 0, 5) in told
