@@ -125,5 +125,5 @@ def test_a_link_to_a_new_class_fills_the_form(gpu: Cluster, admin: Client) -> No
 def test_a_draft_that_is_too_long_says_so(gpu: Cluster, admin: Client) -> None:
     form = {"selector": "a" * LONGEST, "name": CLASS, "editing": CLASS}
     shown = admin.post("/classes/verdicts", form).content.decode()
-    assert texts.LINK_TOO_LONG in shown
+    assert texts.DRAFT_TOO_LONG_FOR_A_LINK in shown
     assert 'data-query="" data-unsaved' in shown

@@ -162,6 +162,7 @@ NEXT_SEE_FINALIZERS_CONTROLLER = Text("Removed by the controller that set it; se
 WANTS_ON_ONE_NODE = Text("wants {} on one node")
 
 # Classes
+DRAFT_TOO_LONG_FOR_A_LINK = Text("Too long for a link")
 NO_CLASS = Text("No device class yet")
 CLASS_FITS = Text("{} of {} · {} free, {} more fit")
 NOT_SAVED_AS_NOT_COMPILED = Text("Cannot save yet Selector {} does not compile.")
