@@ -20,7 +20,7 @@ import asyncio
 import hashlib
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -39,9 +39,9 @@ LARGE_ANSWER, LARGE_LASTS = 16 * 1024 * 1024, 60.0
 #: Levels whose costly requests are few in a process. Agents and controllers, which write large objects, and
 #: administrators are not held up by them: each of these has one at a time.
 LIMITED: tuple[Level, ...] = ("workload", "strangers")
-#: Requests with a large body that one lane serves at a time for the limited levels. Each identity has one: reading and
-#: checking a megabyte takes seconds, in threads that share one interpreter with all others.
-MOST_LARGE_BODIES = 2
+#: Heavy requests that one lane serves at a time for the limited levels. Each identity has one: reading and checking a
+#: megabyte takes seconds, in threads that share one interpreter with all others, and a password's hash a processor.
+MOST_HEAVY = 2
 #: Bytes of a flow's answers that its clients have not taken yet, beyond which it is refused.
 MOST_UNSENT = 128 * 1024 * 1024
 
@@ -148,7 +148,7 @@ class Ticket:
     flow: str
     turn: asyncio.Future[None]
     since: float
-    large_body: bool = False
+    heavy: bool = False
     seated: bool = False
 
 
@@ -179,9 +179,35 @@ class _Bucket:
         return 0.0
 
 
+class RateLimits:
+    """Requests a second by sender: a bucket of `burst` for each, which `rate` a second refill. rate 0: no limit."""
+
+    def __init__(self, rate: float, burst: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._burst, self._clock = rate, max(burst, 1.0), clock
+        self._buckets: OrderedDict[Hashable, _Bucket] = OrderedDict()
+
+    def take(self, sender: Hashable) -> float:
+        """Seconds until `sender` may make another request; 0 where it may now, which counts as made."""
+        if not self._rate:
+            return 0.0
+        now = self._clock()
+        bucket = self._buckets.setdefault(sender, _Bucket(self._burst, now))
+        self._buckets.move_to_end(sender)
+        after = bucket.take(self._rate, self._burst, now)
+        # One that was left alone for so long is full again: nothing is lost with it.
+        while next(iter(self._buckets.values())).at < now - self._burst / self._rate:
+            self._buckets.popitem(last=False)
+        return after
+
+    def give_back(self, sender: Hashable) -> None:
+        """One that was taken does not count after all."""
+        if (bucket := self._buckets.get(sender)) is not None:
+            bucket.left = min(self._burst, bucket.left + 1)
+
+
 @dataclass(slots=True)
 class _Flow:
-    """The requests of one identity in its level: those with a large body, or the others."""
+    """The requests of one identity in its level: the heavy ones, or the others."""
 
     #: the number of the turn that it had last; of a newcomer, as if it had been the one before the present
     turn: int
@@ -203,7 +229,7 @@ class FairQueues:
         self._flows: dict[Level, dict[_Key, _Flow]] = {level: {} for level in SHARES}
         #: turns that were given
         self._turns = 0
-        self._buckets: OrderedDict[tuple[Level, str], _Bucket] = OrderedDict()
+        self._rates = RateLimits(limits.rate, limits.burst, clock=clock)
         #: flows that had a large answer, and until when they have one seat
         self._large: OrderedDict[tuple[Level, str], float] = OrderedDict()
         #: bytes of answers that were not taken yet
@@ -211,7 +237,7 @@ class FairQueues:
         #: seconds of costly work that those have left who did some lately
         self._work: OrderedDict[tuple[Level, str], _Bucket] = OrderedDict()
         self._seats = 0
-        self._large_bodies = 0  # of these, with a large body and a limited level
+        self._heavy = 0  # of these, those of heavy requests of a limited level
         self._waiting = 0
         self.counts: dict[Level, FlowCounts] = {level: FlowCounts() for level in SHARES}
 
@@ -220,8 +246,8 @@ class FairQueues:
         if self._seats + self._waiting >= self._limits.seats + self._limits.queue:
             raise Overflow("queue-full")
 
-    def enter(self, level: Level, flow: str, *, large_body: bool = False) -> Ticket:
-        """large_body: it waits until no other such request of its flow is served. Raises: Overflow."""
+    def enter(self, level: Level, flow: str, *, heavy: bool = False) -> Ticket:
+        """heavy: it waits until no other such request of its flow is served. Raises: Overflow."""
         try:
             self.check_room()
             if level != "exempt":
@@ -232,10 +258,10 @@ class FairQueues:
             told = self.counts[level].refused
             told[refused.why] = told.get(refused.why, 0) + 1
             raise
-        ticket = Ticket(level, flow, asyncio.get_running_loop().create_future(), self._clock(), large_body)
-        known = self._flows[level].setdefault((flow, large_body), _Flow(self._turns - 1))
+        ticket = Ticket(level, flow, asyncio.get_running_loop().create_future(), self._clock(), heavy)
+        known = self._flows[level].setdefault((flow, heavy), _Flow(self._turns - 1))
         self.counts[level].waiting += 1
-        if not self._waiting and self._seats < self._limits.seats and self._may_sit(level, (flow, large_body)):
+        if not self._waiting and self._seats < self._limits.seats and self._may_sit(level, (flow, heavy)):
             self._tell_seated(ticket, known)  # nobody else wants one
             return ticket
         known.line.append(ticket)
@@ -245,7 +271,7 @@ class FairQueues:
 
     def leave(self, ticket: Ticket) -> None:
         """It has been served, or does not want to be any more. Twice is once."""
-        flow = self._flows[ticket.level].get((ticket.flow, ticket.large_body))
+        flow = self._flows[ticket.level].get((ticket.flow, ticket.heavy))
         if flow is None:
             return
         counts = self.counts[ticket.level]
@@ -253,14 +279,14 @@ class FairQueues:
             ticket.seated = False
             flow.seats -= 1
             self._seats -= 1
-            self._large_bodies -= _is_limited(ticket)
+            self._heavy -= _is_limited(ticket)
             counts.executing -= 1
         elif ticket in flow.line:
             flow.line.remove(ticket)
             self._waiting -= 1
             counts.waiting -= 1
         if not flow.line and not flow.seats:
-            del self._flows[ticket.level][ticket.flow, ticket.large_body]
+            del self._flows[ticket.level][ticket.flow, ticket.heavy]
         self._seat()
 
     @contextmanager
@@ -291,12 +317,12 @@ class FairQueues:
 
     def _may_sit(self, level: Level, key: _Key) -> bool:
         """Whether the flow, which is known, may have another seat."""
-        flow, large_body = key
+        flow, heavy = key
         if sum(one.seats for one in self._of_identity(level, flow)) >= self._most_seats(level, flow):
             return False
-        if not large_body:
+        if not heavy:
             return True
-        limited = level in LIMITED and self._large_bodies >= MOST_LARGE_BODIES
+        limited = level in LIMITED and self._heavy >= MOST_HEAVY
         return not limited and not self._flows[level][key].seats
 
     def charge(self, level: Level, flow: str, seconds: float) -> None:
@@ -321,17 +347,7 @@ class FairQueues:
             raise Overflow("answers-not-read")
 
     def _check_rate(self, level: Level, flow: str) -> None:
-        rate, burst = self._limits.rate, max(self._limits.burst, 1.0)
-        if not rate:
-            return
-        now, key = self._clock(), (level, flow)
-        bucket = self._buckets.setdefault(key, _Bucket(burst, now))
-        self._buckets.move_to_end(key)
-        after = bucket.take(rate, burst, now)
-        # One that was left alone for so long is full again: nothing is lost with it.
-        while next(iter(self._buckets.values())).at < now - burst / rate:
-            self._buckets.popitem(last=False)
-        if after:
+        if after := self._rates.take((level, flow)):
             raise Overflow("rate", after=after)
 
     def _seat(self) -> None:
@@ -347,7 +363,7 @@ class FairQueues:
         flow.turn = self._turns
         flow.seats += 1
         self._seats += 1
-        self._large_bodies += _is_limited(ticket)
+        self._heavy += _is_limited(ticket)
         counts = self.counts[ticket.level]
         counts.waiting -= 1
         counts.executing += 1
@@ -370,5 +386,5 @@ class FairQueues:
 
 
 def _is_limited(ticket: Ticket) -> bool:
-    """Whether it counts towards `MOST_LARGE_BODIES`."""
-    return ticket.large_body and ticket.level in LIMITED
+    """Whether it counts towards `MOST_HEAVY`."""
+    return ticket.heavy and ticket.level in LIMITED

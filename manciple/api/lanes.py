@@ -23,7 +23,7 @@ from a2wsgi.wsgi import build_environ
 from django.conf import settings
 
 from manciple.access.authentication.chain import CONNECTION
-from manciple.api.connection_table import claim
+from manciple.api.connection_table import claim, network_of
 from manciple.api.door import CERTIFICATE, IDENTITY, ORIGIN, PEER, SHOWN
 from manciple.api.flow import FairQueues, FlowLimits, Level, Overflow, Senders, Ticket, flow_of, level_of
 from manciple.api.request_metrics import in_line, watch_queues
@@ -33,7 +33,7 @@ from manciple.cel.time_limit import time_limit
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import Identity
 
-#: Bytes of a body from which its request counts as one with a large body (`FairQueues.enter`). YAML takes ten times
+#: Bytes of a body from which its request counts as heavy (`FairQueues.enter`). YAML takes ten times
 #: the time of JSON, and each operation of a JSON patch (which has 30 bytes) searches the document.
 LARGE_BODY, LARGE_YAML, LARGE_JSON_PATCH = 128 * 1024, 16 * 1024, 32 * 1024
 
@@ -92,7 +92,7 @@ class RequestLane(ABC):
         if identity is not None:
             return level_of(identity), flow_of(identity)
         client = scope.get("client")
-        return self._senders.find(_credential(scope)) or ("strangers", str(client[0] if client else ""))
+        return self._senders.find(_credential(scope)) or ("strangers", network_of(str(client[0] if client else "")))
 
     async def __call__(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Answer one HTTP request whose body was read.
@@ -100,7 +100,7 @@ class RequestLane(ABC):
         Raises: TooManyRequests before anything was sent; ClientGone where it disconnected before its turn came.
         """
         try:
-            ticket = self.queues.enter(*self.sender_of(scope), large_body=has_large_body(scope, len(body)))
+            ticket = self.queues.enter(*self.sender_of(scope), heavy=is_heavy(scope, len(body)))
         except Overflow as refused:
             raise _too_many(refused) from refused
         work = RequestWork(self._work, lambda: _payer(scope, work, ticket))
@@ -225,8 +225,10 @@ def _encoded(scope: Any) -> Any:
     return scope if query.isascii() else {**scope, "query_string": quote(query, safe=string.punctuation).encode()}
 
 
-def has_large_body(scope: Scope, size: int) -> bool:
-    """Whether reading and checking so many bytes may take long."""
+def is_heavy(scope: Scope, size: int) -> bool:
+    """Whether it may take long: to read and check so many bytes, or to hash a password."""
+    if scope["method"] == "POST" and scope["path"] == settings.LOGIN_URL:
+        return True
     if size <= LARGE_YAML:
         return False
     media = headers_of(scope).get("content-type", "").lower()

@@ -144,7 +144,7 @@ def test_so_many_requests_a_second_after_a_burst() -> None:
         assert refusal(lambda: queues.enter("workload", "alice")) == "rate"
         clock.now = 60
         queues.leave(queues.enter("workload", "bob"))
-        assert len(queues._buckets) == 1, "who is quiet is forgotten"
+        assert len(queues._rates._buckets) == 1, "who is quiet is forgotten"
 
     played(story)
 
@@ -193,10 +193,10 @@ def seated(tickets: list[Ticket]) -> list[bool]:
     return [ticket.seated for ticket in tickets]
 
 
-def test_requests_with_large_bodies_of_one_identity_are_served_one_after_the_other() -> None:
+def test_heavy_requests_of_one_identity_are_served_one_after_the_other() -> None:
     def story() -> None:
         queues = FairQueues(FlowLimits(seats=8))
-        large = [queues.enter("workload", "mallory", large_body=True) for _ in range(4)]
+        large = [queues.enter("workload", "mallory", heavy=True) for _ in range(4)]
         assert seated(large) == [True, False, False, False]
         assert queues.enter("workload", "mallory").seated, "small ones do not wait behind them"
         assert queues.enter("workload", "bob").seated
@@ -204,19 +204,19 @@ def test_requests_with_large_bodies_of_one_identity_are_served_one_after_the_oth
         assert seated(large) == [False, True, False, False]
         for ticket in large:
             queues.leave(ticket)
-        assert queues._large_bodies == 0
+        assert queues._heavy == 0
 
     played(story)
 
 
-def test_large_bodies_of_all_tenants_have_two_seats_and_hold_up_no_system_part() -> None:
+def test_heavy_requests_of_all_tenants_have_two_seats_and_hold_up_no_system_part() -> None:
     def story() -> None:
         queues = FairQueues(FlowLimits(seats=8))
-        tenants = [queues.enter("workload", f"tenant-{number}", large_body=True) for number in range(4)]
+        tenants = [queues.enter("workload", f"tenant-{number}", heavy=True) for number in range(4)]
         assert seated(tenants) == [True, True, False, False]
-        agents = [queues.enter("system", f"system:node:{number}", large_body=True) for number in range(3)]
+        agents = [queues.enter("system", f"system:node:{number}", heavy=True) for number in range(3)]
         assert seated(agents) == [True] * 3
-        assert queues.enter("exempt", "ada", large_body=True).seated
+        assert queues.enter("exempt", "ada", heavy=True).seated
         queues.leave(tenants[1])
         assert seated(tenants) == [True, False, True, False]
 
@@ -226,7 +226,7 @@ def test_large_bodies_of_all_tenants_have_two_seats_and_hold_up_no_system_part()
 def test_large_and_small_bodies_together_never_take_all_seats() -> None:
     def story() -> None:
         queues = FairQueues(FlowLimits(seats=4))
-        flood = [queues.enter("workload", "mallory", large_body=number == 0) for number in range(5)]
+        flood = [queues.enter("workload", "mallory", heavy=number == 0) for number in range(5)]
         assert seated(flood) == [True, True, True, False, False]
         assert queues.enter("workload", "bob").seated
 
