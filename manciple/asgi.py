@@ -29,7 +29,7 @@ from manciple.api.auditing import Noting, NotingSocket  # noqa: E402
 from manciple.api.faults import note, unavailable  # noqa: E402
 from manciple.api.intake import Intake  # noqa: E402
 from manciple.api.request_metrics import counted  # noqa: E402
-from manciple.api.sockets import closed_door  # noqa: E402
+from manciple.api.sockets import SocketLimits, closed_door  # noqa: E402
 from manciple.api.streams import (  # noqa: E402
     Receive,
     Scope,
@@ -50,6 +50,7 @@ import_module(settings.ROOT_URLCONF)  # a view without declared rights ends the 
 
 _pages_and_rest = Intake.of_settings(_django)
 _pages_sockets: Any = same_origin(live)
+_socket_limits = SocketLimits()
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -76,7 +77,7 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
 async def _serve_socket(scope: Scope, receive: Receive, send: Send) -> None:
     serve = _pages_sockets if scope["path"] == PATH else closed_door
     try:
-        await serve(scope, receive, send)
+        await _socket_limits.serve(serve, scope, receive, send)
     except Exception as error:
         if unavailable(error) is None:
             raise

@@ -1,13 +1,56 @@
-"""WebSockets where none is served: `kubectl exec` and `port-forward` try one before they ask again."""
+"""WebSockets that are refused: those of nobody who is signed in, and those where none is served.
+
+`kubectl exec` and `port-forward` try one before they ask again. A refusal costs a connection, a look at the database
+and an entry of the audit trail, so each address has a limited rate of them. What is opened counts no longer: people
+behind one proxy may open any number of pages.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import math
 from contextlib import suppress
 from functools import partial
 
 from manciple.api import door
-from manciple.api.streams import Receive, Scope, Send, in_reader, shown_in
+from manciple.api.connection_table import network_of
+from manciple.api.flow import RateLimits
+from manciple.api.streams import Application, Message, Receive, Scope, Send, in_reader, shown_in
 from manciple.wire.errors import ApiError
+
+#: Refused WebSockets a second of one address, and at once.
+REFUSALS, REFUSALS_AT_ONCE = 2.0, 20.0
+#: Seconds that those beyond it wait for their answer: a client that tries again at once is slowed down.
+DELAY = 1.0
+
+
+class SocketLimits:
+    """Of one process. Used from one event loop."""
+
+    def __init__(self, rate: float = REFUSALS, burst: float = REFUSALS_AT_ONCE, *, delay: float = DELAY) -> None:
+        self._rates = RateLimits(rate, burst)
+        self._delay = delay
+
+    async def serve(self, application: Application, scope: Scope, receive: Receive, send: Send) -> None:
+        """The WebSocket, or 429. It counts as refused until `application` sends something through it."""
+        client = scope.get("client")
+        address = network_of(str(client[0] if client else ""))
+        if after := self._rates.take(address):
+            await asyncio.sleep(self._delay)
+            headers = [(b"retry-after", str(math.ceil(after)).encode()), (b"content-length", b"0")]
+            await send({"type": "websocket.http.response.start", "status": 429, "headers": headers})
+            await send({"type": "websocket.http.response.body", "body": b"", "more_body": False})
+            return
+        counts = True
+
+        async def note_opened(message: Message) -> None:
+            nonlocal counts
+            if counts and message["type"] == "websocket.send":
+                counts = False
+                self._rates.give_back(address)
+            await send(message)
+
+        await application(scope, receive, note_opened)
 
 
 async def closed_door(scope: Scope, _receive: Receive, send: Send) -> None:

@@ -19,12 +19,14 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
+from manciple import asgi
 from manciple.access import sign_ins
 from manciple.access.authentication import rounds, tokens
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.membership import Standing, change
 from manciple.access.sessions import stored_key
 from manciple.api.namespaces import ensure_namespaces
+from manciple.api.sockets import SocketLimits
 from manciple.audit import events
 from manciple.audit.models import Entry
 from manciple.audit.searching import Search
@@ -92,6 +94,7 @@ ASKED = {
 def root(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     """The table's cluster, as an administrator of its API."""
     monkeypatch.setattr(rounds, "LOOK", 0.02)
+    monkeypatch.setattr(asgi, "_socket_limits", SocketLimits(rate=0))
     tokens.forget()
     ensure_namespaces()
     ensure_roles()
