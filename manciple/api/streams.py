@@ -38,7 +38,7 @@ from manciple.api.answers import error_answer
 from manciple.api.connection_table import claim
 from manciple.api.door import CERTIFICATE, ORIGIN, PEER, Admission, attributes_of
 from manciple.api.faults import unavailable_for
-from manciple.api.flow import flow_of, level_of
+from manciple.api.flow import LIMITED, flow_of, level_of
 from manciple.store import tail
 from manciple.store.records import EventRecord, EventType
 from manciple.store.tail import Tail
@@ -56,6 +56,9 @@ TURN = 20
 #: Bytes of events that the watches of one identity may hold before those that have not sent theirs for so many seconds
 #: are closed, the slowest first.
 UNREAD_LIMIT, SLOW = 16 << 20, 1.0
+#: What the watches of one tenant may take of the event loop's time together: a part of it; what a message is estimated
+#: to take, in seconds, and how many bytes of it a second; and how far ahead of this the watches may be, in seconds.
+SENDING_SHARE, MESSAGE_SECONDS, SENDING_SPEED, SENDING_AHEAD = 0.25, 0.0001, 200e6, 0.005
 #: Watches that a node or a part of the control plane may have open; `MANCIPLE_IDENTITY_WATCHES` if that is more.
 SYSTEM_WATCHES = 1000
 #: Seconds after which somebody with too many watches should try again.
@@ -112,6 +115,27 @@ class SharedEvent:
         return text
 
 
+class SendingPace:
+    """The pace at which the watches of one tenant send. Used from one event loop.
+
+    Encrypting what is sent takes the time of the loop that serves everybody, and one small patch of a large object is
+    sent to each of a tenant's watches.
+    """
+
+    __slots__ = ("__weakref__", "_free_at")
+
+    def __init__(self) -> None:
+        self._free_at = 0.0
+
+    async def wait(self, size: int) -> None:
+        """Returns when so many bytes may be sent: messages go in the order of these calls."""
+        now = time.monotonic()
+        begins = max(self._free_at, now)
+        self._free_at = begins + (MESSAGE_SECONDS + size / SENDING_SPEED) / SENDING_SHARE
+        if begins - now > SENDING_AHEAD:
+            await asyncio.sleep(begins - now)
+
+
 class Watcher:
     """One watch's place in the hub: a bounded queue of events of one resource, which it shows in one version.
 
@@ -135,6 +159,8 @@ class Watcher:
         self.unread_since = 0.0
         #: while something is sent to its client
         self.sending: asyncio.Timeout | None = None
+        #: None: what it sends is not limited
+        self.pace: SendingPace | None = None
         #: held while this watch, or another one of its owner, reads the database
         self.turn = asyncio.Lock()
         self._limit = limit
@@ -219,6 +245,7 @@ class Hub:
         self._serving: Iterator[None] | None = None
         self._by_owner: defaultdict[str, set[Watcher]] = defaultdict(set)
         self._turns: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._paces: weakref.WeakValueDictionary[str, SendingPace] = weakref.WeakValueDictionary()
         #: called when a role or binding was written
         self._rights: set[Callable[[], None]] = set()
         #: the server stops: whatever is streamed ends
@@ -262,6 +289,12 @@ class Hub:
         self.open_watches[owner] += 1
         self._by_owner[owner].add(watcher)
         return watcher, self._begun
+
+    def pace_of(self, identity: Identity) -> SendingPace | None:
+        """Of all watches of this identity; None for administrators, nodes and parts of the control plane."""
+        if level_of(identity) not in LIMITED:
+            return None
+        return self._paces.setdefault(flow_of(identity), SendingPace())
 
     async def follow(self) -> None:
         """Hear of the log from now on, if that is not so already."""

@@ -126,6 +126,8 @@ BOOKMARK_INTERVAL = 60.0
 SEND_TIMEOUT = 60.0
 #: Events of the log that are sent in one chunk.
 CHUNK = 500
+#: Bytes that are handed to the server at once.
+PIECE = 256 * 1024
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
@@ -170,6 +172,7 @@ async def watch(scope: Scope, receive: Receive, send: Send) -> None:
         watcher, position = await hub.join(
             served.kind.resource, version=served.version, owner=owner, topic=request.selection.topic
         )
+        watcher.pace = hub.pace_of(admission.identity)
         refuse_when_stopping()  # it may have begun meanwhile, and closes a watch only once
     except Exception as error:  # every error is a Status
         await refuse(status_of(error), send)
@@ -370,10 +373,17 @@ class _Stream:
         return _frame("BOOKMARK", text.encode())
 
     async def _write(self, chunk: bytes) -> None:
-        if chunk:
+        """In pieces: the server encrypts each at once, and other tasks have their turn between two of them."""
+        pace = self._watcher.pace
+        for start in range(0, len(chunk), PIECE):
+            piece = chunk[start : start + PIECE]
             try:
                 async with asyncio.timeout(SEND_TIMEOUT) as self._watcher.sending:
-                    await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    if pace is not None:
+                        await pace.wait(len(piece))
+                    elif start:
+                        await asyncio.sleep(0)
+                    await self._send({"type": "http.response.body", "body": piece, "more_body": True})
             finally:
                 self._watcher.sending = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -14,6 +15,7 @@ import httpx
 import pytest
 
 from manciple.access.authentication import tokens
+from manciple.access.bootstrap import let_edit
 from manciple.api import requests, streams, watch
 from manciple.store import objects, sql, tail
 from manciple.store.records import EventRecord, EventType
@@ -180,3 +182,57 @@ def test_a_watch_whose_client_has_gone_reads_no_more(
         held.set()
         time.sleep(0.3)
     assert len([size for size in most_read if size > LARGE]) <= 1
+
+
+@pytest.mark.parametrize("groups", [[], ["system:masters"]], ids=["a tenant", "an administrator"])
+def test_large_objects_are_sent_in_pieces_and_to_tenants_at_a_pace(
+    api_server: ApiServer, monkeypatch: pytest.MonkeyPatch, groups: list[str]
+) -> None:
+    monkeypatch.setattr(watch, "PIECE", LARGE // 2)
+    paced, sent = list[int](), list[int]()
+
+    async def wait(pace: Any, size: int, waits: Any = streams.SendingPace.wait) -> None:
+        paced.append(size)
+        await waits(pace, size)
+
+    async def run(stream: Any, runs: Any = watch._Stream.run) -> None:
+        async def send(message: Any, sends: Any = stream._send) -> None:
+            sent.append(len(message.get("body", b"")))
+            await sends(message)
+
+        stream._send = send
+        await runs(stream)
+
+    monkeypatch.setattr(streams.SendingPace, "wait", wait)
+    monkeypatch.setattr(watch._Stream, "run", run)
+    with api_server.client() as client:
+        fill(client)
+    let_edit("somebody", "default")
+    token = tokens.issue("somebody", ["system:authenticated", *groups])
+    with (
+        api_server.client(token=token) as client,
+        client.stream("GET", f"{CLAIMS}?watch=1&timeoutSeconds=1") as answer,
+    ):
+        lines = [json.loads(line) for line in answer.iter_lines()]
+    assert len(lines) == MANY
+    assert max(sent) == LARGE // 2
+    assert sum(paced) == (0 if groups else sum(sent))
+
+
+def test_the_watches_of_a_tenant_take_a_part_of_the_time_however_many_they_are() -> None:
+    size, count = 1_000_000, 8
+
+    async def send_large(pace: streams.SendingPace) -> float:
+        began = time.monotonic()
+        await asyncio.gather(*(pace.wait(size) for _ in range(count)))
+        return time.monotonic() - began
+
+    async def send_little() -> float:
+        pace, began = streams.SendingPace(), time.monotonic()
+        for _ in range(5):
+            await pace.wait(1_000)
+        return time.monotonic() - began
+
+    takes = size / streams.SENDING_SPEED
+    assert asyncio.run(send_large(streams.SendingPace())) >= (count - 1) * takes / streams.SENDING_SHARE
+    assert asyncio.run(send_little()) < takes
