@@ -16,6 +16,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -210,6 +211,50 @@ TLS_CLOSE_SECONDS = 5.0
 EXHAUSTED, PAUSE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}), 0.2
 
 
+#: TLS handshakes of one address at a time, and the seconds after which one waits for its client and does not count.
+HANDSHAKES, HANDSHAKE_SECONDS = 4, 0.1
+
+
+class Handshakes:
+    """Begins the TLS handshakes of one address few at a time, so that other requests are served between them.
+
+    A handshake takes the event loop a millisecond or two, and so does what the client sends right behind it: two
+    hundred at once would be half a second in which nobody is answered.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        #: address -> how many count, and those that wait: each is called with what it calls at its end
+        self._running: Counter[str] = Counter()
+        self._waiting: dict[str, deque[Callable[[Callable[[], None]], None]]] = {}
+
+    def begin(self, address: str, handshake: Callable[[Callable[[], None]], None]) -> None:
+        """Call `handshake` when it may begin, with a function to be called when it has ended."""
+        if self._running[address] >= HANDSHAKES:
+            self._waiting.setdefault(address, deque()).append(handshake)
+            return
+        self._running[address] += 1
+        timer: asyncio.TimerHandle | None = None
+
+        def leave() -> None:
+            nonlocal timer
+            if timer is None:
+                return
+            timer.cancel()
+            timer = None
+            self._running[address] -= 1
+            if not self._running[address]:
+                del self._running[address]
+            if waiting := self._waiting.get(address):
+                following = waiting.popleft()
+                if not waiting:
+                    del self._waiting[address]
+                self.begin(address, following)
+
+        timer = self._loop.call_later(HANDSHAKE_SECONDS, leave)
+        handshake(leave)
+
+
 class Acceptor:
     """Accepts the connections of one listening socket, as many as the table has room for.
 
@@ -234,6 +279,7 @@ class Acceptor:
             seconds = {"ssl_handshake_timeout": settings.HEAD_SECONDS, "ssl_shutdown_timeout": TLS_CLOSE_SECONDS}
             self._tls = {"ssl": tls, **seconds}
         self._loop = asyncio.get_running_loop()
+        self._handshakes = Handshakes(self._loop)
         self._paused: asyncio.TimerHandle | None = None
         self._closed = False
         self._next_report = 0.0
@@ -266,12 +312,21 @@ class Acceptor:
             if entry is None:
                 accepted.close()
                 continue
-            self._serve(accepted, entry)
+            accepted.setblocking(False)
+            if self._tls:
+                entry.cancel_handshake = accepted.close
+                self._handshakes.begin(entry.holder, partial(self._serve, accepted, entry))
+            else:
+                self._serve(accepted, entry, lambda: None)
 
-    def _serve(self, accepted: socket.socket, entry: OpenConnection) -> None:
-        accepted.setblocking(False)
+    def _serve(self, accepted: socket.socket, entry: OpenConnection, leave: Callable[[], None]) -> None:
+        """leave: called when the handshake has ended."""
+        if entry.dropped:  # while it waited
+            self._loop.call_soon(leave)
+            return
 
         def ended(handshake: asyncio.Task[Any]) -> None:
+            leave()
             if handshake.cancelled() or handshake.exception() is not None:  # no TLS, or not in time
                 entry.close()
                 accepted.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,17 @@ import uvicorn
 import uvloop
 
 from manciple.api.connection_table import ConnectionTable
-from manciple.processes.listeners import PAUSE, Acceptor, Address, AddressInUse, Listeners, bind
+from manciple.processes.listeners import (
+    HANDSHAKE_SECONDS,
+    HANDSHAKES,
+    PAUSE,
+    Acceptor,
+    Address,
+    AddressInUse,
+    Handshakes,
+    Listeners,
+    bind,
+)
 
 #: Seconds after which net/http in Go lets go of an idle connection (http.DefaultTransport).
 IDLE_IN_GO = 90
@@ -102,3 +113,33 @@ def test_a_process_without_descriptors_does_not_try_for_ever() -> None:
         with socket.create_connection(listener.getsockname()):
             uvloop.run(play(listener))
         assert 1 < listener.tried <= 3
+
+
+def test_of_one_address_few_handshakes_are_begun_at_a_time() -> None:
+    begun: list[str] = []
+    leaves: list[Callable[[], None]] = []
+
+    def begin(handshakes: Handshakes, address: str) -> None:
+        def handshake(leave: Callable[[], None]) -> None:
+            begun.append(address)
+            leaves.append(leave)
+
+        handshakes.begin(address, handshake)
+
+    async def play() -> None:
+        handshakes = Handshakes(asyncio.get_running_loop())
+        for _ in range(3 * HANDSHAKES):
+            begin(handshakes, "192.0.2.1")
+        begin(handshakes, "192.0.2.2")
+        assert begun == ["192.0.2.1"] * HANDSHAKES + ["192.0.2.2"]
+        leaves[0]()
+        leaves[0]()  # twice is once
+        assert len(begun) == HANDSHAKES + 2
+        await asyncio.sleep(HANDSHAKE_SECONDS * 1.5)
+        assert len(begun) >= 2 * HANDSHAKES + 1, "clients that do not go on hold up nobody"
+        await asyncio.sleep(HANDSHAKE_SECONDS * 3)
+        assert len(begun) == 3 * HANDSHAKES + 1
+        assert not handshakes._running
+        assert not handshakes._waiting
+
+    asyncio.run(play())
