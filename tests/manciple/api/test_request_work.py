@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -217,3 +218,20 @@ def test_whoever_used_more_processor_time_than_comes_back_is_refused_until_it_ha
         queues.leave(queues.enter("workload", "mallory"))
 
     asyncio.run(flow())
+
+
+def test_threads_hand_the_interpreter_on_sooner_while_a_long_request_is_worked_on() -> None:
+    usual = sys.getswitchinterval()
+    work, other = (RequestWork(WorkLimits(CHEAP, ALLOWANCE), lambda: "a", costly=CostlyRequests(2)) for _ in range(2))
+    for one in (work, other):
+        one.begin()
+    with time_limit(work), time_limit(other):
+        check_time()
+        assert sys.getswitchinterval() == usual
+        while time.thread_time() - other._began < CHEAP / 2:
+            check_time()
+        assert sys.getswitchinterval() < usual
+        work.end()
+        assert sys.getswitchinterval() < usual
+        other.end()
+    assert sys.getswitchinterval() == usual
