@@ -19,9 +19,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 #: The attacker's.
 NAMESPACE = "attacker"
@@ -59,6 +59,8 @@ class AttackerClient:
     def __init__(self, target: Target, *, page: bool = False, timeout: float = 120.0) -> None:
         self._target, self._page, self._timeout = target, page, timeout
         self._connection: http.client.HTTPConnection | None = None
+        #: the cookie of the last answer
+        self.set_cookie = ""
 
     def ask(self, method: str, path: str, body: Any = None, *, media: str = "application/json") -> tuple[int, bytes]:
         """(status, body); status 0 where there was no answer."""
@@ -70,6 +72,7 @@ class AttackerClient:
             self._connection.request(method, path, content, headers)
             answer = self._connection.getresponse()
             status, text, pause = answer.status, answer.read(), answer.headers.get("Retry-After")
+            self.set_cookie = answer.headers.get("Set-Cookie", "").partition(";")[0]
         except (OSError, http.client.HTTPException):
             self._connection = None
             status, text, pause = 0, b"", "1"
@@ -194,12 +197,12 @@ def _big_dry_runs(target: Target) -> None:
     container = {"name": "c", "image": "x", "env": many}
 
     def send(sender: int) -> None:
-        client, end, number = AttackerClient(target), time.monotonic() + LONGEST, 0
+        client, end = AttackerClient(target), time.monotonic() + LONGEST
+        pod = pod_of(f"dry-{sender}")
+        pod["spec"]["containers"] = [container, *([container] if sender % 2 else [])]
+        body = json.dumps(pod).encode()  # once: the attacker's own work takes nothing from the server
         while time.monotonic() < end:
-            number += 1
-            pod = pod_of(f"dry-{sender}-{number}")
-            pod["spec"]["containers"] = [container, *([container] if sender % 2 else [])]
-            client.ask("POST", f"{objects('pods')}?dryRun=All", pod)
+            client.ask("POST", f"{objects('pods')}?dryRun=All", body)
 
     _at_once(8, send)
 
@@ -307,27 +310,32 @@ def _big_claims(target: Target) -> None:
     """2.3 MB each, dry runs included; some senders do not wait for the answer."""
     texts = [f"{costly(number)} || '{'x' * 1_800}' == ''" for number in range(1_024)]
 
+    def encoded(sender: int, number: int) -> bytes:
+        """Each has expressions of its own, so that none is compiled already."""
+        claim = costly_claim(f"big-{sender}-{number}", 0)
+        claim["spec"]["devices"]["requests"] = [
+            {
+                "name": f"r{request}",
+                "exactly": {
+                    "deviceClassName": CLASS,
+                    "selectors": [
+                        {"cel": {"expression": f"{text} && {number} > {-sender}"}}
+                        for text in texts[request * 32 : request * 32 + 32]
+                    ],
+                },
+            }
+            for request in range(32)
+        ]
+        return json.dumps(claim).encode()
+
     def send(sender: int) -> None:
+        bodies = [encoded(sender, number) for number in range(2)]
         end, number = time.monotonic() + LONGEST, 0
+        run = "?dryRun=All" if sender % 2 else ""
         while time.monotonic() < end:
             number += 1
-            claim = costly_claim(f"big-{sender}-{number}", 0)
-            claim["spec"]["devices"]["requests"] = [
-                {
-                    "name": f"r{request}",
-                    "exactly": {
-                        "deviceClassName": CLASS,
-                        "selectors": [
-                            {"cel": {"expression": f"{text} && {number} > {-sender}"}}
-                            for text in texts[request * 32 : request * 32 + 32]
-                        ],
-                    },
-                }
-                for request in range(32)
-            ]
-            run = "?dryRun=All" if sender % 2 else ""
             AttackerClient(target, timeout=1.0 if sender % 4 == 3 else 120.0).ask(
-                "POST", objects("resourceclaims", GROUP) + run, claim
+                "POST", objects("resourceclaims", GROUP) + run, bodies[number % 2]
             )
 
     _at_once(8, send)
@@ -347,6 +355,45 @@ def _workbench(target: Target) -> None:
     _at_once(8, look)
 
 
+def _refused_sockets(target: Target) -> None:
+    """Of a client without credentials: each is refused, and the next one opened."""
+    place = urlsplit(target.web)
+
+    def open_sockets(_sender: int) -> None:
+        end = time.monotonic() + LONGEST
+        head = (
+            f"GET /live HTTP/1.1\r\nHost: {place.netloc}\r\nOrigin: {target.web}\r\nUpgrade: websocket\r\n"
+            "Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
+        while time.monotonic() < end:
+            try:
+                to = (place.hostname or "", place.port or 80)
+                with socket.create_connection(to, timeout=10, source_address=ADDRESS) as one:
+                    one.sendall(head.encode())
+                    ANSWERS[f"socket {one.recv(4096)[9:12].decode()}"] += 1
+            except OSError:
+                ANSWERS["socket broken"] += 1
+                time.sleep(0.1)
+
+    _at_once(8, open_sockets)
+
+
+def _sign_ins(target: Target) -> None:
+    """Wrong passwords for ever other names, from one address: each is a slow hash for the server."""
+
+    def sign_in(sender: int) -> None:
+        stranger, end, number = AttackerClient(replace(target, cookie=""), page=True), time.monotonic() + LONGEST, 0
+        _, page = stranger.ask("GET", "/login")
+        token = page.partition(b'name="csrfmiddlewaretoken" value="')[2].partition(b'"')[0].decode()
+        client = AttackerClient(replace(target, cookie=stranger.set_cookie), page=True)
+        while time.monotonic() < end:
+            number += 1
+            form = urlencode({"username": f"name-{sender}-{number}", "password": "wrong", "csrfmiddlewaretoken": token})
+            client.ask("POST", "/login", form.encode(), media="application/x-www-form-urlencoded")
+
+    _at_once(8, sign_in)
+
+
 ATTACKS: dict[str, Callable[[Target], None]] = {
     "one pod of 128 costly selectors": lambda target: _waiting_pods(target, pods=1, claims=1, selectors=128),
     "pods of 4,096 costly selectors": lambda target: _waiting_pods(target, pods=2, claims=16, selectors=128),
@@ -361,6 +408,8 @@ ATTACKS: dict[str, Callable[[Target], None]] = {
     "half-sent bodies": _half_sent_bodies,
     "watches of objects that change": _watched_changes,
     "eight workbenches": _workbench,
+    "refused WebSockets": _refused_sockets,
+    "sign-ins with wrong passwords": _sign_ins,
 }
 
 
