@@ -5,8 +5,8 @@ evaluated, documents that are read and checked, patches of many operations, long
 `check_time` again and again (`manciple.wire.time_limit`), and each lane serves a request within the limits of its
 `RequestWork`. Past some processor time (`WorkLimits.cheap`) a request is costly: each identity has one of these at a
 time and a process `MOST` of tenants; others are refused with 429 and Retry-After. Past its allowance it ends (504, or a
-page that says so). It ends as well once its client has disconnected. Requests with large bodies, which are likely to be
-costly, wait for each other before that (`manciple.api.flow`).
+page that says so). It ends as well once its client has disconnected. Heavy requests, which are likely to be costly,
+wait for each other before that (`manciple.api.flow`).
 
 Time is processor time of the request's thread, so that a busy machine makes no request costly.
 """

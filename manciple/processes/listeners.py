@@ -211,8 +211,9 @@ TLS_CLOSE_SECONDS = 5.0
 EXHAUSTED, PAUSE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}), 0.2
 
 
-#: TLS handshakes of one address at a time, and the seconds after which one waits for its client and does not count.
-HANDSHAKES, HANDSHAKE_SECONDS = 4, 0.1
+#: TLS handshakes of one address at a time, and the seconds after which one waits for its client and does not count:
+#: behind a balancer, clients that do not go on leave two hundred handshakes a second to the others.
+HANDSHAKES, HANDSHAKE_SECONDS = 4, 0.02
 
 
 class Handshakes:
