@@ -23,7 +23,7 @@ from manciple.access.authentication import chain
 from manciple.access.authentication.chain import CONNECTION
 from manciple.api.answers import BODY_LIMIT, body_too_large, status_of
 from manciple.api.body_budget import BodyBudget
-from manciple.api.connection_table import claim
+from manciple.api.connection_table import OpenConnection, claim
 from manciple.api.door import IDENTITY, SHOWN, admit, attributes_of
 from manciple.api.flow import FlowLimits
 from manciple.api.lanes import ClientGone, RequestLane, ThreadedWsgi, WsgiApplication
@@ -232,18 +232,23 @@ async def _refuse_unread(error: ApiError, scope: Scope, receive: Receive, send: 
         await refuse(error, send)
         return
     await begin_refusal(error, send, last=True)
+    sent_all = False
     with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_SECONDS):
-            await _discard(receive)
+            sent_all = await _discard(receive)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
+    connection: OpenConnection | None = scope.get(CONNECTION)
+    if connection is not None and not sent_all:
+        connection.drop()  # TLS ends only after the rest, megabytes of it, has been decrypted
 
 
-async def _discard(receive: Receive) -> None:
-    """Returns when the client has sent all, or has gone."""
+async def _discard(receive: Receive) -> bool:
+    """Returns when the client has sent all, or has gone; or after a while, False."""
     left = LINGER_BYTES
     while left > 0:
         message = await receive()
         left -= len(message.get("body", b""))
         if message["type"] == "http.disconnect" or not message.get("more_body", False):
-            return
+            return True
     await asyncio.sleep(LINGER_SECONDS)  # the answer is under way; no more is taken in
+    return False

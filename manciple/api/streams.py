@@ -122,18 +122,20 @@ class SendingPace:
     sent to each of a tenant's watches.
     """
 
-    __slots__ = ("__weakref__", "_free_at")
+    __slots__ = ("__weakref__", "_free_at", "_turn")
 
     def __init__(self) -> None:
         self._free_at = 0.0
+        self._turn = asyncio.Lock()
 
     async def wait(self, size: int) -> None:
         """Returns when so many bytes may be sent: messages go in the order of these calls."""
-        now = time.monotonic()
-        begins = max(self._free_at, now)
-        self._free_at = begins + (MESSAGE_SECONDS + size / SENDING_SPEED) / SENDING_SHARE
-        if begins - now > SENDING_AHEAD:
-            await asyncio.sleep(begins - now)
+        async with self._turn:  # a loop that is late makes up for nothing: the others come after their own pause
+            pause = self._free_at - time.monotonic()
+            if pause > SENDING_AHEAD:
+                await asyncio.sleep(pause)
+            takes = (MESSAGE_SECONDS + size / SENDING_SPEED) / SENDING_SHARE
+            self._free_at = max(self._free_at, time.monotonic()) + takes
 
 
 class Watcher:

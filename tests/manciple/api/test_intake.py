@@ -19,8 +19,10 @@ import pytest
 from manciple.access import authorization
 from manciple.access.attributes import Attributes, refusal
 from manciple.access.authentication import chain, tokens
+from manciple.access.authentication.chain import CONNECTION
 from manciple.api import intake, streams
 from manciple.api.body_budget import BodyBudget, BodyLimits
+from manciple.api.connection_table import ConnectionTable
 from manciple.api.door import IDENTITY
 from manciple.api.flow import FlowLimits
 from manciple.api.intake import LINGER_BYTES, SHORT_BODY, Intake, lane_of
@@ -492,3 +494,25 @@ def test_acting_as_somebody_else_is_judged_for_a_recognised_token_too(api_server
     with api_server.client(token=token) as client:
         answers = [client.get(PODS, headers={"Impersonate-User": "alice"}).status_code for _ in range(2)]
     assert answers == [403, 403]
+
+
+@pytest.mark.parametrize(("unfinished", "aborted"), [(True, True), (False, False)])
+def test_the_rest_of_a_refused_body_is_not_decrypted(
+    known: None, application: Application, monkeypatch: pytest.MonkeyPatch, unfinished: bool, aborted: bool
+) -> None:
+    """Ending TLS in order reads whatever the client still sends; one that has sent all gets its end in order."""
+    monkeypatch.setattr(intake, "LINGER_SECONDS", 0.01)
+    table = ConnectionTable(10, descriptors=100)
+    entry = table.add("192.0.2.1", descriptor=10)
+    assert entry is not None
+
+    class OnConnection(Conversation):
+        @property
+        def scope(self) -> dict[str, Any]:
+            return super().scope | {CONNECTION: entry}
+
+    request = OnConnection(CLAIMS, length=4_000_000, pieces=[b"x"], unfinished=unfinished)
+    asyncio.run(request.held(door_to(application)))
+    assert request.code == 413
+    assert not request.sent[-1]["more_body"]
+    assert entry.dropped == aborted
