@@ -83,7 +83,7 @@ class Senders:
 
     def note(self, credential: str, identity: Identity) -> None:
         """`credential` was this identity's a moment ago."""
-        key = _digest(credential)
+        key = digest(credential)
         self._known[key] = (level_of(identity), flow_of(identity), self._clock() + self.LASTS)
         self._known.move_to_end(key)
         while len(self._known) > self.MOST:
@@ -91,11 +91,11 @@ class Senders:
 
     def find(self, credential: str) -> tuple[Level, str] | None:
         """(level, flow)"""
-        found = self._known.get(_digest(credential))
+        found = self._known.get(digest(credential))
         return found[:2] if found and self._clock() < found[2] else None
 
 
-def _digest(credential: str) -> bytes:
+def digest(credential: str) -> bytes:
     return hashlib.blake2b(credential.encode(), digest_size=16).digest()
 
 

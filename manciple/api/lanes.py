@@ -92,7 +92,7 @@ class RequestLane(ABC):
         if identity is not None:
             return level_of(identity), flow_of(identity)
         client = scope.get("client")
-        return self._senders.find(_credential(scope)) or ("strangers", network_of(str(client[0] if client else "")))
+        return self._senders.find(credential_of(scope)) or ("strangers", network_of(str(client[0] if client else "")))
 
     async def __call__(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Answer one HTTP request whose body was read.
@@ -126,7 +126,7 @@ class RequestLane(ABC):
         sender = _sender(scope, work)
         if scope.get(IDENTITY) is None:
             claim(scope.get(CONNECTION), sender)
-            if sender is not None and (credential := _credential(scope)):
+            if sender is not None and (credential := credential_of(scope)):
                 self._senders.note(credential, sender)
         if work.charged:
             self.queues.charge(*_payer(scope, work, ticket), work.charged)
@@ -248,7 +248,7 @@ def _payer(scope: Scope, work: RequestWork, ticket: Ticket) -> tuple[Level, str]
     return (level_of(sender), flow_of(sender)) if sender is not None else (ticket.level, ticket.flow)
 
 
-def _credential(scope: Scope) -> str:
+def credential_of(scope: Scope) -> str:
     """A token, or the cookie of a session."""
     headers = headers_of(scope)
     if token := headers.get("authorization", ""):

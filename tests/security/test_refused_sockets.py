@@ -10,8 +10,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from django.conf import settings
 
 from manciple import asgi
+from manciple.api import sockets
 from manciple.api.sockets import SocketLimits
 from tests.manciple.api.requests import NAMESPACES
 from tests.manciple.api.server import ApiServer, api_server, server_certificates
@@ -38,7 +40,9 @@ async def closed_at_once(_scope: Any, _receive: Any, send: Any) -> None:
     await send({"type": "websocket.close"})
 
 
-def opened(limits: SocketLimits, application: Any, *, address: str = "192.0.2.1") -> list[dict[str, Any]]:
+def opened(
+    limits: SocketLimits, application: Any, *, address: str = "192.0.2.1", session: str = ""
+) -> list[dict[str, Any]]:
     """What the server sends."""
     sent: list[dict[str, Any]] = []
 
@@ -48,7 +52,9 @@ def opened(limits: SocketLimits, application: Any, *, address: str = "192.0.2.1"
     async def receive() -> Any:
         return {"type": "websocket.connect"}
 
-    asyncio.run(limits.serve(application, {"type": "websocket", "client": (address, 5)}, receive, send))
+    cookie = f"{settings.SESSION_COOKIE_NAME}={session}".encode()
+    scope = {"type": "websocket", "client": (address, 5), "headers": [(b"cookie", cookie)] if session else []}
+    asyncio.run(limits.serve(application, scope, receive, send))
     return sent
 
 
@@ -74,7 +80,16 @@ def test_addresses_of_one_ipv6_network_count_together() -> None:
 
 def test_pages_of_signed_in_people_do_not_count() -> None:
     limits = SocketLimits(rate=0.01, burst=AT_ONCE, delay=0)
-    assert not any(is_refused(opened(limits, accept)) for _ in range(10 * AT_ONCE))
+    assert not any(is_refused(opened(limits, accept, session=f"s{number}")) for number in range(10 * AT_ONCE))
+
+
+def test_a_session_has_a_rate_of_its_own_and_others_at_its_address_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "OPENED", 0.01)
+    monkeypatch.setattr(sockets, "OPENED_AT_ONCE", AT_ONCE)
+    limits = SocketLimits(rate=0.01, burst=AT_ONCE, delay=0)
+    sent = [opened(limits, accept, session="mallory") for _ in range(3 * AT_ONCE)]
+    assert [is_refused(one) for one in sent] == [False] * AT_ONCE + [True] * 2 * AT_ONCE
+    assert not is_refused(opened(limits, accept, session="bob"))
 
 
 def test_a_flood_of_sockets_without_credentials_is_answered_429_and_others_are_served(
