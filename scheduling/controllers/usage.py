@@ -24,7 +24,8 @@ on_new_database(_asked_first.forget)
 
 def reconcile(now: datetime) -> int:
     """Returns how many rows came and went."""
-    warm = time.monotonic() - _asked_first() >= WARMING_UP
+    first = _asked_first()
+    warm = time.monotonic() - first >= WARMING_UP
     sampled = usage.sample(now) if warm else 0
     if sampled > 1:  # with its classes
         # Pods wait for the looking (some milliseconds), not for the rows.

@@ -444,7 +444,7 @@ def test_devices_of_the_draft_that_are_gone_and_slices_of_silent_or_missing_node
     missing, lost = doctor.examine_drivers(cards.cluster.now)
     assert missing.about == f"pool worker-9 of driver {DRIVER}"
     assert missing.advice == "kubectl delete noderesourceslices --field-selector=spec.nodeName=worker-9"
-    assert "claims hold 1 devices that it does not publish any more: worker-1/gpu-1" in lost.what
+    assert "claims hold 1 device that it does not publish any more: worker-1/gpu-1" in lost.what
 
 
 def test_an_immediate_claim_without_a_place_says_what_it_waits_for(cards: DraftCluster) -> None:

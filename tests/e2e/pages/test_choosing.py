@@ -171,6 +171,7 @@ def test_the_box_opens_at_every_width_suggests_and_goes(admin: Page, demo: Demo,
     expect(field).to_have_attribute("aria-activedescendant", first.get_attribute("id") or "")
     field.press("Enter")
     expect(admin).to_have_url(f"{demo.web}/nodes/gpu-a11")
+    admin.wait_for_load_state()
     admin.keyboard.press("/")
     expect(admin.locator("#finder [role=option]").first).to_be_visible()
     admin.keyboard.press("Escape")

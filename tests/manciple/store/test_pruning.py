@@ -99,4 +99,4 @@ def test_the_command_prunes_and_says_so() -> None:
     write_at(0, "a", "2")
     output = StringIO()
     call_command("prune", "--keep", "0", stdout=output, skip_checks=True)
-    assert output.getvalue() == "removed 1 events\n"
+    assert output.getvalue() == "events removed: 1\n"
