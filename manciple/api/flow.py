@@ -252,7 +252,7 @@ class FairQueues:
             self.check_room()
             if level != "exempt":
                 self._check_queue(level, flow)
-                self._check_work(level, flow)
+                self.check_work(level, flow)
                 self._check_rate(level, flow)
         except Overflow as refused:
             told = self.counts[level].refused
@@ -335,7 +335,8 @@ class FairQueues:
         while next(iter(self._work.values())).at < now - 2 * WORK_BURST / WORK_RATE:
             self._work.popitem(last=False)
 
-    def _check_work(self, level: Level, flow: str) -> None:
+    def check_work(self, level: Level, flow: str) -> None:
+        """Raises: Overflow where the identity has used up its work."""
         bucket = self._work.get((level, flow))
         if bucket is not None and (left := bucket.left + (self._clock() - bucket.at) * WORK_RATE) < 0:
             raise Overflow("work", after=-left / WORK_RATE)

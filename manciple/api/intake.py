@@ -98,6 +98,8 @@ class Intake:
             lane.check_room()
             _check_length(scope)
             await _recognise(scope)
+            if _is_long(scope):
+                lane.check_work(scope)
         except Exception as error:  # every error is a Status
             await _refuse_unread(status_of(error), scope, receive, send)
             return

@@ -25,7 +25,7 @@ from django.conf import settings
 from manciple.access.authentication.chain import CONNECTION
 from manciple.api.connection_table import claim, network_of
 from manciple.api.door import CERTIFICATE, IDENTITY, ORIGIN, PEER, SHOWN
-from manciple.api.flow import FairQueues, FlowLimits, Level, Overflow, Senders, Ticket, flow_of, level_of
+from manciple.api.flow import LIMITED, FairQueues, FlowLimits, Level, Overflow, Senders, Ticket, flow_of, level_of
 from manciple.api.request_metrics import in_line, watch_queues
 from manciple.api.request_work import UNLIMITED, WORK, RequestWork, WorkLimits
 from manciple.api.streams import Receive, Scope, Send, headers_of
@@ -36,6 +36,9 @@ from manciple.wire.identity import Identity
 #: Bytes of a body from which its request counts as heavy (`FairQueues.enter`). YAML takes ten times
 #: the time of JSON, and each operation of a JSON patch (which has 30 bytes) searches the document.
 LARGE_BODY, LARGE_YAML, LARGE_JSON_PATCH = 128 * 1024, 16 * 1024, 32 * 1024
+
+#: Bytes of large bodies that are received in one second of processor time: decrypted, and copied several times.
+RECEIVING_SPEED = 100e6
 
 #: Bytes of an answer that are handed to the server at once.
 PIECE = 1024 * 1024
@@ -86,6 +89,16 @@ class RequestLane(ABC):
         except Overflow as refused:
             raise _too_many(refused) from refused
 
+    def check_work(self, scope: Scope) -> None:
+        """Raises: TooManyRequests where whoever sends the request has used up its work."""
+        level, flow = self.sender_of(scope)
+        if level == "exempt":
+            return
+        try:
+            self.queues.check_work(level, flow)
+        except Overflow as refused:
+            raise _too_many(refused) from refused
+
     def sender_of(self, scope: Scope) -> tuple[Level, str]:
         """Whose requests this one waits behind. Who is not known yet waits with others of the same address."""
         identity: Identity | None = scope.get(IDENTITY)
@@ -112,7 +125,7 @@ class RequestLane(ABC):
                 self.queues.leave(ticket)
                 raise
             running = self.begin(scope, body, work)
-            running.add_done_callback(lambda _: self._settle(scope, ticket, work))
+            running.add_done_callback(lambda _: self._settle(scope, ticket, work, len(body)))
             answer = await running
         # Django writes cookies with a leading space, which a server of HTTP/1.1 refuses to send.
         headers = [(name.lower().encode("latin-1"), value.strip().encode("latin-1")) for name, value in answer.headers]
@@ -120,16 +133,20 @@ class RequestLane(ABC):
             await send({"type": "http.response.start", "status": answer.code, "headers": headers})
             await _send_body(answer.body, send)
 
-    def _settle(self, scope: Scope, ticket: Ticket, work: RequestWork) -> None:
-        """Free the seat, and charge the work to whoever sent the request."""
+    def _settle(self, scope: Scope, ticket: Ticket, work: RequestWork, received: int) -> None:
+        """Free the seat, and charge the work to whoever sent the request. received: bytes of its body."""
         self.queues.leave(ticket)
         sender = _sender(scope, work)
         if scope.get(IDENTITY) is None:
             claim(scope.get(CONNECTION), sender)
             if sender is not None and (credential := credential_of(scope)):
                 self._senders.note(credential, sender)
-        if work.charged:
-            self.queues.charge(*_payer(scope, work, ticket), work.charged)
+        level, flow = _payer(scope, work, ticket)
+        charged = work.charged
+        if received > LARGE_BODY and level in LIMITED:
+            charged = work.spent + received / RECEIVING_SPEED  # also if it is soon refused
+        if charged:
+            self.queues.charge(level, flow, charged)
 
 
 async def _send_body(body: bytes, send: Send) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from manciple.access import authorization
 from manciple.access.authentication import chain
-from manciple.api import streams
+from manciple.api import lanes, streams
 from manciple.api.flow import FairQueues, FlowLimits, Overflow
 from manciple.api.intake import Intake
 from manciple.api.lanes import NOTICE_AFTER, ThreadedWsgi
@@ -96,6 +96,31 @@ def test_of_eight_costly_requests_of_one_identity_one_is_worked_on_and_others_ar
     # Each of the others was given up as soon as it turned out to be costly.
     assert spent < ALLOWANCE + 8 * CHEAP + 1.0
     assert sorted(waits)[len(waits) // 2] < 0.3
+
+
+def test_large_bodies_are_charged_and_those_of_who_has_sent_too_many_are_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A claim of two megabytes costs little where it is soon refused, but receiving it takes the event loop's time."""
+    monkeypatch.setattr(lanes, "RECEIVING_SPEED", 1e6)  # a second for each megabyte
+    application = Application()
+    door = door_to(application)
+    large = [b"{}", b" " * 2**20]
+
+    async def attack() -> tuple[list[Conversation], Conversation, Conversation]:
+        sent = [Conversation("/api/v1/pods", token="mallory", pieces=list(large)) for _ in range(16)]
+        for one in sent:
+            await one.held(door)
+        small, other = asked("/api/v1/pods", "bob"), Conversation("/api/v1/pods", token="bob", pieces=list(large))
+        await small.held(door)
+        await other.held(door)
+        return sent, small, other
+
+    sent, small, other = asyncio.run(attack())
+    codes = [one.code for one in sent]
+    assert codes[:9] == [200] * 9
+    assert codes[-4:] == [429] * 4
+    assert {small.code, other.code} == {200}
 
 
 def test_work_ends_when_its_client_has_gone() -> None:
