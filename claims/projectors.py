@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 from django.db import IntegrityError
@@ -178,8 +179,8 @@ class PodClaimRow(NamedTuple):
 
 
 def register() -> None:
-    hooks.register_projector(CLAIMS, project_claims, clear=_clear_claims)
-    hooks.register_projector(PODS, project_pods, clear=_clear_pods)
+    hooks.register_projector(CLAIMS, project_claims, clear=partial(_clear, AllocatedDevice, Reservation, Claim))
+    hooks.register_projector(PODS, project_pods, clear=partial(_clear, PodClaim, Pod))
 
 
 def claim_row(obj: ResourceClaim) -> ClaimIndexRow:
@@ -408,11 +409,6 @@ def _refusal(devices: Iterable[DeviceKey]) -> str:
     return f"one of these devices is allocated already: {', '.join('/'.join(device[:3]) for device in devices)}"
 
 
-def _clear_pods() -> None:
-    for model in (PodClaim, Pod):
-        sql.clear(model)
-
-
-def _clear_claims() -> None:
-    for model in (AllocatedDevice, Reservation, Claim):
+def _clear(*tables: sql.ModelClass) -> None:
+    for model in tables:
         sql.clear(model)

@@ -380,7 +380,7 @@ def _refused_sockets(target: Target) -> None:
 
 
 def _sign_ins(target: Target) -> None:
-    """Wrong passwords for ever other names, from one address: each is a slow hash for the server."""
+    """Wrong passwords from one address, each for a new name: the server computes a slow hash for each."""
 
     def sign_in(sender: int) -> None:
         stranger, end, number = AttackerClient(replace(target, cookie=""), page=True), time.monotonic() + LONGEST, 0

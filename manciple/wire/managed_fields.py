@@ -28,7 +28,6 @@ from manciple.wire.base import (
     ASIDE,
     NO_FIELDS,
     ApiObject,
-    Declaration,
     FieldsV1,
     ManagedFieldsEntry,
     ObjectMeta,
@@ -412,8 +411,8 @@ def _open_document(obj: Any, unowned: frozenset[str]) -> dict[str, Any]:
 
 class _Member(NamedTuple):
     """A field of a type. element: of a path to it. parts: the type of it, or of its elements, if they have fields of
-    their own. is_there: whether documents have it even if it is `default`. declared: of a field that can only be
-    compared in documents.
+    their own. is_there: whether documents have it even if it is `default`. as_document: compare its documents, because
+    it may be a list or an object.
     """
 
     attribute: str
@@ -422,7 +421,7 @@ class _Member(NamedTuple):
     parts: type[Value] | None
     default: Any
     is_there: bool
-    declared: Declaration | None
+    as_document: bool
 
     def is_written(self, value: Any) -> bool:
         """Whether documents have it; msgspec leaves out the very default, and empty maps."""
@@ -439,7 +438,6 @@ def _members(type_: type[Value]) -> tuple[_Member, ...]:
             continue
         shape = field_sets.member(field_sets.struct(type_), declared.name)
         of_parts = shape if shape.kind == "struct" else shape.element or field_sets.ATOMIC
-        only_in_documents = declared.as_list is not None or declared.shape.or_object
         found.append(
             _Member(
                 name,
@@ -448,7 +446,7 @@ def _members(type_: type[Value]) -> tuple[_Member, ...]:
                 of_parts.type,
                 getattr(_blank(type_), name),
                 is_there=factories[name] not in (msgspec.NODEFAULT, dict, list),
-                declared=declared if only_in_documents else None,
+                as_document=declared.as_list is not None or declared.shape.or_object,
             )
         )
     return tuple(found)
@@ -477,7 +475,7 @@ def _compare_member(
 ) -> None:
     """changed, removed: of what the member belongs to."""
     kind, permanent = member.shape.kind, member.shape.permanent
-    if member.declared is not None:
+    if member.as_document:
         before, after = (_document(member, value) for value in (left, right))
         found = field_sets.compare(before, after, Splitting("struct", members={member.element[2:]: member.shape}))
         changed |= field_sets.to_fields_v1(found[0])
@@ -506,7 +504,7 @@ def _compare_member(
 
 
 def _compared_elements(member: _Member, left: Any, right: Any) -> tuple[Tree, Tree]:
-    """Of those with one name the first."""
+    """Of elements with the same key, only the first counts."""
     if len(left) + len(right) >= _MANY:
         check_time()
     if member.shape.kind != "map":
@@ -561,7 +559,7 @@ def _keys(type_: type[Value], names: tuple[str, ...]) -> tuple[_Member, ...]:
 
 def _collected(member: _Member, value: Any) -> Tree:
     """The field and all below it."""
-    if member.declared is not None:
+    if member.as_document:
         fields: set[Path] = set()
         field_sets.collect_all(_document(member, value)[member.element[2:]], member.shape, (), fields)
         return field_sets.to_fields_v1(frozenset(fields))

@@ -145,7 +145,7 @@ def handle(records: Sequence[EventRecord]) -> int:
 
 
 def _claims_behind(record: EventRecord) -> Iterable[Key]:
-    # Most changes are not of an end: their documents are not even decoded.
+    # Most changes end nothing, so their documents are not decoded.
     deleting = '"deletionTimestamp"' in record.text
     if record.resource == PODS:
         over = deleting or record.type == "DELETED" or record.fields.get("status.phase") in FINISHED_PHASES
@@ -242,7 +242,7 @@ def _release_batch(keys: Sequence[Key], idle: frozenset[Key]) -> int:
 
 
 def named_by_bound_pods(keys: Sequence[Key]) -> frozenset[Key]:
-    """Those of these claims that pods with a node name which have not ended. One query, none without claims."""
+    """The claims among `keys` that are named by bound pods that have not ended. One query, none without claims."""
     bound = sql.for_each_given(
         "c.namespace, c.claim",
         f"{models.PodClaim._meta.db_table} c CROSS JOIN {models.Pod._meta.db_table} p",

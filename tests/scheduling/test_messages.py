@@ -1,6 +1,6 @@
 """The scheduler's sentences, each once, and the rests between attempts.
 
-What devices lack is told in `tests/scheduling/allocator/test_explanations.py`. Other tests compare causes.
+The sentences about devices are in `tests/scheduling/allocator/test_explanations.py`. Other tests compare causes.
 """
 
 from __future__ import annotations
