@@ -63,22 +63,31 @@ MOST_IN_A_ROW = 20
 def work(controller: Controller) -> bool:
     """Let it reconcile once, which is a sign of life. Returns whether it should be asked again soon."""
     with coordination.heart().running(), controller_metrics.working(controller.queue_name):
-        if not controller.singleton:
-            return _reconcile(controller)
-        for _attempt in range(2):
-            with coordination.alone(controller.name) as ours:
-                unfinished = ours and _reconcile(controller)
-            if ours:
-                return unfinished or coordination.wakeups().asked_again(controller.name)
-            # Whoever is at work asks after us when it has let go; if it just did both, the second attempt succeeds.
-            coordination.wakeups().ask_again(controller.name)
-        return False
+        unfinished = _reconcile(controller) if not controller.singleton else _reconcile_alone(controller)
+        if unfinished is None or controller.then is None:
+            return bool(unfinished) or controller.has_more()
+        if unfinished:
+            unfinished = _reconcile_alone(controller)
+        controller.then(utc_now())
+        return bool(unfinished) or controller.has_more()
+
+
+def _reconcile_alone(controller: Controller) -> bool | None:
+    """Returns whether there is more to do; None where another worker is at it, which looks again when it is done."""
+    for _attempt in range(2):
+        with coordination.alone(controller.name) as ours:
+            unfinished = ours and _reconcile(controller)
+        if ours:
+            return unfinished or coordination.wakeups().asked_again(controller.name)
+        # Whoever is at work asks after us when it has let go; if it just did both, the second attempt succeeds.
+        coordination.wakeups().ask_again(controller.name)
+    return None
 
 
 def _reconcile(controller: Controller) -> bool:
     """Returns whether there may be more to do than one run does."""
     changed = controller.reconcile(utc_now())
-    return 0 < controller.most_per_turn <= changed or controller.has_more()
+    return 0 < controller.most_per_turn <= changed
 
 
 class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped

@@ -111,8 +111,9 @@ async def _all(installation: Installation, *, nodes: int, seconds: float, only: 
                 figures += found
                 rows = "\n".join(figure.row() for figure in found)
                 print(f"   {phase}: {answers}; failed: {dict(now.failed)}\n{rows}", file=sys.stderr, flush=True)
+                await asyncio.to_thread(_cleared, NAMESPACE)  # or the devices run out after some attacks
                 if phase == name:
-                    await asyncio.to_thread(_cleared)
+                    await asyncio.to_thread(_cleared, ATTACKER)
     return figures
 
 
@@ -169,22 +170,18 @@ async def _attacked(name: str, target: Target) -> AsyncIterator[dict[str, int]]:
         attack.kill()
 
 
-def _cleared() -> None:
-    """What the attacker has stored is deleted, as its user would."""
-    for resource_name in (
-        "pods",
-        "resourceclaims.resource.k8s.io",
-        "resourceclaimtemplates.resource.k8s.io",
-        "configmaps",
-    ):
+def _cleared(namespace: str) -> None:
+    """Deletes what was stored in a namespace, as its user would; of the tenant, only the pods."""
+    left = ("resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io", "configmaps")
+    for resource_name in ("pods", *(left if namespace == ATTACKER else ())):
         kind = registry.by_resource(resource_name)
-        keys = [(ATTACKER, one.name) for one in objects.list(kind, namespace=ATTACKER).items]
+        keys = [(namespace, one.name) for one in objects.list(kind, namespace=namespace).items]
         for first in range(0, len(keys), cluster.BATCH):
             some = keys[first : first + cluster.BATCH]
             with objects.writing(reads=to_read((kind, some))) as writer:
-                for namespace, name in some:
+                for key in some:
                     with suppress(NotFound):  # its controller was faster
-                        writer.delete(kind, namespace, name, grace_seconds=0)
+                        writer.delete(kind, *key, grace_seconds=0)
 
 
 # The others ----------------------------------------------------------------------------------------------------------

@@ -382,12 +382,9 @@ FOLLOWER = CursorFollower(
 )
 
 
-def reconcile(now: datetime) -> int:
-    """Make the claims that new pods ask for by template, and place these pods at once.
-
-    Nobody else makes claims meanwhile, so the scheduling stops after a while; the next run goes on with it.
-    """
-    return FOLLOWER.follow() + scheduler.schedule(now)
+def reconcile(now: datetime) -> int:  # noqa: ARG001 - the log says what to do
+    """Make the claims that new pods ask for by template."""
+    return FOLLOWER.follow()
 
 
 #: Whether any pod lacks a node: hardly any other lacks a claim.
@@ -397,6 +394,9 @@ CONTROLLER = Controller(
     name="sync_claims",
     does="creates claims from templates for new pods, and schedules these pods",
     reconcile=reconcile,
+    # Placing a pod can take seconds. Other workers make the claims of the next pods meanwhile: until then these are not
+    # ready, and nobody cuts a slow search off for their sake.
+    then=scheduler.schedule,
     every=5,
     # A pod that somebody else has bound may lack reservations; the periodic run finds it.
     wakes_on=frozenset(

@@ -74,6 +74,8 @@ class Controller:
     covers: frozenset[str] = frozenset()
     #: objects changed in one run; as many mean that there may be more, and it asks for itself again. 0: it does it all
     most_per_turn: int = 0
+    #: what it does next, while others may already reconcile again: it may take long
+    then: Callable[[datetime], int] | None = None
     #: whether the last run stopped early, so that other controllers get the thread; it then asks for itself again
     has_more: Callable[[], bool] = lambda: False
     #: the feature gate that it is a part of; there is no such controller while that is off

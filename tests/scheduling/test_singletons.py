@@ -142,3 +142,33 @@ def test_what_is_asked_again_goes_on_without_another_message_for_a_while(
     task.run()
     assert len(runs) == expected_runs
     assert bool(sent) is sent_again
+
+
+def test_what_a_controller_does_next_does_not_keep_others_from_reconciling() -> None:
+    began, go_on, runs = threading.Event(), threading.Event(), list[datetime]()
+
+    def reconcile(now: datetime) -> int:
+        runs.append(now)
+        return 0
+
+    def then(_now: datetime) -> int:
+        if not began.is_set():
+            began.set()
+            go_on.wait(30)
+        return 0
+
+    controller = Controller(name="then-more", does="goes on", reconcile=reconcile, then=then, every=60)
+
+    def first() -> None:
+        try:
+            tasks.work(controller)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert began.wait(30)
+    tasks.work(controller)
+    assert len(runs) == 2
+    go_on.set()
+    thread.join(30)

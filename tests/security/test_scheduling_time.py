@@ -14,7 +14,7 @@ from pytest_django.fixtures import Settings
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DeviceConstraint, DeviceRequest, ResourceClaim
-from scheduling import namespace_time, tasks
+from scheduling import coordination, namespace_time, tasks
 from scheduling.capture import ClusterState
 from scheduling.commit import commit
 from scheduling.controllers import claims
@@ -208,7 +208,8 @@ TEMPLATES: dict[str, tuple[int, Callable[[int], list[DeviceRequest]], Sequence[D
 def test_claims_are_made_for_others_while_pods_of_templates_are_decided_about(
     shared_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, settings: Settings, phrase: str
 ) -> None:
-    """In one thread, as where nobody else makes claims: the pod comes while the first batch is decided about."""
+    """In one thread, as where nobody else makes claims: the pod comes while the first batch is decided about. Meanwhile
+    any other worker could make them."""
     cluster = shared_cluster
     nodes, requests, constraints = TEMPLATES[phrase]
     settings.SCHEDULER_FILTER_TIMEOUT = 2.0
@@ -228,6 +229,8 @@ def test_claims_are_made_for_others_while_pods_of_templates_are_decided_about(
         if not decided:
             cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
         decided.append(pod.metadata.namespace)
+        with coordination.alone(claims.CONTROLLER.name) as free:
+            assert free
         return _decision(state, pod, now, remedies)
 
     monkeypatch.setattr("scheduling.controllers.scheduler._decision", deciding)
