@@ -235,12 +235,12 @@ class Queued(Protocol):
     counts: dict[Level, FlowCounts]
 
 
-_lanes: weakref.WeakValueDictionary[str, Queued] = weakref.WeakValueDictionary()
+_lanes: weakref.WeakKeyDictionary[Queued, str] = weakref.WeakKeyDictionary()
 
 
 def watch_queues(lane: str, queues: Queued) -> None:
     """Tell of `queues` as well."""
-    _lanes[lane] = queues
+    _lanes[queues] = lane
 
 
 def _of_queues() -> Iterable[Metric]:
@@ -256,7 +256,9 @@ def _of_queues() -> Iterable[Metric]:
         ("request_kind",),
         metrics.by_one(dict(INFLIGHT.waiting)),
     )
-    flows = [((level, lane), counts) for lane, one in _lanes.items() for level, counts in one.counts.items()]
+    # A process has one lane of each name. A test may make another, which must not hide the one that serves.
+    lanes = {lane: queues for queues, lane in reversed([*_lanes.items()])}
+    flows = [((level, lane), counts) for lane, one in lanes.items() for level, counts in one.counts.items()]
     labels, prefix = ("priority_level", "flow_schema"), "apiserver_flowcontrol_"
     said = "of each level of priority, in each lane of threads"
     yield metrics.counters(

@@ -10,6 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from manciple.access.authentication import tokens
+from manciple.api import request_metrics
+from manciple.api.flow import FairQueues, FlowLimits
 from tests.e2e.processes import wait_for
 from tests.exposition import samples
 from tests.manciple.api.requests import Api
@@ -116,3 +118,13 @@ def _read_one_event(server: ApiServer) -> dict[str, object]:
     with server.client() as client, client.stream("GET", f"{CONFIG_MAPS}?watch=true") as answer:
         found: dict[str, object] = json.loads(next(answer.iter_lines()))
         return found
+
+
+def test_a_second_lane_of_a_name_does_not_hide_the_first() -> None:
+    lanes = [FairQueues(FlowLimits(seats=4)) for _ in range(2)]
+    for lane in lanes:
+        request_metrics.watch_queues("twice", lane)
+    del lane
+    lanes.pop()
+    told = {one.labels.get("flow_schema") for family in request_metrics._of_queues() for one in family.samples}
+    assert "twice" in told
