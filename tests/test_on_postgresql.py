@@ -51,14 +51,12 @@ SECURITY = [
 
 
 #: What `make test` runs: writes, the log and its order, locks of the scheduler's transactions, queries that are written
-#: for one engine.
+#: for one engine. Quotas and preemption run on PostgreSQL in tests/e2e/production.
 QUICK = [
     "tests/manciple/store",
     "tests/manciple/audit",
     "tests/inventory/test_impairments.py",
     "tests/scheduling/test_races.py",
-    "tests/scheduling/test_query_budgets.py",
-    "tests/scheduling/test_quotas.py",
     "tests/scheduling/test_singletons.py",
     "tests/claims/test_history.py",
     "tests/scheduling/test_usage.py",

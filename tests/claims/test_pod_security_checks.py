@@ -41,6 +41,7 @@ def recorded_pods() -> dict[str, Pod]:
     return {name: POD.prepare_create(codec.decode_value(Pod, pod)) for name, pod in recorded()["pods"].items()}
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("level", sorted(recorded()["answers"]))
 def test_every_recorded_answer_is_given(level: str) -> None:
     asked = parse_policy(f"enforce={level}").enforce

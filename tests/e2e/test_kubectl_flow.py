@@ -41,7 +41,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     assert up.process.stop() == 0, "\n".join(up.process.output)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
 def test_every_pod_of_a_manifest_runs_with_its_devices_and_gives_them_back(
     kubectl: Kubectl, up: Up, manifest: Manifest
@@ -138,6 +138,7 @@ def test_a_partition_and_its_sibling_run_and_the_third_waits_for_one_of_them(kub
     assert_all_is_given_back(kubectl, up.home, manifest)
 
 
+@pytest.mark.long
 def test_claims_share_an_interface_until_its_bandwidth_is_used_up(kubectl: Kubectl, up: Up) -> None:
     manifest = Manifest(ROOT / "docs" / "examples" / "shared-nic.yaml")
     run_manifest(kubectl, manifest)

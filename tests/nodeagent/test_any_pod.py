@@ -133,6 +133,7 @@ def resize(random: Random, machine: Machine, name: str) -> bool:
     return True
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_what_the_api_accepts_runs_or_says_why_not(tmp_path: Path, seed: int) -> None:
     random = Random(seed)

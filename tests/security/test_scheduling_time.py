@@ -90,6 +90,7 @@ def commits(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> dict[str, fl
     return bound
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("pods", "priority"), [(1, ""), (6, ""), (3, "high")], ids=["one pod", "six pods", "three pods of a high priority"]
 )
@@ -204,6 +205,7 @@ TEMPLATES: dict[str, tuple[int, Callable[[int], list[DeviceRequest]], Sequence[D
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("phrase", TEMPLATES)
 def test_claims_are_made_for_others_while_pods_of_templates_are_decided_about(
     shared_cluster: Cluster, monkeypatch: pytest.MonkeyPatch, settings: Settings, phrase: str

@@ -36,7 +36,7 @@ def admin(api: Api) -> Api:
     return Api(tokens.issue("admin", ["system:masters"]))
 
 
-@pytest.mark.sample(60)
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("case", cases().values(), ids=cases().keys())
 def test_a_request_is_answered_as_the_reference_answers_it(
     admin: Api, case: dict[str, Any], monkeypatch: pytest.MonkeyPatch

@@ -43,7 +43,7 @@ def admin(api: Api) -> Api:
     return Api(tokens.issue("admin", ["system:masters"]))
 
 
-@pytest.mark.sample(40)
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("case", cases().values(), ids=cases().keys())
 def test_webhooks_are_asked_and_heard_as_by_the_reference(
     admin: Api, server: WebhookServer, case: dict[str, Any]

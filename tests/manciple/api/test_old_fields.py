@@ -153,6 +153,7 @@ def without(document: dict[str, Any], field: str) -> dict[str, Any]:
     return copied
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("case", OLD)
 @pytest.mark.parametrize("way", WAYS)
 def test_an_old_field_is_refused_under_strict(api: Api, case: str, way: str) -> None:
@@ -161,6 +162,7 @@ def test_an_old_field_is_refused_under_strict(api: Api, case: str, way: str) -> 
     assert f'strict decoding error: unknown field "{OLD[case][2]}"' in answer.message
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("case", OLD)
 @pytest.mark.parametrize("way", WAYS)
 def test_an_old_field_is_warned_of_and_dropped_otherwise(api: Api, case: str, way: str) -> None:

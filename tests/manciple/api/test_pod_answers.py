@@ -131,6 +131,7 @@ def sampled(group: Sequence[Case]) -> Sequence[Case]:
     return [case for number, case in enumerate(group) if number % SAMPLED == 0 or case["name"] in known]
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("group", CASES)
 def test_answers_about_pods_are_those_of_the_reference(api: Api, group: str) -> None:
     asked = [case for case in sampled(CASES[group]) if case["name"] not in STREAMED]

@@ -138,7 +138,7 @@ def assert_answered_alike(api: Api, group: Sequence[Case], explained: Mapping[st
     )
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("group", CASES)
 def test_answers_are_those_of_the_reference(api: Api, group: str) -> None:
     assert_answered_alike(api, CASES[group], EXPLAINED)

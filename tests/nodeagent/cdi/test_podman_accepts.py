@@ -114,6 +114,7 @@ def podman_run(rootfs: Path, device: str, script: str) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", CASES)
 def test_podman_accepts_the_lowest_version_that_the_fields_need(rootfs: Path, driver: str, name: str) -> None:
     case = CASES[name]

@@ -317,6 +317,7 @@ def test_every_check_has_a_driver_that_fails_it() -> None:
     assert set(BROKEN) == {check.id for check in CHECKS}
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_driver_fails_the_check(driver: Sabotaged, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "prepare.given_up":

@@ -196,6 +196,7 @@ def test_a_certificate_is_kept(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"agent.crt", "agent.key"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("spoil", ["host", "certificate", "key", "other key"])
 def test_a_certificate_that_will_not_do_is_made_anew(tmp_path: Path, spoil: str) -> None:
     made = https.ensure_certificate(tmp_path, ("alpha",))

@@ -23,6 +23,7 @@ SLOW = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("what", SLOW)
 def test_an_evaluation_is_stopped_at_its_deadline(what: str) -> None:
     selector = compile_selector(SLOW[what])

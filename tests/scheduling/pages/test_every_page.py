@@ -31,7 +31,7 @@ from scheduling.pages.timeline.reading import STEPS, Timeline
 from scheduling.pages.windows import ChosenTime
 from scheduling.resources import EVENTS, SLICES, kind
 from tests.builders import make_slice
-from tests.examples import ALL
+from tests.examples import ALL, sample
 from tests.laboratory import NOW, furnish
 
 #: person -> the namespace that they work in, "" for who looks at everything; the administrator besides
@@ -62,8 +62,9 @@ def test_every_page_opens_for_who_may_see_it(lab: None) -> None:
     clients = {name: signed_in(name) for name in people}
     save_views(User.objects.get(username="ada"))
     refused: dict[str, set[int]] = {name: set() for name in PEOPLE}
-    for page in addresses:
-        for name, (client, _) in clients.items():
+    for name, (client, _) in clients.items():
+        # The administrator opens every page; what others may open, test_route_rights.py asks of every route as well.
+        for page in addresses if name == "ada" else sample(addresses, 40):
             answer = client.get(page.path)
             expected = {200, 302, 405} if name == "ada" else {200, 302, 403, 404, 405}
             if page.route == "pod-log":
