@@ -7,8 +7,10 @@ wording of a text is no behaviour. The sample is drawn by a hash of the seed and
 elsewhere keep it. Everything happens in a copy of the working tree in a temporary folder.
 
 The given tests first run once unchanged, to record which test runs which line (tests/reached_lines.py). A mutation then
-needs only the tests that run its line; at module level, those that run any line of the module. Code that runs in other
-processes is not recorded: `--every-test` runs all given tests for each mutation.
+needs only the tests that run its line; at module level, those that run any line of the module. Changes within functions
+are judged in forks of one process (tests/forked_mutations.py), others in a process each. Code that runs in other
+processes is not recorded: `--every-test` runs all given tests for each mutation. `--results FILE` keeps each outcome,
+and a later run with the same file judges only the mutations that it lacks.
 """
 
 from __future__ import annotations
@@ -26,7 +28,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,10 @@ ARITHMETIC: dict[type[ast.operator], tuple[str, str]] = {
 }
 #: pytest's exit statuses: 1 is a failed test; 2 an interruption, here by an import that fails.
 KILLS = (1, 2)
+#: The timeout kills too: an endless loop is noticed.
+NOTICED = ("killed", "timed out")
+#: tests/forked_mutations.py could not judge it.
+ALONE = "alone"
 #: ast counts columns in bytes, from 0, and lines from 1.
 Place = tuple[int, int]
 
@@ -294,6 +299,29 @@ class Laboratory:
             raise RuntimeError(f"pytest ended with status {status} for {mutation}")
         return status != 0
 
+    def judge(self, mutations: dict[Mutation, list[str]], report: Path) -> None:
+        """Those of functions, in forks of one process; `report` gets a line for each."""
+        plan = self.root / "plan.json"
+        plan.write_text(
+            json.dumps(
+                [
+                    {
+                        "mutation": str(mutation),
+                        "module": mutation.path.removesuffix(".py").removesuffix("/__init__").replace("/", "."),
+                        "path": str(self.root / mutation.path),
+                        "source": mutation.applied_to((self.root / mutation.path).read_bytes()).decode(),
+                        "tests": tests,
+                    }
+                    for mutation, tests in mutations.items()
+                ]
+            )
+        )
+        files = sorted({test.partition("::")[0] for tests in mutations.values() for test in tests})
+        settings = os.pathsep.join((str(plan), str(report), str(self.timeout)))
+        status = self._pytest([*files, "-p", "tests.forked_mutations"], {"MUTATIONS": settings}, timeout=None)
+        if status != 0:
+            raise RuntimeError(f"pytest ended with status {status}.\n{(self.root / 'pytest.log').read_text()}")
+
     @staticmethod
     def _write(file: Path, source: bytes) -> None:
         """Python would take an older compilation for the new one's, as both are of one second and one size."""
@@ -319,6 +347,22 @@ class Laboratory:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+
+class Results:
+    """The outcome of each mutation, in a file with a JSON document on each line; the last one counts."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def outcome(self, mutation: Mutation) -> str | None:
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        outcomes = {result["mutation"]: result["outcome"] for result in map(json.loads, lines)}
+        return outcomes.get(str(mutation))
+
+    def add(self, mutation: Mutation, outcome: str, tests: int) -> None:
+        with self.file.open("a") as file:
+            file.write(json.dumps({"mutation": str(mutation), "outcome": outcome, "tests": tests}) + "\n")
 
 
 def tests_for(mutation: Mutation, reached: dict[str, dict[str, list[str]]]) -> list[str]:
@@ -360,6 +404,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=300, help="seconds for the tests of one mutation")
     parser.add_argument("--every-test", action="store_true", help="run all given tests for each mutation")
+    parser.add_argument("--results", type=Path, help="a file that keeps the outcomes")
     parser.add_argument("--list", action="store_true", help="only list the sample")
     options = parser.parse_args(arguments)
     targets = [target.rstrip("/") for target in options.targets]
@@ -372,16 +417,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(*drawn, sep="\n")
             return
         laboratory = Laboratory(root, options.tests, options.timeout)
-        reached = {} if options.every_test else laboratory.record(targets)
-        results: list[tuple[str, bool]] = []
+        results = Results(options.results.resolve() if options.results else root / "results.jsonl")
+        if lacking := [mutation for mutation in drawn if not results.outcome(mutation)]:
+            reached = {} if options.every_test else laboratory.record(targets)
+            tests = {one: options.tests if options.every_test else tests_for(one, reached) for one in lacking}
+            for mutation in lacking:
+                if not tests[mutation]:
+                    results.add(mutation, "not reached", 0)
+            if not options.every_test:
+                in_functions = {one: tests[one] for one in lacking if tests[one] and one.statement is not None}
+                if in_functions:
+                    laboratory.judge(in_functions, results.file)
+            for mutation in lacking:
+                if results.outcome(mutation) in (None, ALONE):
+                    is_killed = laboratory.kills(mutation, tests[mutation])
+                    results.add(mutation, "killed" if is_killed else "survived", len(tests[mutation]))
         for mutation in drawn:
-            began = time.monotonic()
-            tests = options.tests if options.every_test else tests_for(mutation, reached)
-            is_killed = bool(tests) and laboratory.kills(mutation, tests)
-            results.append((area(mutation, targets), is_killed))
-            outcome = "killed" if is_killed else "survived" if tests else "not reached"
-            print(f"{outcome:11} {time.monotonic() - began:5.1f} s  {len(tests):4} tests  {mutation}", flush=True)
-        print(table(results))
+            print(f"{results.outcome(mutation):11}  {mutation}")
+        print(table([(area(mutation, targets), results.outcome(mutation) in NOTICED) for mutation in drawn]))
 
 
 if __name__ == "__main__":
