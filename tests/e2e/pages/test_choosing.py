@@ -229,20 +229,6 @@ def test_a_question_mark_shows_the_keys_but_not_to_whoever_types(admin: Page, de
 
 
 @pytest.mark.long
-def test_on_a_phone_the_box_is_the_page_and_a_finger_chooses(
-    chromium: Browser, demo: Demo, states: dict[str, Any]
-) -> None:
-    context = new_context(chromium, state=states["admin"], phone=True)
-    page = context.new_page()
-    page.goto(f"{demo.web}/overview")
-    page.locator("#find").tap()
-    page.locator("#finder-q").fill("gpu-b02")
-    page.get_by_role("option", name="gpu-b02", exact=True).tap()
-    expect(page).to_have_url(f"{demo.web}/nodes/gpu-b02")
-    context.close()
-
-
-@pytest.mark.long
 def test_more_places_are_in_a_menu_that_the_keyboard_opens_and_closes(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/overview")
     more = admin.locator(".nav .more summary")

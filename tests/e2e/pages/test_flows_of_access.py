@@ -94,16 +94,6 @@ def test_a_service_accounts_token_is_shown_once_with_the_focus_and_copied_withou
     expect(admin.locator("#token-text")).to_have_count(0)
 
 
-@pytest.mark.long
-def test_a_finger_makes_a_service_accounts_token_and_copies_it(phone: Page, demo: Demo) -> None:
-    phone.goto(f"{demo.web}/namespaces/nlp-lab")
-    phone.get_by_role("button", name="Create token").tap()
-    expect(phone.locator("#token-text")).to_be_visible()
-    assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
-    phone.get_by_role("button", name="Copy token").tap()
-    expect(phone.locator("#said")).to_have_text("Copied.")
-
-
 def test_a_persons_token_is_made_and_revoked_without_a_mouse(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/account")
     admin.locator("#token-title").focus()

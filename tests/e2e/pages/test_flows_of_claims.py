@@ -1,15 +1,14 @@
-"""A claim that does not go is released by force, to the end: by keyboard alone, and by a finger."""
+"""A claim that does not go is released by force, to the end, by keyboard alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, expect
 
-from tests.e2e.pages.browser import GONE, PHONE, watched_page
+from tests.e2e.pages.browser import GONE, watched_page
 from tests.e2e.pages.demo import Demo
-from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
 from tests.scheduling.pages import texts
 
@@ -21,9 +20,9 @@ FINALIZER = "example.com/by-nobody"
 
 
 @pytest.fixture
-def held(demo: Demo, request: pytest.FixtureRequest) -> Iterator[str]:
+def held(demo: Demo) -> Iterator[str]:
     """The name of a claim that is deleted and does not go."""
-    name = f"held-{'by-keys' if 'mouse' in request.node.name else 'by-finger'}"
+    name = "held-by-keys"
     exactly = {"deviceClassName": "gpu-l40s", "count": 1}
     manifest = {
         "apiVersion": "resource.k8s.io/v1",
@@ -48,15 +47,3 @@ def test_a_claim_is_released_by_force_without_a_mouse(manager: BrowserContext, d
         expect_focus(dialog.get_by_role("button", name="Release by force"))
         press(page, "Enter")
         expect(told(page)).to_have_text(texts.REMOVED_BY_FORCE(held))
-
-
-@pytest.mark.long
-def test_a_finger_releases_a_claim_by_force(phone: Page, demo: Demo, held: str) -> None:
-    phone.goto(f"{demo.web}/claims/infra-ci/{held}")
-    phone.get_by_role("link", name="Release by force…").tap()
-    dialog = phone.get_by_role("dialog")
-    expect(dialog).to_contain_text("The cleanup that")
-    assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
-    dialog.get_by_role("button", name="Release by force").tap()
-    expect(told(phone)).to_have_text(texts.REMOVED_BY_FORCE(held))
-    expect(told(phone)).to_be_in_viewport()

@@ -1,4 +1,4 @@
-"""A class is written in the workbench, saved, and saved again after a conflict: by keyboard alone, and by a finger."""
+"""A class is written in the workbench, saved, and saved again after a conflict, by keyboard alone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, expect
 
-from tests.e2e.pages.browser import PHONE, REFUSED, editor_of, watched_page
+from tests.e2e.pages.browser import REFUSED, editor_of, watched_page
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.test_classes import when_enter_takes
-from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -65,36 +64,3 @@ def test_a_class_is_written_saved_and_saved_over_a_conflict_without_a_mouse(
         expect(told(page)).to_contain_text("Saved class bench-by-keys.")
     assert stored(demo, "bench-by-keys") == f"{DRIVER} && true"
     demo.api.delete(f"{CLASSES}/bench-by-keys")
-
-
-@pytest.mark.long
-def test_a_finger_writes_a_class_by_the_palette_saves_it_and_saves_over_a_conflict(
-    pocket: BrowserContext, demo: Demo
-) -> None:
-    with watched_page(pocket, allowed=(REFUSED,)) as page:
-        page.goto(f"{demo.web}/classes/new")
-        page.get_by_label("Name", exact=True).fill("bench-by-finger")
-        editor = editor_of(page, "Selector 1")
-        editor.tap()
-        page.keyboard.type(DRIVER)
-        expect(page.locator('textarea[name="selector"]')).to_have_value(DRIVER)
-        expect(page.locator("#savebar")).to_contain_text("Not saved yet")
-        page.get_by_role("button", name="Show diff").tap()
-        expect(page.locator("#diff .add").first).to_be_in_viewport()
-        assert page.evaluate(TOO_WIDE, PHONE["width"]) == ""
-        page.get_by_role("button", name="Save class").tap()
-        expect(told(page)).to_contain_text("Created class bench-by-finger.")
-        expect(told(page)).to_be_in_viewport()
-        editor.tap()
-        press(page, "Control+End")
-        page.keyboard.type(" && true")
-        expect(page.locator("#savebar")).to_contain_text(re.compile("lines? changed"))
-        somebody_else_changes(demo, "bench-by-finger")
-        page.get_by_role("button", name="Save class").tap()
-        expect(page.get_by_role("heading", name="Not saved.")).to_be_in_viewport()
-        page.get_by_role("link", name="Open it again").tap()
-        expect(page.locator("#savebar")).to_contain_text(re.compile("lines? changed"))
-        page.get_by_role("button", name="Save class").tap()
-        expect(told(page)).to_contain_text("Saved class bench-by-finger.")
-    assert stored(demo, "bench-by-finger") == f"{DRIVER} && true"
-    demo.api.delete(f"{CLASSES}/bench-by-finger")

@@ -1,4 +1,4 @@
-"""A pod is rehearsed, created, found waiting and replaced by one that starts: by keyboard alone, and by a finger."""
+"""A pod is rehearsed, created, found waiting and replaced by one that starts: by keyboard; a form by a finger."""
 
 from __future__ import annotations
 
@@ -81,33 +81,6 @@ def test_a_pod_is_rehearsed_created_and_replaced_without_a_mouse(manager: Browse
         dialog.get_by_role("button", name=re.compile("^Replace")).press("Enter")
         expect(told(page)).to_contain_text("rehearsed-pod")
     clear(demo, "rehearsed-pod")
-
-
-@pytest.mark.long
-def test_a_finger_rehearses_a_pod_creates_it_and_replaces_it(pocket: BrowserContext, demo: Demo) -> None:
-    claim, pod = documents("tapped-pod")
-    with watched_page(pocket, allowed=(REFUSED, GONE)) as page:
-        page.goto(f"{demo.web}/what-if")
-        page.wait_for_function("window.Editors")
-        page.locator(".cm-content").first.tap()
-        enter(page, page.locator(".cm-content").first, claim)
-        page.get_by_role("button", name="Rehearse").tap()
-        expect(page.locator("#h-verdict")).to_be_in_viewport()
-        page.get_by_role("link", name="Create this…").tap()
-        editor = editor_of(page, "YAML")
-        editor.tap()
-        enter(page, editor, claim, pod)
-        page.get_by_role("button", name="Create", exact=True).tap()
-        expect(told(page)).to_contain_text("Created")
-        expect(told(page)).to_be_in_viewport()
-        page.goto(f"{demo.web}/pods/{NAMESPACE}/tapped-pod")
-        expect(page.locator("main")).to_contain_text("It waits because")
-        page.get_by_role("link", name=re.compile("^Replace pod")).first.tap()
-        assert page.evaluate(TOO_WIDE, PHONE["width"]) == ""
-        page.get_by_role("dialog").get_by_role("button", name=re.compile("^Replace")).tap()
-        expect(told(page)).to_contain_text("tapped-pod")
-        expect(told(page)).to_be_in_viewport()
-    clear(demo, "tapped-pod")
 
 
 @pytest.mark.long

@@ -93,17 +93,3 @@ def test_a_finger_makes_a_rule_changes_and_deletes_it(phone: Page, demo: Demo) -
     assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
     phone.get_by_role("button", name="Delete the rule “A pod waits for over 45 min").tap()
     expect(told(phone)).to_contain_text(texts.NOTIFICATION_DELETED)
-
-
-@pytest.mark.long
-def test_a_finger_sets_a_webhook_and_ends_it(phone: Page, demo: Demo) -> None:
-    phone.goto(f"{demo.web}/notifications")
-    address(phone).fill(HOOK)
-    phone.get_by_role("button", name="Save the webhook").tap()
-    expect_focus(told(phone).or_(phone.get_by_role("heading", name="The secret of your webhook")))
-    phone.get_by_role("button", name="Send a test to the webhook").tap()
-    expect(told(phone)).to_contain_text(texts.TEST_NOT_SENT)
-    assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
-    address(phone).fill("")
-    phone.get_by_role("button", name="Save the webhook").tap()
-    expect(told(phone)).to_have_text(texts.WEBHOOK_REMOVED)

@@ -1,17 +1,14 @@
-"""A gang that waits is named on its pods' pages, and what-if says how much of it fits: by keyboard, and by a finger."""
+"""A gang that waits is named on its pods' pages, and what-if says how much of it fits, by keyboard."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.e2e.api_client import Hands
-from tests.e2e.pages.browser import PHONE, new_context
 from tests.e2e.pages.test_moves import documents
-from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import Up
 from tests.scheduling.pages import texts
@@ -45,21 +42,3 @@ def test_a_gangs_pod_leads_to_the_rehearsal_of_all_of_it_without_a_mouse(page: P
     verdict = page.locator("#h-verdict")
     expect(verdict).to_contain_text(VERDICT)
     expect_focus(verdict)
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("waiting")
-def test_a_finger_comes_from_a_gangs_pod_to_the_rehearsal_of_all_of_it(
-    chromium: Browser, admin_state: Any, up: Up
-) -> None:
-    context = new_context(chromium, state=admin_state, phone=True)
-    page = context.new_page()
-    page.goto(f"{up.web}/pods/demo/train-0")
-    expect(page.locator(".facts")).to_contain_text("gang train of 4")
-    assert page.evaluate(TOO_WIDE, PHONE["width"]) == ""
-    page.get_by_role("link", name="What if…").tap()
-    page.get_by_role("button", name="Rehearse").tap()
-    expect(page.locator("#h-verdict")).to_contain_text(VERDICT)
-    expect(page.locator("#h-verdict")).to_be_in_viewport()
-    assert page.evaluate(TOO_WIDE, PHONE["width"]) == ""
-    context.close()
