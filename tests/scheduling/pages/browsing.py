@@ -1,4 +1,4 @@
-"""Browsers for tests of the pages of nodes, drivers, namespaces and finding: who is signed in, what a page says."""
+"""Browsers for tests of the pages of pages: who is signed in, what a page says."""
 
 from __future__ import annotations
 
@@ -30,11 +30,27 @@ def signed_in(name: str, *groups: str, staff: bool = False) -> Client:
     return client
 
 
+def member(name: str, *namespaces: str) -> Client:
+    """Somebody who works in these namespaces, or looks at all of them."""
+    return signed_in(name, *(f"namespace:{namespace}" for namespace in namespaces))
+
+
 def words(client: Client, path: str, status: int = 200) -> str:
     """The page's words, tags left out and blanks joined."""
     answer = client.get(path)
     assert answer.status_code == status
     return said(answer.content.decode())
+
+
+def close_words(client: Client, path: str, status: int = 200) -> str:
+    """The same, without a blank in the place of a tag."""
+    answer = client.get(path)
+    assert answer.status_code == status, path
+    return close(answer.content.decode())
+
+
+def close(page: str) -> str:
+    return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", page.partition("<main")[2])))
 
 
 def said(page: str) -> str:

@@ -82,11 +82,10 @@ LISTS = {
 
 
 @pytest.mark.usefixtures("happened")
-@pytest.mark.parametrize(("query", "expected"), LISTS.items(), ids=LISTS.keys())
-def test_the_list_shows_what_the_address_asks_for(admin: Client, query: str, expected: list[str]) -> None:
-    text = words(admin, f"/audit{query}").partition("Outcome")[2]
-    for name in ("alice", "=mallory", "Scheduler"):
-        assert (name in text) is (name in expected), name
+def test_the_list_shows_what_the_address_asks_for(admin: Client) -> None:
+    for query, expected in LISTS.items():
+        text = words(admin, f"/audit{query}").partition("Outcome")[2]
+        assert [name for name in ("alice", "=mallory", "Scheduler") if name in text] == expected, query
 
 
 @pytest.mark.usefixtures("happened")

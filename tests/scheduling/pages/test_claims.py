@@ -198,11 +198,6 @@ def test_who_holds_a_foreign_finalizer_is_said(pages: Client, cluster: Cluster) 
     assert texts.NEXT_SEE_FINALIZERS_CONTROLLER in text
 
 
-def test_a_claim_that_is_not_there_is_not_found(pages: Client) -> None:
-    assert pages.get("/claims/default/nothing").status_code == 404
-    assert pages.get("/claims/default/nothing/delete").status_code == 404
-
-
 # Who sees what -------------------------------------------------------------------------------------------------------
 
 

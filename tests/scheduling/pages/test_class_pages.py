@@ -8,7 +8,6 @@ import re
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -17,7 +16,6 @@ from msgspec import structs
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceClass
 from manciple.store import objects
-from manciple.wire.identity import VIEWERS
 from scheduling.pages.classes.workbench import class_kind
 from scheduling.pages.history.differences import MINUS
 from tests.builders import (
@@ -33,27 +31,12 @@ from tests.builders import (
 )
 from tests.scheduling.cluster import Cluster, with_spec
 from tests.scheduling.pages import texts
+from tests.scheduling.pages.browsing import admin, member, viewer
+
+__all__ = ["admin", "viewer"]
 
 LARGE = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("120Gi")) >= 0'
 OF_DRIVER = f'device.driver == "{DRIVER}"'
-
-
-@pytest.fixture
-def admin(db: None) -> Client:
-    return _signed_in("ada", staff=True)
-
-
-@pytest.fixture
-def viewer(db: None) -> Client:
-    return _signed_in("vic")
-
-
-def _signed_in(name: str, *groups: str, staff: bool = False) -> Client:
-    user = User.objects.create_user(name, is_staff=staff)
-    user.groups.set([Group.objects.get_or_create(name=group)[0] for group in groups or (() if staff else (VIEWERS,))])
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 @pytest.fixture
@@ -181,11 +164,11 @@ def test_the_difference_says_what_waiting_and_held_claims_would_see(admin: Clien
 def test_nobody_is_told_of_claims_in_namespaces_that_they_do_not_see(admin: Client, shelf: Cluster) -> None:
     shelf.create(make_claim("secret", namespace="hidden"))
     shelf.create(make_claim("mine", namespace="open"))
-    member = _signed_in("mia", "namespace:open")
-    for text in (_words(member.get(f"/classes/c/{CLASS}")), _judged(member, LARGE), _words(member.get("/classes"))):
+    mia = member("mia", "open")
+    for text in (_words(mia.get(f"/classes/c/{CLASS}")), _judged(mia, LARGE), _words(mia.get("/classes"))):
         assert "hidden" not in text
         assert "secret" not in text
-    assert texts.WOULD_SEE_FEWER_DEVICES("1 waiting claim") in _judged(member, LARGE)
+    assert texts.WOULD_SEE_FEWER_DEVICES("1 waiting claim") in _judged(mia, LARGE)
     assert texts.WOULD_SEE_FEWER_DEVICES("2 waiting claims") in _judged(admin, LARGE)
 
 

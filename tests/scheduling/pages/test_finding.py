@@ -102,9 +102,8 @@ DEVICES = {
 }
 
 
-@pytest.mark.parametrize("text", DEVICES)
-def test_a_device_is_found_as_it_is_shown(viewer: Client, lab: Cluster, text: str) -> None:
-    assert sections(viewer, text)["Devices"] == DEVICES[text]
+def test_a_device_is_found_as_it_is_shown(viewer: Client, lab: Cluster) -> None:
+    assert {text: sections(viewer, text)["Devices"] for text in DEVICES} == DEVICES
 
 
 def test_a_namespace_narrows(viewer: Client, cluster: Cluster) -> None:
@@ -126,10 +125,8 @@ GOES = {
 }
 
 
-@pytest.mark.parametrize("query", GOES)
-def test_a_match_that_is_exact_and_alone_opens(viewer: Client, lab: Cluster, query: str) -> None:
-    answer = viewer.get(f"/find?{query}")
-    assert answer.headers.get("Location") == GOES[query]
+def test_a_match_that_is_exact_and_alone_opens(viewer: Client, lab: Cluster) -> None:
+    assert {query: viewer.get(f"/find?{query}").headers.get("Location") for query in GOES} == GOES
 
 
 def test_two_exact_matches_are_shown_to_choose_from(viewer: Client, lab: Cluster) -> None:
@@ -197,16 +194,12 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("text", VALUES)
-def test_a_thing_is_found_by_what_it_has(viewer: Client, hardware: Cluster, text: str) -> None:
-    title, found, url = VALUES[text]
-    assert sections(viewer, text)[title] == found
-    assert f'href="{url}"' in viewer.get("/find", {"q": text}).content.decode()
-
-
-@pytest.mark.parametrize("text", ["rack=r.7", "rack=%", "gpu-%f3a", '"rack"'])
-def test_nothing_that_is_typed_is_a_pattern(viewer: Client, hardware: Cluster, text: str) -> None:
-    assert not {"Labels", "Device attributes"} & set(sections(viewer, text))
+def test_a_thing_is_found_by_what_it_has_and_by_no_pattern(viewer: Client, hardware: Cluster) -> None:
+    for text, (title, found, url) in VALUES.items():
+        assert sections(viewer, text)[title] == found, text
+        assert f'href="{url}"' in viewer.get("/find", {"q": text}).content.decode(), text
+    for text in ("rack=r.7", "rack=%", "gpu-%f3a", '"rack"'):
+        assert not {"Labels", "Device attributes"} & set(sections(viewer, text)), text
 
 
 def test_an_object_is_found_by_its_uid_by_whoever_sees_it(viewer: Client, lab: Cluster) -> None:
@@ -239,11 +232,11 @@ DONE = {
 }
 
 
-@pytest.mark.parametrize("text", DONE)
-def test_a_verb_leads_to_what_it_would_do(admin: Client, lab: Cluster, text: str) -> None:
-    found = done(admin, text)
-    assert found[: len(DONE[text])] == DONE[text]
-    assert bool(found) == bool(DONE[text])
+def test_a_verb_leads_to_what_it_would_do(admin: Client, lab: Cluster) -> None:
+    for text, expected in DONE.items():
+        found = done(admin, text)
+        assert found[: len(expected)] == expected, text
+        assert bool(found) == bool(expected), text
 
 
 def test_nobody_is_offered_what_they_may_not_do(viewer: Client, lab: Cluster) -> None:

@@ -26,7 +26,10 @@ from tests.builders import (
 )
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
-from tests.scheduling.pages.browsing import signed_in
+from tests.scheduling.pages.browsing import admin, signed_in
+from tests.scheduling.pages.browsing import close_words as words
+
+__all__ = ["admin"]
 
 OWNER = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="web-uid", controller=True)
 
@@ -54,18 +57,6 @@ def host(at: int) -> dict[str, str]:
 
 def owned(pod: Pod) -> Pod:
     return structs.replace(pod, metadata=structs.replace(pod.metadata, owner_references=(OWNER,)))
-
-
-@pytest.fixture
-def admin(db: None) -> Client:
-    return signed_in("root", staff=True)
-
-
-def words(client: Client, path: str, status: int = 200) -> str:
-    answer = client.get(path)
-    assert answer.status_code == status, path
-    main = answer.content.decode().partition("<main")[2]
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", main))
 
 
 def form(client: Client, pod: str = "large") -> dict[str, list[str]]:

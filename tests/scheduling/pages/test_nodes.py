@@ -160,10 +160,6 @@ def test_the_page_of_a_node_tells_facts_devices_claims_and_pods(viewer: Client, 
     assert "1 of 2 free" in text
 
 
-def test_a_node_that_is_gone_is_not_found(viewer: Client) -> None:
-    assert viewer.get("/nodes/nowhere").status_code == 404
-
-
 def test_a_member_of_one_namespace_sees_that_others_hold_and_not_who(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=2)
     for namespace in ("mine", "secret-lab"):

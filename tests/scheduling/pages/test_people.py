@@ -66,14 +66,6 @@ def test_nobody_else_changes_anything(viewer: Client, path: str) -> None:
     assert (bob.is_staff, bob.tokens.count(), User.objects.filter(username="eve").exists()) == (False, 1, False)
 
 
-@pytest.mark.parametrize("path", POSTS)
-def test_a_form_of_another_site_changes_nobody(admin: Client, path: str) -> None:
-    strict = Client(enforce_csrf_checks=True)
-    strict.force_login(User.objects.get(username="ada"))
-    assert strict.post(path, {"who": "ada", "name": "eve", "all": "1"}).status_code == 403
-    assert not User.objects.filter(username="eve").exists()
-
-
 LISTS = {
     "": ["ada", "bob", "eve"],
     "?q=B": ["bob"],
@@ -87,14 +79,14 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize(("query", "expected"), LISTS.items(), ids=LISTS.keys())
-def test_the_list_shows_who_is_asked_for(admin: Client, query: str, expected: list[str]) -> None:
+def test_the_list_shows_who_is_asked_for(admin: Client) -> None:
     token_of(person("bob", "namespace:vision"))
     eve = person("eve")
     eve.is_active = False
     eve.save()
-    page = admin.get(f"/people{query}").content.decode()
-    assert re.findall(r'class="ent" href="/people\?[^"]*who=(\w+)', page) == expected
+    for query, expected in LISTS.items():
+        page = admin.get(f"/people{query}").content.decode()
+        assert re.findall(r'class="ent" href="/people\?[^"]*who=(\w+)', page) == expected, query
 
 
 def test_the_list_tells_groups_sign_ins_and_tokens(admin: Client) -> None:

@@ -7,13 +7,11 @@ import json
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from manciple.store.tail import latest_revision
-from manciple.wire.identity import VIEWERS
 from scheduling.pages.pods import creation as pod_examples
 from scheduling.pages.pods.documents import read
 from scheduling.pages.pods.form import PodForm, as_yaml
@@ -31,7 +29,7 @@ from tests.builders import (
     make_template,
 )
 from tests.scheduling.cluster import Cluster, with_spec
-from tests.scheduling.pages import texts
+from tests.scheduling.pages import browsing, texts
 from tests.scheduling.pages.browsing import said
 
 POD = """apiVersion: v1
@@ -65,19 +63,10 @@ def namespaces(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def _client(name: str, *groups: str, staff: bool = False) -> Client:
-    user = User.objects.create_user(name, is_staff=staff)
-    names = [f"namespace:{one}" for one in groups] or [VIEWERS]
-    user.groups.set([Group.objects.get_or_create(name=name)[0] for name in names])
-    client = Client()
-    client.force_login(user)
-    return client
-
-
 @pytest.fixture
 def member(namespaces: Cluster) -> Client:
     """Somebody who may make pods in team-a."""
-    return _client("ann", "team-a")
+    return browsing.member("ann", "team-a")
 
 
 def _findings(client: Client, text: str, **fields: str) -> list[dict[str, Any]]:
@@ -87,11 +76,11 @@ def _findings(client: Client, text: str, **fields: str) -> list[dict[str, Any]]:
 
 
 def test_only_those_who_may_create_somewhere_come_here(namespaces: Cluster) -> None:
-    looker = _client("looker")
+    looker = browsing.member("looker")
     assert looker.get("/pods/new").status_code == 403
     assert looker.post("/pods/new", {"yaml": POD}).status_code == 403
     assert "New pod" not in looker.get("/pods").content.decode()
-    assert "New pod" in _client("ann", "team-a").get("/pods").content.decode()
+    assert "New pod" in browsing.member("ann", "team-a").get("/pods").content.decode()
 
 
 def test_several_documents_are_created_and_the_pod_is_shown(member: Client, cluster: Cluster) -> None:

@@ -6,15 +6,13 @@ import re
 from datetime import timedelta
 
 import pytest
-from django.contrib.auth.models import Group, User
-from django.test import Client
 from msgspec import structs
 
 from claims.kinds.pods import Pod, PodStatus
 from manciple.pages.people import Person
 from manciple.store import objects
 from manciple.wire.errors import ApiError
-from manciple.wire.identity import SCHEDULER, VIEWERS
+from manciple.wire.identity import SCHEDULER
 from scheduling import event_recorder
 from scheduling.event_recorder import EventNote
 from scheduling.pages.pods import logs as pod_logs
@@ -32,22 +30,7 @@ from tests.builders import (
 )
 from tests.scheduling.cluster import Cluster, with_spec
 from tests.scheduling.pages import texts
-
-
-def _client(name: str, *groups: str, staff: bool = False) -> Client:
-    user = User.objects.create_user(name, is_staff=staff)
-    names = [f"namespace:{one}" for one in groups] or [VIEWERS]
-    user.groups.set([Group.objects.get_or_create(name=name)[0] for name in names])
-    client = Client()
-    client.force_login(user)
-    return client
-
-
-def _text(client: Client, path: str) -> str:
-    answer = client.get(path)
-    assert answer.status_code == 200
-    main = answer.content.decode().partition("<main")[2]
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", main)).replace("&quot;", '"').replace("&#x27;", "'")
+from tests.scheduling.pages.browsing import close_words, member
 
 
 def _pair(cluster: Cluster) -> None:
@@ -60,9 +43,10 @@ def _pair(cluster: Cluster) -> None:
     cluster.settle()
 
 
-@pytest.mark.parametrize(
-    ("name", "tab", "says"),
-    [
+def test_every_part_has_an_address(cluster: Cluster) -> None:
+    _pair(cluster)
+    alice = member("alice")
+    for name, tab, says in (
         ("waits", "", texts.WAITS_AS_REQUEST("gpu") + texts.BOTH_DEVICES_HELD("2 devices")),
         ("waits", "why", "Who holds the 2"),
         ("waits", "claims", "from template two"),
@@ -72,11 +56,8 @@ def _pair(cluster: Cluster) -> None:
         ("waits", "events", "FailedScheduling"),
         ("waits", "logs", "It has no node yet"),
         ("holds", "yaml", "resourceClaimTemplateName: two"),
-    ],
-)
-def test_every_part_has_an_address(cluster: Cluster, name: str, tab: str, says: str) -> None:
-    _pair(cluster)
-    assert says in _text(_client("alice"), f"/pods/default/{name}?tab={tab}")
+    ):
+        assert says in close_words(alice, f"/pods/default/{name}?tab={tab}"), (name, tab)
 
 
 def test_a_container_that_was_given_many_devices_folds_them(cluster: Cluster) -> None:
@@ -84,20 +65,20 @@ def test_a_container_that_was_given_many_devices_folds_them(cluster: Cluster) ->
     cluster.create(make_claim("nine", requests=[make_request(count=9)]))
     cluster.create(make_pod("holds", claims={"gpu": "nine"}))
     cluster.settle()
-    shown = _client("alice").get("/pods/default/holds?tab=claims").content.decode()
+    shown = member("alice").get("/pods/default/holds?tab=claims").content.decode()
     assert re.search(r"gpu:\s*<details>\s*<summary>9 devices</summary>", shown)
     assert shown.count("node-1 / gpu-8</a>") == 2  # of the claim, and in the fold
 
 
 def test_when_devices_come_free_is_told_only_where_the_holder_says_so(cluster: Cluster) -> None:
     _pair(cluster)
-    alice = _client("alice")
-    assert "Unknown" in _text(alice, "/pods/default/waits")
-    assert "no deadline known" in _text(alice, "/pods/default/waits")
+    alice = member("alice")
+    assert "Unknown" in close_words(alice, "/pods/default/waits")
+    assert "no deadline known" in close_words(alice, "/pods/default/waits")
     pod = with_spec(cluster.pod("holds"), active_deadline_seconds=7_200)
     started = structs.replace(pod.status, start_time=cluster.now.strftime("%Y-%m-%dT%H:%M:%SZ"))
     cluster.update(structs.replace(pod, status=started))
-    assert re.search(texts.ENDS_AT_THE_LATEST("(2 h|1 h 59 min)"), _text(alice, "/pods/default/waits"))
+    assert re.search(texts.ENDS_AT_THE_LATEST("(2 h|1 h 59 min)"), close_words(alice, "/pods/default/waits"))
 
 
 # Deleting ------------------------------------------------------------------------------------------------------------
@@ -105,7 +86,7 @@ def test_when_devices_come_free_is_told_only_where_the_holder_says_so(cluster: C
 
 def test_the_preview_says_what_would_follow(cluster: Cluster) -> None:
     _pair(cluster)
-    text = _text(_client("ann", "default"), "/pods/default/holds/delete")
+    text = close_words(member("ann", "default"), "/pods/default/holds/delete")
     assert "Frees 2 devices: gpu-0, gpu-1 of node-1." in text
     assert texts.REMOVES_CREATED_CLAIM("holds-gpu-") in text
     assert texts.WOULD_START_ON("default/waits", "node-1") in text
@@ -120,14 +101,14 @@ def test_the_preview_names_no_pod_of_a_namespace_that_is_not_seen(cluster: Clust
     cluster.settle()
     cluster.create(make_pod("secret", namespace="other", templates={"gpu": "one"}))
     cluster.settle()
-    text = _text(_client("ann", "default"), "/pods/default/holds/delete")
+    text = close_words(member("ann", "default"), "/pods/default/holds/delete")
     assert texts.PODS_OF_OTHERS_WOULD_START("1 pod") in text
     assert "secret" not in text
 
 
 def test_deleting_takes_the_pod_that_was_looked_at(cluster: Cluster) -> None:
     _pair(cluster)
-    ann = _client("ann", "default")
+    ann = member("ann", "default")
     assert ann.post("/pods/default/waits/delete", {"uid": "another"}).status_code == 409
     assert cluster.find(Pod, "waits") is not None
     answer = ann.post("/pods/default/waits/delete", {"uid": cluster.pod("waits").metadata.uid})
@@ -136,7 +117,7 @@ def test_deleting_takes_the_pod_that_was_looked_at(cluster: Cluster) -> None:
     held = cluster.pod("holds")
     answer = ann.post("/pods/default/holds/delete", {"uid": held.metadata.uid})
     assert answer.headers["Location"] == "/pods?ns=default"
-    page = _text(ann, "/pods/default/holds")
+    page = close_words(ann, "/pods/default/holds")
     assert "Deleting" in page  # its containers get time to end
     assert "ends by" in page
     cluster.delete(cluster.pod("holds"))
@@ -146,7 +127,7 @@ def test_deleting_takes_the_pod_that_was_looked_at(cluster: Cluster) -> None:
 @pytest.mark.parametrize(("groups", "status"), [((), 403), (("other",), 404), (("default",), 200)])
 def test_who_may_not_edit_may_not_delete(cluster: Cluster, groups: tuple[str, ...], status: int) -> None:
     _pair(cluster)
-    client = _client("ann", *groups)
+    client = member("ann", *groups)
     assert client.get("/pods/default/waits/delete").status_code == status
     if status != 200:
         forged = client.post("/pods/default/waits/delete", {"uid": cluster.pod("waits").metadata.uid})
@@ -166,10 +147,10 @@ def test_a_pod_that_cannot_end_says_what_its_node_says_of_that(cluster: Cluster)
     note = EventNote(
         regarding=cluster.pod("holds"), reason="FailedUnprepareDynamicResources", message=why, component="agent"
     )
-    assert "stays until" not in _text(_client("alice"), "/pods/default/holds")
+    assert "stays until" not in close_words(member("alice"), "/pods/default/holds")
     with objects.writing(identity=SCHEDULER) as writer:
         event_recorder.record(writer, note, now=cluster.now)
-    assert texts.STAYS_UNTIL_RELEASED(why) in _text(_client("bob"), "/pods/default/holds")
+    assert texts.STAYS_UNTIL_RELEASED(why) in close_words(member("bob"), "/pods/default/holds")
 
 
 def test_a_log_is_shown_and_served_as_text(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,12 +161,12 @@ def test_a_log_is_shown_and_served_as_text(cluster: Cluster, monkeypatch: pytest
 
     monkeypatch.setattr(pod_logs, "_read", lines)
     monkeypatch.setattr(pod_logs, "find", lambda request: request)
-    alice = _client("alice")
+    alice = member("alice")
     assert "epoch &lt;2&gt;" in alice.get("/pods/default/holds?tab=logs").content.decode()
     answer = alice.get("/pods/default/holds/log?container=main")
     assert answer.content == b"epoch 1\nepoch <2>\n"
     assert answer.headers["Content-Type"].startswith("text/plain")
-    assert _client("ann", "other").get("/pods/default/holds/log").status_code == 404
+    assert member("ann", "other").get("/pods/default/holds/log").status_code == 404
     monkeypatch.setattr(Person, "may", lambda _self, _verb, resource, *_where: resource != "pods/log")
     assert texts.MAY_NOT_READ_LOGS("default") in alice.get("/pods/default/holds/log").content.decode()
     assert "tab=logs" not in alice.get("/pods/default/holds?tab=logs").content.decode()
@@ -198,8 +179,8 @@ def test_why_there_is_no_log_is_said(cluster: Cluster, monkeypatch: pytest.Monke
         raise ApiError("the agent of node-1 does not answer")
 
     monkeypatch.setattr(pod_logs, "find", refuse)
-    alice = _client("alice")
-    assert texts.AGENT_DOES_NOT_ANSWER("node-1") in _text(alice, "/pods/default/holds?tab=logs")
+    alice = member("alice")
+    assert texts.AGENT_DOES_NOT_ANSWER("node-1") in close_words(alice, "/pods/default/holds?tab=logs")
     assert alice.get("/pods/default/holds/log").status_code == 502
 
 
@@ -207,7 +188,7 @@ def test_the_list_is_filtered_by_state_node_and_name(cluster: Cluster) -> None:
     _pair(cluster)
     done = cluster.create(make_pod("done"))
     cluster.update(structs.replace(done, status=PodStatus(phase="Succeeded")))
-    alice = _client("alice")
+    alice = member("alice")
     for query, names in (
         ("", {"holds", "waits", "done"}),
         ("state=Waiting", {"waits"}),
@@ -229,8 +210,8 @@ def test_the_page_leads_from_an_extended_resource_to_its_devices(cluster: Cluste
     for name in ("holds", "waits"):
         cluster.create(make_pod(name, containers=[make_container(limits={"example.com/gpu": "1"})]))
     cluster.settle()
-    client = _client("alice", "default")
-    holds, waits = (_text(client, f"/pods/default/{name}?tab=claims") for name in ("holds", "waits"))
+    client = member("alice", "default")
+    holds, waits = (close_words(client, f"/pods/default/{name}?tab=claims") for name in ("holds", "waits"))
     served = "for its extended resources"
     chain = "example.com/gpu of main: class gpu.example.com, request container-0-request-0"
     assert "holds-extended-resources-" in holds
@@ -246,16 +227,16 @@ def test_a_pod_that_does_not_end_says_why_and_is_ended_by_force(
 ) -> None:
     _pair(cluster)
     pod = cluster.pod("holds")
-    starting = _client("ann", "default")
+    starting = member("ann", "default")
     cluster.delete(pod, grace=30)
-    assert texts.SHOULD_HAVE_ENDED not in _text(starting, "/pods/default/holds")
+    assert texts.SHOULD_HAVE_ENDED not in close_words(starting, "/pods/default/holds")
     monkeypatch.setattr(why, "PATIENCE", timedelta(hours=-1))
-    shown = _text(starting, "/pods/default/holds")
+    shown = close_words(starting, "/pods/default/holds")
     assert texts.SHOULD_HAVE_ENDED in shown
     assert texts.END_NOT_CONFIRMED("node-1") in shown
     assert "Delete by force…" in shown
-    assert "by force…" not in _text(_client("alice"), "/pods/default/holds")
-    assert "node-1 is not asked." in _text(starting, "/pods/default/holds/delete?force=1")
+    assert "by force…" not in close_words(member("alice"), "/pods/default/holds")
+    assert "node-1 is not asked." in close_words(starting, "/pods/default/holds/delete?force=1")
     starting.post("/pods/default/holds/delete?force=1", {"uid": pod.metadata.uid})
     assert cluster.find(Pod, "holds") is None
     cluster.retry()

@@ -4,34 +4,17 @@ from __future__ import annotations
 
 import re
 
-import pytest
-from django.contrib.auth.models import Group, User
 from django.template import Context, Template
 from django.test import Client
 
-from manciple.wire.identity import VIEWERS
 from scheduling.pages.funnels import short_form
-from tests.builders import DRIVER, make_claim, make_class, make_device, make_node, make_pod, make_request, make_slice
+from tests.builders import DRIVER, make_claim, make_class, make_devices, make_node, make_pod, make_request, make_slice
 from tests.scheduling.cluster import Cluster, with_spec
 from tests.scheduling.pages import texts
+from tests.scheduling.pages.browsing import close_words as _text
+from tests.scheduling.pages.browsing import viewer as pages
 
-
-@pytest.fixture
-def pages(db: None) -> Client:
-    """A signed-in browser."""
-    client = Client()
-    person = User.objects.create_user("alice")
-    person.groups.add(Group.objects.create(name=VIEWERS))
-    client.force_login(person)
-    return client
-
-
-def _text(pages: Client, path: str) -> str:
-    """The page's words, tags left out and blanks joined."""
-    answer = pages.get(path)
-    assert answer.status_code == 200
-    main = answer.content.decode().partition("<main")[2]
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", main)).replace("&quot;", '"').replace("&gt;", ">")
+__all__ = ["pages"]
 
 
 def _waits(cluster: Cluster, name: str, **request: object) -> None:
@@ -78,15 +61,17 @@ def test_a_waiting_pod_says_why_and_who_holds_the_devices(pages: Client, cluster
 def test_the_decisive_step_is_marked_and_selectors_are_shown_as_written(pages: Client, cluster: Cluster) -> None:
     cluster.create(make_class())
     cluster.create(make_node("node-1"))
-    cluster.create(make_slice(devices=[make_device(capacity={"memory": "80Gi"})]))
+    cluster.create(make_slice(devices=make_devices(3, capacity={"memory": "80Gi"})))
     expression = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("200Gi")) >= 0'
     _waits(cluster, "web", expressions=[expression])
     answer = pages.get("/pods/default/web").content.decode()
     (decisive,) = re.findall(r'<li class="key[^"]*">(.*?)</li>', answer, re.DOTALL)
     assert "<code>memory &gt;= 200Gi</code>" in decisive
-    assert "1 has 80Gi" in decisive
+    assert "3 have 80Gi" in decisive
     text = _text(pages, "/pods/default/web")
-    assert f"1 · keeps 0 of 1 {expression}" in text
+    assert f"1 · keeps 0 of 3 {expression}" in text
+    assert texts.SELECTOR_REFUSES_ALL("memory >= 200Gi", 3, "80Gi") in text
+    assert texts.NEXT_ASK_FOR_LESS("80Gi") in text
     assert texts.OFFER_WITHOUT_SELECTOR(1, "node-1") in text
 
 
@@ -114,10 +99,6 @@ def test_a_claim_that_is_not_there_is_told(pages: Client, cluster: Cluster) -> N
     text = _text(pages, "/pods/default/web")
     assert texts.WAITS_FOR_MISSING_CLAIM("nothing") in text
     assert "Does not exist" in text
-
-
-def test_a_pod_that_is_not_there_is_not_found(pages: Client) -> None:
-    assert pages.get("/pods/default/nothing").status_code == 404
 
 
 def test_what_users_write_is_escaped() -> None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import html
 import json
-import re
 from random import Random
 
 import pytest
-from django.contrib.auth.models import Group, User
 from django.http import QueryDict
 from django.test import Client
 
 from manciple.store.tail import latest_revision
-from manciple.wire.identity import VIEWERS
 from scheduling.pages.pods.documents import read
 from scheduling.pages.whatif.progress import Progress, Stopped, progress
 from scheduling.pages.whatif.query import LONGEST_TEXT, as_query, changes_of, in_words, meant, packed, unpacked
@@ -31,7 +28,7 @@ from tests.builders import (
 )
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
-from tests.scheduling.pages.browsing import signed_in
+from tests.scheduling.pages.browsing import close, close_words, member, signed_in
 
 EVEN = 'device.attributes["gpu.example.com"].index % 2 == 0'
 CLAIM = """apiVersion: resource.k8s.io/v1
@@ -51,27 +48,7 @@ spec:
 @pytest.fixture
 def pages(db: None) -> Client:
     """Somebody who may look at everything."""
-    return _client("alice")
-
-
-def _client(name: str, *groups: str) -> Client:
-    user = User.objects.create_user(name)
-    names = [f"namespace:{one}" for one in groups] or [VIEWERS]
-    user.groups.set([Group.objects.get_or_create(name=name)[0] for name in names])
-    client = Client()
-    client.force_login(user)
-    return client
-
-
-def _words(html: str) -> str:
-    main = html.partition("<main")[2]
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", main)).replace("&quot;", '"').replace("&gt;", ">")
-
-
-def _text(client: Client, path: str, status: int = 200) -> str:
-    answer = client.get(path)
-    assert answer.status_code == status
-    return _words(answer.content.decode())
+    return member("alice")
 
 
 def _hold(cluster: Cluster, name: str, namespace: str = "default", **request: object) -> None:
@@ -81,14 +58,14 @@ def _hold(cluster: Cluster, name: str, namespace: str = "default", **request: ob
 
 
 def test_it_begins_with_what_to_do(pages: Client) -> None:
-    assert texts.NOTHING_REHEARSED in _text(pages, "/what-if")
+    assert texts.NOTHING_REHEARSED in close_words(pages, "/what-if")
 
 
 def test_a_template_with_replicas(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", "node-2", each=4)
     cluster.create(make_template("gpus", requests=[make_request(count=2)]))
     revision = latest_revision()
-    text = _text(pages, "/what-if?template=default/gpus&replicas=6")
+    text = close_words(pages, "/what-if?template=default/gpus&replicas=6")
     assert f"{texts.SOME_WOULD_START('4 of 6', '2 nodes', 2)} because request gpu" in text
     assert texts.REHEARSAL_FIGURES(6, 4, 2) in text
     assert "node-1 2 1: gpu-0, gpu-1; 2: gpu-2, gpu-3" in text
@@ -100,7 +77,7 @@ def test_a_template_with_replicas(pages: Client, cluster: Cluster) -> None:
 def test_all_of_them_fit(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=4)
     cluster.create(make_template("gpus"))
-    text = _text(pages, "/what-if?template=default/gpus&replicas=3")
+    text = close_words(pages, "/what-if?template=default/gpus&replicas=3")
     assert texts.ALL_WOULD_START_ON(3, "1 node") in text
     assert texts.MORE_WOULD_FIT(1) in text
 
@@ -110,7 +87,7 @@ def test_more_nodes_are_rehearsed_and_named_as_new(pages: Client, cluster: Clust
     cluster.create(make_template("gpus", requests=[make_request(count=2)]))
     answer = pages.get("/what-if?template=default/gpus&replicas=3")
     address = answer.context["page"].result.missing_url
-    text = _text(pages, address)
+    text = close_words(pages, address)
     assert texts.ALL_WOULD_START_ON(3, "3 nodes") in text
     assert "new node 1 like node-1" in text
     assert "~" not in text
@@ -120,15 +97,15 @@ def test_a_waiting_pod_without_one_of_its_selectors(pages: Client, cluster: Clus
     cluster.with_gpus("node-1", each=2)
     never = 'device.attributes["gpu.example.com"].index > 100'
     _hold(cluster, "web", expressions=[EVEN, never])
-    text = _text(pages, "/what-if?pod=default/web&without=gpu/gpu:2")
+    text = close_words(pages, "/what-if?pod=default/web&without=gpu/gpu:2")
     assert texts.ONE_WOULD_START_ON("node-1") in text
     assert "Tried without selector 2." in text
-    page = _text(pages, "/pods/default/web?without=gpu/gpu:2")
+    page = close_words(pages, "/pods/default/web?without=gpu/gpu:2")
     assert texts.WOULD_START_WITHOUT_SELECTOR(2, "node-1, with gpu-0.") in page
     assert texts.LEFT_OUT_OF_REHEARSAL in page
     assert texts.RECREATE_WITHOUT_SELECTOR("web", 2) in page
-    assert texts.OFFER_WITHOUT_SELECTOR(2, "node-") in _text(pages, "/pods/default/web")
-    assert texts.STILL_WAITS_WITHOUT_SELECTOR(1) in _text(pages, "/pods/default/web?without=gpu/gpu:1")
+    assert texts.OFFER_WITHOUT_SELECTOR(2, "node-") in close_words(pages, "/pods/default/web")
+    assert texts.STILL_WAITS_WITHOUT_SELECTOR(1) in close_words(pages, "/pods/default/web?without=gpu/gpu:1")
 
 
 def test_who_would_have_to_leave_is_named_to_those_who_see_them(pages: Client, cluster: Cluster) -> None:
@@ -136,12 +113,12 @@ def test_who_would_have_to_leave_is_named_to_those_who_see_them(pages: Client, c
     _hold(cluster, "secret", namespace="other", count=2)
     cluster.create(make_template("gpus"))
     path = "/what-if?template=default/gpus"
-    assert texts.WOULD_COME_FREE("node-1", "secret of other/secret", "2 devices") in _text(pages, path)
-    text = _text(_client("ann", "default"), path)
+    assert texts.WOULD_COME_FREE("node-1", "secret of other/secret", "2 devices") in close_words(pages, path)
+    text = close_words(member("ann", "default"), path)
     assert "secret" not in text
     assert texts.CLAIMS_OF_HIDDEN_NAMESPACES("1 claim") in text
     _hold(cluster, "waits")
-    page = _text(_client("bob", "default"), "/pods/default/waits")
+    page = close_words(member("bob", "default"), "/pods/default/waits")
     assert "secret" not in page
     assert "somebody else" in page
 
@@ -149,17 +126,17 @@ def test_who_would_have_to_leave_is_named_to_those_who_see_them(pages: Client, c
 def test_what_one_may_not_see_is_not_there(cluster: Cluster) -> None:
     cluster.with_gpus("node-1")
     cluster.create(make_template("gpus", namespace="other"))
-    ann = _client("ann", "default")
+    ann = member("ann", "default")
     assert ann.get("/what-if?template=other/gpus").status_code == 404
     answer = ann.post("/what-if", {"yaml": CLAIM.replace("name: pasted", "name: pasted\n  namespace: other")})
-    assert texts.NAMESPACE_HIDDEN("other") in _words(answer.content.decode())
+    assert texts.NAMESPACE_HIDDEN("other") in close(answer.content.decode())
 
 
 def test_pasted_text_is_rehearsed(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=4)
     revision = latest_revision()
     answer = pages.post("/what-if", {"yaml": CLAIM, "replicas": "2", "count.claim/gpu": "1"})
-    text = _words(answer.content.decode())
+    text = close(answer.content.decode())
     assert texts.ALL_WOULD_START_ON(2, "1 node") in text
     assert "Tried with 1 device." in text
     assert answer.context["page"].asked.text == CLAIM
@@ -172,9 +149,9 @@ def test_the_address_of_pasted_text_asks_the_same(pages: Client, cluster: Cluste
     address = answer.context["page"].asked.url()
     assert f'data-address="{html.escape(address)}"' in answer.content.decode()
     again = pages.get(address)
-    assert _words(again.content.decode()).partition("A rehearsal")[0][-90:] in _words(answer.content.decode())
+    assert close(again.content.decode()).partition("A rehearsal")[0][-90:] in close(answer.content.decode())
     assert again.context["page"].asked.text == CLAIM
-    assert texts.ALL_WOULD_START(3) in _words(again.content.decode())
+    assert texts.ALL_WOULD_START(3) in close(again.content.decode())
 
 
 def test_text_that_is_too_long_for_an_address_says_so(pages: Client, cluster: Cluster) -> None:
@@ -182,7 +159,7 @@ def test_text_that_is_too_long_for_an_address_says_so(pages: Client, cluster: Cl
     random = Random(1)
     noise = "".join(random.choice("abcdefghij0123456789") for _ in range(14_000))
     answer = pages.post("/what-if", {"yaml": f"# {noise}\n{CLAIM}"})
-    assert texts.LINK_TOO_LONG in _words(answer.content.decode())
+    assert texts.LINK_TOO_LONG in close(answer.content.decode())
     assert answer.context["page"].asked.url() == "/what-if?replicas=1"
     assert unpacked(packed("a" * (LONGEST_TEXT + 1))) == ""
     assert unpacked("%%%") == unpacked("eJw") == ""
@@ -224,15 +201,15 @@ def test_text_that_cannot_be_rehearsed_says_why(pages: Client, cluster: Cluster,
     cluster.with_gpus("node-1")
     answer = pages.post("/what-if", {"yaml": text})
     assert answer.status_code == 422
-    assert says in _words(answer.content.decode())
+    assert says in close(answer.content.decode())
 
 
 def test_what_is_not_there_is_said(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1")
-    assert 'Pods "nothing" not found.' in _text(pages, "/what-if?pod=default/nothing", 422)
+    assert 'Pods "nothing" not found.' in close_words(pages, "/what-if?pod=default/nothing", 422)
     cluster.create(make_template("gpus"))
     path = "/what-if?template=default/gpus&shape=nothing&nodes=1"
-    assert 'Nodes "nothing" not found.' in _text(pages, path, 422)
+    assert 'Nodes "nothing" not found.' in close_words(pages, path, 422)
 
 
 def test_an_address_that_is_too_large_is_bounded(pages: Client, cluster: Cluster) -> None:
@@ -277,7 +254,7 @@ def test_a_run_tells_how_far_it_is_to_its_owner_alone_and_can_be_stopped(pages: 
     progress.begin(("alice", "one"))
     progress.tell(("alice", "one"), 250)
     assert json.loads(pages.get("/what-if/progress?run=one").content) == {"placed": 250}
-    other = _client("mallory")
+    other = member("mallory")
     assert json.loads(other.post("/what-if/progress?run=one").content) == {"placed": None}
     progress.tell(("alice", "one"), 500)
     pages.post("/what-if/progress?run=one")
@@ -317,13 +294,13 @@ def test_a_gang_is_rehearsed_as_a_whole_and_told_where_most_of_it_fits(pages: Cl
             cluster.create(make_node(f"{rack}-{at}", labels={RACK: rack}))
             cluster.create(make_slice(node=f"{rack}-{at}", devices=make_devices(2)))
     cluster.create(make_template("gpus", requests=[make_request()]))
-    told = _words(pages.post("/what-if", {"yaml": GANG_POD}).content.decode())
+    told = close(pages.post("/what-if", {"yaml": GANG_POD}).content.decode())
     best = f"{texts.GANG_WOULD_NOT_START('train', 4, 5)} on {RACK}=r2 (the best of 2), 1 does not."
     assert best in told
     assert texts.GANG_REPLICAS_TRIED(5) in told
     assert texts.REHEARSAL_FIGURES(5, 0, 5) in told
     cluster.create(make_slice(node="r2-1", devices=make_devices(3), pool="more"))
-    told = _words(pages.post("/what-if", {"yaml": GANG_POD}).content.decode())
+    told = close(pages.post("/what-if", {"yaml": GANG_POD}).content.decode())
     assert texts.GANG_FITS_WHOLE("train", f"{RACK}=r2", "2 nodes", 5) in told
 
 
