@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
+import pytest
+from django.test import Client
 from msgspec import structs
 
 from claims.kinds.resource_claims import ResourceClaim
+from scheduling.pages.claims import reading as claim_users
 from tests.builders import make_claim, make_meta, make_pod, make_request
 from tests.scheduling.cluster import Cluster
+from tests.scheduling.pages.browsing import signed_in
+
+
+@pytest.fixture
+def pages(db: None) -> Client:
+    """An administrator's browser."""
+    return signed_in("ada", staff=True)
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happened a moment ago happened long ago."""
+    monkeypatch.setattr(claim_users, "MOMENT", timedelta(0))
 
 
 def runs(cluster: Cluster, name: str, *, count: int = 1, **claim: Any) -> ResourceClaim:

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 from django.test import Client
 
 from claims.kinds.resource_claims import ResourceClaim
-from scheduling.pages.claims import reading as claim_users
 from tests.builders import make_claim, make_namespace, make_pod, make_taint_rule, make_template
 from tests.scheduling.cluster import Cluster, with_spec
 from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import signed_in, words
-from tests.scheduling.pages.claim_scene import is_held_by_a_finalizer, runs, starts
+from tests.scheduling.pages.claim_scene import is_held_by_a_finalizer, later, pages, runs, starts
 
-
-@pytest.fixture
-def pages(db: None) -> Client:
-    """An administrator's browser."""
-    return signed_in("ada", staff=True)
-
-
-@pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What happened a moment ago happened long ago."""
-    monkeypatch.setattr(claim_users, "MOMENT", timedelta(0))
+__all__ = ["later", "pages"]
 
 
 # Deleting ------------------------------------------------------------------------------------------------------------

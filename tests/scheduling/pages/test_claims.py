@@ -12,25 +12,14 @@ from msgspec import structs
 from inventory.kinds.nodes import NodeCondition
 from manciple.wire.base import ObjectMeta, ObjectReference
 from manciple.wire.machinery import Event
-from scheduling.pages.claims import reading as claim_users
 from scheduling.pages.claims import states as claim_states
 from tests.builders import make_claim, make_template
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import signed_in, words
-from tests.scheduling.pages.claim_scene import is_held_by_a_finalizer, runs, starts
+from tests.scheduling.pages.claim_scene import is_held_by_a_finalizer, later, pages, runs, starts
 
-
-@pytest.fixture
-def pages(db: None) -> Client:
-    """An administrator's browser."""
-    return signed_in("ada", staff=True)
-
-
-@pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What happened a moment ago happened long ago."""
-    monkeypatch.setattr(claim_users, "MOMENT", timedelta(0))
+__all__ = ["later", "pages"]
 
 
 # The list -----------------------------------------------------------------------------------------------------------

@@ -73,10 +73,18 @@ def keys(*nodes: str) -> list[tuple[str, str, str, str]]:
 
 
 @pytest.mark.usefixtures("scene")
-def test_each_device_has_its_own_lane() -> None:
+def test_each_device_has_its_own_lane_model_link_and_row_of_the_file(admin: Client) -> None:
     assert sorted(timeline().devices()) == keys("node-1", "node-2")
     assert sorted(one.claim for one in timeline().of_devices(keys("node-2"))) == ["old-node-2", "on-node-2"]
     assert timeline(node="node-1").devices() == keys("node-1")
+    assert timeline(by="model").groups() == {"A100": 2, "H100": 2}
+    assert {name for name, hours in timeline(by="model").idle_hours().items() if hours} == {"H100"}
+    assert sorted(sorted(held.nodes) for held in _held("").values()) == [["node-1"], ["node-2"]]
+    rows = {row["claim"]: row["node"] for row in exported(admin)}
+    assert rows == {f"{when}-{node}": node for when in ("on", "old") for node in ("node-1", "node-2")}
+    shown = admin.get("/timeline").content.decode()
+    for node in ("node-1", "node-2"):
+        assert f'href="/devices/d/{DRIVER}/gpus/gpu-0?node={node}"' in shown
 
 
 @pytest.mark.usefixtures("scene")
@@ -94,36 +102,12 @@ def test_of_a_pool_of_no_single_node_the_devices_are_one_whatever_node_uses_them
     assert len(timeline().of_devices([(DRIVER, "net", "nic-0", "")])) == 2
 
 
-@pytest.mark.usefixtures("scene")
-def test_each_counts_for_its_own_model() -> None:
-    assert timeline(by="model").groups() == {"A100": 2, "H100": 2}
-    assert {name for name, hours in timeline(by="model").idle_hours().items() if hours} == {"H100"}
-
-
-@pytest.mark.usefixtures("scene")
-def test_the_file_names_the_node_of_each_row(admin: Client) -> None:
-    rows = {row["claim"]: row["node"] for row in exported(admin)}
-    assert rows == {f"{when}-{node}": node for when in ("on", "old") for node in ("node-1", "node-2")}
-
-
-@pytest.mark.usefixtures("scene")
-def test_the_page_links_to_the_device_of_each_node(admin: Client) -> None:
-    shown = admin.get("/timeline").content.decode()
-    for node in ("node-1", "node-2"):
-        assert f'href="/devices/d/{DRIVER}/gpus/gpu-0?node={node}"' in shown
-
-
 def test_a_rule_that_names_a_device_taints_it_on_every_node(admin: Client, scene: Cluster) -> None:
     scene.create(make_taint_rule("repair", driver=DRIVER, pool="gpus", device="gpu-0"))
     assert {key for key, _ in timeline().rows_impaired()} == set(keys("node-1", "node-2"))
     shown = words(admin, f"/incidents/{Incident.objects.get().id}")
     assert "on-node-1" in shown
     assert "on-node-2" in shown
-
-
-@pytest.mark.usefixtures("scene")
-def test_a_claim_is_on_the_node_of_its_allocation() -> None:
-    assert sorted(sorted(held.nodes) for held in _held("").values()) == [["node-1"], ["node-2"]]
 
 
 def test_a_copy_of_a_node_has_the_pools_of_that_node() -> None:

@@ -25,7 +25,9 @@ from scheduling.pages.timeline.views import HEADER
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import signed_in, words
-from tests.scheduling.pages.claim_scene import runs
+from tests.scheduling.pages.claim_scene import pages, runs
+
+__all__ = ["pages"]
 
 NOW = datetime.now(UTC)
 
@@ -34,12 +36,6 @@ NOW = datetime.now(UTC)
 def _it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
     """When the test begins: on a busy machine the module was imported half an hour ago."""
     monkeypatch.setitem(globals(), "NOW", datetime.now(UTC))
-
-
-@pytest.fixture
-def pages(db: None) -> Client:
-    """An administrator's browser."""
-    return signed_in("ada", staff=True)
 
 
 def past(device: str = "gpu-0", *, hours: tuple[float, float] = (6, 3), **fields: Any) -> PastAllocation:
