@@ -20,6 +20,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 
 import pytest
+from django.conf import settings
 from django.db import connections
 
 #: A fork's exit status. CANNOT: the new code does not fit into the function.
@@ -44,7 +45,8 @@ class Judge:
                 break
         for judged in plan:
             importlib.import_module(judged["module"])
-        connections.close_all()
+        if settings.configured:
+            connections.close_all()
         for judged in plan:
             began = time.monotonic()
             tests = set(judged["tests"])
@@ -70,7 +72,8 @@ class Judge:
         if child == 0:
             try:
                 os.setsid()
-                _take_a_database_of_its_own()
+                if settings.configured:
+                    _take_a_database_of_its_own()
                 os._exit(_judge(session, Path(judged["path"]), judged["source"], items))
             finally:
                 os._exit(FAILED)
@@ -86,14 +89,14 @@ class Judge:
 
 
 def _take_a_database_of_its_own() -> None:
-    settings = connections["default"].settings_dict
-    original = Path(settings["NAME"])
+    database = connections["default"].settings_dict
+    original = Path(database["NAME"])
     if original.is_file():
         copy = original.with_name("fork.sqlite3")
         for suffix in ("", "-wal", "-shm"):
             copy.with_name(copy.name + suffix).unlink(missing_ok=True)
         shutil.copy2(original, copy)
-        settings["NAME"] = settings["TEST"]["NAME"] = copy
+        database["NAME"] = database["TEST"]["NAME"] = copy
 
 
 def _judge(session: pytest.Session, path: Path, source: str, items: Sequence[pytest.Item]) -> int:

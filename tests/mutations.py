@@ -80,7 +80,8 @@ class Mutation:
     after: str
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line} {self.scope or 'module level'}: {self.before!r} -> {self.after!r}"
+        place = f"{self.path}:{self.line}, byte {self.start}, {self.scope or 'module level'}"
+        return f"{place}: {self.before!r} -> {self.after!r}"
 
     def applied_to(self, source: bytes) -> bytes:
         return source[: self.start] + self.after.encode() + source[self.end :]
