@@ -159,7 +159,7 @@ def test_an_agent_that_a_role_lets_write_rules_writes_those_for_its_own_devices(
     assert api.post(f"{RBAC}/clusterrolebindings", bound).code == 201
     for refused, why in (
         (rule(pool="n2"), "devices of pools that are its own"),
-        (rule(pool="nowhere"), "devices of pools that are its own"),
+        (rule(pool="nowhere"), 'node "n1"'),
         (rule(device=""), "name a driver, a pool and a device"),
         (rule(owner="n2"), "with a single owner reference set to itself"),
     ):

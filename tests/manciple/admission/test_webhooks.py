@@ -161,9 +161,8 @@ def test_webhooks_are_called_only_where_addresses_allow_it(api: Api, server: Web
     settings.LOCAL_CONNECTIONS = False
     answer = api.post(CONFIG_MAPS, config_map())
     assert answer.code == 500
-    assert answer.message.endswith(
-        "address not allowed: 127.0.0.1 is a loopback address; set MANCIPLE_LOCAL_CONNECTIONS=1 if that is intended"
-    )
+    assert "127.0.0.1" in answer.message
+    assert "MANCIPLE_LOCAL_CONNECTIONS=1" in answer.message
     assert server.asked == []
 
 

@@ -173,7 +173,7 @@ def test_an_address_that_is_refused_is_told_and_never_reached(ann: User, setting
         delivery = delivering.send_test(ann, Channel.WEBHOOK, now=NOW)
     assert heard.requests == []
     assert delivery.state == "given-up"
-    assert "is a loopback address" in delivery.problem
+    assert "MANCIPLE_LOCAL_CONNECTIONS=1" in delivery.problem
 
 
 @pytest.mark.parametrize(
