@@ -17,69 +17,109 @@ from inventory.classic.values import ResourceClass
 from inventory.kinds.nodes import Node
 from manciple.store import tail
 from manciple.wire.base import ApiObject, ObjectMeta
+from scheduling.causes import AwaitingDrivers, ClaimBeingDeleted, NoNodeFits
+from scheduling.classic.negotiation import WAITING_FOR_INFORMATION
 from scheduling.controllers import scheduling_contexts
 from tests.builders import NAMESPACE, make_pod
 from tests.scheduling.classic.world import World
-from tests.scheduling.cluster import ObjectT
 from tests.scheduling.test_metrics import value
 
-#: Steps until a pod with a claim of each of two drivers is bound, at most.
-STEPS = range(1, 11)
 SECOND = "nic.example.com"
+
+
+def lab(world: World, drivers: int = 2) -> World:
+    """Two nodes, and a pod with a claim of each driver; the first driver cannot allocate on the first node."""
+    world.with_nodes("worker-1", "worker-2")
+    world.with_driver(unsuitable={"worker-1"})
+    world.make_template("gpu")
+    if drivers > 1:
+        world.with_driver(resource_class=SECOND, name=f"driver.{SECOND}")
+        world.make_template("nic", SECOND)
+    create_pod(world, drivers)
+    return world
+
+
+def create_pod(world: World, drivers: int = 2) -> None:
+    world.create(make_pod("pod", templates={name: name for name in ("gpu", "nic")[:drivers]}))
 
 
 @pytest.fixture
 def pair(world: World) -> World:
-    """Two drivers, two nodes, and a pod with a claim of each; the first cannot allocate on the first node."""
-    world.with_nodes("worker-1", "worker-2")
-    world.with_driver(unsuitable={"worker-1"})
-    world.with_driver(resource_class=SECOND, name=f"driver.{SECOND}")
-    for name, resource_class in (("gpu", "gpu.example.com"), ("nic", SECOND)):
-        world.make_template(name, resource_class)
-    world.create(make_pod("pod", templates={"gpu": "gpu", "nic": "nic"}))
-    return world
+    return lab(world)
 
 
-def after(step: int, action: Callable[[], None]) -> Callable[[int], None]:
-    """What is done after so many steps, for `World.run`."""
-    return lambda done: action() if done == step else None
+def deleted(type_: type[ApiObject], name: str, namespace: str = "") -> Callable[[World], ApiObject | None]:
+    """Delete the object, if it exists yet."""
+
+    def delete(world: World) -> ApiObject | None:
+        found = world.find(type_, name, namespace)
+        if found is not None:
+            world.delete(found)
+        return found
+
+    return delete
 
 
-@pytest.mark.sample(6)
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("who", ["the first driver", "the second driver", "the scheduler"])
-def test_a_restart_between_any_two_steps_changes_nothing(pair: World, who: str, step: int) -> None:
-    pair.drivers_first = step % 2 == 0
-    restart = {
-        "the first driver": lambda: pair.restart_driver(0),
-        "the second driver": lambda: pair.restart_driver(1),
-        "the scheduler": pair.kill_scheduler,
-    }[who]
-
-    def checked() -> None:
-        assert pair.violations() == {}
-        restart()
-
-    assert pair.run(after(step, checked), rests=2) >= step, "it came to nothing between these two"
-    assert pair.bound() == "worker-2"
-    assert pair.context() is None
+def ended(world: World) -> bool:
+    if world.find(Pod, "pod") is not None:
+        world.end("pod")
+    return True
 
 
-@pytest.mark.sample(3)
-@pytest.mark.parametrize("step", range(1, 8))
-@pytest.mark.parametrize("who", ["the driver", "the scheduler"])
-def test_with_one_driver_likewise_and_the_pod_ends_in_the_middle_of_it(world: World, who: str, step: int) -> None:
-    """One claim is asked for before its driver has answered, so the states are others."""
-    world.with_nodes("worker-1", "worker-2")
-    world.with_driver(unsuitable={"worker-1"})
-    world.make_template("gpu")
-    world.create(make_pod("pod", templates={"gpu": "gpu"}))
+def replaced(world: World) -> bool:
+    ended(world)
+    create_pod(world)
+    return True
+
+
+#: what happens between two steps -> how; it is tried after each step until it returns something
+INTERRUPTIONS: dict[str, Callable[[World], object]] = {
+    "the first driver restarts": lambda world: world.restart_driver(0) or True,
+    "the second driver restarts": lambda world: world.restart_driver(1) or True,
+    "the scheduler restarts": lambda world: world.kill_scheduler() or True,
+    "the context is deleted": deleted(PodSchedulingContext, "pod", NAMESPACE),
+    "the only node that suits is deleted": deleted(Node, "worker-2"),
+    "the class is deleted": deleted(ResourceClass, SECOND),
+    "the template is deleted": deleted(ResourceClaimTemplate, "nic", NAMESPACE),
+    "the pod ends": ended,
+    "the pod is replaced": replaced,
+}
+#: With one driver its claim is asked for before the driver has answered: other states.
+WITH_ONE_DRIVER = ("the first driver restarts", "the scheduler restarts", "the pod ends")
+CASES = [
+    *((what, 2, step) for what in INTERRUPTIONS for step in range(1, 11)),
+    *((what, 1, step) for what in WITH_ONE_DRIVER for step in range(1, 8)),
+]
+
+
+@pytest.mark.sample(16)
+@pytest.mark.parametrize(("what", "drivers", "step"), CASES)
+def test_whatever_happens_between_any_two_steps_the_pod_gets_its_node_and_leaves_nothing(
+    world: World, what: str, drivers: int, step: int
+) -> None:
+    lab(world, drivers)
     world.drivers_first = step % 2 == 0
-    restart = world.kill_scheduler if who == "the scheduler" else world.restart_driver
-    world.run(after(step, restart), rests=1)
-    assert (world.bound(), world.context()) == ("worker-2", None)
-    world.end("pod")
-    world.run(after(step, restart), rests=1)
+    happened: list[object] = []
+
+    def interrupt(done: int) -> None:
+        if done < step or happened:
+            return
+        assert world.violations() == {}
+        if result := INTERRUPTIONS[what](world):
+            happened.append(result)
+
+    world.run(interrupt, rests=1)
+    for result in happened:
+        if isinstance(result, ApiObject) and not isinstance(result, PodSchedulingContext):
+            head = ObjectMeta(name=result.metadata.name, namespace=result.metadata.namespace)
+            world.create(structs.replace(result, metadata=head))  # its owner creates it again
+            world.worker.sweep()
+            world.run(rests=1)
+    if world.find(Pod, "pod") is not None:
+        assert (world.bound(), world.context()) == ("worker-2", None)
+        happened.clear()
+        world.end("pod")
+        world.run(interrupt if "restarts" in what else None, rests=1)
     assert world.leftovers() == []
     assert world.all(ResourceClaim) == []
 
@@ -140,86 +180,6 @@ def test_a_kill_after_any_statement_of_a_transaction_leaves_nothing_of_it(pair: 
     assert pair.context() is None
 
 
-#: what -> whether its owner makes it anew
-DELETED: dict[str, tuple[type[ApiObject], str, str, bool]] = {
-    "the context": (PodSchedulingContext, "pod", NAMESPACE, False),
-    "the only node that suits": (Node, "worker-2", "", True),
-    "the class": (ResourceClass, SECOND, "", True),
-    "the template": (ResourceClaimTemplate, "nic", NAMESPACE, True),
-}
-
-
-@pytest.mark.sample(6)
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("what", DELETED)
-def test_what_somebody_deletes_between_any_two_steps_holds_up_the_pod_and_leaks_nothing(
-    pair: World, what: str, step: int
-) -> None:
-    pair.drivers_first = step % 2 == 0
-    type_, name, namespace, comes_back = DELETED[what]
-    deleted: list[ApiObject] = []
-
-    def delete(done: int) -> None:
-        if done >= step and not deleted and (found := pair.find(type_, name, namespace)) is not None:
-            deleted.append(found)
-            pair.delete(found)
-
-    pair.run(delete, rests=1)
-    if deleted and comes_back:
-        pair.create(anew(deleted[0]))
-        pair.worker.sweep()
-        pair.run(rests=1)
-    assert (pair.bound(), pair.context()) == ("worker-2", None)
-    pair.end("pod")
-    pair.run(rests=1)
-    assert pair.leftovers() == []
-    assert pair.all(ResourceClaim) == []
-
-
-def anew(obj: ObjectT) -> ObjectT:
-    """As its owner writes it once more."""
-    meta = obj.metadata
-    head = ObjectMeta(name=meta.name, namespace=meta.namespace, labels=meta.labels)
-    return structs.replace(obj, metadata=head)
-
-
-@pytest.mark.sample(3)
-@pytest.mark.parametrize("step", STEPS)
-def test_a_pod_that_goes_between_any_two_steps_leaves_nothing(pair: World, step: int) -> None:
-    pair.drivers_first = step % 2 == 0
-
-    def delete(done: int) -> None:
-        if done == step and pair.find(Pod, "pod") is not None:
-            pair.end("pod")
-
-    pair.run(delete, rests=2)
-    if pair.find(Pod, "pod") is not None:
-        pair.end("pod")
-        pair.run(rests=2)
-    assert pair.leftovers() == []
-    assert pair.all(ResourceClaim) == []
-
-
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("step", [2, 4, 6, 8, 10])
-def test_a_pod_that_is_made_anew_under_its_name_negotiates_for_itself(pair: World, step: int) -> None:
-    pair.drivers_first = step % 4 == 0
-
-    def replace(done: int) -> None:
-        if done == step:
-            pair.end("pod")
-            pair.create(make_pod("pod", templates={"gpu": "gpu", "nic": "nic"}))
-
-    first = pair.pod("pod").metadata.uid
-    pair.run(replace, rests=2)
-    assert pair.pod("pod").metadata.uid != first
-    assert pair.bound() == "worker-2"
-    assert pair.context() is None
-    pair.end("pod")
-    pair.run(rests=2)
-    assert pair.leftovers() == []
-
-
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("step", [2, 4, 6, 8])
 def test_a_claim_that_its_user_deletes_meanwhile_is_made_anew_unless_the_pod_has_it(pair: World, step: int) -> None:
@@ -236,7 +196,8 @@ def test_a_claim_that_its_user_deletes_meanwhile_is_made_anew_unless_the_pod_has
     if claim.status.reserved_for:  # as in Kubernetes, it stays until its pod has ended
         assert kept is not None
         assert kept.metadata.deletion_timestamp is not None
-        assert pair.bound() or "is being deleted" in pair.why_pending("pod")
+        cause = pair.cause("pod")
+        assert pair.bound() or (isinstance(cause, NoNodeFits) and isinstance(cause.because, ClaimBeingDeleted))
     else:
         assert kept is None
         assert len(pair.all(ResourceClaim)) == 2
@@ -275,28 +236,25 @@ def test_pods_that_have_what_the_next_one_needs_do_not_wait_for_each_other_for_e
     assert world.leftovers() == []
 
 
-def test_a_driver_that_comes_late_is_waited_for(pair: World) -> None:
+def test_a_late_driver_is_waited_for_without_more_attempts_and_without_delaying_other_pods(pair: World) -> None:
     pair.drivers[1].deaf = True
     pair.run()
-    assert pair.why_pending("pod") == "waiting for resource driver to provide information"
+    cause = pair.cause("pod")
+    assert isinstance(cause, AwaitingDrivers)
+    assert cause.message == WAITING_FOR_INFORMATION
     context = pair.context()
     assert context is not None
     assert (context.spec.selected_node, context.spec.potential_nodes) == ("", ("worker-1", "worker-2"))
     assert value("scheduler_unschedulable_pods", plugin="DynamicResources") == 1
-    pair.drivers[1].deaf = False
-    pair.run()
-    assert pair.bound() == "worker-2"
-
-
-def test_a_pod_that_waits_for_a_driver_is_not_tried_again_and_again_nor_keeps_others_waiting(pair: World) -> None:
-    pair.drivers[1].deaf = True
-    pair.run()
     known, tried = pair.revision(), pair.queued("pod").parked_at
     pair.later(60)
     assert pair.worker.run().taken == 0
     assert (pair.revision(), pair.queued("pod").parked_at) == (known, tried)
     pair.create(make_pod("other"))
     assert pair.worker.run().placed == 1
+    pair.drivers[1].deaf = False
+    pair.run()
+    assert pair.bound() == "worker-2"
 
 
 def test_nodes_that_no_driver_can_serve_are_told_until_one_can(pair: World) -> None:
