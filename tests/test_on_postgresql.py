@@ -57,6 +57,7 @@ QUICK = [
     "tests/manciple/audit",
     "tests/inventory/test_impairments.py",
     "tests/scheduling/test_races.py",
+    "tests/scheduling/test_query_budgets.py",
     "tests/scheduling/test_singletons.py",
     "tests/claims/test_history.py",
     "tests/scheduling/test_usage.py",

@@ -44,8 +44,8 @@ SERVED, SERVED_ON = "scratch.example.com", "node-2"
 CLASSES = {"gpu": "gpu.example.com", "nic": "nic.example.com", "mig": "mig.example.com", "scratch": SERVED}
 #: The victim that both PostgreSQL servers are: a failover finds them in order.
 DATABASES = "databases"
-#: Bytes of the disk that the first PostgreSQL has for itself.
-DISK = "700m"
+#: Bytes of the disk that the first PostgreSQL has for itself: the database grows by some 350 MB an hour.
+DISK = "2g"
 
 
 @dataclass

@@ -60,6 +60,17 @@ def deleted(type_: type[ApiObject], name: str, namespace: str = "") -> Callable[
     return delete
 
 
+def restarted(world: World, driver: int) -> bool:
+    world.restart_driver(driver)
+    return True
+
+
+def killed(world: World) -> bool:
+    """The scheduler, which starts again."""
+    world.kill_scheduler()
+    return True
+
+
 def ended(world: World) -> bool:
     if world.find(Pod, "pod") is not None:
         world.end("pod")
@@ -74,9 +85,9 @@ def replaced(world: World) -> bool:
 
 #: what happens between two steps -> how; it is tried after each step until it returns something
 INTERRUPTIONS: dict[str, Callable[[World], object]] = {
-    "the first driver restarts": lambda world: world.restart_driver(0) or True,
-    "the second driver restarts": lambda world: world.restart_driver(1) or True,
-    "the scheduler restarts": lambda world: world.kill_scheduler() or True,
+    "the first driver restarts": lambda world: restarted(world, 0),
+    "the second driver restarts": lambda world: restarted(world, 1),
+    "the scheduler restarts": killed,
     "the context is deleted": deleted(PodSchedulingContext, "pod", NAMESPACE),
     "the only node that suits is deleted": deleted(Node, "worker-2"),
     "the class is deleted": deleted(ResourceClass, SECOND),
