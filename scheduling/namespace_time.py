@@ -201,8 +201,14 @@ class BatchTime:
             self._times.add_turn(self._decided, time.monotonic() - self._began)
 
     def _others_wait(self, namespace: str) -> bool:
-        """Those of the batch that were decided about wait for its commit."""
-        return bool(self._namespaces - {namespace}) or self._newcomers.of_others(namespace)
+        """Those of the batch that were decided about wait for its commit, and others may not have fitted into it."""
+        if self._namespaces - {namespace} or self._newcomers.of_others(namespace):
+            return True
+        return bool(sql.fetch(_READY_BESIDE, [namespace])[0][0])
+
+
+#: Whether pods of other namespaces are ready; asked where the batch has none of them.
+_READY_BESIDE = "SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod WHERE state = 'active' AND namespace <> %s)"
 
 
 def slice_seconds(pods: int) -> float:

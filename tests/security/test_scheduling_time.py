@@ -108,6 +108,20 @@ def test_a_pod_of_another_namespace_is_placed_soon(
     assert commits[web.metadata.uid] - began < SOON
 
 
+def test_a_pod_that_does_not_fit_into_the_batch_is_placed_soon(
+    cluster: Cluster, commits: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows yet that the pods before it are costly."""
+    monkeypatch.setattr("scheduling.controllers.scheduler.BATCH", 2)
+    cluster.with_gpus("node-1", "node-2", each=4)
+    attack(cluster, 3)
+    web = victim(cluster)
+    began = time.monotonic()
+    cluster.worker.run()
+    print(f"placed after {commits[web.metadata.uid] - began:.2f} s")
+    assert commits[web.metadata.uid] - began < SOON
+
+
 def test_a_pod_that_comes_during_a_long_search_is_placed_soon(
     shared_cluster: Cluster, commits: dict[str, float]
 ) -> None:
