@@ -201,7 +201,7 @@ class BatchTime:
             self._times.add_turn(self._decided, time.monotonic() - self._began)
 
     def _others_wait(self, namespace: str) -> bool:
-        """Those of the batch that were decided about wait for its commit, and others may not have fitted into it."""
+        """Pods of other namespaces in the batch wait for its commit; others came later, or did not fit into it."""
         if self._namespaces - {namespace} or self._newcomers.of_others(namespace):
             return True
         return bool(sql.fetch(_READY_BESIDE, [namespace])[0][0])

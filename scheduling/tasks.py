@@ -63,12 +63,13 @@ MOST_IN_A_ROW = 20
 def work(controller: Controller) -> bool:
     """Let it reconcile once, which is a sign of life. Returns whether it should be asked again soon."""
     with coordination.heart().running(), controller_metrics.working(controller.queue_name):
-        unfinished = _reconcile(controller) if not controller.singleton else _reconcile_alone(controller)
-        if unfinished is None or controller.then is None:
-            return bool(unfinished) or controller.has_more()
-        if unfinished:
-            unfinished = _reconcile_alone(controller)
-        controller.then(utc_now())
+        unfinished = _reconcile_alone(controller) if controller.singleton else _reconcile(controller)
+        if unfinished is None:
+            return False
+        if controller.then is not None:
+            if unfinished:  # whoever asked meanwhile does not wait for what comes next
+                unfinished = _reconcile_alone(controller)
+            controller.then(utc_now())
         return bool(unfinished) or controller.has_more()
 
 

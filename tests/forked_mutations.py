@@ -23,10 +23,10 @@ import pytest
 from django.conf import settings
 from django.db import connections
 
-#: A fork's exit status. CANNOT: the new code does not fit into the function.
+#: A fork's exit status. CANNOT: the new code does not fit into the function, or the fork itself failed.
 PASSED, FAILED, CANNOT = 0, 1, 3
 #: What is written down about a mutation, by the fork's exit status.
-OUTCOMES = {PASSED: "survived", FAILED: "killed", CANNOT: "alone", None: "timed out"}
+OUTCOMES = {PASSED: "survived", FAILED: "killed", None: "timed out"}
 
 
 class Judge:
@@ -42,6 +42,8 @@ class Judge:
         for item in items:
             if "db" in getattr(item, "fixturenames", ()):
                 _run(session, item, None)
+                if session.testsfailed:
+                    raise RuntimeError(f"{item.nodeid} fails without a mutation")
                 break
         for judged in plan:
             importlib.import_module(judged["module"])
@@ -51,7 +53,7 @@ class Judge:
             began = time.monotonic()
             tests = set(judged["tests"])
             status = self._forked(session, judged, [item for item in items if item.nodeid in tests])
-            outcome = OUTCOMES.get(status, "killed")
+            outcome = OUTCOMES.get(status, "alone")
             with self._report.open("a") as report:
                 report.write(
                     json.dumps(
@@ -76,7 +78,7 @@ class Judge:
                     _take_a_database_of_its_own()
                 os._exit(_judge(session, Path(judged["path"]), judged["source"], items))
             finally:
-                os._exit(FAILED)
+                os._exit(CANNOT)
         deadline = time.monotonic() + self._timeout
         while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -117,13 +119,22 @@ def _run(session: pytest.Session, item: pytest.Item, following: pytest.Item | No
 
 
 def replace_functions(path: Path, source: str) -> None:
-    """Give each function of the file its code of `source`. Raises: ValueError if one closes over other names."""
-    before, after = (_codes(compile(text, str(path), "exec")) for text in (path.read_text(), source))
-    replaced = {code: after[place] for place, code in before.items() if place in after}
+    """Give each function of the file its code of `source`. Raises: ValueError if no function gets another code, or one
+    closes over other names.
+    """
+    before, after = (_codes(compile(text, str(path), "exec", dont_inherit=True)) for text in (path.read_text(), source))
+    changed = {code: after[place] for place, code in before.items() if place in after and after[place] != code}
     gc.unfreeze()  # what is frozen is not listed
-    for function in gc.get_objects():
-        if isinstance(function, FunctionType) and function.__code__.co_filename == str(path):
-            function.__code__ = replaced.get(function.__code__, function.__code__)
+    # isinstance would evaluate Django's lazy objects
+    functions = [
+        one
+        for one in gc.get_objects()
+        if type(one) is FunctionType and one.__code__.co_filename == str(path) and one.__code__ in changed
+    ]
+    if not functions:
+        raise ValueError(f"no function of {path} has the code that is to be changed")
+    for function in functions:
+        function.__code__ = changed[function.__code__]
 
 
 def _codes(code: CodeType, place: tuple[tuple[str, int], ...] = ()) -> dict[tuple[tuple[str, int], ...], CodeType]:

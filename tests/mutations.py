@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -300,7 +300,24 @@ class Laboratory:
             raise RuntimeError(f"pytest ended with status {status} for {mutation}")
         return status != 0
 
-    def judge(self, mutations: dict[Mutation, list[str]], report: Path) -> None:
+    def judge_all(
+        self, mutations: Sequence[Mutation], targets: Sequence[str], results: Results, *, every_test: bool
+    ) -> None:
+        """Add an outcome of each to `results`."""
+        reached = {} if every_test else self.record(targets)
+        tests = {one: self.tests if every_test else tests_for(one, reached) for one in mutations}
+        in_functions = {one: tests[one] for one in mutations if tests[one] and one.statement is not None}
+        if in_functions and not every_test:
+            self.judge_in_forks(in_functions, results.file)
+        judged = results.outcomes()
+        for mutation in mutations:
+            if not tests[mutation]:
+                results.add(mutation, "not reached", 0)
+            elif judged.get(str(mutation), ALONE) == ALONE:
+                is_killed = self.kills(mutation, tests[mutation])
+                results.add(mutation, "killed" if is_killed else "survived", len(tests[mutation]))
+
+    def judge_in_forks(self, mutations: Mapping[Mutation, Sequence[str]], report: Path) -> None:
         """Those of functions, in forks of one process; `report` gets a line for each."""
         plan = self.root / "plan.json"
         plan.write_text(
@@ -311,7 +328,7 @@ class Laboratory:
                         "module": mutation.path.removesuffix(".py").removesuffix("/__init__").replace("/", "."),
                         "path": str(self.root / mutation.path),
                         "source": mutation.applied_to((self.root / mutation.path).read_bytes()).decode(),
-                        "tests": tests,
+                        "tests": list(tests),
                     }
                     for mutation, tests in mutations.items()
                 ]
@@ -356,10 +373,10 @@ class Results:
     def __init__(self, file: Path) -> None:
         self.file = file
 
-    def outcome(self, mutation: Mutation) -> str | None:
+    def outcomes(self) -> dict[str, str]:
+        """By the text of the mutation."""
         lines = self.file.read_text().splitlines() if self.file.exists() else []
-        outcomes = {result["mutation"]: result["outcome"] for result in map(json.loads, lines)}
-        return outcomes.get(str(mutation))
+        return {result["mutation"]: result["outcome"] for result in map(json.loads, lines)}
 
     def add(self, mutation: Mutation, outcome: str, tests: int) -> None:
         with self.file.open("a") as file:
@@ -419,23 +436,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             return
         laboratory = Laboratory(root, options.tests, options.timeout)
         results = Results(options.results.resolve() if options.results else root / "results.jsonl")
-        if lacking := [mutation for mutation in drawn if not results.outcome(mutation)]:
-            reached = {} if options.every_test else laboratory.record(targets)
-            tests = {one: options.tests if options.every_test else tests_for(one, reached) for one in lacking}
-            for mutation in lacking:
-                if not tests[mutation]:
-                    results.add(mutation, "not reached", 0)
-            if not options.every_test:
-                in_functions = {one: tests[one] for one in lacking if tests[one] and one.statement is not None}
-                if in_functions:
-                    laboratory.judge(in_functions, results.file)
-            for mutation in lacking:
-                if results.outcome(mutation) in (None, ALONE):
-                    is_killed = laboratory.kills(mutation, tests[mutation])
-                    results.add(mutation, "killed" if is_killed else "survived", len(tests[mutation]))
+        known = results.outcomes()
+        if lacking := [mutation for mutation in drawn if str(mutation) not in known]:
+            laboratory.judge_all(lacking, targets, results, every_test=options.every_test)
+        outcomes = results.outcomes()
         for mutation in drawn:
-            print(f"{results.outcome(mutation):11}  {mutation}")
-        print(table([(area(mutation, targets), results.outcome(mutation) in NOTICED) for mutation in drawn]))
+            print(f"{outcomes[str(mutation)]:11}  {mutation}")
+        print(table([(area(mutation, targets), outcomes[str(mutation)] in NOTICED) for mutation in drawn]))
 
 
 if __name__ == "__main__":

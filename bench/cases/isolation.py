@@ -111,9 +111,9 @@ async def _all(installation: Installation, *, nodes: int, seconds: float, only: 
                 figures += found
                 rows = "\n".join(figure.row() for figure in found)
                 print(f"   {phase}: {answers}; failed: {dict(now.failed)}\n{rows}", file=sys.stderr, flush=True)
-                await asyncio.to_thread(_cleared, NAMESPACE)  # or the devices run out after some attacks
+                await asyncio.to_thread(_cleared, NAMESPACE, "pods")  # or the devices run out after some attacks
                 if phase == name:
-                    await asyncio.to_thread(_cleared, ATTACKER)
+                    await asyncio.to_thread(_cleared, ATTACKER, *STORED)
     return figures
 
 
@@ -170,10 +170,13 @@ async def _attacked(name: str, target: Target) -> AsyncIterator[dict[str, int]]:
         attack.kill()
 
 
-def _cleared(namespace: str) -> None:
-    """Deletes what was stored in a namespace, as its user would; of the tenant, only the pods."""
-    left = ("resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io", "configmaps")
-    for resource_name in ("pods", *(left if namespace == ATTACKER else ())):
+#: What attackers store, pods first.
+STORED = ("pods", "resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io", "configmaps")
+
+
+def _cleared(namespace: str, *resource_names: str) -> None:
+    """Delete all objects of these resources in the namespace, as its user would."""
+    for resource_name in resource_names:
         kind = registry.by_resource(resource_name)
         keys = [(namespace, one.name) for one in objects.list(kind, namespace=namespace).items]
         for first in range(0, len(keys), cluster.BATCH):

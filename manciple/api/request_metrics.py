@@ -256,8 +256,8 @@ def _of_queues() -> Iterable[Metric]:
         ("request_kind",),
         metrics.by_one(dict(INFLIGHT.waiting)),
     )
-    # A process has one lane of each name. A test may make another, which must not hide the one that serves.
-    lanes = {lane: queues for queues, lane in reversed([*_lanes.items()])}
+    # A name has one row: of several lanes of that name, the first.
+    lanes = {lane: queues for queues, lane in reversed(list(_lanes.items()))}
     flows = [((level, lane), counts) for lane, one in lanes.items() for level, counts in one.counts.items()]
     labels, prefix = ("priority_level", "flow_schema"), "apiserver_flowcontrol_"
     said = "of each level of priority, in each lane of threads"

@@ -394,8 +394,8 @@ CONTROLLER = Controller(
     name="sync_claims",
     does="creates claims from templates for new pods, and schedules these pods",
     reconcile=reconcile,
-    # Placing a pod can take seconds. Other workers make the claims of the next pods meanwhile: until then these are not
-    # ready, and nobody cuts a slow search off for their sake.
+    # Placing a pod can take seconds. A pod without its claims is not ready, so a slow search is not cut off for it:
+    # another worker has to be able to make them meanwhile.
     then=scheduler.schedule,
     every=5,
     # A pod that somebody else has bound may lack reservations; the periodic run finds it.

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests import mutations, reached_lines
-from tests.mutations import Laboratory, Mutation, Mutations
+from tests import forked_mutations, mutations, reached_lines
+from tests.mutations import Laboratory, Mutation, Mutations, Results
 
 #: a function's body -> every change of it
 BODIES = {
@@ -48,6 +48,7 @@ def tree(folder: Path, *, above: str = "") -> Path:
         "product.py": f"{above}def larger(a, b):\n    return a > b\n\n\ndef unused(a):\n    return a\n",
         "tests/__init__.py": "",
         "tests/reached_lines.py": plugin,
+        "tests/forked_mutations.py": Path(forked_mutations.__file__).read_text(),
         "tests/test_product.py": "from product import larger\n\n\ndef test_larger():\n    assert larger(2, 1)\n",
         "conftest.py": "",
     }
@@ -78,6 +79,25 @@ def test_killed_survived_and_not_reached(tmp_path: Path, monkeypatch: pytest.Mon
         outcomes[mutation.scope, mutation.after] = laboratory.kills(mutation, tests) if tests else None
     assert outcomes == {("larger", ">="): False, ("larger", "None"): True, ("unused", "None"): None}
     assert (root / "product.py").read_bytes() == before
+
+
+@pytest.mark.parametrize("broken_forks", [False, True], ids=["in forks", "in processes where forks fail"])
+def test_forks_judge_as_processes_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken_forks: bool) -> None:
+    monkeypatch.delenv("DJANGO_SETTINGS_MODULE")
+    root = tree(tmp_path / "tree")
+    if broken_forks:
+        plugin = root / "tests" / "forked_mutations.py"
+        plugin.write_text(plugin.read_text().replace("os.setsid()", "raise OSError"))
+    found = Mutations("product.py", (root / "product.py").read_bytes()).found
+    results = Results(root / "results.jsonl")
+    Laboratory(root, ["tests"], timeout=60).judge_all(found, ["product.py"], results, every_test=False)
+    assert (mutations.ALONE in results.file.read_text()) == broken_forks
+    outcomes = results.outcomes()
+    assert {(one.scope, one.after): outcomes[str(one)] for one in found} == {
+        ("larger", ">="): "survived",
+        ("larger", "None"): "killed",
+        ("unused", "None"): "not reached",
+    }
 
 
 def test_the_copy_is_the_working_tree_and_the_original_stays(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.e2e.api_client import Hands, documents
-from tests.e2e.pages.browser import REFUSED, editor_of, watched_page
+from tests.e2e.pages.browser import REFUSED, editor_of, new_context, watched_page
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import ROOT, Up
 from tests.scheduling.pages import texts
@@ -192,3 +193,19 @@ def test_a_change_of_somebody_else_is_not_overwritten(page: Page, up: Up, hands:
     yaml.fill("kind: DeviceClass\nmetadata:\n  name: edited\nspec:\n  colour: red")
     expect(page.locator("#yaml-diagnostics")).to_contain_text(texts.CLASS_UNKNOWN_FIELD(5, 3, "spec.colour"))
     _forget(page, up, hands, "edited")
+
+
+@pytest.mark.long
+def test_without_script_check_shows_the_verdicts(chromium: Browser, up: Up, admin_state: Any) -> None:
+    context = new_context(chromium, state=admin_state, script=False)
+    page = context.new_page()
+    page.goto(f"{up.web}/classes/new")
+    page.get_by_label("Name", exact=True).fill("plain")
+    page.get_by_label("Selector 1").fill(INDEX_0)
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#match-count")).to_have_text("3")
+    expect(page.get_by_label("Selector 1")).to_have_value(INDEX_0)
+    page.get_by_label("Selector 1").fill("device.driver ==")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#error-selector-0")).to_contain_text("Line 1, column 17")
+    context.close()

@@ -160,6 +160,33 @@ def test_axe_finds_nothing_on_the_grid_and_a_device(page: Page, up: Up) -> None:
         assert found == [], path
 
 
+@pytest.mark.long
+def test_a_cordoned_node_is_marked_while_one_looks(page: Page, up: Up, hands: Hands) -> None:
+    page.goto(f"{up.web}/devices?group=node")
+    expect(page.get_by_text("Live", exact=True)).to_be_visible()
+    expect(page.locator(".node.cordoned")).to_have_count(0)
+    hands.change("Node", "node-2", {"spec": {"unschedulable": True}})
+    try:
+        expect(page.locator(".node.cordoned")).to_have_attribute("data-name", "node-2")
+        name = page.locator(".node.cordoned .name")
+        expect(name).to_have_attribute("title", re.compile("Cordoned: no new pod comes here"))
+        shape = name.evaluate(
+            "(one) => { const it = getComputedStyle(one, '::after'); return [it.content, it.width]; }"
+        )
+        assert shape[0] != "none"
+        assert float(shape[1].removesuffix("px")) > 0
+        entry = page.locator("#legend").get_by_role("link", name="Cordoned nodes 1")
+        entry.click()
+        expect(page).to_have_url(re.compile(r"/nodes\?state=cordoned"))
+        expect(page.get_by_role("link", name="node-2", exact=True).first).to_be_visible()
+        page.goto(f"{up.web}/devices?group=node")
+        expect(page.locator(".node.cordoned")).to_have_count(1)
+    finally:
+        hands.change("Node", "node-2", {"spec": {"unschedulable": None}})
+    expect(page.locator(".node.cordoned")).to_have_count(0)
+    expect(page.locator("#legend")).not_to_contain_text("Cordoned")
+
+
 # The demo's laboratory: forty nodes, so that a device may be anywhere -----------------------------------------------
 
 #: Devices of a node, by its name, as `data-at` has them.

@@ -6,7 +6,7 @@ tapped there is large enough, is `test_quality`.
 | Flow | Keyboard | Phone |
 | --- | --- | --- |
 | Find a device, act on it, undo | here; `test_devices`, `test_choosing` | `test_flows_of_nodes`; finding: here |
-| Cordon, drain, taint a node | `test_flows_of_nodes` | a drain's preview: here |
+| Cordon, drain, taint a node | a drain: here; else `test_flows_of_nodes` | a drain's preview: here |
 | Why a pod waits, replace it | its rehearsal: here; replaced: `test_flows_of_pods` | the preview: here |
 | What if, create this | `test_flows_of_pods` | its verdict: `test_moves`; `test_nodes` |
 | A pod by form; Duplicate | here | the form: `test_flows_of_pods`; Duplicate: here |
@@ -19,7 +19,7 @@ tapped there is large enough, is `test_quality`.
 | Rows, columns, density, CSV, views | `test_flows_of_lists` | `test_flows_of_lists` |
 | Many at once | `test_choosing`, `test_flows_of_lists` | a preview: `test_choosing` |
 | The box that finds, its verbs, `?`, More | `test_choosing` | `test_flows_of_finding` |
-| Charts | `test_timeline` | dragging: here |
+| Charts | looking closer: here; `test_timeline` | dragging: here |
 | Tell me: rules, webhook, e-mail, browser | `test_flows_of_telling` | rules: `test_flows_of_telling` |
 | Time zone | here | as by keyboard |
 | Moves | `test_moves` (on a narrow page) | `test_moves` |
@@ -75,6 +75,32 @@ def test_a_device_is_tainted_and_taken_back_without_a_mouse(admin: Page, demo: D
     expect_focus(admin.get_by_role("button", name="Undo"))
     press(admin, "Enter")
     expect(told(admin)).to_have_text(texts.UNDONE("1 change", texts.DEVICES_TAINTED("1 device")))
+
+
+@pytest.mark.long
+def test_a_node_is_drained_and_taken_back_without_a_mouse(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/nodes/gpu-b02")
+    admin.get_by_role("link", name="Drain…").press("Enter")
+    expect_focus(admin.get_by_role("heading", name="Drain gpu-b02?"))
+    admin.get_by_role("link", name="Cancel").focus()
+    press(admin, "Tab")
+    expect_focus(admin.get_by_role("button", name="Drain", exact=True))
+    press(admin, "Enter")
+    expect(told(admin)).to_contain_text(texts.CORDONED_WITHOUT_EVICTIONS("gpu-b02"))
+    press(admin, "Tab Enter")
+    expect(told(admin)).to_contain_text("Undone (1 change)")
+
+
+@pytest.mark.long
+def test_a_chart_is_looked_at_closer_without_a_mouse_and_read_on(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/usage")
+    chart = admin.get_by_role("slider", name="Moment")
+    chart.focus()
+    press(admin, "PageDown Enter PageDown Enter")
+    expect(admin).to_have_url(re.compile("from=.*to="))
+    expect_focus(chart)
+    press(admin, "ArrowLeft")
+    expect(chart).to_have_attribute("aria-valuenow", "238")
 
 
 #: path -> where its answer begins: the next Tab is the first thing to do about it

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.api_client import Hands
 from tests.e2e.kubectl import Kubectl
+from tests.e2e.pages.browser import new_context
 from tests.e2e.processes import Up
 from tests.scheduling.pages import texts
 
@@ -78,6 +79,25 @@ def test_a_waiting_pod_says_why_and_the_page_follows(crowd: Hands, page: Page, u
     expect(why).to_have_count(0)
     expect(page.get_by_text("on node")).to_be_visible()
     assert page.evaluate("window.untouched")
+
+
+@pytest.mark.long
+def test_the_clause_that_refuses_is_shown_and_what_the_devices_have(crowd: Hands, page: Page, up: Up) -> None:
+    _apply(crowd, "large", selectors=(MEMORY,))
+    page.goto(f"{up.web}/pods/demo/large")
+    expect(page.locator("#h-why")).to_contain_text(texts.SELECTOR_REFUSES_ALL("memory >= 200Gi", 24, "80Gi"))
+    expect(page.locator("#why")).to_contain_text(texts.NEXT_ASK_FOR_LESS("80Gi"))
+    expect(page.locator("pre.code")).to_have_text(MEMORY)
+    expect(page.locator("tr", has_text="node-2")).to_contain_text("Selector 1: memory >= 200Gi")
+
+
+@pytest.mark.long
+def test_a_pod_leads_to_its_device_and_back(crowd: Hands, page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/pods/demo/train-0")
+    page.locator("section", has_text="Its claims").get_by_role("link", name="/ gpu-0").first.click()
+    expect(page).to_have_url(re.compile("/devices/d/gpu.example.com/"))
+    page.locator("main").get_by_role("link", name=re.compile("train-0$")).first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("train-0")
 
 
 @pytest.mark.long
@@ -161,6 +181,50 @@ def test_the_form_shows_the_yaml_that_it_makes(page: Page, up: Up) -> None:
     page.get_by_role("button", name="Create pod").click()
     expect(page.locator("#f-image-error")).to_have_text(texts.NAME_THE_IMAGE)
     expect(page.get_by_label("Name", exact=True)).to_have_value("from-the-form")
+
+
+@pytest.mark.long
+def test_what_if_says_how_many_fit_and_writes_nothing(page: Page, up: Up, hands: Hands) -> None:
+    def written() -> list[str]:
+        paths = ("/api/v1/pods", "/apis/resource.k8s.io/v1/resourceclaims")
+        return sorted(one["metadata"]["uid"] for path in paths for one in hands.listed(path))
+
+    before = written()
+    page.goto(f"{up.web}/what-if")
+    page.wait_for_function("window.Editors")
+    claim = json.dumps(_manifest("pasted", count=2)["items"][0])
+    page.evaluate("(text) => Editors.set(document.getElementById('yaml'), text)", claim)
+    page.get_by_label("Replicas", exact=True).fill("15")
+    page.get_by_role("button", name="Rehearse").click()
+    expect(page.locator("#h-verdict")).to_contain_text(texts.SOME_WOULD_START("12 of 15", "3 nodes", 3))
+    expect(page.locator("#result")).to_contain_text("1 more node like node-")
+    page.get_by_label("Devices", exact=True).fill("1")
+    page.get_by_role("button", name="Rehearse").click()
+    expect(page.locator("#h-verdict")).to_have_text(texts.ALL_WOULD_START_ON(15, "2 nodes"))
+    expect(page.locator("#result")).to_contain_text("Tried with 1 device.")
+    assert written() == before
+
+
+@pytest.mark.long
+def test_the_list_gains_and_loses_pods_by_itself(crowd: Hands, page: Page, up: Up) -> None:
+    page.goto(f"{up.web}/pods")
+    page.evaluate("window.untouched = true")
+    _apply(crowd, "later")
+    expect(page.get_by_role("link", name="later", exact=True)).to_be_visible()
+    crowd.remove("Pod", "later", "demo")
+    expect(page.get_by_role("link", name="later", exact=True)).to_have_count(0)
+    assert page.evaluate("window.untouched")
+
+
+@pytest.mark.long
+def test_the_pages_work_without_script(crowd: Hands, chromium: Browser, up: Up, admin_state: Any) -> None:
+    _apply(crowd, "small")
+    context = new_context(chromium, state=admin_state, script=False)
+    plain = context.new_page()
+    plain.goto(f"{up.web}/pods")
+    plain.get_by_role("link", name="small").click()
+    expect(plain.locator("#h-why")).to_contain_text("It waits because")
+    context.close()
 
 
 def test_kubectl_reads_the_explanation(up: Up, crowd: Hands, kubectl: Kubectl) -> None:

@@ -85,7 +85,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("what", STEPS)
-def test_what_the_drivers_are_told(what: str) -> None:
+def test_the_spec_that_drivers_read_next(what: str) -> None:
     negotiation, fitting, wanted = STEPS[what]
     assert negotiation.next_spec(fitting[0], fitting) == wanted
 

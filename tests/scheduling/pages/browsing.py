@@ -1,9 +1,14 @@
-"""Browsers for tests of the pages of pages: who is signed in, what a page says."""
+"""Browsers for tests of pages: who is signed in, what a page says."""
 
 from __future__ import annotations
 
+import csv
 import html
+import io
 import re
+import warnings
+from functools import partial
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -35,24 +40,29 @@ def member(name: str, *namespaces: str) -> Client:
     return signed_in(name, *(f"namespace:{namespace}" for namespace in namespaces))
 
 
-def words(client: Client, path: str, status: int = 200) -> str:
-    """The page's words, tags left out and blanks joined."""
-    answer = client.get(path)
-    assert answer.status_code == status
-    return said(answer.content.decode())
-
-
-def close_words(client: Client, path: str, status: int = 200) -> str:
-    """The same, without a blank in the place of a tag."""
+def words(client: Client, path: str, status: int = 200, *, between: str = " ") -> str:
+    """The page's words, blanks joined. between: what takes the place of a tag."""
     answer = client.get(path)
     assert answer.status_code == status, path
-    return close(answer.content.decode())
+    return said(answer.content.decode(), between=between)
 
 
-def close(page: str) -> str:
-    return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", page.partition("<main")[2])))
-
-
-def said(page: str) -> str:
+def said(page: str, *, between: str = " ") -> str:
+    """The same of a page's markup."""
     main = page.partition("<main")[2].partition("</main>")[0]
-    return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", main)))
+    return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", between, main)))
+
+
+#: The same without a blank in place of each tag: "2<b>x</b>." is "2x.".
+close_words, close_said = partial(words, between=""), partial(said, between="")
+
+
+def exported(client: Client, path: str = "/timeline.csv") -> list[dict[str, str]]:
+    """The rows of a CSV file."""
+    answer: Any = client.get(path)
+    assert answer.streaming
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Django's test client reads an asynchronous stream as a whole, and says so
+        text = b"".join(answer).decode()
+    assert text.count("\r\n") == text.count("\n"), "RFC 4180 ends lines with CRLF"
+    return list(csv.DictReader(io.StringIO(text, newline="")))

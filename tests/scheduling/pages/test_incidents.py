@@ -23,9 +23,8 @@ from scheduling.pages.incidents.reading import ImpairedSpan
 from tests.builders import DRIVER, make_class, make_device, make_slice, make_taint_rule
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
-from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
+from tests.scheduling.pages.browsing import admin, exported, signed_in, viewer, words
 from tests.scheduling.pages.claim_scene import runs
-from tests.scheduling.pages.test_timeline import exported
 
 __all__ = ["admin", "viewer"]
 

@@ -11,7 +11,7 @@ from scheduling.pages.funnels import short_form
 from tests.builders import DRIVER, make_claim, make_class, make_devices, make_node, make_pod, make_request, make_slice
 from tests.scheduling.cluster import Cluster, with_spec
 from tests.scheduling.pages import texts
-from tests.scheduling.pages.browsing import close_words as _text
+from tests.scheduling.pages.browsing import close_words
 from tests.scheduling.pages.browsing import viewer as pages
 
 __all__ = ["pages"]
@@ -24,14 +24,14 @@ def _waits(cluster: Cluster, name: str, **request: object) -> None:
 
 
 def test_an_empty_list_says_what_to_do(pages: Client) -> None:
-    assert "No pod yet" in _text(pages, "/pods")
+    assert "No pod yet" in close_words(pages, "/pods")
 
 
 def test_those_that_wait_come_first_with_the_reason(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=1)
     _waits(cluster, "a")
     _waits(cluster, "z")
-    text = _text(pages, "/pods")
+    text = close_words(pages, "/pods")
     assert "2 pods, 1 waits" in text
     assert text.index("z default Waiting") < text.index("a default Starting node-1")
     assert f"Request gpu {texts.ONLY_DEVICE_HELD}" in text
@@ -41,15 +41,15 @@ def test_those_that_wait_come_first_with_the_reason(pages: Client, cluster: Clus
 def test_a_namespace_can_be_shown_alone(pages: Client, cluster: Cluster) -> None:
     cluster.create(make_pod("mine"))
     cluster.create(make_pod("theirs", namespace="other"))
-    assert "theirs" not in _text(pages, "/pods?ns=default")
-    assert "theirs" in _text(pages, "/pods")
+    assert "theirs" not in close_words(pages, "/pods?ns=default")
+    assert "theirs" in close_words(pages, "/pods")
 
 
 def test_a_waiting_pod_says_why_and_who_holds_the_devices(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=2)
     _waits(cluster, "first", count=2)
     _waits(cluster, "second")
-    text = _text(pages, "/pods/default/second")
+    text = close_words(pages, "/pods/default/second")
     assert texts.WAITS_AS_REQUEST("gpu") + texts.BOTH_DEVICES_HELD("2 devices") in text
     assert texts.NEXT_WAIT_FOR_A_RELEASE in text
     assert "Free0all 2 held" in text
@@ -68,7 +68,7 @@ def test_the_decisive_step_is_marked_and_selectors_are_shown_as_written(pages: C
     (decisive,) = re.findall(r'<li class="key[^"]*">(.*?)</li>', answer, re.DOTALL)
     assert "<code>memory &gt;= 200Gi</code>" in decisive
     assert "3 have 80Gi" in decisive
-    text = _text(pages, "/pods/default/web")
+    text = close_words(pages, "/pods/default/web")
     assert f"1 · keeps 0 of 3 {expression}" in text
     assert texts.SELECTOR_REFUSES_ALL("memory >= 200Gi", 3, "80Gi") in text
     assert texts.NEXT_ASK_FOR_LESS("80Gi") in text
@@ -78,7 +78,7 @@ def test_the_decisive_step_is_marked_and_selectors_are_shown_as_written(pages: C
 def test_a_bound_pod_shows_its_devices(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1")
     _waits(cluster, "web")
-    text = _text(pages, "/pods/default/web")
+    text = close_words(pages, "/pods/default/web")
     assert "It waits" not in text
     assert "on node node-1" in text
     assert f'href="/devices/d/{DRIVER}/node-1/gpu-0"' in pages.get("/pods/default/web").content.decode()
@@ -89,14 +89,14 @@ def test_nodes_that_refuse_the_pod_are_listed(pages: Client, cluster: Cluster) -
         node = cluster.create(make_node(f"node-{number}"))
         cluster.update(with_spec(node, unschedulable=True))
     cluster.create(make_pod("web"))
-    text = _text(pages, "/pods/default/web")
+    text = close_words(pages, "/pods/default/web")
     assert texts.NO_NODE_AS_CORDONED("9 nodes", "9 nodes") in text
     assert "3 more, such as node-6" in text
 
 
 def test_a_claim_that_is_not_there_is_told(pages: Client, cluster: Cluster) -> None:
     cluster.create(make_pod("web", claims={"gpu": "nothing"}))
-    text = _text(pages, "/pods/default/web")
+    text = close_words(pages, "/pods/default/web")
     assert texts.WAITS_FOR_MISSING_CLAIM("nothing") in text
     assert "Does not exist" in text
 

@@ -27,8 +27,7 @@ from tests.builders import (
     make_taint_rule,
 )
 from tests.scheduling.cluster import Cluster
-from tests.scheduling.pages.browsing import admin, words
-from tests.scheduling.pages.test_timeline import exported
+from tests.scheduling.pages.browsing import admin, exported, words
 
 __all__ = ["admin"]
 

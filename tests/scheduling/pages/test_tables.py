@@ -69,6 +69,13 @@ def test_the_file_of_a_list_is_what_the_filters_let_through(admin: Client, clust
     assert [line[:2] for line in lines] == [["web-2", "Waiting"], ["web-1", "Waiting"], ["web-0", "Waiting"]]
 
 
+def test_nobody_gets_the_file_of_what_they_do_not_see(cluster: Cluster) -> None:
+    cluster.create(make_pod("secret", namespace="theirs"))
+    mia = signed_in("mia", "namespace:other")
+    assert "secret" not in mia.get("/pods.csv").content.decode()
+    assert Client().get("/pods.csv").status_code == 302
+
+
 # Saved views ---------------------------------------------------------------------------------------------------------
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import time
-import warnings
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,7 +21,7 @@ from scheduling.pages.timeline.reading import STEPS, Timeline
 from scheduling.pages.timeline.views import HEADER
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
-from tests.scheduling.pages.browsing import signed_in, words
+from tests.scheduling.pages.browsing import exported, signed_in, words
 from tests.scheduling.pages.claim_scene import pages, runs
 
 __all__ = ["pages"]
@@ -51,16 +48,6 @@ def past(device: str = "gpu-0", *, hours: tuple[float, float] = (6, 3), **fields
 
 def keep(*rows: PastAllocation) -> None:
     PastAllocation.objects.bulk_create(rows)
-
-
-def exported(client: Client, path: str = "/timeline.csv") -> list[dict[str, str]]:
-    answer: Any = client.get(path)
-    assert answer.streaming
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Django's test client reads an asynchronous stream as a whole, and says so
-        text = b"".join(answer).decode()
-    assert text.count("\r\n") == text.count("\n"), "RFC 4180 ends lines with CRLF"
-    return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
 def test_nothing_held_says_what_will_be_drawn(pages: Client) -> None:

@@ -28,7 +28,7 @@ from tests.builders import (
 )
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
-from tests.scheduling.pages.browsing import close, close_words, member, signed_in
+from tests.scheduling.pages.browsing import close_said, close_words, member, signed_in
 
 EVEN = 'device.attributes["gpu.example.com"].index % 2 == 0'
 CLAIM = """apiVersion: resource.k8s.io/v1
@@ -129,14 +129,14 @@ def test_what_one_may_not_see_is_not_there(cluster: Cluster) -> None:
     ann = member("ann", "default")
     assert ann.get("/what-if?template=other/gpus").status_code == 404
     answer = ann.post("/what-if", {"yaml": CLAIM.replace("name: pasted", "name: pasted\n  namespace: other")})
-    assert texts.NAMESPACE_HIDDEN("other") in close(answer.content.decode())
+    assert texts.NAMESPACE_HIDDEN("other") in close_said(answer.content.decode())
 
 
 def test_pasted_text_is_rehearsed(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=4)
     revision = latest_revision()
     answer = pages.post("/what-if", {"yaml": CLAIM, "replicas": "2", "count.claim/gpu": "1"})
-    text = close(answer.content.decode())
+    text = close_said(answer.content.decode())
     assert texts.ALL_WOULD_START_ON(2, "1 node") in text
     assert "Tried with 1 device." in text
     assert answer.context["page"].asked.text == CLAIM
@@ -149,9 +149,9 @@ def test_the_address_of_pasted_text_asks_the_same(pages: Client, cluster: Cluste
     address = answer.context["page"].asked.url()
     assert f'data-address="{html.escape(address)}"' in answer.content.decode()
     again = pages.get(address)
-    assert close(again.content.decode()).partition("A rehearsal")[0][-90:] in close(answer.content.decode())
+    assert close_said(again.content.decode()).partition("A rehearsal")[0][-90:] in close_said(answer.content.decode())
     assert again.context["page"].asked.text == CLAIM
-    assert texts.ALL_WOULD_START(3) in close(again.content.decode())
+    assert texts.ALL_WOULD_START(3) in close_said(again.content.decode())
 
 
 def test_text_that_is_too_long_for_an_address_says_so(pages: Client, cluster: Cluster) -> None:
@@ -159,7 +159,7 @@ def test_text_that_is_too_long_for_an_address_says_so(pages: Client, cluster: Cl
     random = Random(1)
     noise = "".join(random.choice("abcdefghij0123456789") for _ in range(14_000))
     answer = pages.post("/what-if", {"yaml": f"# {noise}\n{CLAIM}"})
-    assert texts.LINK_TOO_LONG in close(answer.content.decode())
+    assert texts.LINK_TOO_LONG in close_said(answer.content.decode())
     assert answer.context["page"].asked.url() == "/what-if?replicas=1"
     assert unpacked(packed("a" * (LONGEST_TEXT + 1))) == ""
     assert unpacked("%%%") == unpacked("eJw") == ""
@@ -201,7 +201,7 @@ def test_text_that_cannot_be_rehearsed_says_why(pages: Client, cluster: Cluster,
     cluster.with_gpus("node-1")
     answer = pages.post("/what-if", {"yaml": text})
     assert answer.status_code == 422
-    assert says in close(answer.content.decode())
+    assert says in close_said(answer.content.decode())
 
 
 def test_what_is_not_there_is_said(pages: Client, cluster: Cluster) -> None:
@@ -294,13 +294,13 @@ def test_a_gang_is_rehearsed_as_a_whole_and_told_where_most_of_it_fits(pages: Cl
             cluster.create(make_node(f"{rack}-{at}", labels={RACK: rack}))
             cluster.create(make_slice(node=f"{rack}-{at}", devices=make_devices(2)))
     cluster.create(make_template("gpus", requests=[make_request()]))
-    told = close(pages.post("/what-if", {"yaml": GANG_POD}).content.decode())
+    told = close_said(pages.post("/what-if", {"yaml": GANG_POD}).content.decode())
     best = f"{texts.GANG_WOULD_NOT_START('train', 4, 5)} on {RACK}=r2 (the best of 2), 1 does not."
     assert best in told
     assert texts.GANG_REPLICAS_TRIED(5) in told
     assert texts.REHEARSAL_FIGURES(5, 0, 5) in told
     cluster.create(make_slice(node="r2-1", devices=make_devices(3), pool="more"))
-    told = close(pages.post("/what-if", {"yaml": GANG_POD}).content.decode())
+    told = close_said(pages.post("/what-if", {"yaml": GANG_POD}).content.decode())
     assert texts.GANG_FITS_WHOLE("train", f"{RACK}=r2", "2 nodes", 5) in told
 
 
