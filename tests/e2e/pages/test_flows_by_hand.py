@@ -274,6 +274,7 @@ def test_one_signs_in_and_out_without_a_mouse(chromium: Browser, demo: Demo) -> 
     context = new_context(chromium)
     page = context.new_page()
     page.goto(f"{demo.web}/login")
+    expect_focus(page.get_by_label("Username"))  # given when the page is drawn, which may be after it is loaded
     page.keyboard.type("visitor")
     press(page, "Tab")
     page.keyboard.type(demo.passwords["visitor"])
