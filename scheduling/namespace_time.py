@@ -117,32 +117,46 @@ class Newcomers:
 
     def __init__(self, revision: int) -> None:
         """revision: which the batch has seen."""
-        self._revision = revision
+        #: up to where the log was read for new pods, and for what may let waiting pods fit
+        self._revision = self._judged = revision
         self._new: set[str] = set()
         self._lifted = Reason(0)
         self._since = sql.adapted(datetime.now(UTC))
 
     def of_others(self, namespace: str) -> bool:
-        """Whether pods of other namespaces are among them, or pods of theirs that waited may fit now."""
+        """Whether pods of other namespaces are among them, or pods of theirs that waited may fit now.
+
+        Documents are read only where others wait: a busy namespace alone writes thousands.
+        """
         try:
-            found = tail.stretch_after(self._revision, resources=hints.RESOURCES, limit=LOOKED_AT)
+            found = tail.sketches_after(self._revision, resources=(PODS,), limit=LOOKED_AT)
+            self._revision = found.revision
+            for one in found.changes:
+                if one.resource == PODS and one.type != DELETED and not one.fields.get("spec.nodeName"):
+                    self._new.add(one.namespace)
+            if self._new - {namespace}:
+                return True
+            now = sql.adapted(datetime.now(UTC))
+            ((rested, wait),) = sql.fetch(_OTHERS, [namespace, self._since, now, namespace])
+            if rested or not wait:
+                return bool(rested)
+            news = tail.stretch_after(self._judged, resources=hints.RESOURCES, limit=LOOKED_AT)
         except Expired:
             return True
-        self._revision = found.revision
-        for one in found.changes:
-            if one.resource == PODS and one.type != DELETED and not one.fields.get("spec.nodeName"):
-                self._new.add(one.namespace)
-        self._lifted |= Wakes(map(hints.news_of, found.changes)).reasons
-        if self._new - {namespace}:
-            return True
-        now = sql.adapted(datetime.now(UTC))
-        return bool(sql.fetch(_MAY_FIT, [namespace, int(self._lifted), self._since, now])[0][0])
+        self._judged = news.revision
+        self._lifted |= Wakes(map(hints.news_of, news.changes)).reasons
+        return bool(sql.fetch(_MAY_FIT, [namespace, int(self._lifted)])[0][0])
 
 
-#: Whether a pod waits for what was lifted, or its backoff is over since.
+#: Whether the backoff of a pod of other namespaces has ended meanwhile, and whether one waits for an event.
+_OTHERS = (
+    "SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod WHERE namespace <> %s AND not_before > %s AND not_before <= %s)"
+    ", EXISTS (SELECT 1 FROM scheduling_queuedpod WHERE namespace <> %s AND state = 'unschedulable')"
+)
+#: Whether a pod waits for what was lifted.
 _MAY_FIT = (
-    "SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod WHERE namespace <> %s AND "
-    "(state = 'unschedulable' AND held_by & %s > 0 OR not_before > %s AND not_before <= %s))"
+    "SELECT EXISTS (SELECT 1 FROM scheduling_queuedpod WHERE namespace <> %s AND state = 'unschedulable' "
+    "AND held_by & %s > 0)"
 )
 
 

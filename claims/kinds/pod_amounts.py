@@ -128,7 +128,8 @@ def _requests(pod: Pod, charged: Amounts) -> dict[str, int]:
         total = _plus(total, {name: amount for name, amount in charged.items() if amount > 0})
     if (level := resources_of(pod.spec)) is not None:
         total |= _of_level(level, "requests")
-    total = _plus(total, _sum((pod.spec.overhead,)))
+    if pod.spec.overhead:
+        total = _plus(total, _sum((pod.spec.overhead,)))
     return {resource: amount for resource, amount in total.items() if amount}
 
 
@@ -153,6 +154,8 @@ def _of_containers(spec: PodSpec, which: Which, statuses: Mapping[str, Container
     together: dict[str, int] = {}
     for container in spec.containers:
         together = _plus(together, _of_container(container, which, statuses))
+    if not spec.init_containers:
+        return together
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in spec.init_containers:

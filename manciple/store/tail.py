@@ -51,7 +51,7 @@ OnExpired = Callable[[Expired], None]
 Item = TypeVar("Item")
 
 _COLUMNS = "revision, type, resource, namespace, name, uid, document, labels, fields, previous_labels, previous_fields"
-_SKETCHED = "revision, resource, type, deleting, fields"
+_SKETCHED = "revision, resource, type, deleting, namespace, fields"
 #: the counter's row beside every event, or alone where there is none
 _READ = (
     "SELECT r.current, r.floor, e.* FROM store_revision r LEFT JOIN (SELECT {columns} FROM store_event "
@@ -137,6 +137,7 @@ class Sketch(NamedTuple):
     resource: str
     type: EventType
     deleting: bool  # metadata.deletionTimestamp is set
+    namespace: str = ""
     stored_fields: str = "{}"
 
     @property
@@ -153,8 +154,8 @@ def sketches_after(revision: int, *, resources: Collection[str], limit: int) -> 
     conditions = f" AND (resource IN ({_places(resources)}) OR type = 'DELETED')"
     found = _read(_SKETCHED, conditions, revision, resources, limit)
     sketches = [
-        Sketch(number, resource, type_, bool(deleting), fields)
-        for number, resource, type_, deleting, fields in found.changes
+        Sketch(number, resource, type_, bool(deleting), namespace, fields)
+        for number, resource, type_, deleting, namespace, fields in found.changes
     ]
     return Stretch(sketches, found.revision, found.more)
 

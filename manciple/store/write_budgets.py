@@ -51,7 +51,7 @@ def forget() -> None:
 
 def charge(identity: Identity, resource: str, namespace: str, size: int, *, now: datetime) -> None:
     """Charge a write of `size` bytes. namespace: "" for cluster-wide kinds. Raises: TooManyRequests."""
-    if not settings.WRITE_RATE or MASTERS in identity.groups or is_control_plane(identity.name):
+    if MASTERS in identity.groups or is_control_plane(identity.name) or not settings.WRITE_RATE:
         return
     bucket = _bucket(identity, namespace)
     if resource == LEASES and NODES in identity.groups and size <= HEARTBEAT:

@@ -20,11 +20,12 @@ What a type declares about each of its fields is read once, from msgspec's own v
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from sys import intern
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, dataclass_transform
 
@@ -137,7 +138,13 @@ def aside(name: str, default: Field) -> Field:
 
 def timestamp(moment: datetime) -> str:
     """RFC 3339 in UTC with whole seconds, as metav1.Time."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _second_text(math.floor(moment.timestamp()))
+
+
+@lru_cache(64)
+def _second_text(second: int) -> str:
+    """Each write has several times of the same second."""
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def time_text(raw: str, *, micro: bool) -> str:

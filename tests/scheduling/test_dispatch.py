@@ -124,7 +124,7 @@ NODE = {"spec.nodeName": "node-1"}
 def _sketch(
     resource: str, type_: EventType, fields: dict[str, str], *, deleting: bool = False, revision: int = 7
 ) -> Sketch:
-    return Sketch(revision, resource, type_, deleting, dump(fields))
+    return Sketch(revision, resource, type_, deleting, stored_fields=dump(fields))
 
 
 CHANGES: dict[str, tuple[Sketch, str]] = {
