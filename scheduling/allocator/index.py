@@ -99,7 +99,7 @@ class SignatureCounts:
         #: per node, the devices that serve the request if nobody holds them
         self.candidates: list[int] = []
         #: node -> devices on which a selector errs
-        self._errors: dict[int, int] = {}
+        self.errors: dict[int, int] = {}
         self._plan = plan
         #: nodes that see other devices than when they were judged
         self._outdated: set[int] = set()
@@ -115,9 +115,9 @@ class SignatureCounts:
         check_time()
         self.candidates[number], errors = selected(self._index.devices[number], self._plan, self._index.features)
         if errors:
-            self._errors[number] = errors
+            self.errors[number] = errors
         else:
-            self._errors.pop(number, None)
+            self.errors.pop(number, None)
 
     def look_again(self, number: int) -> None:
         """The node sees other devices than before."""
@@ -134,17 +134,12 @@ class SignatureCounts:
         """The devices of the node that serve the request now."""
         return self.candidates[number] if self.admin else self.candidates[number] & ~self._index.taken[number]
 
-    @property
-    def errs(self) -> bool:
-        """Whether there is any device on which a selector errs."""
-        return bool(self._errors)
-
     def errs_on(self, among: int) -> bool:
         """Whether a selector errs on a device of these nodes that a search would look at."""
         taken = self._index.taken
         return any(
             among >> number & 1 and (errors if self.admin else errors & ~taken[number])
-            for number, errors in self._errors.items()
+            for number, errors in self.errors.items()
         )
 
     def at_least(self, count: int) -> int:

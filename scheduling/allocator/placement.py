@@ -329,16 +329,18 @@ class NodePlacement:
 
     @property
     def outcome(self) -> Outcome:
-        return self._read()[0]
+        if self._later is not None:
+            self._work_out(self._later)
+        return self._found[0]
 
     @property
     def refusals(self) -> Mapping[str, NodeRefusalOutcome]:
-        return self._read()[1]
-
-    def _read(self) -> tuple[Outcome, Mapping[str, NodeRefusalOutcome]]:
         if self._later is not None:
-            self._found, self._later = self._later()._found, None
-        return self._found
+            self._work_out(self._later)
+        return self._found[1]
+
+    def _work_out(self, explain: Callable[[], NodePlacement]) -> None:
+        self._found, self._later = explain()._found, None
 
 
 def place(

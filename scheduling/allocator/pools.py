@@ -92,7 +92,7 @@ class Generation:
     @cached_property
     def bits_by_name(self) -> Mapping[str, int]:
         """device name -> mask; a name may stand in several slices, for different nodes."""
-        names = tuple(device.name for device in self.devices)
+        names = tuple([device.published.name for device in self.devices])
         if (known := _bits_by_name.get(names)) is not None:
             return known
         masks: dict[str, int] = {}

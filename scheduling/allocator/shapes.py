@@ -149,7 +149,10 @@ class ClaimShape:
 
     def errs_on(self, among: int) -> bool:
         """Whether a selector errs on one of these nodes, so that only the plain search tells the answer."""
-        return any(one.errs and one.errs_on(among) for one in self._counts)
+        for one in self._counts:  # noqa: SIM110 - asked of every claim: a generator takes longer than the answer
+            if one.errors and one.errs_on(among):
+                return True
+        return False
 
     def catch_up(self, index: NodeIndex) -> None:
         """Judge what was published since the last claims of this shape. Raises: TimeLimitExceeded."""

@@ -66,7 +66,7 @@ _NO_DRAWS: Draws = {}
 class PoolUsage:
     """The allocated devices of one pool. `taken`: device name -> exclusive allocations (1, but for conflicts)."""
 
-    __slots__ = ("_drained", "_masks", "draws", "shares", "taken")
+    __slots__ = ("_drained", "_left", "_masks", "draws", "shares", "taken")
 
     def __init__(
         self,
@@ -79,6 +79,7 @@ class PoolUsage:
         self.draws = draws
         self._masks: tuple[Generation, int, int] | None = None
         self._drained: tuple[Generation, int] | None = None
+        self._left: tuple[PoolOnNode, Mapping[CounterKey, int]] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -93,8 +94,10 @@ class PoolUsage:
             known = self._masks = (generation, taken, shares)
         return known[1], known[2]
 
-    def counters_left(self, view: PoolOnNode, usage: UsageTable) -> dict[CounterKey, int]:
+    def counters_left(self, view: PoolOnNode, usage: UsageTable) -> Mapping[CounterKey, int]:
         """What the allocated devices leave of each counter, in nanos. usage: of all pools."""
+        if self._left is not None and self._left[0] is view:
+            return self._left[1]
         left = dict(view.counters)
         for generation in (view.generation, *view.elsewhere):
             held = self if generation is view.generation else usage.get(generation.key)
@@ -102,6 +105,8 @@ class PoolUsage:
                 for key, nanos in drawn.items():
                     if key in left:
                         left[key] -= nanos
+        if not view.elsewhere:
+            self._left = (view, left)
         return left
 
     def _drawn(self, generation: Generation, view: PoolOnNode) -> Iterator[Mapping[CounterKey, int]]:
@@ -137,8 +142,10 @@ class PoolUsage:
             return known[1]
         left, mask = self.counters_left(view, usage), 0
         for position in bits(generation.consuming):
-            if any(left.get(key, 0) < nanos for key, nanos in generation.draws[position].items()):
-                mask |= 1 << position
+            for key, nanos in generation.draws[position].items():
+                if left.get(key, 0) < nanos:
+                    mask |= 1 << position
+                    break
         if not view.elsewhere:
             self._drained = (generation, mask)
         return mask
@@ -149,7 +156,7 @@ class PoolUsage:
         """What `result`, which has no admin access, takes of the pool more (sign 1) or less (sign -1). drawn: from its
         counters.
         """
-        device = result.device
+        device, self._left = result.device, None  # what follows is asked from now on
         draws = self.draws if drawn is None else self._draws_with(device, drawn, sign=sign)
         if result.share_id is not None:
             shares = dict(self.shares)
@@ -258,7 +265,7 @@ class UsageLog:
     this one has grown `long`; whoever still reads at an earlier version keeps this one.
     """
 
-    __slots__ = ("_now", "_places", "began", "entries", "previous", "published")
+    __slots__ = ("_places", "began", "entries", "now", "previous", "published")
 
     #: Entries after which a log is long: each holds the usage of a pool as it was.
     LONG = 16_384
@@ -271,10 +278,11 @@ class UsageLog:
         previous: UsageLog | None = None,
     ) -> None:
         self.published = published
-        self._now = now or {}
+        #: of the pools in which something is or was in use
+        self.now = now or {}
         #: (driver, node) -> the pools there of which something is or was in use
         self._places: dict[tuple[str, str], set[PoolKey]] = {}
-        for key in self._now:
+        for key in self.now:
             self._places.setdefault((key.driver, key.node), set()).add(key)
         #: the log that this one goes on from
         self.previous = previous
@@ -289,15 +297,15 @@ class UsageLog:
     def continued(self) -> UsageLog:
         """A log with the same usage. Of the past it knows this log alone."""
         self.previous = None
-        return UsageLog(self.published, dict(self._now), previous=self)
+        return UsageLog(self.published, dict(self.now), previous=self)
 
     def copied(self, published: PublishedPools) -> UsageLog:
         """A log with the same usage and no past."""
-        return UsageLog(published, dict(self._now))
+        return UsageLog(published, dict(self.now))
 
     def count(self, allocation: AllocationResult, node: str, *, sign: int) -> None:
         """Count an allocation in (sign 1) or out (sign -1). node: its own."""
-        now, in_use = self._now, self.published.in_use
+        now, in_use = self.now, self.published.in_use
         drawn = draws_of(allocation) if allocation.drawn_counters else None
         for result in allocation.devices.results:
             if result.admin_access:
@@ -312,15 +320,11 @@ class UsageLog:
 
     def in_use_at(self, driver: str, node: str) -> Iterator[PoolKey]:
         """The pools of a driver on a node of which something is in use."""
-        return (key for key in self._places.get((driver, node), ()) if not self._now[key].is_empty)
+        return (key for key in self._places.get((driver, node), ()) if not self.now[key].is_empty)
 
     def names(self, name: tuple[str, str]) -> bool:
         """Whether anything is or was in use in pools with this driver and name."""
-        return any(key[:2] == name for key in self._now)
-
-    def latest(self, key: PoolKey) -> PoolUsage:
-        """Of a pool that nobody has devices of, an empty one."""
-        return self._now.get(key, NO_USAGE)
+        return any(key[:2] == name for key in self.now)
 
 
 class UsageTable:
@@ -344,7 +348,7 @@ class UsageTable:
         if len(self.log.entries) != self._undone[0]:
             self._read_on()
         before = self._undone[1].get(key)
-        return self.log.latest(key) if before is None else before
+        return self.log.now.get(key, NO_USAGE) if before is None else before
 
     def _read_on(self) -> None:
         """The first change of a pool since the version tells what the pool was."""
