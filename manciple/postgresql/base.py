@@ -18,9 +18,11 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError
 from django.db.backends.postgresql import base
+from psycopg.adapt import Dumper
+from psycopg.pq import Format
 from psycopg.types.string import StrDumperUnknown
 
-from manciple.postgresql import OutcomeUnknown
+from manciple.postgresql import TEXT_ARRAY, OutcomeUnknown, TextArray
 
 #: Classes of SQLSTATE with which a server tells that it ends: whether before or after it committed, it does not say.
 _ENDING = ("08", "57")
@@ -33,12 +35,23 @@ class TextWithoutNul(StrDumperUnknown):
         return super().dump(obj.replace("\0", "\ufffd") if "\0" in obj else obj)
 
 
+class TextArrayDumper(Dumper):
+    """How an array of long texts goes to the server."""
+
+    format = Format.BINARY
+    oid = TEXT_ARRAY
+
+    def dump(self, obj: TextArray) -> bytes:
+        return obj.data
+
+
 class DatabaseWrapper(base.DatabaseWrapper):
     """Django names it so in every backend."""
 
     def get_new_connection(self, conn_params: Any) -> Any:
         connection = super().get_new_connection(conn_params)
         connection.adapters.register_dumper(str, TextWithoutNul)
+        connection.adapters.register_dumper(TextArray, TextArrayDumper)
         return connection
 
     def copy_rows(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:

@@ -72,6 +72,18 @@ def test_strange_texts_come_back_as_they_were_written(copies: int) -> None:
     assert sql.fetch("SELECT object_id FROM store_ownerlink") == [(uids[0],)]
 
 
+def test_long_texts_come_back_as_they_were_written() -> None:
+    texts = {str(number): f"{'long ' * 100}{text}" for number, text in enumerate(STRANGE)} | {
+        "short": "",
+        "null": "NULL",
+    }
+    sql.insert(OwnerLink, COLUMNS, [(uid, text, True, False, False, False) for uid, text in texts.items()])
+    assert dict(sql.fetch("SELECT object_id, owner_uid FROM store_ownerlink")) == texts
+    backwards = {uid: text[::-1] for uid, text in texts.items()}
+    sql.update(OwnerLink, "object_id", ["owner_uid"], list(backwards.items()))
+    assert dict(sql.fetch("SELECT object_id, owner_uid FROM store_ownerlink")) == backwards
+
+
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8), min_size=1, unique=True))
 def test_any_texts_are_updated_to_what_they_are(texts: list[str]) -> None:
     sql.clear(OwnerLink)
@@ -86,9 +98,11 @@ def test_a_nul_is_written_as_the_character_that_stands_for_it_where_the_database
     many = [link(f"a\0{number}") for number in range(sql.COPY_FROM)]
     sql.insert(OwnerLink, COLUMNS, many)
     sql.insert(OwnerLink, COLUMNS, [link("b\0")])
-    found = {uid for (uid,) in sql.fetch("SELECT object_id FROM store_ownerlink")}
+    sql.insert(OwnerLink, COLUMNS, [("c", "long " * 100 + "\0", True, False, False, False)])
+    found = dict(sql.fetch("SELECT object_id, owner_uid FROM store_ownerlink"))
     nul = "\ufffd" if connection.vendor == "postgresql" else "\0"
-    assert found == {f"a{nul}{number}" for number in range(sql.COPY_FROM)} | {f"b{nul}"}
+    assert found.pop("c") == "long " * 100 + nul
+    assert found.keys() == {f"a{nul}{number}" for number in range(sql.COPY_FROM)} | {f"b{nul}"}
 
 
 def insert_twice(*others: str) -> None:
