@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from random import SystemRandom
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -40,6 +39,7 @@ from manciple.store.records import Written
 from manciple.store.tail import POLL_INTERVAL
 from manciple.wire.base import ApiObject, LocalObjectReference
 from manciple.wire.errors import Forbidden
+from manciple.wire.identifiers import RANDOM
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.validation import generate_name
 
@@ -51,8 +51,6 @@ VOLUME_PREFIX = "kube-api-access-"
 #: from one that somebody asked for by hand (upstream: WarnOnlyBoundTokenExpirationPeriod).
 TOKEN_SECONDS = 60 * 60 + 7
 FILE_MODE = 0o644
-
-_random = SystemRandom()
 
 
 def register() -> None:
@@ -190,7 +188,7 @@ def _with_token(pod: Pod) -> Pod:
     """With the volume, and a mount of it in every container that has nothing there."""
     spec = pod.spec
     known = next((volume.name for volume in spec.volumes if volume.name.startswith(VOLUME_PREFIX)), "")
-    name = known or generate_name(VOLUME_PREFIX, _random)
+    name = known or generate_name(VOLUME_PREFIX, RANDOM)
     mount = VolumeMount(name=name, read_only=True, mount_path=MOUNT_PATH)
     containers, init_containers = _mounting(spec.containers, mount), _mounting(spec.init_containers, mount)
     changed = containers != spec.containers or init_containers != spec.init_containers

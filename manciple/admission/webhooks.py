@@ -22,7 +22,6 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import orjson
 
@@ -45,6 +44,7 @@ from manciple.cel.errors import CompileError
 from manciple.store import hooks as said
 from manciple.wire.base import LabelSelector
 from manciple.wire.errors import ApiError, BadRequest, Forbidden
+from manciple.wire.identifiers import new_uid
 from manciple.wire.selectors import as_label_selector
 from manciple.wire.validation import check_label_key
 
@@ -154,7 +154,7 @@ def _call_of(webhook: CompiledWebhook, request: AdmissionRequest) -> _Call | Non
         return None
     if request.write.dry_run and webhook.hook.side_effects not in SIDE_EFFECTS:
         raise BadRequest(f'admission webhook "{webhook.name}" does not support dry run')
-    uid = str(uuid4())
+    uid = new_uid()
     asked = {
         "uid": uid,
         **request.attributes(version),

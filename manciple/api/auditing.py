@@ -14,12 +14,10 @@ Sources: apiserver/pkg/endpoints/filters/audit_init.go, .../audit.go.
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from random import getrandbits
 from typing import Any
 
 import orjson
@@ -32,6 +30,7 @@ from manciple.audit.happenings import REFUSED, Happened
 from manciple.store import hooks
 from manciple.store.origins import Origin
 from manciple.wire.errors import ApiError
+from manciple.wire.identifiers import new_uid
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import Kind, registry
 
@@ -76,7 +75,7 @@ def begin(
     """
     where = parse_path(path)
     return Origin(
-        audit_id=wanted_id if _CLIENTS_ID.fullmatch(wanted_id) else _new_id(),
+        audit_id=wanted_id if _CLIENTS_ID.fullmatch(wanted_id) else new_uid(),
         received=datetime.now(UTC),
         method=method,
         uri=f"{path}?{query}" if query else path,
@@ -96,11 +95,6 @@ def _resource(where: ResourcePath | None) -> str:
     if registry.is_own(where.group, where.version, where.plural) and (served := where.served()):
         return served.kind.resource
     return ".".join(filter(None, (where.plural, where.group)))
-
-
-def _new_id() -> str:
-    """A UUID. It names a request and guards nothing, so it costs no call to the kernel, which uuid4 makes each time."""
-    return str(uuid.UUID(int=getrandbits(128), version=4))
 
 
 def begin_in(scope: Any) -> Origin:

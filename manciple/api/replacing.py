@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
 
 from manciple.api import edits, first_stage, verbs
 from manciple.api.auditing import page_write
@@ -19,6 +18,7 @@ from manciple.store.hooks import Write
 from manciple.store.metadata import initialise
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Conflict
+from manciple.wire.identifiers import new_uid
 from manciple.wire.identity import Identity
 from manciple.wire.registry import Kind
 
@@ -89,7 +89,7 @@ def _admitted(kind: Kind, wanted: ApiObject, *, identity: Identity, dry_run: boo
     first_stage.ask_gates(write)
     obj: Any = kind.prepare_create(first_stage.completed(write))
     edits.refuse_wrong(kind, obj, kind.create_rule(first_stage.version())(obj))
-    uid = str(uuid4())
+    uid = new_uid()
     seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
     first_stage.ask_checks(replace(write, new=seen))
     return kind, obj, uid

@@ -15,9 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from random import SystemRandom
 from typing import Any
-from uuid import uuid4
 
 from msgspec import structs
 
@@ -47,6 +45,7 @@ from manciple.wire.errors import (
     NotFound,
     invalid,
 )
+from manciple.wire.identifiers import RANDOM, new_uid
 from manciple.wire.identity import Identity, manager_of
 from manciple.wire.machinery import DeleteOptions, Preconditions
 from manciple.wire.managed_fields import track_create
@@ -129,8 +128,6 @@ CONDITIONAL = frozenset(
     }
 )
 
-_random = SystemRandom()
-
 
 def create(
     kind: Kind,
@@ -188,12 +185,12 @@ def _named(obj: Any) -> Any:
     meta = obj.metadata
     if meta.name or not meta.generate_name:
         return obj
-    return structs.replace(obj, metadata=structs.replace(meta, name=generate_name(meta.generate_name, _random)))
+    return structs.replace(obj, metadata=structs.replace(meta, name=generate_name(meta.generate_name, RANDOM)))
 
 
 def _create(write: Write) -> Any:
     """Raises: Invalid, AlreadyExists, and what checks and rules raise."""
-    kind, obj, uid = write.kind, write.new, str(uuid4())
+    kind, obj, uid = write.kind, write.new, new_uid()
     try:
         edits.refuse_wrong(kind, obj, kind.create_rule(first_stage.version())(obj))
     except Invalid:

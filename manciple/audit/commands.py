@@ -6,7 +6,6 @@ Whoever may run it may do everything. They are `manage.py` to the trail, and it 
 from __future__ import annotations
 
 import getpass
-import uuid
 from datetime import UTC, datetime
 
 from manciple.audit import trail
@@ -14,6 +13,7 @@ from manciple.audit.budgets import SESSIONS
 from manciple.audit.happenings import Happened
 from manciple.audit.sign_ins import NOTIFICATION_ADDRESSES, NOTIFICATION_RULES, PEOPLE, SAVED_VIEWS, TOKENS
 from manciple.store.origins import Origin
+from manciple.wire.identifiers import new_uid
 from manciple.wire.identity import Identity
 
 #: Who runs commands, and made the tokens that they issue.
@@ -34,7 +34,7 @@ def note_command(command: str, verb: str, resource: str, name: str) -> None:
     name: whose; never a secret. Raises: django.db.Error.
     """
     origin = Origin(
-        audit_id=str(uuid.uuid4()),
+        audit_id=new_uid(),
         received=datetime.now(UTC),
         agent=f"manage.py {command}, run by {_account()}",
         verb=verb,

@@ -7,12 +7,10 @@ and whose writes share one, is `manciple.store.transactions`' business.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from random import SystemRandom
 from typing import Any, NamedTuple
 
 from manciple.store import hooks, metadata, origins, persistence, records, space, sql, write_budgets
@@ -21,6 +19,7 @@ from manciple.store.records import Change, Committed, DeletionAnswer, EventType,
 from manciple.wire import managed_fields
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import AlreadyExists, NotFound, TooLarge
+from manciple.wire.identifiers import RANDOM, new_uid
 from manciple.wire.identity import SYSTEM, Identity, manager_of
 from manciple.wire.registry import Kind
 from manciple.wire.validation import generate_name
@@ -36,16 +35,14 @@ NAME_ATTEMPTS = 8
 #: Characters of a stored document, metadata and managedFields included (etcd's limit on a request, in bytes).
 LARGEST = 1536 * 1024
 
-_random = SystemRandom()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
     """What a writer takes from the world: the time, new uids, new names."""
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    new_uid: Callable[[], str] = lambda: str(uuid.uuid4())
-    name_from: Callable[[str], str] = lambda base: generate_name(base, _random)
+    new_uid: Callable[[], str] = new_uid
+    name_from: Callable[[str], str] = lambda base: generate_name(base, RANDOM)
 
 
 WORLD = Sources()
