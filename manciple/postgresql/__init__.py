@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db import OperationalError
@@ -20,18 +20,17 @@ class OutcomeUnknown(OperationalError):
 
 @dataclass(frozen=True, slots=True)
 class TextArray:
-    """A parameter: an array of texts in PostgreSQL's own format, in which long texts go as they are, with no quote in
-    them escaped here and read there.
+    """A parameter: an array of texts that goes in PostgreSQL's own format, in which long texts are as they are, with no
+    quote in them escaped here and read there.
     """
 
-    data: bytes
+    texts: Sequence[str]
 
-    @classmethod
-    def of(cls, texts: Iterable[str]) -> TextArray:
-        encoded = [text.encode() for text in texts]
+    def binary(self) -> bytes:
+        encoded = [text.encode() for text in self.texts]
         parts = [_HEAD.pack(1, 0, TEXT, len(encoded), 1)]
         for one in encoded:
             # A text of PostgreSQL's holds no NUL.
             kept = one.replace(b"\0", b"\xef\xbf\xbd") if b"\0" in one else one
             parts += (_LENGTH.pack(len(kept)), kept)
-        return cls(b"".join(parts))
+        return b"".join(parts)

@@ -42,7 +42,17 @@ class TextArrayDumper(Dumper):
     oid = TEXT_ARRAY
 
     def dump(self, obj: TextArray) -> bytes:
-        return obj.data
+        return obj.binary()
+
+
+class ShownTextArray(Dumper):
+    """The same in a statement that is shown, by Django's debug log for one."""
+
+    oid = TEXT_ARRAY
+
+    def dump(self, obj: TextArray) -> bytes:
+        escaped = (text.replace("\\", "\\\\").replace('"', '\\"') for text in obj.texts)
+        return ("{" + ",".join(f'"{text}"' for text in escaped) + "}").encode()
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
@@ -51,7 +61,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def get_new_connection(self, conn_params: Any) -> Any:
         connection = super().get_new_connection(conn_params)
         connection.adapters.register_dumper(str, TextWithoutNul)
-        connection.adapters.register_dumper(TextArray, TextArrayDumper)
+        for dumper in (ShownTextArray, TextArrayDumper):
+            connection.adapters.register_dumper(TextArray, dumper)
         return connection
 
     def copy_rows(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:

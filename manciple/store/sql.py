@@ -227,7 +227,7 @@ def _array(values: Sequence[Any], type_: str) -> str | TextArray | list[Any]:
     JSON differs from it in the brackets, and in what a backslash means before all but quotes and backslashes.
     """
     if type_ in ("text", "varchar") and all(isinstance(value, str) for value in values) and len(values[0]) >= _LONG:
-        return TextArray.of(values)
+        return TextArray(values)
     text = _encoder.encode(values).decode()
     if "\\" in text and "\\" in text.replace("\\\\", "").replace('\\"', ""):
         return [_without_nul(value) for value in values]

@@ -73,14 +73,13 @@ def test_strange_texts_come_back_as_they_were_written(copies: int) -> None:
 
 
 def test_long_texts_come_back_as_they_were_written() -> None:
-    texts = {str(number): f"{'long ' * 100}{text}" for number, text in enumerate(STRANGE)} | {
-        "short": "",
-        "null": "NULL",
-    }
+    texts = {str(number): f"{'long ' * 100}{text}" for number, text in enumerate(STRANGE)}
+    texts |= {"short": "", "null": "NULL"}
     sql.insert(OwnerLink, COLUMNS, [(uid, text, True, False, False, False) for uid, text in texts.items()])
     assert dict(sql.fetch("SELECT object_id, owner_uid FROM store_ownerlink")) == texts
     backwards = {uid: text[::-1] for uid, text in texts.items()}
-    sql.update(OwnerLink, "object_id", ["owner_uid"], list(backwards.items()))
+    with CaptureQueriesContext(connection):  # the statement is shown, too
+        sql.update(OwnerLink, "object_id", ["owner_uid"], list(backwards.items()))
     assert dict(sql.fetch("SELECT object_id, owner_uid FROM store_ownerlink")) == backwards
 
 
