@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from claims.kinds.pods import Pod, PodSchedulingGroup
 from inventory.kinds import gates
+from manciple.access import rbac
 from scheduling.controllers import claims, pod_groups, reservations
 from tests.builders import make_pod, make_template
 from tests.builders.groups import make_group
@@ -31,8 +33,9 @@ def of_the_turn() -> int:
 
 
 @pytest.fixture
-def busy(cluster: Cluster) -> Cluster:
-    """A cluster whose controllers and worker have done all there was to do."""
+def busy(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """A cluster whose controllers and worker have done all there was to do. Nothing is looked at by the clock again."""
+    monkeypatch.setattr(rbac, "TRUSTED", math.inf)
     cluster.with_gpus("node-1", "node-2", each=FEW + MANY)
     cluster.create(make_template("one-gpu"))
     cluster.create(make_pod("first", templates={"gpu": "one-gpu"}))
