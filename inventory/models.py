@@ -6,6 +6,9 @@ and can be rebuilt from the documents at any time by `manage.py reindex`. Nothin
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
 from django.db import models
 
 #: Lengths as the API limits them: DNS subdomains, driver names, DNS labels, uids.
@@ -28,6 +31,10 @@ class PublishedSlice(models.Model):
         indexes = [models.Index(fields=["driver", "pool", "node_name"], name="slice_of_pool")]
 
 
+#: Pools that a query names one by one; of more of them all are read.
+MOST_NAMED = 500
+
+
 class Pool(models.Model):
     """The slices of one driver, pool name and node, of the highest generation (see `inventory.kinds.pools`)."""
 
@@ -45,6 +52,18 @@ class Pool(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["driver", "name", "node_name"], name="pool_of_node")]
+
+    @classmethod
+    def publishing_nodes(cls, names: Collection[str] | None = None) -> Mapping[tuple[str, str], set[str]]:
+        """(driver, pool name) -> the nodes that publish a pool of that name, "" for a pool of no single node.
+
+        names: of pools that are asked for; None for all.
+        """
+        found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        pools = cls.objects.all() if names is None or len(names) > MOST_NAMED else cls.objects.filter(name__in=names)
+        for driver, pool, node in pools.values_list("driver", "name", "node_name"):
+            found[driver, pool].add(node)
+        return found
 
 
 class Device(models.Model):

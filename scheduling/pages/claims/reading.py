@@ -160,15 +160,14 @@ def _when_unused(claim: ResourceClaim, lately: Collection[str]) -> dict[str, Any
 
 
 def _held(uid: str) -> dict[str, _Held]:
-    rows = AllocatedDevice.objects.filter(claim=uid) if uid else AllocatedDevice.objects.all()
-    nodes: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for driver, pool, node in Pool.objects.values_list("driver", "name", "node_name"):
-        nodes[driver, pool].add(node)
+    columns = ("claim_id", "driver", "pool", "node", "device_class", "admin_access")
+    held = AllocatedDevice.objects.filter(claim=uid) if uid else AllocatedDevice.objects.all()
+    rows = list(held.values_list(*columns))
+    nodes = Pool.publishing_nodes({pool for _, _, pool, *_ in rows})
     count: Counter[str] = Counter()
     places: dict[str, set[str]] = defaultdict(set)
     classes: dict[str, set[str]] = defaultdict(set)
-    columns = ("claim_id", "driver", "pool", "node", "device_class", "admin_access")
-    for claim, driver, pool, on, device_class, looks_on in rows.values_list(*columns):
+    for claim, driver, pool, on, device_class, looks_on in rows:
         count[claim] += not looks_on
         possible = pools_in_use(driver, pool, on, nodes.get((driver, pool), ()))
         if len(possible) == 1 and possible[0].node:

@@ -7,7 +7,7 @@ groups and counts them, and only those that are drawn come out, at most `BARS`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -126,12 +126,8 @@ class Timeline:
         self._pools = pools
 
     @cached_property
-    def _nodes_of(self) -> dict[tuple[str, str], set[str]]:
-        """(driver, pool name) -> the nodes that publish a pool of that name, "" for a pool of no single node."""
-        found: dict[tuple[str, str], set[str]] = defaultdict(set)
-        for driver, pool, node in Pool.objects.values_list("driver", "name", "node_name"):
-            found[driver, pool].add(node)
-        return found
+    def _nodes_of(self) -> Mapping[tuple[str, str], set[str]]:
+        return Pool.publishing_nodes()
 
     def key_of(self, driver: str, pool: str, device: str, node: str) -> DeviceKey:
         """node: of the allocation, or of the impairment. Where several pools are possible, the key names no node."""
