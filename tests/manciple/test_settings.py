@@ -77,7 +77,7 @@ def test_an_embedded_system_keeps_its_key_where_its_owner_alone_reads_it(
 
 @pytest.mark.parametrize("name", KEY)
 def test_a_short_key_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    with pytest.raises(ImproperlyConfigured, match=f"{name} must have 16 characters at least"):
+    with pytest.raises(ImproperlyConfigured, match=f"{name} .*16"):
         read(monkeypatch, {**POSTGRESQL, **KEY, name: "x"})
 
 

@@ -156,7 +156,7 @@ def test_a_write_that_fails_leaves_the_old_record(tmp_path: Path) -> None:
     full = Checkpoint(tmp_path / "claims", FullDisk())
     full.load()
 
-    with pytest.raises(StorageFailed, match=r"ResourceClaim default/gpus cannot be written to .*No space left"):
+    with pytest.raises(StorageFailed, match=r"ResourceClaim default/gpus .*No space left"):
         full.put(ClaimRecord(uid="uid-1", namespace="default", name="gpus", state="Unpreparing", pods=(), drivers=()))
 
     assert full.records() == (RECORD,)

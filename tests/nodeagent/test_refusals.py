@@ -20,7 +20,7 @@ REFUSED: dict[str, tuple[dict[str, Any] | None, str]] = {
     "reserved for nobody": (claim("c", "gpu-0"), "pod p (uid-p) is not allowed to use ResourceClaim c (claim-c)"),
     "reserved for an earlier pod of the same name": (
         claim("c", "gpu-0", pods=("uid-earlier",)),
-        "pod p (uid-p) is not allowed to use ResourceClaim c (claim-c)",
+        "pod p (uid-p)",
     ),
     "allocated for other nodes": (
         claim("c", "gpu-0", pods=("uid-p",), node="beta"),

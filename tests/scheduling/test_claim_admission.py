@@ -12,7 +12,7 @@ from inventory.kinds import gates
 from manciple.admission.kinds.bindings import ValidatingAdmissionPolicyBinding
 from manciple.admission.kinds.policies import ValidatingAdmissionPolicy
 from manciple.wire import codec
-from scheduling import queue, special_claims
+from scheduling import causes, queue, special_claims
 from scheduling.capture import ClusterState
 from scheduling.controllers import claims, scheduler
 from scheduling.controllers import claims as controller
@@ -136,7 +136,7 @@ def test_a_gang_of_which_a_policy_refuses_a_claim_for_extended_resources_gets_no
         cluster.settle()
         assert cluster.all(ResourceClaim) == []
         assert cluster.why_pending("bad").endswith("with binding 'p' denied request: not like this")
-        assert cluster.why_pending("good").startswith("pod group is unschedulable, waiting for")
+        assert isinstance(cluster.cause("good"), causes.GroupDoesNotFit)
 
 
 def test_who_is_asked_about_claims_for_extended_resources_and_is_slow_holds_up_no_other_pods(

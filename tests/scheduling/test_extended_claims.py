@@ -17,7 +17,7 @@ from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.wire.base import Condition, OwnerReference, timestamp
 from manciple.wire.errors import Forbidden
-from scheduling import commit, queue
+from scheduling import causes, commit, queue
 from scheduling.capture import ClusterState
 from scheduling.controller_metrics import SCHEDULER_CREATES
 from scheduling.controllers import device_taints, scheduler
@@ -79,11 +79,8 @@ def test_a_claim_that_is_refused_refuses_the_pod_its_place(cluster: Cluster, gpu
     finally:
         hooks.unregister_rule(refuse)
     assert cluster.condition("web").reason == "SchedulerError"
-    told = cluster.why_pending("web")
-    assert told.startswith(
-        'running PreBind plugin "DynamicResources": create claim for extended resources default/web: '
-    )
-    assert told.endswith("exceeded quota: team")
+    assert isinstance(cluster.cause("web"), causes.ClaimNotMade)
+    assert cluster.why_pending("web").endswith("exceeded quota: team")
     assert cluster.all(ResourceClaim) == []
     assert created("failure") == before[0] + 1
 
@@ -112,7 +109,7 @@ def test_a_gang_with_extended_resources_is_placed_together_and_not_before_all_it
         finally:
             hooks.unregister_rule(refuse)
         assert {pod.spec.node_name for pod in cluster.all(Pod)} == {""}
-        assert cluster.why_pending("w-0").startswith("pod group is unschedulable, waiting for")
+        assert isinstance(cluster.cause("w-0"), causes.GroupDoesNotFit)
         assert cluster.why_pending("w-1").endswith("exceeded quota: team")
         assert cluster.all(ResourceClaim) == []
         cluster.retry()

@@ -50,14 +50,13 @@ def made(api: Api, body: dict[str, Any], namespace: str = "default", query: str 
 @pytest.mark.parametrize("name", [CRITICAL, "system-cluster-critical"])
 def test_nobody_uses_a_system_class_outside_kube_system(api: Api, name: str) -> None:
     api.made("/api/v1/namespaces", {"metadata": {"name": "team-a"}})
-    refusal = f'pods "p" is forbidden: insufficient quota to match these scopes: {SCOPES}'
     tenant = Api(tokens.issue("bob", ["namespace:team-a", AUTHENTICATED]))
     account = service_account("kube-system", "job-controller")
     for who in (tenant, api, Api(tokens.issue(account.name, list(account.groups)))):
         answer = who.post("/api/v1/namespaces/team-a/pods", pod("p", name))
         assert answer.code == 403, answer.text
-    assert made(tenant, pod("p", name), "team-a") == refusal
-    assert made(tenant, pod("p", name), "team-a", "?dryRun=All") == refusal
+    assert SCOPES in made(tenant, pod("p", name), "team-a")
+    assert SCOPES in made(tenant, pod("p", name), "team-a", "?dryRun=All")
     assert made(api, pod("p", name), "kube-system") == ""
 
 

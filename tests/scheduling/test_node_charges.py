@@ -27,6 +27,8 @@ from inventory.kinds.devices import (
 )
 from manciple.wire import codec
 from manciple.wire.quantity import NANO
+from scheduling.causes import ClaimNotShareable
+from scheduling.messages import message
 from scheduling.node_charges import NodeCharges
 from tests.builders import (
     make_allocation,
@@ -140,7 +142,7 @@ def test_a_claim_on_cpus_serves_one_pod(cluster: Cluster) -> None:
     publish(cluster, cpus())
     run(cluster, "first")
     run(cluster, "second", claim="first")
-    assert "claim first has a mapped device and cannot be shared across pods" in cluster.why_pending("second")
+    assert message(ClaimNotShareable("first")) in cluster.why_pending("second")
     cluster.delete(cluster.pod("first"))
     cluster.retry()
     assert cluster.pod("second").spec.node_name == "node-1"
@@ -238,7 +240,7 @@ def test_while_the_feature_is_off_nothing_is_charged_and_what_stands_there_is_ke
         assert told(cluster.pod("first")) == told(first)
     cluster.worker = cluster.new_worker()
     run(cluster, "third", claim="second")  # a claim that was given while it was off
-    assert "cannot be shared" in cluster.why_pending("third")
+    assert message(ClaimNotShareable("second")) in cluster.why_pending("third")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from scheduling.causes import NoNodeFits, PoolsUnusable
 from scheduling.controllers import quotas
 from scheduling.controllers.scheduler import SchedulingWorker
 from tests.builders import make_claim, make_class, make_node, make_pod, make_quota, make_request
+from tests.outlines import Outline
 from tests.scheduling.cluster import Cluster
 
 Json = dict[str, Any]
@@ -104,10 +105,7 @@ def test_a_held_device_that_is_not_published_keeps_its_counters(cut: Cluster, ho
         cut.worker = cut.new_worker()
     _ask(cut, "whole")
     assert cut.devices(cut.claim("whole")) == []
-    told = cut.why_pending("whole")
-    assert ("`half-a` is held and still draws on them, though not published any more" in told) == (
-        how != "it draws nothing now"
-    )
+    assert ("`half-a`" in cut.why_pending("whole")) == (how != "it draws nothing now")
     assert cut.violations() == {}
 
     cut.delete(cut.pod("half"))
@@ -243,12 +241,9 @@ def test_a_pool_with_a_name_twice_is_named_with_its_fault(cluster: Cluster) -> N
     cluster.create(make_pod("one", claims={"gpu": "one"}))
     cluster.settle()
     told = cluster.why_pending("one")
-    assert told.startswith(
+    assert told == Outline(
         "0/2 nodes are available: 1 cannot allocate all claims, 1 invalid resource pools were encountered. "
-    )
-    assert told.endswith(
-        "Request `gpu` of claim `default/one` wants 1 device, and the 4 that it accepts are in a pool that cannot be "
-        "used: pool `pool.acme.test/p` is invalid (duplicate device name d0)."
+        "…`default/one` … 4 … `pool.acme.test/p` … (duplicate device name d0)."
     )
 
 
@@ -287,7 +282,7 @@ def test_requests_that_must_have_the_same_value_are_told_how_many_one_value_serv
     cluster.create(make_claim("pair", requests=requests, constraints=[same]))
     cluster.create(make_pod("pair", claims={"gpu": "pair"}))
     cluster.settle()
-    assert cluster.why_pending("pair").endswith(
-        "Claim `default/pair` wants 2 devices with the same `gpu.example.com/numa` for requests `a` and `b`, and no "
-        "value has free ones for more than 1 of them."
+    assert cluster.why_pending("pair") == Outline(
+        "… `default/pair` … 2 … `gpu.example.com/numa` for requests `a` and `b`, and no value has free ones for more "
+        "than 1 of them."
     )

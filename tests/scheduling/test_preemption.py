@@ -310,7 +310,7 @@ def test_pods_of_other_namespaces_are_counted_and_not_named(busy: Cluster) -> No
     busy.create(make_pod("urgent", namespace="other", claims={"gpu": "urgent"}, priority_class_name=HIGH))
     told = pod_document("other", "urgent")["preemption"]
     assert (told["victims"], told["moreVictims"]) == ((), 1)
-    assert told["reason"].startswith("It evicts 1 pod of other namespaces from node `node-")
+    assert "1 pod of other namespaces" in told["reason"]
 
 
 def test_a_rehearsal_resolves_the_class_and_names_the_victims(busy: Cluster) -> None:

@@ -210,7 +210,7 @@ def test_others_write_between_the_commits_of_a_collection(
 def test_readiness_reports_it_and_lets_deletions_through(api: Api, full: None) -> None:
     answer = api.get("/readyz")
     assert answer.code == 200  # else no load balancer would let anyone through to delete something
-    assert "[!]storage warning: the database is full: only deletions" in answer.text
+    assert "[!]storage warning: " in answer.text
     assert answer.text.endswith("readyz check passed\n")
     assert api.get("/readyz/storage").code == 500
     assert api.get("/readyz?exclude=storage").text == "ok"

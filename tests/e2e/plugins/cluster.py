@@ -44,7 +44,7 @@ class AgentProcess:
                 *("--plugin-call-seconds", str(CALL_SECONDS), "--plugin-grace-seconds", str(grace)),
             ]
         ).start()
-        self.process.line("starting with drivers none")
+        self.process.line("drivers none")
 
     def kill(self) -> None:
         self.process.kill()

@@ -228,8 +228,8 @@ def assert_kept_and_said(drivers: Drivers, looks: Looks, held: dict[str, Documen
     def said(text: str) -> bool:
         return any(text in line for name in ("worker-1", "worker-2") for line in installation.processes[name].output)
 
-    drivers.until("a worker to say so", lambda: said("claims that drivers' controllers have allocated: 3."))
-    drivers.until("a worker to say so", lambda: said("claims that were allocated with structured parameters: 1."))
+    drivers.until("a worker to say so", lambda: said("DRAControlPlaneController is off"))
+    drivers.until("a worker to say so", lambda: said("DRAStructuredParametersDraft is off"))
 
     def events() -> list[Document]:
         found = api.listed("/api/v1/namespaces/default/events")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from claims.kinds.gangs import GANG, REQUIRED, SIZE
+from scheduling.causes import GroupDoesNotFit
+from scheduling.messages import message
 from tests.builders import make_devices, make_pod
 from tests.e2e.production.scene import Scene
 
@@ -21,7 +23,8 @@ def test_a_gang_that_fits_whole_nowhere_holds_nothing_until_one_node_holds_all_o
     said = {GANG: "train", SIZE: "3", REQUIRED: HOST}
     for at in range(3):
         scene.make(make_pod(f"w-{at}", templates={"gpu": "one"}, meta={"annotations": said}))
-    scene.waits("w-0", "gang train: 2 of the 3 pods that it needs fit at once on kubernetes.io/hostname=node-")
+    fits = GroupDoesNotFit("train", placed=2, wanted=3, annotated=True, where=f"{HOST}=node-")
+    scene.waits("w-0", message(fits))
     scene.claim("late", scene.request())
     scene.pod("late", "late")
     scene.bound("late")  # it is in nobody's way

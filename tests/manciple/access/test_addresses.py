@@ -14,43 +14,49 @@ from manciple.access.addresses import AddressPolicy, AddressRefused, Unresolvabl
 STRICT = AddressPolicy(local=False, forbidden=(ip_network("10.9.0.0/16"), ip_network("2001:db8:9::/48")))
 LAPTOP = AddressPolicy(local=True)
 
+#: one of each kind -> all of the kind
 NEVER = {
-    "0.0.0.0": "an unspecified address",
-    "0.1.2.3": "an unspecified address",
-    "::": "an unspecified address",
-    "169.254.169.254": "a link-local address",
-    "fe80::1": "a link-local address",
-    "fe80::1%eth0": "a link-local address",
-    "224.0.0.1": "a multicast address",
-    "ff02::1": "a multicast address",
-    "255.255.255.255": "a reserved address",
-    "240.0.0.1": "a reserved address",
-    "fd00:ec2::254": "the metadata service of a cloud",
-    "168.63.129.16": "the metadata service of a cloud",
-    "::ffff:169.254.169.254": "a link-local address",
-    "64:ff9b::a9fe:a9fe": "a link-local address",
-    "2002:a9fe:a9fe::1": "a link-local address",
-    "::a9fe:a9fe": "a link-local address",
+    "0.0.0.0": ("0.1.2.3", "::"),
+    "169.254.169.254": (
+        "fe80::1", "fe80::1%eth0", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "::a9fe:a9fe"
+    ),
+    "224.0.0.1": ("ff02::1",),
+    "255.255.255.255": ("240.0.0.1",),
+    "fd00:ec2::254": ("168.63.129.16",),
+}  # fmt: skip
+TOLD = {
+    "0.0.0.0": "is an unspecified address",
+    "169.254.169.254": "is a link-local address",
+    "224.0.0.1": "is a multicast address",
+    "255.255.255.255": "is a reserved address",
+    "fd00:ec2::254": "is the metadata service of a cloud",
+    "10.9.3.4": "is in a network of MANCIPLE_FORBIDDEN_NETWORKS",
+    "127.0.0.1": "is a loopback address; set MANCIPLE_LOCAL_CONNECTIONS=1 if that is intended",
 }
-LOOPBACK_REFUSED = "is a loopback address; set MANCIPLE_LOCAL_CONNECTIONS=1 if that is intended"
 LOOPBACK = ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "::127.0.0.1")
 
 
-@pytest.mark.parametrize("address", NEVER)
+@pytest.mark.parametrize(("address", "why"), TOLD.items())
+def test_a_refusal_says_why(address: str, why: str) -> None:
+    assert STRICT.refusal(ip_address(address)) == why
+
+
+@pytest.mark.parametrize("kind", NEVER)
 @pytest.mark.parametrize("policy", [STRICT, LAPTOP], ids=["strict", "laptop"])
-def test_what_is_never_connected_to(policy: AddressPolicy, address: str) -> None:
-    assert policy.refusal(ip_address(address)) == f"is {NEVER[address]}"
+def test_what_is_never_connected_to(policy: AddressPolicy, kind: str) -> None:
+    why = STRICT.refusal(ip_address(kind))
+    assert [policy.refusal(ip_address(one)) for one in (kind, *NEVER[kind])] == [why] * (1 + len(NEVER[kind]))
 
 
 @pytest.mark.parametrize("address", LOOPBACK)
 def test_loopback_is_for_who_says_so(address: str) -> None:
-    assert STRICT.refusal(ip_address(address)) == LOOPBACK_REFUSED
+    assert "MANCIPLE_LOCAL_CONNECTIONS=1" in STRICT.refusal(ip_address(address))
     assert LAPTOP.refusal(ip_address(address)) == ""
 
 
 @pytest.mark.parametrize("address", ["10.9.3.4", "2001:db8:9::1", "::ffff:10.9.3.4"])
 def test_networks_can_be_forbidden(address: str) -> None:
-    assert STRICT.refusal(ip_address(address)) == "is in a network of MANCIPLE_FORBIDDEN_NETWORKS"
+    assert "MANCIPLE_FORBIDDEN_NETWORKS" in STRICT.refusal(ip_address(address))
 
 
 @pytest.mark.parametrize("address", ["10.1.2.3", "192.0.2.7", "2001:db8::7", "fd00::7"])

@@ -341,9 +341,9 @@ def test_a_token_follows_its_person_to_another_name() -> None:
 
 def test_who_a_provider_or_proxy_names_in_another_case_is_not_made_beside_the_one_who_is_here() -> None:
     person("admin", is_staff=True)
-    with pytest.raises(PersonRefused, match="There is an account admin already"):
+    with pytest.raises(PersonRefused, match=" admin "):
         person_of_provider("https://idp", "1", Identity("Admin", ()))
-    with pytest.raises(PersonRefused, match="There is an account admin already"):
+    with pytest.raises(PersonRefused, match=" admin "):
         person_of_proxy(Identity("ADMIN", ()))
     person_of_provider("https://idp", "2", Identity("zoe", ()))
     assert person_of_provider("https://idp", "2", Identity("Zoe", ())).username == "Zoe", "their own name"

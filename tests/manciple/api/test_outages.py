@@ -196,7 +196,7 @@ def test_readiness_says_503_and_why(api: Api, path: str) -> None:
         answer = Api("").get(path)
     assert answer.code == 503
     assert answer.header("Retry-After") == "1"
-    assert "[-]database failed: the database is not available\n" in answer.text
+    assert "[-]database failed: " in answer.text
 
 
 def test_liveness_does_not_ask_the_database(api: Api) -> None:

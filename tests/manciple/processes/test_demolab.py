@@ -18,33 +18,24 @@ from manciple.processes.demolab.jobs import Planner
 from manciple.store import objects
 from manciple.store.objects import listed
 from manciple.wire.registry import registry
+from scheduling.causes import AnyCause, ClassMissing, DevicesInUse, NotSelected, PoolsUnusable
 from scheduling.cluster_facts import gather
 from scheduling.controllers import claims, podgc, reservations
+from scheduling.explanations.current import explain_pod
 from scheduling.invariants import violations
 from scheduling.resources import QUOTAS
 from tests.laboratory import NOW, furnish
 
 
-def waiting_pods() -> dict[str, str]:
-    """name -> what its PodScheduled condition says, of those that have their claims."""
+def causes_of_waiting() -> list[AnyCause | None]:
+    """Of the pods that have their claims."""
     kind = registry.by_resource("pods")
     pods = [objects.decode(kind, stored.text) for stored in objects.list(kind).items]
-    return {
-        pod.metadata.name: pod.status.conditions[0].message
+    return [
+        explain_pod(*pod.key).cause
         for pod in pods
         if isinstance(pod, Pod) and not pod.spec.node_name and pod.key != jobs.REFUSED_POD
-    }
-
-
-def kinds_of_reasons(messages: dict[str, str]) -> dict[str, int]:
-    signs = {
-        "held": "are held",
-        "not enough": "it wants 8 on one node",
-        "slice short": "is incomplete (1 of 2 slices",
-        "no match": "accepts none of",
-        "no class": "device class gpu-h100 does not exist",
-    }
-    return {name: sum(sign in message for message in messages.values()) for name, sign in signs.items()}
+    ]
 
 
 @pytest.fixture
@@ -61,9 +52,10 @@ def test_a_laboratory_is_what_it_says(lab: filling.Lab) -> None:
         ("gpu-c03", "dra.net"),
     }
     assert Claim.objects.filter(allocated=True).count() > 80
-    assert kinds_of_reasons(waiting_pods()) == {
-        "held": 6, "not enough": 4, "slice short": 2, "no match": 1, "no class": 1
-    }  # fmt: skip
+    waiting = causes_of_waiting()
+    kinds = {DevicesInUse: 10, PoolsUnusable: 2, NotSelected: 1, ClassMissing: 1}
+    assert Counter(type(cause) for cause in waiting) == kinds
+    assert [one.wanted for one in waiting if isinstance(one, DevicesInUse) and one.left].count(8) == 4
     assert Claim.objects.filter(namespace="teaching", name__startswith=jobs.REFUSED_POD[1]).count() == 0
     quotas = {one.key: one.status for one in listed(QUOTAS, ResourceQuota)[1]}
     assert quotas.keys() == jobs.QUOTAS.keys()

@@ -149,7 +149,7 @@ def test_a_second_machine_does_not_get_the_name_of_the_first(
     cluster: ApiServer, controller: None, tmp_path: Path
 ) -> None:
     joined(cluster, tmp_path / "first")
-    with pytest.raises(NotJoined, match="has a valid credential"):
+    with pytest.raises(NotJoined, match=r"certificate revoke"):
         joined(cluster, tmp_path / "second")
     assert not (tmp_path / "second" / "credential.pem").exists()
     client_certificates.revoke("system:node:n1")
@@ -281,7 +281,7 @@ def test_a_bootstrap_token_is_shown_to_nobody_whose_certificate_does_not_hold(
     cluster: ApiServer, tmp_path: Path
 ) -> None:
     stranger = certificates.ensure(tmp_path / "other").authority
-    with pytest.raises(ApiFailure, match="no answer from the API server"):
+    with pytest.raises(ApiFailure, match="certificate"):
         join(cluster.url, token(), stranger, node="n1", folder=tmp_path / "n1", wait=0.0)
 
 
@@ -380,7 +380,7 @@ def test_bootstrap_tokens_are_listed_by_their_ids_and_revoked(tmp_path: Path, se
     assert "rack 7" in listing.getvalue()
     assert secret not in listing.getvalue()
     call_command("node_token", "revoke", key, stdout=StringIO())
-    with pytest.raises(CommandError, match="no such token"):
+    with pytest.raises(CommandError, match=key):
         call_command("node_token", "revoke", key, stdout=StringIO())
     with pytest.raises(CommandError, match="more than 0"):
         call_command("node_token", "issue", "--server", "https://api:6443", "--hours", "0", stdout=StringIO())

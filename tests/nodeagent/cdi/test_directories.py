@@ -64,7 +64,7 @@ def test_a_conflict_of_others_fails_the_container_and_names_both_files(tmp_path:
     write(tmp_path / "etc", "one.json", "1")
     write(tmp_path / "etc", "two.json", "2")
 
-    with pytest.raises(ContainerFailed, match=r"defined by both .*one\.json and .*two\.json; remove one of them"):
+    with pytest.raises(ContainerFailed, match=r"one\.json .*two\.json"):
         found(runtime(tmp_path, tmp_path / "etc"))
 
 

@@ -68,7 +68,7 @@ def test_a_conflict_stays_one_though_the_higher_directory_has_the_device(folders
     write(folders.static / "two.json", "a")
     write(folders.dynamic / "three.json", "a")
 
-    with pytest.raises(LookupError, match="defined by both"):
+    with pytest.raises(LookupError, match=r"one.json .*two.json"):
         folders.environment("a")
 
 
@@ -102,7 +102,7 @@ def test_a_file_that_is_not_valid_defines_nothing_and_is_named_with_its_problem(
     write(folders.static / "b.json", "b", "b")
 
     assert folders.environment("a") == ["A=a.json"]
-    with pytest.raises(LookupError, match=r"b.json is not a valid CDI file: devices: the name 'b' is used 2 times"):
+    with pytest.raises(LookupError, match=r"b.json is not a valid CDI file: devices: .*'b'"):
         folders.environment("b")
 
 

@@ -106,7 +106,7 @@ def test_a_driver_that_fails_is_told_of_with_its_last_words(folder: Path, capsys
 
 MISTAKES = {
     "a check that is not there": (["--only", "prepare.thrice"], "there is no check prepare.thrice"),
-    "no address": (["--listen", "here"], "'here' is not ADDRESS:PORT"),
+    "no address": (["--listen", "here"], "'here'"),
     "no such program": (["--run", "/nowhere/driver"], "/nowhere/driver"),
     "parameters that are not there": (["--parameters", "/nowhere/p.yaml"], "/nowhere/p.yaml"),
 }

@@ -99,7 +99,7 @@ def test_a_double_bit_error_makes_its_gpu_unhealthy() -> None:
 def test_errors_of_memory_from_before_the_start_count_until_the_driver_is_loaded_anew() -> None:
     calls = changed(recorded("t4"), "nvmlDeviceGetTotalEccErrors", GPU0, 1, 0, answer=3)
     driver = driver_of(calls)
-    assert health(driver)["gpu-0"].startswith("Unhealthy: 3 memory errors that ECC could not correct")
+    assert health(driver)["gpu-0"].startswith("Unhealthy: 3 memory errors")
     assert [taint.key for taint in published(driver)["gpu-0"].taints] == ["gpu.nvidia.com/ecc"]
 
 

@@ -114,7 +114,7 @@ def test_the_environment_names_the_libraries_and_keeps_nvidias_own_runtime_from_
     ("missing", "told"),
     [
         ("dev/nvidia-uvm", "nvidia-uvm does not exist: run `nvidia-modprobe -u -c 0`"),
-        ("dev/nvidia0", "nvidia0 does not exist: run"),
+        ("dev/nvidia0", "dev/nvidia0"),
         ("run/nvidia/driver/usr/lib/x86_64-linux-gnu/libcuda.so.1", "libcuda.so.1 is neither in the linker's cache"),
         (
             f"run/nvidia/driver/usr/lib/x86_64-linux-gnu/libcuda.so.{VERSION}",

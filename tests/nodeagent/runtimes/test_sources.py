@@ -19,6 +19,7 @@ from nodeagent.runtimes.sources import (
 )
 from tests.nodeagent.given_sources import GivenSources
 from tests.nodeagent.objects import pod
+from tests.outlines import Outline
 
 Document = dict[str, Any]
 
@@ -93,7 +94,7 @@ def test_a_variable_whose_source_is_missing_is_told(what: str) -> None:
     variable, told = MISSING[what]
     with pytest.raises(MissingSource) as refused:
         environment(variable)
-    assert str(refused.value) == told
+    assert str(refused.value) == Outline(told)
     (kind, chosen), *_ = variable["valueFrom"].items()
     assert environment({"name": "A", "valueFrom": {kind: {**chosen, "optional": True}}}).variables == {}
 
@@ -222,11 +223,11 @@ REFUSED: dict[str, tuple[Document, str]] = {
     ),
     "a path of the agent's own": (
         {"configMap": {"name": "colours", **keys({"key": "sky", "path": "..data"})}},
-        "the path ..data leads outside the volume",
+        "… ..data …",
     ),
     "a path anywhere": (
         {"configMap": {"name": "colours", **keys({"key": "sky", "path": "/etc/passwd"})}},
-        "the path /etc/passwd leads outside the volume",
+        "… /etc/passwd …",
     ),
 }
 
@@ -236,7 +237,7 @@ def test_a_volume_that_cannot_be_made_is_told(what: str) -> None:
     source, told = REFUSED[what]
     with pytest.raises(MissingSource) as refused:
         files(source)
-    assert str(refused.value) == told
+    assert str(refused.value) == Outline(told)
 
 
 USERS: list[tuple[Document, Document, int, int | None]] = [
