@@ -164,7 +164,7 @@ def test_the_database_refuses_a_device_of_one_node_twice(cluster: Cluster) -> No
     on_first = make_allocation(make_result("d0", pool="p"), node="node-1")
     cluster.create_allocated(make_claim("first"), on_first)
     cluster.create_allocated(make_claim("other"), make_allocation(make_result("d0", pool="p"), node="node-2"))
-    with pytest.raises(DeviceTaken, match=r"p/d0 is allocated to claim default/first already"):
+    with pytest.raises(DeviceTaken, match=r"p/d0 .* default/first "):
         cluster.create_allocated(make_claim("second"), on_first)
     row = AllocatedDevice.objects.get(claim__name="first")
     row.pk = None

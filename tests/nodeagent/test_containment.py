@@ -77,7 +77,7 @@ def test_a_pod_with_a_name_that_leads_elsewhere_is_not_started(machine: Machine,
     assert machine.agent.runtime.pod_uids() == frozenset()
     assert files_of(machine) == before
     (told,) = machine.events("Failed")
-    assert "'../../escaped' cannot be a file's name" in told
+    assert "'../../escaped'" in told
 
 
 @pytest.mark.parametrize("where", ["uid", "request"])

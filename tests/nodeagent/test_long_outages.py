@@ -93,8 +93,7 @@ def test_a_disk_that_cannot_be_written_to_is_told_and_everything_settles_afterwa
     assert len(machine.events("FailedPrepareDynamicResources")) == 1 or folder == "cdi"
     assert disk_condition(machine)[0] == "True"
     (told,) = machine.events("StorageFailed")
-    assert told.startswith("No claim can be prepared or unprepared: ")
-    assert told.endswith("make room there, or mount it writable")
+    assert f"/{folder}" in told
 
     disk.error = 0
     machine.settle()

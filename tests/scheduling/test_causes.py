@@ -179,7 +179,7 @@ def test_no_page_parses_what_the_scheduler_says(path: Path) -> None:
         ),
         "tainted by its driver": (
             causes.Tainted(**FEW, taints=(("broken", "", "NoSchedule"),), rules=(("", 0),)),
-            "… `broken` …, or have the taint removed: its driver put it there.",
+            "… `broken` … have the taint removed: its driver put it there.",
         ),
     }.values(),
 )

@@ -147,11 +147,11 @@ CASES: dict[str, tuple[ClusterFacts, list[str]]] = {
     ),
     "a bound pod without its claim": (
         with_facts(SOUND, claims=()),
-        ["pod default/pod on node-1: claim claim does not exist"],
+        ["… default/pod … node-1: … claim does not exist"],
     ),
     "a bound pod whose claim is not reserved for it": (
         with_facts(SOUND, pods=(POD, bound("other"))),
-        ["pod default/other on node-1: claim claim is not reserved for it"],
+        ["… default/other … node-1: … claim is not reserved for it"],
     ),
     "a pod bound where its claim is not": (
         with_facts(
@@ -159,7 +159,7 @@ CASES: dict[str, tuple[ClusterFacts, list[str]]] = {
             pods=(bound(node="node-2"),),
             nodes=(stored(make_node("node-1")), stored(make_node("node-2"))),
         ),
-        ["pod default/pod on node-2: claim claim is not available there"],
+        ["… default/pod … node-2: … claim is not available there"],
     ),
     "a pod that a user bound by hand is its node's to refuse": (
         with_facts(SOUND, pods=(POD, stored(make_pod("manual", claims={"gpu": "claim"}, node="node-1")))),
@@ -183,7 +183,7 @@ CASES: dict[str, tuple[ClusterFacts, list[str]]] = {
     ),
     "a claim whose pod is gone": (
         with_facts(SOUND, pods=()),
-        ["claim default/claim …"],
+        ["…default/claim …"],
     ),
     "prepared, described and used": (with_files({UID}, {UID}), []),
     "prepared without a CDI file": (
@@ -320,7 +320,7 @@ def test_the_command_prints_one_line_for_each_and_fails_on_a_violation(cluster: 
     claim = cluster.create_allocated(make_claim(), make_allocation())
     cluster.update(structs.replace(claim, metadata=structs.replace(claim.metadata, finalizers=())))
     printed = run_command().splitlines()
-    assert printed[1] == Outline(f"VIOLATED 2 …: claim default/claim … {FINALIZER}")
+    assert printed[1] == Outline(f"VIOLATED 2 …: …default/claim … {FINALIZER}")
     assert printed[-1] == "exit 1"
     cluster.delete(cluster.claim("claim"))
 

@@ -306,5 +306,5 @@ def test_the_command_revokes_by_what_the_list_shows() -> None:
     assert tokens.identify(first) is None
     assert tokens.identify(second) is not None
     assert run("revoke", "bob") == "1 revoked"
-    with pytest.raises(CommandError, match="bob"):
+    with pytest.raises(CommandError, match="no such token of bob"):
         run("revoke", "bob")

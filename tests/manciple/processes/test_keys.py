@@ -113,9 +113,9 @@ def test_a_secret_that_cannot_be_decrypted_is_named(
     settings.ENCRYPTION_KEYS = ("another key than before",)
     answer = api.get(path)
     assert (answer.code, answer.reason) == (500, "InternalError")
-    assert answer.message.startswith(
-        'Internal error occurred: secrets "login" in namespace "team-a" cannot be decrypted'
-    )
+    assert answer.message.startswith("Internal error occurred: ")
+    assert "MANCIPLE_ENCRYPTION_KEYS" in answer.message
+    assert all(name in answer.message for name in ('"login"', '"team-a"'))
     assert not [record for record in caplog.records if record.exc_info]
 
 

@@ -127,9 +127,7 @@ def test_a_gpu_that_is_lost_is_withdrawn_and_unhealthy_for_those_who_have_it() -
     assert list(published(driver)) == ["gpu-0", "gpu-1"]
     driver.rescan()
     assert list(published(driver)) == ["gpu-1"]
-    assert health(driver)["gpu-0"] == (
-        "Unhealthy: the GPU does not answer: nvmlDeviceGetUUID: NVML error 15, as recorded"
-    )
+    assert health(driver)["gpu-0"].startswith("Unhealthy: the GPU does not answer: nvmlDeviceGetUUID: ")
 
 
 def test_an_error_instead_of_an_event_makes_it_look_at_the_gpus_again() -> None:

@@ -180,7 +180,7 @@ def test_it_works_with_our_own_agent(machine: Machine) -> None:
 
 
 MISTAKES: dict[str, tuple[Sequence[str], str]] = {
-    "no way to the API": (("sim", "--node-name", "n"), "--server and --token-file"),
+    "no way to the API": (("sim", "--node-name", "n"), "give --kubeconfig"),
     "no such driver": (("no.such:Driver", "--node-name", "n"), "driver no.such:Driver: No module named 'no'"),
     "a setting it does not know": (
         ("sim", "--node-name", "n", "--settings", "SETTINGS"),

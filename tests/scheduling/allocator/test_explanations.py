@@ -79,7 +79,7 @@ def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "nod
             (make_slice("d-0", count=2),),
             request(),
             "request `r` wants 1 device, and the only one that it accepts is in a pool that cannot be used: "
-            "pool `gpu.example.com/pool-1` is incomplete (1 of 2 slices of generation 1)",
+            "pool `gpu.example.com/pool-1` is incomplete (1 of 2 …)",
             "Check driver `gpu.example.com`: it has to publish the slices that are missing.",
             id="an incomplete pool",
         ),
@@ -137,7 +137,7 @@ def _give(inventory: Inventory, count: int, *, to: str = "alice", on: str = "nod
             (CARDS,),
             request(count=3, where=MODEL.format("A")),
             'request `r` accepts only 2 of the 3 devices … 3: `model == "A"` refuses the other 1; it has "B"',
-            "Ask for 2 or fewer, loosen the selector of request `r`…",
+            "Ask for 2 or fewer, … `r`…",
             id="a selector that matches too little",
         ),
         pytest.param(
@@ -213,7 +213,7 @@ def test_what_several_nodes_have_is_added_up_and_shared_devices_count_once() -> 
     _give(inventory, 1)
     _give(inventory, 1, to="bob", on="node-2")
     assert clause(_because(inventory, request(count=3), nodes=("node-1", "node-2"))) == Outline(
-        "request `r` … 5 devices and 3 are free, but no node has more than 2 of them free, … 3 on one node"
+        "request `r` … 5 devices and 3 are free, but no node has more than 2 of them free, … 3 …"
     )
 
 
@@ -272,7 +272,7 @@ def test_a_constraint_that_nothing_satisfies_is_named(attribute: str, text: str)
 
 @pytest.mark.parametrize(
     ("attribute", "has"),
-    [("model", "and the free ones have only 1 value"), ("nothing", "and none of the free ones has it")],
+    [("model", "the free ones have only 1 value"), ("nothing", "none of the free ones has it")],
 )
 def test_devices_that_do_not_differ_are_named(attribute: str, has: str) -> None:
     different = [{"distinctAttribute": f"{GPU}/{attribute}"}]
@@ -280,7 +280,7 @@ def test_devices_that_do_not_differ_are_named(attribute: str, has: str) -> None:
     outcome = answer(make_inventory(CARDS), claim)
     assert isinstance(outcome, Unallocatable)
     assert clause(outcome.reasons[0].cause) == (
-        Outline(f"claim `default/claim` … 2 … `gpu.example.com/{attribute}`, {has}")
+        Outline(f"…`default/claim` … 2 … `gpu.example.com/{attribute}`, … {has}")
     )
 
 
@@ -332,7 +332,7 @@ def test_an_invalid_pool_is_said_where_nothing_else_fits() -> None:
     outcome = _no(make_inventory(make_slice("d-0", "d-0")), request())
     assert outcome.pool_fault == Misconfigured(Fault.POOL, "invalid resource pools were encountered")
     assert clause(outcome.reasons[0].cause) == Outline(
-        "request `r` … and the 2 that it accepts are … `gpu.example.com/pool-1` is invalid (duplicate device name d-0)"
+        "request `r` … the 2 that it accepts are … `gpu.example.com/pool-1` is invalid (duplicate device name d-0)"
     )
 
 
