@@ -225,11 +225,12 @@ def assert_kept_and_said(drivers: Drivers, looks: Looks, held: dict[str, Documen
     assert set(today) == {one["metadata"]["uid"] for one in held.values()}
     assert all("allocation" in one["status"] and one["status"]["reservedFor"] for one in today.values())
 
-    def said(text: str) -> bool:
-        return any(text in line for name in ("worker-1", "worker-2") for line in installation.processes[name].output)
+    def said(gate: str, claims: int) -> bool:
+        lines = [line for name in ("worker-1", "worker-2") for line in installation.processes[name].output]
+        return any(gate in line and f": {claims}. " in line for line in lines)
 
-    drivers.until("a worker to say so", lambda: said("DRAControlPlaneController is off"))
-    drivers.until("a worker to say so", lambda: said("DRAStructuredParametersDraft is off"))
+    drivers.until("a worker to say so", lambda: said("DRAControlPlaneController", 3))
+    drivers.until("a worker to say so", lambda: said("DRAStructuredParametersDraft", 1))
 
     def events() -> list[Document]:
         found = api.listed("/api/v1/namespaces/default/events")

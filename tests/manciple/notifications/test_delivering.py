@@ -23,7 +23,6 @@ from manciple.notifications import addresses, browser, channels, delivering, rec
 from manciple.notifications.addresses import AddressProblem, webhook_policy
 from manciple.notifications.models import Channel, Delivery, Happening, NotificationRule
 from manciple.store import sealing
-from tests.outlines import Outline
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -132,7 +131,7 @@ def test_a_second_attempt_may_succeed(ann: User) -> None:
         (delivery,) = due(ann, Channel.WEBHOOK)
         delivering.deliver(NOW)
         delivery.refresh_from_db()
-        assert (delivery.state, delivery.problem) == ("due", Outline("… 500"))
+        assert (delivery.state, delivery.problem.rpartition(" ")[2]) == ("due", "500")
         delivering.deliver(NOW + delivering.PAUSES[0])
     delivery.refresh_from_db()
     assert (delivery.state, delivery.attempts, delivery.problem) == ("sent", 2, "")

@@ -13,6 +13,7 @@ from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.podman import program
 from tests.e2e.processes import wait_for
 from tests.nodeagent.runtimes.containers import Node
+from tests.outlines import Outline
 
 
 def containers_of(mark: str) -> list[str]:
@@ -157,7 +158,7 @@ UNSERVED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a projection of another kind": (
         {"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
         {"volumes": [{"name": "v", "projected": {"sources": [{"clusterTrustBundle": {"path": "x"}}]}}]},
-        "volume v: this agent does not serve a projected clusterTrustBundle",
+        "… projected clusterTrustBundle",
     ),
     "variables of a ConfigMap": (
         {"envFrom": [{"configMapRef": {"name": "c"}}]},
@@ -190,7 +191,8 @@ def test_what_cannot_be_served_is_refused_in_words(node: Node, case: str) -> Non
     with pytest.raises(ContainerFailed) as refused:
         node.start(node.container(**fields), spec=spec)
 
-    assert (str(refused.value), refused.value.reason) == (message, "CreateContainerConfigError")
+    assert str(refused.value) == Outline(message)
+    assert refused.value.reason == "CreateContainerConfigError"
     assert containers_of(node.mark) == []
 
 
