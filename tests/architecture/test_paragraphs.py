@@ -1,7 +1,7 @@
 """docs/classic.md says which tests hold each paragraph of the early documents: those tests are there.
 
 Its tables shorten the names: `s: a slice goes with the node` is a test of the file that the chapter calls (s), whose
-name has these words in this order. Names in backticks are whole.
+name has these words in this order, or a row of a table in it. Names in backticks are whole.
 """
 
 from __future__ import annotations
@@ -40,7 +40,13 @@ def named() -> Iterator[tuple[str, str]]:
 
 @cache
 def names_in(file: str) -> tuple[str, ...]:
-    return tuple(re.findall(r"^def test_(\w+)\(", (ROOT / file).read_text(), re.M))
+    text = (ROOT / file).read_text()
+    rows = re.findall(r'^    "(.+)": \S|\bid="(.+?)"', text, re.M)
+    return (*re.findall(r"^def test_(\w+)\(", text, re.M), *(slug(key or id_) for key, id_ in rows))
+
+
+def slug(words: str) -> str:
+    return re.sub("[^a-z0-9]+", "_", words.lower())
 
 
 def test_there_is_a_table_for_each_document() -> None:
@@ -52,8 +58,7 @@ def test_every_test_that_a_paragraph_names_is_there() -> None:
 
 
 def has_test(file: str, words: str) -> bool:
-    slug = re.sub("[^a-z0-9]+", "_", words.lower())
-    return any(slug in name for name in names_in(file))
+    return any(slug(words) in name for name in names_in(file))
 
 
 def test_whole_names_are_those_of_tests() -> None:

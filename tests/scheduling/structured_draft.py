@@ -59,10 +59,22 @@ def node_slice(*cards: dict[str, Any], name: str = "cards", node: str = NODE, dr
     return named("NodeResourceSlice", name, spec=spec)
 
 
-def parameters(*selectors: str, name: str = "wanted", **fields: Any) -> dict[str, Any]:
+def parameters(*selectors: str, name: str = "wanted", driver: str = DRIVER, **fields: Any) -> dict[str, Any]:
     required = [{"selector": one} for one in selectors]
-    request = {"driverName": DRIVER, "namedResourcesWithAttributes": {"required": required}}
+    request = {"driverName": driver, "namedResourcesWithAttributes": {"required": required}}
     return named("ResourceClaimParameters", name, requests=[request], **fields)
+
+
+def class_parameters(name: str, selector: str, **fields: Any) -> dict[str, Any]:
+    entry = {"driverName": DRIVER, "namedResourcesWithAttributes": {"selector": selector}}
+    return named("ResourceClassParameters", name, filters=[entry], **fields)
+
+
+def class_with(parameters_name: str, **fields: Any) -> dict[str, Any]:
+    """A class with the parameters of its name."""
+    ref = {"apiGroup": "resource.k8s.io", "kind": "ResourceClassParameters", "name": parameters_name}
+    fields = {"parametersRef": ref, **fields}
+    return named("ResourceClass", parameters_name, driverName=DRIVER, structuredParameters=True, **fields)
 
 
 def claim(name: str = "my-card", *, params: str = "wanted", mode: str = "", of_class: str = CLASS) -> dict[str, Any]:
@@ -92,8 +104,15 @@ class DraftCluster:
         self.cluster, self.api = cluster, api
 
     def apply(self, *documents: dict[str, Any]) -> None:
+        """Create them; what there is already is replaced."""
         for document in documents:
-            self.api.made(address(document), document)
+            place = f"{address(document)}/{document['metadata']['name']}"
+            known = self.api.get(place)
+            if known.code == 404:
+                self.api.made(address(document), document)
+            else:
+                answer = self.api.put(place, {**known.json, **document, "metadata": known.json["metadata"]})
+                assert answer.code == 200, answer.text
         self.settle()
 
     def settle(self) -> None:
@@ -106,13 +125,6 @@ class DraftCluster:
         assert answer.code == 200, answer.text
         found: dict[str, Any] = answer.json
         return found
-
-    def replace(self, document: dict[str, Any]) -> None:
-        name = document["metadata"]["name"]
-        known = self.get(document["kind"], name)
-        answer = self.api.put(f"{address(document)}/{name}", {**known, **document, "metadata": known["metadata"]})
-        assert answer.code == 200, answer.text
-        self.settle()
 
     def delete(self, kind: str, name: str) -> None:
         answer = self.api.delete(f"{address(named(kind, name))}/{name}", {"gracePeriodSeconds": 0})
@@ -132,6 +144,11 @@ class DraftCluster:
         """The ids of the resources that the claim has."""
         models = [one["structuredData"]["namedResourcesWithAttributes"] for one in self.handles(name)]
         return [resource["id"] for model in models for resource in model["resources"]]
+
+    @staticmethod
+    def claim_of(pod: dict[str, Any]) -> str:
+        name: str = pod["spec"]["resourceClaims"][0]["resourceClaimName"]
+        return name
 
     def node_of(self, name: str = "p") -> str:
         found: str = self.get("Pod", name)["spec"].get("nodeName", "")
