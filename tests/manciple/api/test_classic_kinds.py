@@ -35,6 +35,11 @@ def claim(name: str = "gpu", **spec: Any) -> dict[str, Any]:
     return old("ResourceClaim", name, spec={"resourceClassName": "gpu.example.com", **spec})
 
 
+def later(name: str = "net", **spec: Any) -> dict[str, Any]:
+    head = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "ResourceClaim", "metadata": {"name": name}}
+    return {**head, "spec": spec or {"controllerName": "net.example.com"}}
+
+
 PARAMETERS = {"apiGroup": "gpu.example.com", "kind": "GpuClaimParameters", "name": "one"}
 ALLOCATED: dict[str, Any] = {
     "driverName": "gpu.example.com",
@@ -121,41 +126,25 @@ def test_a_claim_of_1_30_has_the_defaults_of_1_30(classic: Api) -> None:
     assert made["apiVersion"] == "resource.k8s.io/v1alpha2"
 
 
-def test_v1_shows_the_claim_without_what_it_has_no_place_for_and_does_not_lose_it(classic: Api) -> None:
-    classic.made(OLD_CLAIMS, claim(parametersRef=PARAMETERS))
-    before = allocate(classic)
-    seen = classic.get(f"{CLAIMS}/gpu").json
-    assert seen["spec"] == {"devices": {}}
-    assert seen["status"]["allocation"]["nodeSelector"] == ALLOCATED["allocation"]["availableOnNodes"]
-    seen["metadata"]["labels"] = {"seen": "by-v1"}
-    assert classic.put(f"{CLAIMS}/gpu", seen).code == 200
-    again = classic.get(f"{OLD_CLAIMS}/gpu").json
-    assert (again["spec"], again["status"]) == (before["spec"], before["status"])
-    assert again["metadata"]["labels"] == {"seen": "by-v1"}
-
-
 def test_fields_are_preserved_during_updates_even_when_the_feature_is_disabled(classic: Api) -> None:
     """KEP-3063, "Are there any tests for feature enablement/disablement?"."""
     classic.made(OLD_CLAIMS, claim(parametersRef=PARAMETERS))
     before = allocate(classic)
     with gates.using(DRAControlPlaneController=False):
         seen = classic.get(f"{CLAIMS}/gpu").json
+        assert seen["spec"] == {"devices": {}}
+        assert seen["status"]["allocation"]["nodeSelector"] == ALLOCATED["allocation"]["availableOnNodes"]
         assert classic.put(f"{CLAIMS}/gpu", seen | {"metadata": seen["metadata"] | {"labels": {"a": "b"}}}).code == 200
         seen = classic.get(f"{CLAIMS}/gpu").json
         users = [{"resource": "pods", "name": "p", "uid": "u"}]
         with_user = seen | {"status": seen["status"] | {"reservedFor": users}}
         assert classic.put(f"{CLAIMS}/gpu/status", with_user).code == 200
-        assert classic.patch(f"{CLAIMS}/gpu", {"metadata": {"labels": {"a": "c"}}}).code == 200
+        for media in ("application/merge-patch+json", "application/strategic-merge-patch+json"):
+            labels = {"metadata": {"labels": {media.partition("-")[0].rpartition("/")[2]: "c"}}}
+            assert classic.patch(f"{CLAIMS}/gpu", labels, content_type=media).code == 200
     again = classic.get(f"{OLD_CLAIMS}/gpu").json
-    assert again["metadata"]["labels"] == {"a": "c"}
+    assert again["metadata"]["labels"] == {"a": "b", "merge": "c", "strategic": "c"}
     assert (again["spec"], again["status"]) == (before["spec"], before["status"] | {"reservedFor": users})
-
-
-@pytest.mark.parametrize("content_type", ["application/merge-patch+json", "application/strategic-merge-patch+json"])
-def test_a_patch_through_v1_keeps_it_too(classic: Api, content_type: str) -> None:
-    before = classic.made(OLD_CLAIMS, claim(parametersRef=PARAMETERS))
-    classic.patch(f"{CLAIMS}/gpu", {"metadata": {"labels": {"a": "b"}}}, content_type=content_type)
-    assert classic.get(f"{OLD_CLAIMS}/gpu").json["spec"] == before["spec"]
 
 
 def test_who_applied_what_is_told_by_the_names_of_the_version(classic: Api) -> None:
@@ -173,50 +162,24 @@ def test_who_applied_what_is_told_by_the_names_of_the_version(classic: Api) -> N
 
 
 def test_a_client_cannot_write_what_is_kept_aside_by_its_stored_name(classic: Api) -> None:
-    body = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "sly"},
-        "spec": {"~controllerName": "evil.example.com", "devices": {"requests": []}},
-    }
-    classic.post(CLAIMS, body)
+    body = later("sly", **{"~controllerName": "evil.example.com", "devices": {"requests": []}})
+    classic.post(CLAIMS, body | {"apiVersion": "resource.k8s.io/v1"})
     assert "controllerName" not in classic.get(f"{LATER_CLAIMS}/sly").json["spec"]
 
 
 def test_the_controller_of_the_later_form_may_be_spelled_as_in_1_31(classic: Api) -> None:
     for name, spelled in (("a", "controllerName"), ("b", "controller")):
-        body = {
-            "apiVersion": "resource.k8s.io/v1alpha3",
-            "kind": "ResourceClaim",
-            "metadata": {"name": name},
-            "spec": {spelled: "gpu.example.com", "devices": {}},
-        }
-        made = classic.made(LATER_CLAIMS, body)
-        assert made["spec"]["controllerName"] == "gpu.example.com"
-        assert made["spec"]["controller"] == "gpu.example.com"
-
-
-def test_two_spellings_that_differ_are_refused(classic: Api) -> None:
-    body = {
-        "apiVersion": "resource.k8s.io/v1alpha3",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "two"},
-        "spec": {"controllerName": "a.example.com", "controller": "b.example.com", "devices": {}},
-    }
-    answer = classic.post(LATER_CLAIMS, body)
+        made = classic.made(LATER_CLAIMS, later(name, **{spelled: "gpu.example.com", "devices": {}}))
+        assert [made["spec"][one] for one in ("controllerName", "controller")] == ["gpu.example.com"] * 2
+    answer = classic.post(LATER_CLAIMS, later("two", controllerName="a.example.com", controller="b.example.com"))
     assert (answer.code, answer.reason) == (400, "BadRequest")
-    assert "spec.controllerName is 'a.example.com' and spec.controller is 'b.example.com'" in answer.message
+    assert all(one in answer.message for one in ("spec.controllerName", "spec.controller is"))
 
 
 def test_a_class_of_the_later_form_names_its_nodes_and_v1_keeps_them(classic: Api) -> None:
     nodes = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]}
-    body = {
-        "apiVersion": "resource.k8s.io/v1alpha3",
-        "kind": "DeviceClass",
-        "metadata": {"name": "gpu"},
-        "spec": {"suitableNodes": nodes},
-    }
-    classic.made(f"{V1ALPHA3}/deviceclasses", body)
+    body = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "DeviceClass", "metadata": {"name": "gpu"}}
+    classic.made(f"{V1ALPHA3}/deviceclasses", body | {"spec": {"suitableNodes": nodes}})
     seen = classic.get(f"{CLASSES}/gpu").json
     assert "suitableNodes" not in seen["spec"]
     assert classic.put(f"{CLASSES}/gpu", seen | {"spec": {}}).code == 200
@@ -238,27 +201,12 @@ def test_a_slice_of_1_30_lists_its_instances_and_is_a_pool_without_devices_to_v1
 
 # Rules of 1.30 --------------------------------------------------------------------------------------------------------
 
-SPEC_FAULTS = {
-    "no class": ({"resourceClassName": ""}, "spec.resourceClassName"),
-    "a mode that is none": ({"allocationMode": "Later"}, "spec.allocationMode"),
-    "parameters without kind": ({"parametersRef": {"name": "one"}}, "spec.parametersRef.kind"),
-}
-
-
-@pytest.mark.parametrize(("spec", "field"), SPEC_FAULTS.values(), ids=SPEC_FAULTS.keys())
-def test_a_claim_with_a_fault_is_refused_in_the_words_of_1_30(classic: Api, spec: dict[str, Any], field: str) -> None:
-    answer = classic.post(OLD_CLAIMS, claim(**spec))
-    assert (answer.code, answer.reason) == (422, "Invalid")
-    assert [one["field"] for one in answer.json["details"]["causes"]] == [field]
-
 
 def _consumer(name: str) -> dict[str, str]:
     return {"resource": "pods", "name": name, "uid": name}
 
 
 STATUS_FAULTS: dict[str, tuple[dict[str, Any], str]] = {
-    "reserved without an allocation": ({"reservedFor": [_consumer("a")]}, "status.reservedFor"),
-    "an allocation without driver": ({"allocation": {}}, "status.driverName"),
     "deallocation of what is not allocated": ({"deallocationRequested": True}, "status"),
     "two pods on what is not shareable": (
         {"driverName": "a.com", "allocation": {}, "reservedFor": [_consumer("a"), _consumer("b")]},
@@ -274,9 +222,7 @@ STATUS_FAULTS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("status", "field"), STATUS_FAULTS.values(), ids=STATUS_FAULTS.keys())
 def test_a_status_with_a_fault_is_refused(classic: Api, status: dict[str, Any], field: str) -> None:
     made = classic.made(OLD_CLAIMS, claim())
-    answer = classic.put(f"{OLD_CLAIMS}/gpu/status", made | {"status": status})
-    assert (answer.code, answer.reason) == (422, "Invalid")
-    assert field in [one["field"] for one in answer.json["details"]["causes"]]
+    assert field in fields(classic.put(f"{OLD_CLAIMS}/gpu/status", made | {"status": status}))
 
 
 def test_who_asked_for_deallocation_cannot_take_it_back_and_nobody_new_may_use_the_claim(classic: Api) -> None:
@@ -292,11 +238,6 @@ def test_who_asked_for_deallocation_cannot_take_it_back_and_nobody_new_may_use_t
     assert classic.put(f"{OLD_CLAIMS}/gpu/status", new).code == 422
     free = asked | {"status": {"driverName": "gpu.example.com"}}
     assert classic.put(f"{OLD_CLAIMS}/gpu/status", free).code == 200
-
-
-def later(name: str = "net", **spec: Any) -> dict[str, Any]:
-    head = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "ResourceClaim", "metadata": {"name": name}}
-    return {**head, "spec": {"controllerName": "net.example.com", **spec}}
 
 
 def fields(answer: Any) -> list[str]:
@@ -335,14 +276,6 @@ def test_a_controller_and_the_nodes_of_a_class_must_be_possible_ones(classic: Ap
     body = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "DeviceClass", "metadata": {"name": "gpu"}}
     answer = classic.post(f"{V1ALPHA3}/deviceclasses", body | {"spec": {"suitableNodes": {"nodeSelectorTerms": []}}})
     assert fields(answer) == ["spec.suitableNodes.nodeSelectorTerms"]
-
-
-def test_the_lists_of_a_context_hold_128_nodes(classic: Api) -> None:
-    """KEP-3063 says 128 in its text and 256 in its code; Kubernetes 1.30 had 128."""
-    for count, code in ((128, 201), (129, 422)):
-        names = [f"node-{number}" for number in range(count)]
-        body = old("PodSchedulingContext", f"pod-{count}", spec={"potentialNodes": names})
-        assert classic.post(CONTEXTS, body).code == code
 
 
 # As kubectl shows them ------------------------------------------------------------------------------------------------
