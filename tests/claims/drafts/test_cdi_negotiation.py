@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -134,20 +136,19 @@ def test_two_plugins_agree_on_a_node() -> None:
     assert talk.ends().nodes == {"node-2"}
 
 
-def test_an_allocation_stays_while_somebody_uses_it() -> None:
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        ({"available_on_nodes": only("node-9"), "user_limit": -1}, "available on none of the nodes"),
+        ({"user_limit": 1}, "is in use: 1 of 1 users"),
+    ],
+)
+def test_an_allocation_stays_while_somebody_uses_it(status: dict[str, Any], why: str) -> None:
     user = OwnerReference(api_version="v1", kind="Pod", name="other", uid="p-2")
-    status = ResourceClaimStatus(
-        phase=ALLOCATED, plugin_name="first.acme.com", available_on_nodes=only("node-9"), user_limit=-1, used_by=(user,)
-    )
-    step = Talk([replace(claim("gpu"), status=status)], []).scheduler()
+    used = ResourceClaimStatus(phase=ALLOCATED, plugin_name="first.acme.com", used_by=(user,), **status)
+    step = Talk([replace(claim("gpu"), status=used)], []).scheduler()
     assert step.writes == ()
-    assert "available on none of the nodes" in step.waits
-
-
-def test_a_claim_with_all_its_users_is_waited_for() -> None:
-    user = OwnerReference(api_version="v1", kind="Pod", name="other", uid="p-2")
-    status = ResourceClaimStatus(phase=ALLOCATED, plugin_name="first.acme.com", user_limit=1, used_by=(user,))
-    assert "is in use: 1 of 1 users" in Talk([replace(claim("gpu"), status=status)], []).scheduler().waits
+    assert why in step.waits
 
 
 MEMORY = st.dictionaries(st.sampled_from(NODES), st.integers(0, 3))

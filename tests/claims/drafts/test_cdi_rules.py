@@ -67,23 +67,37 @@ def test_phases_follow_each_other_as_the_draft_draws_them(before: str, after: st
     assert bool(refused) is not (before == after or (before, after) in ALLOWED)
 
 
-def test_an_unknown_phase_is_refused() -> None:
-    assert wrote(claim(), phase="Ready")[1] == ["status.phase"]
+IMMEDIATE = replace(claim(), spec=replace(claim().spec, allocation_mode="Immediate"))
+LEAVING = replace(claim(phase=ALLOCATED), metadata=replace(claim().metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
+#: what is written over which claim, and the field that is refused
+WRITES: dict[str, tuple[ResourceClaim, dict[str, Any], str]] = {
+    "an unknown phase": (claim(), {"phase": "Ready"}, "phase"),
+    "the scheduler must set the node before the plugin proceeds": (claim(), {"phase": ALLOCATED}, "selectedNode"),
+    "with the node selected it does": (claim(selected_node="node-1"), {"phase": ALLOCATED}, ""),
+    "an immediate claim is allocated without a node selected": (IMMEDIATE, {"phase": ALLOCATED}, ""),
+    "nobody allocates without a plugin": (
+        claim(plugin_name="", selected_node="node-1"), {"phase": ALLOCATED}, "pluginName"
+    ),
+    "what is used must not be reallocated": (
+        claim(phase=ALLOCATED, used_by=USERS[:1]), {"phase": REALLOCATE, "used_by": ()}, "phase"
+    ),
+    "the plugin that allocated a claim stays the one that frees it": (
+        claim(phase=ALLOCATED), {"plugin_name": "other.example.com"}, "pluginName"
+    ),
+    "nobody uses what is not allocated": (claim(), {"used_by": USERS[:1]}, "usedBy"),
+    "a claim that is being deleted gets no new users": (LEAVING, {"used_by": USERS[:1]}, "usedBy"),
+    "one user by default": (claim(phase=ALLOCATED), {"used_by": USERS[:2]}, "usedBy"),
+    "as many users as its limit": (claim(phase=ALLOCATED, user_limit=3), {"used_by": USERS[:3]}, ""),
+    "no more users than its limit": (claim(phase=ALLOCATED, user_limit=3), {"used_by": USERS[:4]}, "usedBy"),
+    "any number of users with the limit -1": (claim(phase=ALLOCATED, user_limit=-1), {"used_by": USERS[:4]}, ""),
+    "a user limit is positive or -1": (claim(), {"user_limit": -2}, "userLimit"),
+}  # fmt: skip
 
 
-def test_the_scheduler_must_set_the_node_before_the_plugin_proceeds_with_a_delayed_allocation() -> None:
-    assert wrote(claim(), phase=ALLOCATED)[1] == ["status.selectedNode"]
-    assert wrote(claim(selected_node="node-1"), phase=ALLOCATED)[1] == []
-
-
-def test_an_immediate_claim_is_allocated_without_a_node_selected() -> None:
-    immediate = replace(claim(), spec=replace(claim().spec, allocation_mode="Immediate"))
-    assert wrote(immediate, phase=ALLOCATED)[1] == []
-
-
-def test_a_resource_that_is_used_must_not_be_reallocated() -> None:
-    used = claim(phase=ALLOCATED, used_by=USERS[:1])
-    assert wrote(used, phase=REALLOCATE, used_by=())[1] == ["status.phase"]
+@pytest.mark.parametrize("case", WRITES)
+def test_a_write_of_the_status_is_refused_at_its_field(case: str) -> None:
+    before, changed, field = WRITES[case]
+    assert wrote(before, **changed)[1] == ([f"status.{field}"] if field else [])
 
 
 def test_nothing_is_left_of_a_resource_that_was_freed() -> None:
@@ -94,34 +108,9 @@ def test_nothing_is_left_of_a_resource_that_was_freed() -> None:
     assert (freed.status.selected_node, freed.status.attributes, freed.status.user_limit) == ("", {}, 1)
 
 
-def test_the_plugin_that_allocated_a_claim_stays_the_one_that_frees_it() -> None:
-    """The draft: "it is also necessary to support deallocation when the class gets deleted before a claim"."""
-    assert wrote(claim(phase=ALLOCATED), plugin_name="other.example.com")[1] == ["status.pluginName"]
-
-
-@pytest.mark.parametrize(
-    ("limit", "users", "fits"), [(1, 1, True), (1, 2, False), (3, 3, True), (3, 4, False), (-1, 4, True)]
-)
-def test_a_claim_has_no_more_users_than_its_limit(limit: int, users: int, fits: bool) -> None:
-    refused = wrote(claim(phase=ALLOCATED, user_limit=limit), used_by=USERS[:users])[1]
-    assert refused == ([] if fits else ["status.usedBy"])
-
-
-@pytest.mark.parametrize("limit", [-2, -7])
-def test_a_user_limit_is_positive_or_minus_one(limit: int) -> None:
-    assert wrote(claim(), user_limit=limit)[1] == ["status.userLimit"]
-
-
 def test_one_user_is_the_default_limit() -> None:
     assert rules.create_claim(claim(user_limit=7)).status.user_limit == 1
     assert wrote(claim(), user_limit=0)[0].status.user_limit == 1
-
-
-def test_a_claim_that_is_being_deleted_gets_no_new_users() -> None:
-    leaving = replace(
-        claim(phase=ALLOCATED), metadata=replace(claim().metadata, deletion_timestamp="2026-01-01T00:00:00Z")
-    )
-    assert wrote(leaving, used_by=USERS[:1])[1] == ["status.usedBy"]
 
 
 ACTIONS = st.sampled_from(
@@ -172,11 +161,8 @@ def test_waiting_for_a_pod_is_the_default_and_other_modes_are_refused() -> None:
     assert [error.field for error in rules.validate_claim_spec(wrong, SPEC)] == ["spec.allocationMode"]
 
 
-def test_the_apiserver_does_not_check_that_the_class_exists() -> None:
+def test_a_class_must_name_its_plugin_and_the_apiserver_does_not_check_that_the_class_exists() -> None:
     assert rules.validate_claim(claim()) == []
-
-
-def test_a_class_must_name_its_plugin() -> None:
     found = rules.validate_class(ResourceClass(metadata=ObjectMeta(name="acme-gpu")))
     assert [error.field for error in found] == ["pluginName"]
 
@@ -263,6 +249,8 @@ def test_a_container_names_its_resources_as_the_drafts_types_or_as_its_example_d
     container["podResources"] = [{"name": 1}]
     with pytest.raises(BadRequest, match=r"field spec.containers\[0\].podResources\[0\].name of type string"):
         from_json(body)
+    with pytest.raises(BadRequest, match=r"cannot unmarshal string into field spec.resources of type ResourceReq"):
+        decoded("2Gi")
     container["podResources"] = [{}]
     assert [one.field for one in rules.validate_pod_resources(from_json(body))] == [
         "spec.containers[0].podResources[0]"
@@ -278,11 +266,6 @@ def test_server_side_apply_owns_either_form(resources: Any) -> None:
     assert owned == ({} if isinstance(resources, list) else {"f:requests": {"f:cpu": {}}})
     again = apply.apply_patch(made, document(resources), manager=manager, force=False, shape=shape, now="")
     assert again["spec"]["resources"] == resources
-
-
-def test_what_is_wrong_with_the_value_is_said_in_the_words_of_today() -> None:
-    with pytest.raises(BadRequest, match=r"cannot unmarshal string into field spec.resources of type ResourceReq"):
-        decoded("2Gi")
 
 
 def refused(resources: Any, **more: Any) -> list[str]:

@@ -34,8 +34,8 @@ def read(kind: Kind, **fields: Any) -> Any:
     return kind.prepare_create(codec.decode_document(kind, document, strictness="Strict").object)
 
 
-def problems(kind: Kind, obj: Any) -> list[tuple[str, str]]:
-    return [(one.field, one.body) for one in kind.validate_create(obj)]
+def problems(kind: Kind, obj: Any) -> list[str]:
+    return [one.field for one in kind.validate_create(obj)]
 
 
 EVERY_TYPE = (
@@ -83,23 +83,22 @@ def test_a_version_is_parsed_tolerantly(given: str, kept: str) -> None:
     assert resource.attributes[0].version_value == kept
 
 
+RESOURCES = "spec.namedResourcesWithAttributes"
+
+
 @pytest.mark.parametrize(
-    ("attribute", "field", "message"),
+    ("attribute", "field"),
     [
-        ({"name": "a"}, "", "must have exactly one of quantity, bool"),
-        ({"name": "a", "int": 1, "bool": True}, "", "has 2"),
-        ({"name": "a", "version": "newest"}, ".version", "must be a semantic version"),
-        ({"name": "a/b", "int": 1}, ".name", "subdomain"),
-        ({"name": "", "int": 1}, ".name", "Required value"),
-        ({"name": "pcie.k8s.io", "string": "0"}, ".name", "names that end with .k8s.io are reserved for Kubernetes"),
+        ({"name": "a"}, ""),
+        ({"name": "a", "int": 1, "bool": True}, ""),
+        ({"name": "a", "version": "newest"}, ".version"),
+        ({"name": "a/b", "int": 1}, ".name"),
+        ({"name": "", "int": 1}, ".name"),
+        ({"name": "pcie.k8s.io", "string": "0"}, ".name"),
     ],
 )
-def test_an_attribute_value_must_have_one_and_only_one_field_set(
-    attribute: dict[str, Any], field: str, message: str
-) -> None:
-    ((where, told), *_) = problems(NODE_RESOURCE_SLICE, published(attribute))
-    assert where == f"spec.namedResourcesWithAttributes[0].attributes[0]{field}"
-    assert message in told
+def test_an_attribute_value_must_have_one_and_only_one_field_set(attribute: dict[str, Any], field: str) -> None:
+    assert problems(NODE_RESOURCE_SLICE, published(attribute)) == [f"{RESOURCES}[0].attributes[0]{field}"]
 
 
 @pytest.mark.parametrize(
@@ -107,15 +106,15 @@ def test_an_attribute_value_must_have_one_and_only_one_field_set(
     [
         ({"nodeName": ""}, "spec.nodeName"),
         ({"driverName": "a/b"}, "spec.driverName"),
-        ({"namedResourcesWithAttributes": None}, "spec.namedResourcesWithAttributes"),
-        ({"namedResourcesWithAttributes": [{"name": "a"}, {"name": "a"}]}, "spec.namedResourcesWithAttributes[1]"),
-        ({"namedResourcesWithAttributes": [{"name": "GPU"}]}, "spec.namedResourcesWithAttributes[0].name"),
+        ({"namedResourcesWithAttributes": None}, RESOURCES),
+        ({"namedResourcesWithAttributes": [{"name": "a"}, {"name": "a"}]}, f"{RESOURCES}[1]"),
+        ({"namedResourcesWithAttributes": [{"name": "GPU"}]}, f"{RESOURCES}[0].name"),
     ],
 )
 def test_a_node_resource_model_must_have_one_and_only_one_field_set_and_all_names_must_be_dns_subdomains(
     spec: dict[str, Any], field: str
 ) -> None:
-    assert [where for where, _ in problems(NODE_RESOURCE_SLICE, published(**spec))] == [field]
+    assert problems(NODE_RESOURCE_SLICE, published(**spec)) == [field]
 
 
 def test_a_quantity_that_is_none_is_refused_at_the_door() -> None:
@@ -155,44 +154,28 @@ def requests(model: Any, **more: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("model", "field", "message"),
+    ("model", "field"),
     [
-        (None, "requests[0].namedResourcesWithAttributes", "exactly one structured model must be set"),
-        ({}, "requests[0].namedResourcesWithAttributes.required", "Required value"),
-        (
-            {"required": [{"selector": ""}]},
-            "requests[0].namedResourcesWithAttributes.required[0].selector",
-            "Required value",
-        ),
-        (
-            {"required": [{"selector": "attributes.memory >="}]},
-            "requests[0].namedResourcesWithAttributes.required[0].selector",
-            "Syntax error",
-        ),
-        (
-            {"selector": "device.driver == 'x'"},
-            "requests[0].namedResourcesWithAttributes.selector",
-            "undeclared reference to 'device'",
-        ),
-        (
-            {"selector": "true", "required": [{"selector": "true"}]},
-            "requests[0].namedResourcesWithAttributes.selector",
-            "must not be set besides",
-        ),
+        (None, ""),
+        ({}, ".required"),
+        ({"required": [{"selector": ""}]}, ".required[0].selector"),
+        ({"required": [{"selector": "attributes.memory >="}]}, ".required[0].selector"),
+        ({"selector": "device.driver == 'x'"}, ".selector"),
+        ({"selector": "true || " * 1300 + "true"}, ".selector"),
+        ({"selector": "true", "required": [{"selector": "true"}]}, ".selector"),
     ],
 )
-def test_a_request_model_must_have_one_and_only_one_field_set(model: Any, field: str, message: str) -> None:
+def test_a_request_model_must_have_one_and_only_one_field_set(model: Any, field: str) -> None:
     with gates.using(DRAStructuredParametersDraft=True):
         made = read(RESOURCE_CLAIM_PARAMETERS, requests=requests(model))
-    ((where, told),) = problems(RESOURCE_CLAIM_PARAMETERS, made)
-    assert (where, message in told) == (field, True), told
+    assert problems(RESOURCE_CLAIM_PARAMETERS, made) == [f"requests[0].namedResourcesWithAttributes{field}"]
 
 
 def test_one_object_has_the_requests_of_the_draft_or_those_of_kubernetes_1_30() -> None:
     of_1_30 = [{"driverName": DRIVER, "requests": [{"namedResources": {"selector": "true"}}]}]
     with gates.using(DRAStructuredParametersDraft=True):
         made = read(RESOURCE_CLAIM_PARAMETERS, requests=requests({"selector": "true"}), driverRequests=of_1_30)
-    assert [field for field, _ in problems(RESOURCE_CLAIM_PARAMETERS, made)] == ["requests"]
+    assert problems(RESOURCE_CLAIM_PARAMETERS, made) == ["requests"]
 
 
 def test_vendor_parameters_can_be_any_kind_of_object_in_both_forms() -> None:
@@ -221,7 +204,7 @@ def test_vendor_parameters_can_be_any_kind_of_object_in_both_forms() -> None:
 def test_a_filter_model_must_have_one_and_only_one_field_set(entry: dict[str, Any], field: str) -> None:
     with gates.using(DRAStructuredParametersDraft=True):
         made = read(RESOURCE_CLASS_PARAMETERS, filters=[entry])
-    assert [where for where, _ in problems(RESOURCE_CLASS_PARAMETERS, made)] == [field]
+    assert problems(RESOURCE_CLASS_PARAMETERS, made) == [field]
 
 
 def test_with_the_gate_off_the_drafts_fields_are_dropped_from_what_is_new_and_kept_where_they_are() -> None:

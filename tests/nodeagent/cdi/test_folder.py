@@ -37,28 +37,15 @@ def narrow_umask() -> Iterator[None]:
     os.umask(before)
 
 
-def test_a_transient_spec_is_named_after_vendor_class_and_claim(folder: CdiFolder) -> None:
-    folder.write(DRIVER, UID, spec(f"{UID}-gpu-0"))
-
-    assert [path.name for path in folder.path.iterdir()] == [f"k8s.gpu.example.com-claim_{UID}.json"]
-
-
 @pytest.mark.usefixtures("narrow_umask")
-def test_any_runtime_may_read_the_files_whatever_the_umask(folder: CdiFolder) -> None:
-    folder.write(DRIVER, UID, spec(f"{UID}-gpu-0"))
-
-    (path,) = folder.path.iterdir()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o755
-
-
-def test_permissions_that_a_crash_left_are_put_right(folder: CdiFolder) -> None:
+def test_a_file_is_named_after_vendor_class_and_claim_and_any_runtime_may_read_it(folder: CdiFolder) -> None:
     folder.write(DRIVER, UID, spec(f"{UID}-gpu-0"))
     (path,) = folder.path.iterdir()
-    path.chmod(0o600)
+    assert path.name == f"k8s.gpu.example.com-claim_{UID}.json"
+    assert [stat.S_IMODE(one.stat().st_mode) for one in (path, folder.path)] == [0o644, 0o755]
 
+    path.chmod(0o600)  # as a crash leaves it
     folder.write(DRIVER, UID, spec(f"{UID}-gpu-0"))
-
     assert problems_of(path) == []
 
 
@@ -101,11 +88,8 @@ def test_a_spec_that_must_not_be_is_refused_with_the_reason(folder: CdiFolder, c
 def test_a_spec_that_would_conflict_with_somebody_elses_is_refused(folder: CdiFolder, suffix: str) -> None:
     folder.path.mkdir(parents=True)
     theirs = folder.path / f"theirs{suffix}"
-    document = {
-        "cdiVersion": "0.5.0",
-        "kind": KIND,
-        "devices": [{"name": f"{UID}-a", "containerEdits": {"env": ["B=2"]}}],
-    }
+    devices = [{"name": f"{UID}-a", "containerEdits": {"env": ["B=2"]}}]
+    document = {"cdiVersion": "0.5.0", "kind": KIND, "devices": devices}
     theirs.write_text(json.dumps(document) if suffix == ".json" else yaml.safe_dump(document))
 
     with pytest.raises(SpecRefused, match=rf"{KIND}={UID}-a .*theirs{suffix}"):
@@ -145,23 +129,14 @@ def test_a_damaged_file_is_not_taken_for_the_claims(folder: CdiFolder, case: str
     assert not folder.has(DRIVER, UID, wanted)
 
 
-def test_only_our_own_files_are_listed(folder: CdiFolder) -> None:
+def test_only_our_own_files_are_listed_and_only_our_own_half_written_ones_swept(folder: CdiFolder) -> None:
     folder.write(DRIVER, UID, spec(f"{UID}-a"))
-    for name in ("nvidia.json", "k8s.gpu.example.com-claim_1.yaml", ".k8s.gpu.example.com-claim_2.json.tmp"):
+    others = {"nvidia.json", "k8s.gpu.example.com-claim_1.yaml", ".nvidia.yaml.tmp"}
+    for name in (*others, f".k8s.{DRIVER}-claim_2.json.tmp"):
         (folder.path / name).write_text("{}")
-
     assert [(file.driver, file.claim_uid) for file in folder.files()] == [(DRIVER, UID)]
-
-
-def test_only_its_own_half_written_files_are_swept(folder: CdiFolder) -> None:
-    folder.path.mkdir(parents=True)
-    ours, theirs = folder.path / f".k8s.{DRIVER}-claim_{UID}.json.tmp", folder.path / ".nvidia.yaml.tmp"
-    for path in (ours, theirs):
-        path.write_text("{")
-
     folder.sweep()
-
-    assert [path.name for path in folder.path.iterdir()] == [theirs.name]
+    assert {path.name for path in folder.path.iterdir()} == {*others, file_name(DRIVER, UID)}
 
 
 def test_another_thread_may_make_the_directory_first(folder: CdiFolder, monkeypatch: pytest.MonkeyPatch) -> None:

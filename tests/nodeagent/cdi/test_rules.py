@@ -58,89 +58,90 @@ def set_at(document: dict[str, Any], path: str, value: Any) -> None:
 
 EDIT = {"env": ["A=1"]}
 EDITS = "devices.0.containerEdits"
-WRONG: dict[str, tuple[str, Any, str]] = {
-    "an unknown version": ("cdiVersion", "9.9.9", "cdiVersion: '9.9.9' is not a version of CDI"),
-    "no version": ("cdiVersion", ..., "cdiVersion: is missing"),
-    "a version below what is used": ("cdiVersion", "0.5.0", "cdiVersion: '0.5.0' is below '0.7.0'"),
-    "a kind without class": ("kind", "vendor", "kind: 'vendor' is not vendor/class"),
-    "a vendor that starts with a digit": ("kind", "0v/c", "kind:"),
-    "a class that ends with a dash": ("kind", "v/c-", "kind:"),
-    "an unknown field at the top": ("device", [], "device: is not a field of CDI"),
-    "no devices": ("devices", [], "devices: is empty"),
-    "devices that are no list": ("devices", {}, "devices: is not a list"),
-    "the devices missing": ("devices", ..., "devices:"),
-    "a name used twice": ("devices.1.name", "0b1-gpu-0", "devices: the name '0b1-gpu-0' is used 2 times"),
-    "an empty name": ("devices.1.name", "", "devices[1].name:"),
-    "a name with a slash": ("devices.1.name", "a/b", "devices[1].name:"),
-    "a name that ends with a dot": ("devices.1.name", "a.", "devices[1].name:"),
-    "a device that does nothing": ("devices.1.containerEdits", {}, "devices[1].containerEdits:"),
-    "a device without edits": ("devices.1.containerEdits", ..., "devices[1].containerEdits:"),
-    "an unknown field of a device": ("devices.0.labels", {}, "devices[0].labels:"),
-    "a vendor of 254 characters": ("kind", f"{'v' * 254}/c", "kind:"),
-    "a class of 64 characters": ("kind", f"v/{'c' * 64}", "kind:"),
-    "annotations with numbers": ("annotations", {"a": 1}, "annotations: is not a map of strings"),
-    "annotations of a device with numbers": ("devices.0.annotations", {"a": 1}, "devices[0].annotations:"),
-    "an annotation's key that ends with a dash": ("annotations", {"a-": "b"}, "annotations: the key 'a-': name part"),
-    "annotations beyond 256 KiB": ("annotations", {"a": "b" * 2**18}, "262145 bytes are more than 262144"),
-    "edits that are a list": ("containerEdits", [], "containerEdits: is not an object"),
-    "environment with a NUL": (f"{EDITS}.env", ["A=\0"], "is not NAME=value"),
-    "environment without =": (f"{EDITS}.env", ["GPU"], "devices[0].containerEdits.env[0]: 'GPU' "),
-    "environment without name": (f"{EDITS}.env", ["=1"], "devices[0].containerEdits.env[0]:"),
-    "an unknown edit": (f"{EDITS}.environment", [], "devices[0].containerEdits.environment:"),
-    "a relative device node": (
-        f"{EDITS}.deviceNodes.0.path",
-        "dev/a",
-        "deviceNodes[0].path: 'dev/a' is not an absolute",
-    ),
-    "a relative device node of the host": (f"{EDITS}.deviceNodes.0.hostPath", "dev/a", "deviceNodes[0].hostPath:"),
-    "a negative minor": (f"{EDITS}.deviceNodes.0.minor", -1, "deviceNodes[0].minor:"),
-    "a mode that is text": (f"{EDITS}.deviceNodes.0.fileMode", "0666", "deviceNodes[0].fileMode:"),
-    "a group beyond 32 bits": (f"{EDITS}.deviceNodes.0.gid", 2**32, "deviceNodes[0].gid:"),
-    "a relative target of a mount": (f"{EDITS}.mounts.0.containerPath", "b", "mounts[0].containerPath:"),
-    "mount options as one text": (f"{EDITS}.mounts.0.options", "ro,bind", "mounts[0].options:"),
-    "a mount type that is no text": (f"{EDITS}.mounts.0.type", 1, "mounts[0].type:"),
-    "a relative hook": (f"{EDITS}.hooks.0.path", "x", "hooks[0].path: 'x' "),
-    "hook arguments as one text": (f"{EDITS}.hooks.0.args", "x", "hooks[0].args:"),
-    "a hook's environment without =": (f"{EDITS}.hooks.0.env", ["A"], "hooks[0].env[0]:"),
-    "a hook without time": (f"{EDITS}.hooks.0.timeout", 0, "hooks[0].timeout:"),
-    "a class of service that is a directory": (f"{EDITS}.intelRdt.closID", "..", "intelRdt.closID:"),
-    "a class of service of 4096 bytes": (f"{EDITS}.intelRdt.closID", "ä" * 2048, "intelRdt.closID:"),
-    "a cache schema that is no text": (f"{EDITS}.intelRdt.l3CacheSchema", 1, "intelRdt.l3CacheSchema:"),
-    "a bandwidth schema that is no text": (f"{EDITS}.intelRdt.memBwSchema", 1, "intelRdt.memBwSchema:"),
-    "schemata as one text": (f"{EDITS}.intelRdt.schemata", "L3:0=f", "intelRdt.schemata:"),
-    "monitoring as text": (f"{EDITS}.intelRdt.enableMonitoring", "yes", "is not true or false"),
-    "cache monitoring as text": (f"{EDITS}.intelRdt.enableCMT", "yes", "intelRdt.enableCMT:"),
-    "bandwidth monitoring as text": (f"{EDITS}.intelRdt.enableMBM", "yes", "intelRdt.enableMBM:"),
-    "schemata before 1.1.0": (f"{EDITS}.intelRdt.schemata", [], "cdiVersion: '0.7.0'"),
-    "cache monitoring since 1.1.0": ("cdiVersion", "1.1.0", "intelRdt.enableCMT: was removed from CDI in 1.1.0"),
+#: what is wrong -> (where it is, the value, the field that is named where it is another one)
+WRONG: dict[str, tuple[str, Any] | tuple[str, Any, str]] = {
+    "an unknown version": ("cdiVersion", "9.9.9"),
+    "no version": ("cdiVersion", ...),
+    "a version below what is used": ("cdiVersion", "0.5.0"),
+    "a kind without class": ("kind", "vendor"),
+    "a vendor that starts with a digit": ("kind", "0v/c"),
+    "a class that ends with a dash": ("kind", "v/c-"),
+    "an unknown field at the top": ("device", []),
+    "no devices": ("devices", []),
+    "devices that are no list": ("devices", {}),
+    "the devices missing": ("devices", ...),
+    "a name used twice": ("devices.1.name", "0b1-gpu-0", "devices"),
+    "an empty name": ("devices.1.name", ""),
+    "a name with a slash": ("devices.1.name", "a/b"),
+    "a name that ends with a dot": ("devices.1.name", "a."),
+    "a device that does nothing": ("devices.1.containerEdits", {}),
+    "a device without edits": ("devices.1.containerEdits", ...),
+    "an unknown field of a device": ("devices.0.labels", {}),
+    "a vendor of 254 characters": ("kind", f"{'v' * 254}/c"),
+    "a class of 64 characters": ("kind", f"v/{'c' * 64}"),
+    "annotations with numbers": ("annotations", {"a": 1}),
+    "annotations of a device with numbers": ("devices.0.annotations", {"a": 1}),
+    "an annotation's key that ends with a dash": ("annotations", {"a-": "b"}),
+    "annotations beyond 256 KiB": ("annotations", {"a": "b" * 2**18}),
+    "edits that are a list": ("containerEdits", []),
+    "environment with a NUL": (f"{EDITS}.env", ["A=\0"], "devices[0].containerEdits.env[0]"),
+    "environment without =": (f"{EDITS}.env", ["GPU"], "devices[0].containerEdits.env[0]"),
+    "environment without name": (f"{EDITS}.env", ["=1"], "devices[0].containerEdits.env[0]"),
+    "an unknown edit": (f"{EDITS}.environment", []),
+    "a relative device node": (f"{EDITS}.deviceNodes.0.path", "dev/a"),
+    "a relative device node of the host": (f"{EDITS}.deviceNodes.0.hostPath", "dev/a"),
+    "a negative minor": (f"{EDITS}.deviceNodes.0.minor", -1),
+    "a mode that is text": (f"{EDITS}.deviceNodes.0.fileMode", "0666"),
+    "a group beyond 32 bits": (f"{EDITS}.deviceNodes.0.gid", 2**32),
+    "a relative target of a mount": (f"{EDITS}.mounts.0.containerPath", "b"),
+    "mount options as one text": (f"{EDITS}.mounts.0.options", "ro,bind"),
+    "a mount type that is no text": (f"{EDITS}.mounts.0.type", 1),
+    "a relative hook": (f"{EDITS}.hooks.0.path", "x"),
+    "hook arguments as one text": (f"{EDITS}.hooks.0.args", "x"),
+    "a hook's environment without =": (f"{EDITS}.hooks.0.env", ["A"], "devices[0].containerEdits.hooks[0].env[0]"),
+    "a hook without time": (f"{EDITS}.hooks.0.timeout", 0),
+    "a class of service that is a directory": (f"{EDITS}.intelRdt.closID", ".."),
+    "a class of service of 4096 bytes": (f"{EDITS}.intelRdt.closID", "ä" * 2048),
+    "a cache schema that is no text": (f"{EDITS}.intelRdt.l3CacheSchema", 1),
+    "a bandwidth schema that is no text": (f"{EDITS}.intelRdt.memBwSchema", 1),
+    "schemata as one text": (f"{EDITS}.intelRdt.schemata", "L3:0=f"),
+    "monitoring as text": (f"{EDITS}.intelRdt.enableMonitoring", "yes"),
+    "cache monitoring as text": (f"{EDITS}.intelRdt.enableCMT", "yes"),
+    "bandwidth monitoring as text": (f"{EDITS}.intelRdt.enableMBM", "yes"),
+    "schemata before 1.1.0": (f"{EDITS}.intelRdt.schemata", [], "cdiVersion"),
+    "cache monitoring since 1.1.0": ("cdiVersion", "1.1.0", "devices[0].containerEdits.intelRdt.enableCMT"),
     "network devices before 1.1.0": (
         f"{EDITS}.netDevices",
         [{"hostInterfaceName": "eth1", "name": "net1"}],
-        "cdiVersion: '0.7.0'",
+        "cdiVersion",
     ),
-    "a network device from nowhere": (f"{EDITS}.netDevices", [{"name": "n"}], "hostInterfaceName:"),
+    "a network device from nowhere": (
+        f"{EDITS}.netDevices",
+        [{"name": "n"}],
+        "devices[0].containerEdits.netDevices[0].hostInterfaceName",
+    ),
     "a network device without name": (
         f"{EDITS}.netDevices",
         [{"hostInterfaceName": "eth1", "name": ""}],
-        "netDevices[0].name:",
+        "devices[0].containerEdits.netDevices[0].name",
     ),
-    "a device node without path": (f"{EDITS}.deviceNodes.0.path", ..., "deviceNodes[0].path:"),
-    "a device node of type d": (f"{EDITS}.deviceNodes.0.type", "d", "deviceNodes[0].type:"),
-    "permission to execute": (f"{EDITS}.deviceNodes.0.permissions", "rx", "deviceNodes[0].permissions:"),
-    "a negative major": (f"{EDITS}.deviceNodes.0.major", -1, "deviceNodes[0].major:"),
-    "a boolean as minor": (f"{EDITS}.deviceNodes.0.minor", True, "deviceNodes[0].minor:"),
-    "a uid beyond 32 bits": (f"{EDITS}.deviceNodes.0.uid", 2**32, "deviceNodes[0].uid:"),
-    "a mount without target": (f"{EDITS}.mounts.0.containerPath", ..., "mounts[0].containerPath:"),
-    "a mount from nowhere": (f"{EDITS}.mounts.0.hostPath", "", "mounts[0].hostPath:"),
-    "an unknown hook": (f"{EDITS}.hooks.0.hookName", "onStart", "hooks[0].hookName:"),
-    "a hook without path": (f"{EDITS}.hooks.0.path", "", "hooks[0].path:"),
-    "a class of service with a slash": (f"{EDITS}.intelRdt.closID", "a/b", "intelRdt.closID:"),
-    "device nodes that are no list": (f"{EDITS}.deviceNodes", {}, "deviceNodes:"),
-    "network devices that are no list": (f"{EDITS}.netDevices", {}, "netDevices:"),
-    "mounts that are no list": (f"{EDITS}.mounts", "/a:/b", "mounts:"),
-    "a hook that is no list": (f"{EDITS}.hooks", {}, "hooks:"),
-    "cache allocation that is a list": (f"{EDITS}.intelRdt", [], "intelRdt:"),
-    "a group that is text": (f"{EDITS}.additionalGids", ["video"], "additionalGids[0]:"),
+    "a device node without path": (f"{EDITS}.deviceNodes.0.path", ...),
+    "a device node of type d": (f"{EDITS}.deviceNodes.0.type", "d"),
+    "permission to execute": (f"{EDITS}.deviceNodes.0.permissions", "rx"),
+    "a negative major": (f"{EDITS}.deviceNodes.0.major", -1),
+    "a boolean as minor": (f"{EDITS}.deviceNodes.0.minor", True),
+    "a uid beyond 32 bits": (f"{EDITS}.deviceNodes.0.uid", 2**32),
+    "a mount without target": (f"{EDITS}.mounts.0.containerPath", ...),
+    "a mount from nowhere": (f"{EDITS}.mounts.0.hostPath", ""),
+    "an unknown hook": (f"{EDITS}.hooks.0.hookName", "onStart"),
+    "a hook without path": (f"{EDITS}.hooks.0.path", ""),
+    "a class of service with a slash": (f"{EDITS}.intelRdt.closID", "a/b"),
+    "device nodes that are no list": (f"{EDITS}.deviceNodes", {}),
+    "network devices that are no list": (f"{EDITS}.netDevices", {}),
+    "mounts that are no list": (f"{EDITS}.mounts", "/a:/b"),
+    "a hook that is no list": (f"{EDITS}.hooks", {}),
+    "cache allocation that is a list": (f"{EDITS}.intelRdt", []),
+    "a group that is text": (f"{EDITS}.additionalGids", ["video"], "devices[0].containerEdits.additionalGids[0]"),
 }
 
 
@@ -150,12 +151,9 @@ def test_the_right_document_has_no_problem() -> None:
 
 @pytest.mark.parametrize("case", WRONG)
 def test_one_wrong_thing_is_named_with_its_path(case: str) -> None:
-    path, value, problem = WRONG[case]
-
-    problems = validate_spec(changed(path, value))
-
-    assert len(problems) == 1
-    assert problem in problems[0]
+    path, value, *others = WRONG[case]
+    (problem,) = validate_spec(changed(path, value))
+    assert [problem.partition(": ")[0]] == (others or [re.sub(r"\.(\d+)", r"[\1]", path)])
 
 
 MOVED = [{"hostInterfaceName": "eth1", "name": "net1"}, {"hostInterfaceName": "eth2", "name": "net2"}]
@@ -172,9 +170,8 @@ def test_an_interface_moves_once_and_to_a_name_of_its_own(where: str, field: str
     wrong = copy.deepcopy(document)
     set_at(wrong, where, {"netDevices": [MOVED[0], {**MOVED[1], field: MOVED[0][field]}]})
 
-    assert validate_spec(wrong) == [
-        f"{where.replace('.1', '[1]')}.netDevices: {field} {MOVED[0][field]!r} is used 2 times"
-    ]
+    (problem,) = validate_spec(wrong)
+    assert problem.startswith(f"{where.replace('.1', '[1]')}.netDevices: {field} ")
 
 
 def test_every_field_has_a_case_that_only_its_rule_refuses() -> None:
@@ -182,15 +179,6 @@ def test_every_field_has_a_case_that_only_its_rule_refuses() -> None:
     unknown = {"device", "labels", "environment"}
 
     assert covered - unknown >= fields_of_the_grammar()
-
-
-def test_every_sentence_of_the_validator_has_a_case() -> None:
-    """A rule that somebody adds without a case is found here."""
-    said = [problem for case in WRONG for problem in validate_spec(changed(*WRONG[case][:2]))]
-    said += validate_spec(None) + [f"{EDITS}: {field} 'x' is used 2 times" for field in ("hostInterfaceName", "name")]
-
-    for sentence in sentences_of_the_validator():
-        assert any(re.fullmatch(sentence, problem, re.DOTALL) for problem in said), sentence
 
 
 def problem_paths() -> list[str]:
@@ -205,33 +193,17 @@ def fields_of_the_grammar() -> set[str]:
     return {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
 
 
-def sentences_of_the_validator() -> list[str]:
-    """Each f-string that the validator yields, as a pattern."""
-    yields = [n for n in ast.walk(ast.parse(inspect.getsource(spec))) if isinstance(n, ast.Yield | ast.GeneratorExp)]
-    texts = [n.value if isinstance(n, ast.Yield) else n.elt for n in yields]
-    return [
-        "".join(re.escape(str(part.value)) if isinstance(part, ast.Constant) else ".*" for part in text.values)
-        for text in texts
-        if isinstance(text, ast.JoinedStr)
-    ]
+@pytest.mark.parametrize(
+    "path",
+    ["deviceNodes.0.hostPath", "deviceNodes.0.type", "deviceNodes.0.permissions", "mounts.0.type", "intelRdt.closID"],
+)
+def test_an_empty_text_is_as_good_as_none(path: str) -> None:
+    assert validate_spec(changed(f"{EDITS}.{path}", "")) == []
 
 
-EMPTY = {
-    "hostPath": f"{EDITS}.deviceNodes.0.hostPath",
-    "type": f"{EDITS}.deviceNodes.0.type",
-    "permissions": f"{EDITS}.deviceNodes.0.permissions",
-    "type of a mount": f"{EDITS}.mounts.0.type",
-    "class of service": f"{EDITS}.intelRdt.closID",
-}
-
-
-@pytest.mark.parametrize("case", EMPTY)
-def test_an_empty_text_is_as_good_as_none(case: str) -> None:
-    assert validate_spec(changed(EMPTY[case], "")) == []
-
-
-def test_the_root_class_of_service_is_a_slash() -> None:
-    assert validate_spec(changed(f"{EDITS}.intelRdt.closID", "/")) == []
+@pytest.mark.parametrize("name", ["/", "c" * 4095])
+def test_a_class_of_service_is_the_root_or_a_name_of_a_directory(name: str) -> None:
+    assert validate_spec(changed(f"{EDITS}.intelRdt.closID", name)) == []
 
 
 @pytest.mark.parametrize("document", [None, [], "text", 3])

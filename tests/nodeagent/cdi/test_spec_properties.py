@@ -110,20 +110,3 @@ def test_every_version_from_the_lowest_up_is_accepted_and_none_below(spec: Spec)
     for index, version in enumerate(VERSIONS):
         problems = validate_spec(msgspec.json.decode(msgspec.json.encode(replace(spec, cdi_version=version))))
         assert [p.partition(":")[0] for p in problems] == ([] if index >= lowest else ["cdiVersion"])
-
-
-@settings(max_examples=some(25))
-@given(SPECS, st.data())
-def test_a_field_taken_away_never_needs_a_higher_version(spec: Spec, data: st.DataObject) -> None:
-    device = data.draw(st.sampled_from(spec.devices))
-    field = data.draw(st.sampled_from(ContainerEdits.__struct_fields__))
-    poorer = replace(device, container_edits=_without(device.container_edits, field))
-
-    found = Spec.of(spec.kind, tuple(poorer if d is device else d for d in spec.devices), edits=spec.container_edits)
-
-    assert VERSIONS.index(found.cdi_version) <= VERSIONS.index(spec.cdi_version)
-
-
-def _without(edits: ContainerEdits, field: str) -> ContainerEdits:
-    default = getattr(ContainerEdits(), field)
-    return replace(edits, **{field: default})

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from claims.classic.kinds import PodSchedulingContext, PodSchedulingContextSpec
-from claims.kinds.resource_claims import ResourceClaim
+from claims.classic.kinds import PodSchedulingContextSpec
 from inventory.kinds import gates
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from manciple.store import objects
@@ -16,8 +15,20 @@ from scheduling.explanations.current import explain_pod
 from scheduling.simulation import Question, simulate
 from scheduling.simulation_workload import Workload
 from tests.builders import make_claim, make_class, make_pod
-from tests.scheduling.classic.world import World, classic_spec
+from tests.scheduling.classic.world import DRIVER, World, classic_spec
 from tests.scheduling.cluster import with_spec
+
+ZONE_2 = NodeSelectorRequirement(key="zone", operator="In", values=("2",))
+ONLY_WORKER_2 = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(ZONE_2,)),))
+
+
+@pytest.fixture
+def lab(world: World) -> World:
+    """A node, a driver, and a claim of its class."""
+    world.with_nodes("worker-1")
+    world.with_driver()
+    world.make_claim("gpu")
+    return world
 
 
 def test_a_pod_that_was_bound_by_hand_gets_a_context_with_only_its_node_and_its_reservations(world: World) -> None:
@@ -56,39 +67,22 @@ def test_a_pod_that_was_bound_by_hand_begins_to_use_nothing_that_is_being_delete
 
 
 def test_a_pod_that_negotiates_or_starts_with_its_claims_keeps_nobody_from_writing(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    lab: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.with_nodes("worker-1")
-    driver = world.with_driver()
-    world.make_claim("gpu")
-    world.make_claim("later")
-    world.create(make_pod("started", claims={"gpu": "gpu"}))
-    world.run()
-    driver.deaf = True
-    world.create(make_pod("waiting", claims={"later": "later"}))
-    world.run()
-    assert (world.bound("started"), world.context("waiting") is None) == ("worker-1", False)
+    lab.make_claim("later")
+    lab.create(make_pod("started", claims={"gpu": "gpu"}))
+    lab.run()
+    lab.drivers[0].deaf = True
+    lab.create(make_pod("waiting", claims={"later": "later"}))
+    lab.run()
+    assert (lab.bound("started"), lab.context("waiting") is None) == ("worker-1", False)
     monkeypatch.delattr(objects, "writing")
-    assert scheduling_contexts.reconcile(world.now) == 0
-
-
-def test_a_context_that_has_no_pod_goes(world: World) -> None:
-    world.with_nodes("worker-1")
-    world.with_driver(deaf=True)
-    world.make_claim("gpu")
-    old = world.create(make_pod(claims={"gpu": "gpu"}))
-    world.run()
-    assert world.context() is not None
-    world.delete(old)
-    world.run()
-    assert world.all(PodSchedulingContext) == []
+    assert scheduling_contexts.reconcile(lab.now) == 0
 
 
 def test_nodes_that_the_class_excludes_are_not_offered(world: World) -> None:
     world.with_nodes("worker-1", "worker-2")
-    zone = NodeSelectorRequirement(key="zone", operator="In", values=("2",))
-    only = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(zone,)),))
-    world.with_driver(deaf=True, suitable_nodes=only)
+    world.with_driver(deaf=True, suitable_nodes=ONLY_WORKER_2)
     world.make_claim("gpu")
     world.create(make_pod(claims={"gpu": "gpu"}))
     world.run()
@@ -115,18 +109,16 @@ def test_an_immediate_claim_is_waited_for_and_kept_when_nobody_uses_it(world: Wo
     assert (status.reserved_for, status.deallocation_requested) == ((), False)
 
 
-def test_a_claim_that_is_not_shareable_is_for_one_pod_at_a_time(world: World) -> None:
-    world.with_nodes("worker-1")
-    world.with_driver(shareable=False)
-    world.make_claim("gpu")
+def test_a_claim_that_is_not_shareable_is_for_one_pod_at_a_time(lab: World) -> None:
+    lab.drivers[0].shareable = False
     for name in ("first", "second"):
-        world.create(make_pod(name, claims={"gpu": "gpu"}))
-    world.run()
-    assert [bool(world.bound(name)) for name in ("first", "second")] == [True, False]
-    assert "resourceclaim in use" in world.why_pending("second")
-    world.end("first")
-    world.run()
-    assert world.bound("second") == "worker-1"
+        lab.create(make_pod(name, claims={"gpu": "gpu"}))
+    lab.run()
+    assert [bool(lab.bound(name)) for name in ("first", "second")] == [True, False]
+    assert "resourceclaim in use" in lab.why_pending("second")
+    lab.end("first")
+    lab.run()
+    assert lab.bound("second") == "worker-1"
 
 
 def test_claims_of_both_kinds_in_one_pod_are_allocated_for_one_node(world: World) -> None:
@@ -143,100 +135,71 @@ def test_claims_of_both_kinds_in_one_pod_are_allocated_for_one_node(world: World
 
 
 def test_with_the_gate_turned_off_running_pods_go_on_and_others_are_told(
-    world: World, caplog: pytest.LogCaptureFixture
+    lab: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world.with_nodes("worker-1")
-    world.with_driver()
-    for name in ("running", "waiting"):
-        world.make_claim(name)
-    world.create(make_pod("running", claims={"gpu": "running"}))
-    world.run()
-    held = world.claim("running").status
+    lab.make_claim("waiting")
+    lab.create(make_pod("running", claims={"gpu": "gpu"}))
+    lab.run()
+    held = lab.claim("gpu").status
     with gates.using(DRAControlPlaneController=False):
-        world.kill_scheduler()
-        world.create(make_pod("waiting", claims={"gpu": "waiting"}))
-        world.settle()
-        assert world.bound("running") == "worker-1"
-        assert world.claim("running").status == held
-        assert "DRAControlPlaneController" in world.why_pending("waiting")
+        lab.kill_scheduler()
+        lab.create(make_pod("waiting", claims={"gpu": "waiting"}))
+        lab.settle()
+        assert lab.bound("running") == "worker-1"
+        assert lab.claim("gpu").status == held
+        assert "DRAControlPlaneController" in lab.why_pending("waiting")
         assert "DRAControlPlaneController is off; claims that drivers' controllers have allocated: 1." in caplog.text
-    world.kill_scheduler()
-    world.later(301)
-    world.worker.sweep()
-    world.run()
-    assert world.bound("waiting") == "worker-1"
+    lab.kill_scheduler()
+    lab.later(301)
+    lab.worker.sweep()
+    lab.run()
+    assert lab.bound("waiting") == "worker-1"
 
 
-def test_a_claim_that_is_to_be_deallocated_gets_no_new_reservation(world: World) -> None:
-    world.with_nodes("worker-1")
-    driver = world.with_driver()
-    world.make_claim("gpu")
-    world.create(make_pod("first", claims={"gpu": "gpu"}))
-    world.run()
-    driver.deaf = True
-    world.end("first")
-    world.run()
-    world.create(make_pod("second", claims={"gpu": "gpu"}))
-    world.run()
-    claim = world.get(ResourceClaim, "gpu")
-    assert (claim.status.deallocation_requested, claim.status.reserved_for) == (True, ())
-    assert "resourceclaim must be reallocated" in world.why_pending("second")
-    driver.deaf = False
-    world.run()
-    assert world.bound("second") == "worker-1"
+def test_a_claim_that_is_to_be_deallocated_gets_no_new_reservation(lab: World) -> None:
+    lab.create(make_pod("first", claims={"gpu": "gpu"}))
+    lab.run()
+    lab.drivers[0].deaf = True
+    lab.end("first")
+    lab.run()
+    lab.create(make_pod("second", claims={"gpu": "gpu"}))
+    lab.run()
+    status = lab.claim("gpu").status
+    assert (status.deallocation_requested, status.reserved_for) == (True, ())
+    assert "resourceclaim must be reallocated" in lab.why_pending("second")
+    lab.drivers[0].deaf = False
+    lab.run()
+    assert lab.bound("second") == "worker-1"
 
 
-def test_a_simulation_says_that_it_cannot_be_known_and_who_decides(world: World) -> None:
-    world.with_nodes("worker-1")
-    world.with_driver()
-    claim = make_claim("gpu")
-    classic = ResourceClaim(
-        api_version=claim.api_version, kind=claim.kind, metadata=claim.metadata, spec=classic_spec()
-    )
-    answer = simulate(Question(workload=Workload(pod=make_pod(templates={"gpu": "gpu"}), own={"gpu": classic})))
+def test_a_simulation_says_that_it_cannot_be_known_and_the_explanation_of_a_waiting_pod_who_decides(lab: World) -> None:
+    lab.drivers[0].deaf = True
+    pod = lab.create(make_pod(claims={"gpu": "gpu"}))
+    lab.run()
+    own = {"gpu": structs.replace(make_claim("gpu"), spec=classic_spec())}
+    answer = simulate(Question(workload=Workload(pod=make_pod(templates={"gpu": "gpu"}), own=own)))
     assert answer.fits == 0
-    assert isinstance(answer.cause, AwaitingDrivers)
-    assert answer.cause.drivers == ("gpu.resource.example.com",)
+    for cause in (answer.cause, explain_pod(pod.metadata.namespace, pod.metadata.name).cause):
+        assert isinstance(cause, AwaitingDrivers)
+        assert cause.drivers == (DRIVER,)
 
 
-def test_the_explanation_of_a_waiting_pod_names_the_driver_that_decides(world: World) -> None:
-    world.with_nodes("worker-1")
-    world.with_driver(deaf=True)
-    world.make_claim("gpu")
-    pod = world.create(make_pod(claims={"gpu": "gpu"}))
-    world.run()
-    cause = explain_pod(pod.metadata.namespace, pod.metadata.name).cause
-    assert isinstance(cause, AwaitingDrivers)
-    assert cause.drivers == ("gpu.resource.example.com",)
-
-
-def test_a_claim_of_the_later_form_is_negotiated_on_the_nodes_that_its_device_class_leaves(world: World) -> None:
-    world.with_nodes("worker-1", "worker-2")
-    world.with_driver()
-    zone = NodeSelectorRequirement(key="zone", operator="In", values=("2",))
-    only = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=(zone,)),))
-    world.create(with_spec(make_class(), suitable_nodes=only))
-    world.create(with_spec(make_claim("gpu"), controller_name="gpu.resource.example.com"))
-    world.create(make_pod(claims={"gpu": "gpu"}))
-    world.run()
-    assert world.bound() == "worker-2"
-    world.end("pod")
-    world.run()
-    assert world.leftovers() == []
-
-
-def test_a_claim_of_the_later_form_is_for_any_number_of_pods_as_those_that_the_scheduler_allocates(
+def test_a_claim_of_the_later_form_is_negotiated_on_the_nodes_of_its_device_class_and_is_for_any_number_of_pods(
     world: World,
 ) -> None:
-    world.with_nodes("worker-1")
+    world.with_nodes("worker-1", "worker-2")
     world.with_driver(shareable=False)  # which v1alpha3 has no field for
-    world.create(make_class())
-    world.create(with_spec(make_claim("gpu"), controller_name="gpu.resource.example.com"))
+    world.create(with_spec(make_class(), suitable_nodes=ONLY_WORKER_2))
+    world.create(with_spec(make_claim("gpu"), controller_name=DRIVER))
     for name in ("first", "second"):
         world.create(make_pod(name, claims={"gpu": "gpu"}))
     world.run()
-    assert [world.bound(name) for name in ("first", "second")] == ["worker-1", "worker-1"]
+    assert [world.bound(name) for name in ("first", "second")] == ["worker-2", "worker-2"]
     assert [one.name for one in world.claim("gpu").status.reserved_for] == ["first", "second"]
+    for name in ("first", "second"):
+        world.end(name)
+    world.run()
+    assert world.leftovers() == []
 
 
 def test_what_a_driver_allocated_is_not_given_up_for_being_idle(world: World) -> None:
