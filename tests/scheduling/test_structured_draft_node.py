@@ -21,20 +21,17 @@ from tests.scheduling.local_agent import LocalAgent, PublishesNothing, token_of,
 from tests.scheduling.structured_draft import (
     DRIVER,
     NODE,
-    SELECTOR,
     V1ALPHA2,
     DraftCluster,
     card,
-    claim,
     example,
     named,
     node_slice,
-    parameters,
-    pod,
 )
 from tests.scheduling.test_feature_gates import restarted_with
 
 __all__ = ["api"]
+APPLY = "application/apply-patch+yaml"
 
 
 class CardsPlugin(PublishesNothing):
@@ -113,32 +110,6 @@ def test_the_example_of_the_draft_runs_to_a_ready_pod(draft: DraftCluster, worke
     assert (worker.plugin.prepared, draft.given()) == ({}, [])
 
 
-def test_claims_by_the_vendors_object_by_plain_parameters_and_of_a_class_with_a_filter_run_to_ready_pods(
-    draft: DraftCluster, worker: DraftNode
-) -> None:
-    """The three ways in which the draft lets a claim say what it asks for."""
-    documents = example()
-    published = documents.pop("NodeResourceSlice")
-    large = published["spec"]["namedResourcesWithAttributes"][1]
-    published["spec"]["namedResourcesWithAttributes"].append({**large, "name": "gpu-2"})
-    worker.plugin.available.add("gpu-2")
-    worker.api.made(f"{V1ALPHA2}/noderesourceslices", published)
-    small = {"driverName": DRIVER, "namedResourcesWithAttributes": {"selector": 'attributes["memory"] <= "16Gi"'}}
-    filtered = {"apiGroup": "resource.k8s.io", "kind": "ResourceClassParameters", "name": "small"}
-    draft.apply(
-        *documents.values(),
-        parameters(SELECTOR, name="plain"), claim("direct", params="plain"), pod("with-direct", "direct"),
-        named("ResourceClassParameters", "small", filters=[small]),
-        {**documents["ResourceClass"], "metadata": {"name": "small"}, "parametersRef": filtered},
-        parameters("true", name="any"), claim("limited", params="any", of_class="small"), pod("with-small", "limited"),
-    )  # fmt: skip
-    for _ in range(3):
-        worker.look()
-    pods = ("with-card", "with-direct", "with-small")
-    assert [ready(draft, name) for name in pods] == ["True"] * 3, worker.failures
-    assert [draft.given(name) for name in ("my-card", "direct", "limited")] == [["gpu-1"], ["gpu-2"], ["gpu-0"]]
-
-
 def test_the_plugin_must_double_check_that_what_is_allocated_is_still_available(
     draft: DraftCluster, worker: DraftNode
 ) -> None:
@@ -191,27 +162,16 @@ def test_a_field_selector_can_be_used_to_list_slices_of_a_node_or_a_driver(
 def test_all_list_types_are_atomic_and_have_one_owner(draft: DraftCluster) -> None:
     path = f"{V1ALPHA2}/noderesourceslices/cards?fieldManager="
     for who, code in (("kubelet", 201), ("another", 409)):
-        answer = draft.api.patch(path + who, node_slice(card(who)), content_type="application/apply-patch+yaml")
+        answer = draft.api.patch(path + who, node_slice(card(who)), content_type=APPLY)
         assert answer.code == code, answer.text
     assert [one["field"] for one in answer.json["details"]["causes"]] == [".spec.namedResourcesWithAttributes"]
 
 
-def test_slices_are_applied_and_patched_like_every_object(draft: DraftCluster) -> None:
-    path = f"{V1ALPHA2}/noderesourceslices/cards?fieldManager=test"
-    applied = draft.api.patch(path, example()["NodeResourceSlice"] | {"metadata": {"name": "cards"}},
-                              content_type="application/apply-patch+yaml")  # fmt: skip
-    assert applied.code == 201, applied.text
-    parameters = {
-        "apiVersion": "resource.k8s.io/v1alpha2",
-        "kind": "ResourceClassParameters",
-        "metadata": {"name": "p"},
-    }
-    where = f"{V1ALPHA2}/namespaces/default/resourceclassparameters/p?fieldManager=test"
-    for vendor in ({"any": "object"}, {"another": 1}):
-        answer = draft.api.patch(where, parameters | {"vendorParameters": vendor},
-                                 content_type="application/apply-patch+yaml")  # fmt: skip
-        assert answer.code in (200, 201), answer.text
-        assert answer.json["vendorParameters"] == vendor
-    assert draft.api.patch(where, {"vendorParameters": {"more": True}}).json["vendorParameters"] == vendor | {
-        "more": True
-    }
+def test_vendor_parameters_are_applied_as_a_whole_and_patched_by_field(draft: DraftCluster) -> None:
+    path = f"{V1ALPHA2}/namespaces/default/resourceclassparameters/p?fieldManager=test"
+    for vendor, code in (({"any": "object"}, 201), ({"another": 1}, 200)):
+        document = named("ResourceClassParameters", "p", vendorParameters=vendor)
+        answer = draft.api.patch(path, document, content_type=APPLY)
+        assert (answer.code, answer.json.get("vendorParameters")) == (code, vendor), answer.text
+    patched = draft.api.patch(path, {"vendorParameters": {"more": True}}).json
+    assert patched["vendorParameters"] == {"another": 1, "more": True}
