@@ -16,6 +16,7 @@ from claims.drafts.cdi.values import ALLOCATED, PENDING, ResourceClaim, Resource
 from claims.kinds.pods import Pod
 from manciple.wire.base import ObjectMeta, OwnerReference
 from tests.claims.drafts.acme import AcmePlugin, only
+from tests.examples import some
 
 POD = Pod(metadata=ObjectMeta(name="pod", namespace="team", uid="p-1"))
 NODES = ("node-1", "node-2", "node-3")
@@ -161,7 +162,7 @@ WANTED = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=some(60))
 @given(first=MEMORY, second=MEMORY, wanted=WANTED)
 def test_claims_that_fit_on_one_node_together_end_on_one_and_a_pod_that_is_let_go_has_all_on_one(
     first: Mapping[str, int], second: Mapping[str, int], wanted: list[tuple[str, int, str]]

@@ -115,13 +115,17 @@ def environment(node: PluginNode, container: str) -> dict[str, str]:
     return dict(node.agent.runtime.runs("uid-p")[container].environment)
 
 
-def test_kubelet_must_pass_device_names_and_kinds_to_the_runtime_for_the_containers_that_name_the_resource(
+def test_the_plugin_shall_create_cdi_files_and_kubelet_must_pass_device_names_and_kinds_to_the_runtime(
     node: PluginNode, plugin: DraftPlugin
 ) -> None:
+    """For the containers that name the resource, before they are created."""
     come(node, claim())
     node.runs()
-    assert devices(node, "main") == ("acme.com/gpu=gpu0", f"acme.com/gpu={UID}")
-    assert devices(node, "aside") == ()
+    assert plugin.prepared == {UID}
+    assert list(node.cdi_dir.glob("k8s.*")) == [], "the agent writes none beside the plugin's"
+    assert (devices(node, "main"), devices(node, "aside")) == (("acme.com/gpu=gpu0", f"acme.com/gpu={UID}"), ())
+    assert environment(node, "main")["GPU"] == UID
+    assert "GPU" not in environment(node, "aside")
 
 
 def test_unprepare_shall_be_called_at_least_once_for_each_successful_prepare(
@@ -135,16 +139,7 @@ def test_unprepare_shall_be_called_at_least_once_for_each_successful_prepare(
     assert plugin.prepared == set()
 
 
-def test_if_prepare_failed_it_may_be_called_again(node: PluginNode, plugin: DraftPlugin) -> None:
-    plugin.fail = (grpc.StatusCode.NOT_FOUND, "no such resource")
-    come(node, claim())
-    node.says("p-gpu", "no such resource")
-    plugin.fail = None
-    node.runs()
-    assert plugin.asked_about[-1] == ("prepare", UID)
-
-
-def test_the_caller_must_verify_that_the_resource_has_not_been_deleted_before_it_asks_for_it_again(
+def test_if_prepare_failed_it_may_be_called_again_once_the_resource_has_been_verified_not_to_be_deleted(
     node: PluginNode, plugin: DraftPlugin
 ) -> None:
     plugin.fail = (grpc.StatusCode.NOT_FOUND, "no such resource")
@@ -188,17 +183,6 @@ def test_prepare_must_be_idempotent_a_resource_that_has_already_been_prepared_is
     node.ends()
     assert plugin.asked_about[2:] == [("unprepare", UID)], "what was prepared twice is undone once"
     assert plugin.prepared == set()
-
-
-def test_the_plugin_shall_create_cdi_files_and_the_runtime_shall_use_them_before_creating_containers(
-    node: PluginNode, plugin: DraftPlugin
-) -> None:
-    come(node, claim())
-    node.runs()
-    assert plugin.prepared == {UID}
-    assert list(node.cdi_dir.glob("k8s.*")) == [], "the agent writes none beside the plugin's"
-    assert environment(node, "main")["GPU"] == UID
-    assert "GPU" not in environment(node, "aside")
 
 
 def test_a_pod_that_starts_again_after_its_node_rebooted_has_its_claim_prepared_again_first(
