@@ -1,4 +1,4 @@
-"""What an update of a pod, and of its status, may change."""
+"""What an update of a pod, and of its status, may change, beside what `test_recorded_rules.py` replays."""
 
 from __future__ import annotations
 
@@ -9,19 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from claims.kinds.pods import (
-    Affinity,
     ContainerState,
     ContainerStateTerminated,
     ContainerStatus,
-    NodeAffinity,
     Pod,
-    PodAffinity,
     PodResourceClaimStatus,
     PodSchedulingGate,
-    Toleration,
 )
 from claims.kinds.registration import POD
-from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from manciple.wire.errors import FieldError
 from tests.builders import make_pod, stored
 
@@ -68,56 +63,6 @@ def test_a_pod_neither_becomes_a_mirror_pod_nor_ceases_to_be_one(before: Pod, af
         assert texts(kind.validate_update(on_node(after), on_node(before))) == ([refusal] if what else [])
 
 
-MORE = Toleration(key="a", operator="Exists")
-
-
-@pytest.mark.parametrize(
-    ("new", "expected"),
-    {
-        "nothing": (OLD, []),
-        "labels": (replace(OLD, metadata=replace(OLD.metadata, labels={"a": "b"})), []),
-        "an image": (changed(containers=(replace(OLD.spec.containers[0], image="other"),)), []),
-        "more tolerations": (changed(tolerations=(*OLD.spec.tolerations, MORE)), []),
-        "a shorter deadline": (changed(active_deadline_seconds=30), []),
-        "a longer deadline": (
-            changed(active_deadline_seconds=90),
-            ["spec.activeDeadlineSeconds: Invalid value: 90: must be less than or equal to previous value"],
-        ),
-        "no deadline": (changed(active_deadline_seconds=None), ["spec.activeDeadlineSeconds: Invalid value: null"]),
-        "fewer tolerations": (
-            changed(tolerations=()),
-            ["spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"],
-        ),
-        "tolerations for longer": (
-            changed(tolerations=tuple(replace(one, toleration_seconds=9) for one in OLD.spec.tolerations)),
-            [],
-        ),
-        "no containers": (
-            changed(containers=(), node_name="n"),
-            ["spec.containers: Required value", "spec.containers: Forbidden: pod updates may not add or remove"],
-        ),
-        "a command": (
-            changed(containers=(replace(OLD.spec.containers[0], command=("x",)),)),
-            ["spec: Forbidden: pod updates may not change fields other than"],
-        ),
-        "the node": (changed(node_name="n"), ["spec: Forbidden: pod updates may not change fields other than"]),
-        "new gates": (
-            changed(scheduling_gates=(PodSchedulingGate(name="x"),)),
-            ["spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'x'"],
-        ),
-        "a new gate, twice": (
-            changed(scheduling_gates=(PodSchedulingGate(name="x"), PodSchedulingGate(name="x"))),
-            [
-                'spec.schedulingGates[1]: Duplicate value: "x"',
-                "spec.schedulingGates[1].name: Forbidden: only deletion is allowed, but found new scheduling gate 'x'",
-            ],
-        ),
-    }.values(),
-)
-def test_what_an_update_of_a_pod_may_change(new: Pod, expected: list[str]) -> None:
-    assert_begins(texts(POD.validate_update(new, OLD)), expected)
-
-
 def test_a_refused_update_names_the_fields() -> None:
     (found,) = texts(POD.validate_update(changed(node_name="n", resource_claims=()), OLD))[-1:]
     assert found.endswith("; changed: nodeName, resourceClaims")
@@ -127,42 +72,6 @@ def test_a_gated_pod_may_be_let_go_and_narrowed() -> None:
     gated = stored(POD.prepare_create(make_pod(scheduling_gates=(PodSchedulingGate(name="x"),))))
     free = replace(gated, spec=replace(gated.spec, scheduling_gates=(), node_selector={"zone": "a"}))
     assert POD.validate_update(free, gated) == []
-
-
-def on(*terms: dict[str, str], **others: Any) -> Affinity:
-    """Nodes with the labels of one of `terms`."""
-    chosen = tuple(
-        NodeSelectorTerm(
-            match_expressions=tuple(
-                NodeSelectorRequirement(key=key, operator="In", values=(value,)) for key, value in term.items()
-            )
-        )
-        for term in terms
-    )
-    required = NodeSelector(node_selector_terms=chosen)
-    return Affinity(node_affinity=NodeAffinity(required_during_scheduling_ignored_during_execution=required), **others)
-
-
-TERMS = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    {
-        "nodes are chosen": (None, on({"zone": "a"}), []),
-        "among them, some": (on({"zone": "a"}), on({"zone": "a", "disk": "ssd"}), []),
-        "others": (on({"zone": "a"}), on({"zone": "b"}), [f"{TERMS}[0]: Invalid value"]),
-        "more of them": (on({"zone": "a"}), on({"zone": "a"}, {"zone": "b"}), [f"{TERMS}: Invalid value"]),
-        "all": (on({"zone": "a"}), None, [f"{TERMS}: Invalid value"]),
-        "nodes, and pods to be near": (None, on({"zone": "a"}, pod_affinity=PodAffinity()), ["spec: Forbidden"]),
-    }.values(),
-)
-def test_the_node_affinity_of_a_gated_pod_is_only_narrowed(
-    old: Affinity | None, new: Affinity | None, expected: list[str]
-) -> None:
-    gated = stored(POD.prepare_create(make_pod(scheduling_gates=(PodSchedulingGate(name="x"),), affinity=old)))
-    following = replace(gated, spec=replace(gated.spec, affinity=new))
-    assert_begins(texts(POD.validate_update(following, gated)), expected)
 
 
 # Status --------------------------------------------------------------------------------------------------------------
