@@ -115,11 +115,11 @@ def cases() -> Mapping[str, Sequence[Case]]:
                 continue
             if answer["code"] not in (200, 201, 422) or (methods, codes[:-1]) not in ((["POST"], []), UPDATE):
                 continue
-            bodies = [document_of(kind, step["body"]) for step in steps]
+            *old, new = (document_of(kind, step["body"]) for step in steps)
             faults = {(cause[0], cause[1], shown(cause[2] if cause[2:] else "")) for cause in answer.get("causes", ())}
             below = steps[-1]["path"].partition("?")[0].removeprefix(path).split("/")[2:]
             found[re.split("[/?]", recorded["name"])[0]].append(
-                Case(recorded["name"], kind, bodies[-1], faults, *bodies[:-1], subresource="".join(below))
+                Case(recorded["name"], kind, new, faults, old=old[0] if old else None, subresource="".join(below))
             )
     return found
 
