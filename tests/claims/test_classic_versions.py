@@ -16,7 +16,6 @@ from inventory.kinds.registration import DEVICE_CLASS, RESOURCE_SLICE
 from manciple.wire import codec
 from manciple.wire.base import Declaration, Value, declarations
 from manciple.wire.registry import Kind, Served
-from tests.examples import some
 from tests.manciple.wire.samples import make_full
 
 SHAPED = [
@@ -106,7 +105,7 @@ _ENCODED: dict[str, Any] = {"raw": {"any": 1}, "quantity": "1Gi", "time": "2026-
 
 
 @pytest.mark.parametrize(("kind", "version"), SHAPED, ids=NAMED)
-@settings(max_examples=some(25), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_whatever_is_written_in_a_version_is_read_back_in_it(kind: Kind, version: str, data: st.DataObject) -> None:
     served = Served(kind, version, kind.served_versions[version])
