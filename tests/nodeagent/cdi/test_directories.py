@@ -52,7 +52,7 @@ def test_a_directory_that_is_also_the_agents_own_is_read_once(tmp_path: Path) ->
 def test_a_conflict_of_others_fails_the_container(tmp_path: Path) -> None:
     for name in ("one.json", "two.json"):
         write(tmp_path / "etc", name, "1")
-    with pytest.raises(ContainerFailed, match=r"one\.json and .*two\.json"):
+    with pytest.raises(ContainerFailed, match=r"one\.json .*two\.json"):
         found(tmp_path, "etc")
 
 
