@@ -75,17 +75,6 @@ def test_claims_come_and_change_by_themselves_and_lead_to_their_sheet(crowd: Han
     expect(page.get_by_text("not found")).to_be_visible()
 
 
-@pytest.mark.long
-def test_a_filter_is_applied_as_it_is_typed_and_stands_in_the_address(crowd: Hands, page: Page, up: Up) -> None:
-    page.goto(f"{up.web}/claims")
-    page.get_by_label("Name, namespace, pod or node").press_sequentially("nobody")
-    expect(page.get_by_text("No matching claim")).to_be_visible()
-    expect(page).to_have_url(re.compile("q=nobody"))
-    expect_focus(page.get_by_label("Name, namespace, pod or node"))
-    page.get_by_role("link", name="Show all claims").click()
-    expect(page.get_by_role("row", name="train-gpu-")).to_be_visible()
-
-
 def test_deleting_is_previewed_in_a_dialog_and_can_be_cancelled(crowd: Hands, page: Page, up: Up) -> None:
     spare = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": _template(8)["spec"]["spec"]}
     _apply(crowd, spare | {"metadata": {"name": "spare", "namespace": "demo"}})

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.e2e.api_client import Hands, documents
-from tests.e2e.pages.browser import REFUSED, editor_of, new_context, watched_page
+from tests.e2e.pages.browser import REFUSED, editor_of, watched_page
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import ROOT, Up
 from tests.scheduling.pages import texts
@@ -170,42 +169,3 @@ def test_verdicts_follow_the_cluster_while_somebody_types(page: Page, up: Up, ha
     hands.remove("ResourceSlice", "fenced")
     expect(page.locator("#match-count")).to_have_text("0")
     _forget(page, up, hands, "followed")
-
-
-def test_a_change_of_somebody_else_is_not_overwritten(page: Page, up: Up, hands: Hands) -> None:
-    made(hands, "edited", "1 == 1")
-    page.goto(f"{up.web}/classes/c/edited")
-    editor_of(page, "Selector 1").fill("true")
-    hands.change("DeviceClass", "edited", {"metadata": {"labels": {"team": "b"}}})
-    page.get_by_role("button", name="Save class").click()
-    expect(page.get_by_text(texts.CLASS_CHANGED_MEANWHILE)).to_be_visible()
-    page.goto(f"{up.web}/classes/c/edited")
-    editor_of(page, "Selector 1").fill("true")
-    page.get_by_role("button", name="Save class").click()
-    expect(page.get_by_text("Saved class edited.")).to_be_visible()
-    stored = hands.found("DeviceClass", "edited")
-    assert stored["spec"]["selectors"] == [{"cel": {"expression": "true"}}]
-    assert stored["metadata"]["labels"] == {"team": "b"}
-    page.get_by_role("link", name="History").click()
-    expect(page.locator("#history li")).to_have_count(3)
-    page.get_by_role("link", name="YAML").click()
-    yaml = page.get_by_role("textbox", name="DeviceClass")
-    yaml.fill("kind: DeviceClass\nmetadata:\n  name: edited\nspec:\n  colour: red")
-    expect(page.locator("#yaml-diagnostics")).to_contain_text(texts.CLASS_UNKNOWN_FIELD(5, 3, "spec.colour"))
-    _forget(page, up, hands, "edited")
-
-
-@pytest.mark.long
-def test_without_script_check_shows_the_verdicts(chromium: Browser, up: Up, admin_state: Any) -> None:
-    context = new_context(chromium, state=admin_state, script=False)
-    page = context.new_page()
-    page.goto(f"{up.web}/classes/new")
-    page.get_by_label("Name", exact=True).fill("plain")
-    page.get_by_label("Selector 1").fill(INDEX_0)
-    page.get_by_role("button", name="Check").click()
-    expect(page.locator("#match-count")).to_have_text("3")
-    expect(page.get_by_label("Selector 1")).to_have_value(INDEX_0)
-    page.get_by_label("Selector 1").fill("device.driver ==")
-    page.get_by_role("button", name="Check").click()
-    expect(page.locator("#error-selector-0")).to_contain_text("Line 1, column 17")
-    context.close()

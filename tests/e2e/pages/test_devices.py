@@ -12,7 +12,6 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from tests.e2e.api_client import Hands
 from tests.e2e.pages.browser import CHANCES, SHOWN_WITHIN, new_context
 from tests.e2e.pages.demo import Demo
-from tests.e2e.pages.tour import AXE
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import ROOT, Up, wait_for
 from tests.scheduling.pages import texts
@@ -67,6 +66,11 @@ def test_an_expression_dims_as_it_is_typed_and_stays_in_the_link(page: Page, up:
     page.get_by_role("link", name="Show all").click()
     expect(page.locator(".tile.dim")).to_have_count(0)
     expect(page).not_to_have_url(re.compile("cel="))
+    page.locator('#legend a[data-state="reserved"]').click()
+    expect(page.locator(".tile.dim")).to_have_count(24)
+    expect(page).to_have_url(re.compile("state=reserved"))
+    page.locator('#legend a[data-state="reserved"]').click()
+    expect(page.locator(".tile.dim")).to_have_count(0)
 
 
 def test_without_script_the_page_filters_groups_and_opens_a_device(chromium: Browser, up: Up, admin_state: Any) -> None:
@@ -148,43 +152,6 @@ def test_a_device_page_tells_its_holder_and_remembers_it(page: Page, up: Up, han
     expect(row).to_contain_text("demo")
     expect(row).not_to_contain_text("holds it now")
     assert page.evaluate("window.untouched")
-
-
-def test_axe_finds_nothing_on_the_grid_and_a_device(page: Page, up: Up) -> None:
-    page.goto(f"{up.web}/devices")
-    at = page.locator(".tile").first.get_attribute("data-at")
-    for path in (f"/devices?at={at}&cel=device.x", f"/devices/d/{at}"):
-        page.goto(f"{up.web}{path}")
-        page.evaluate(AXE)
-        found = page.evaluate("axe.run().then((said) => said.violations.map((one) => [one.id, one.nodes[0].html]))")
-        assert found == [], path
-
-
-@pytest.mark.long
-def test_a_cordoned_node_is_marked_while_one_looks(page: Page, up: Up, hands: Hands) -> None:
-    page.goto(f"{up.web}/devices?group=node")
-    expect(page.get_by_text("Live", exact=True)).to_be_visible()
-    expect(page.locator(".node.cordoned")).to_have_count(0)
-    hands.change("Node", "node-2", {"spec": {"unschedulable": True}})
-    try:
-        expect(page.locator(".node.cordoned")).to_have_attribute("data-name", "node-2")
-        name = page.locator(".node.cordoned .name")
-        expect(name).to_have_attribute("title", re.compile("Cordoned: no new pod comes here"))
-        shape = name.evaluate(
-            "(one) => { const it = getComputedStyle(one, '::after'); return [it.content, it.width]; }"
-        )
-        assert shape[0] != "none"
-        assert float(shape[1].removesuffix("px")) > 0
-        entry = page.locator("#legend").get_by_role("link", name="Cordoned nodes 1")
-        entry.click()
-        expect(page).to_have_url(re.compile(r"/nodes\?state=cordoned"))
-        expect(page.get_by_role("link", name="node-2", exact=True).first).to_be_visible()
-        page.goto(f"{up.web}/devices?group=node")
-        expect(page.locator(".node.cordoned")).to_have_count(1)
-    finally:
-        hands.change("Node", "node-2", {"spec": {"unschedulable": None}})
-    expect(page.locator(".node.cordoned")).to_have_count(0)
-    expect(page.locator("#legend")).not_to_contain_text("Cordoned")
 
 
 # The demo's laboratory: forty nodes, so that a device may be anywhere -----------------------------------------------

@@ -13,6 +13,7 @@ from tests.e2e.pages.browser import editor_of, new_context
 from tests.e2e.pages.test_classes import INDEX_0, made, page
 from tests.e2e.pages.test_classes import _forget as forget
 from tests.e2e.processes import Up
+from tests.scheduling.pages import texts
 
 __all__ = ["page"]
 
@@ -69,13 +70,13 @@ def test_leaving_the_yaml_of_a_class_asks_first(page: Page, up: Up, hands: Hands
     page.goto(f"{up.web}/classes/c/as-text?tab=yaml")
     asked = stays(page)
     editor = page.get_by_role("textbox", name="DeviceClass")
-    editor.press("Control+End")
-    page.keyboard.type("# not done")
+    editor.fill("kind: DeviceClass\nmetadata:\n  name: as-text\nspec:\n  colour: red")
+    expect(page.locator("#yaml-diagnostics")).to_contain_text(texts.CLASS_UNKNOWN_FIELD(5, 3, "spec.colour"))
     page.get_by_role("link", name="Workbench").click()
-    expect(editor).to_contain_text("# not done")
+    expect(editor).to_contain_text("colour: red")
     assert asked == ["beforeunload"]
     page.get_by_role("link", name="Discard").click()
-    expect(editor).not_to_contain_text("# not done")
+    expect(editor).not_to_contain_text("colour: red")
     page.get_by_role("link", name="Workbench").click()  # nothing was written: nothing is asked
     expect(page.locator("#class-form")).to_be_visible()
     assert asked == ["beforeunload"]

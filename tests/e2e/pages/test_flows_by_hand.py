@@ -5,31 +5,30 @@ tapped there is large enough, is `test_quality`.
 
 | Flow | Keyboard | Phone |
 | --- | --- | --- |
-| Find a device, act on it, undo | here; `test_devices`, `test_choosing` | `test_flows_of_nodes`; finding: here |
-| Cordon, drain, taint a node | a drain: here; else `test_flows_of_nodes` | a drain's preview: here |
+| Find devices, act on them, undo | here; `test_devices` | the preview, finding: here |
+| Cordon, drain, taint a node | a taint: `test_flows_of_nodes` | a drain's preview: here |
 | Why a pod waits, replace it | its rehearsal: here; replaced: `test_flows_of_pods` | the preview: here |
-| What if, create this | `test_flows_of_pods` | its verdict: `test_moves`; `test_nodes` |
-| A pod by form; Duplicate | here | the form: `test_flows_of_pods`; Duplicate: here |
-| A class in the workbench | `test_flows_of_classes` | an editor, a conflict: `test_flows_of_yaml` |
-| YAML: check, difference, save, merge | here; merging: `test_flows_of_yaml` | `test_flows_of_yaml` |
+| What if, create this | `test_flows_of_pods` | `test_quality` |
+| A pod by form; Duplicate | here | Duplicate: here |
+| A class in the workbench | `test_flows_of_classes` | `test_quality` |
+| YAML: check, difference, save, merge | `test_flows_of_yaml` | `test_quality` |
 | A claim's forced release | `test_flows_of_claims`; the preview: `test_quality` | the preview: here |
 | Incidents | `test_incidents`; several: `test_choosing` | up to the button: here |
-| Taint rules | made, deleted: here | made, deleted: here |
+| Taint rules | as by a finger | made, deleted: here |
 | Quotas | made, tried, set, taken back: here | tried: here |
 | Rows, columns, density, CSV, views | `test_flows_of_lists` | `test_flows_of_lists` |
-| Many at once | `test_choosing`, `test_flows_of_lists` | a preview: `test_choosing` |
-| The box that finds, its verbs, `?`, More | `test_choosing` | `test_flows_of_finding` |
-| Charts | looking closer: here; `test_timeline` | dragging: here |
-| Tell me: rules, webhook, e-mail, browser | `test_flows_of_telling` | rules: `test_flows_of_telling` |
+| Many at once | `test_choosing`, `test_flows_of_lists` | a preview: `test_flows_of_lists` |
+| The box that finds, its verbs, `?`, More | `test_choosing` | `test_choosing` |
+| Charts | `test_timeline` | dragging: here |
+| Tell me: rules, webhook, browser | `test_flows_of_telling` | as by keyboard |
 | Time zone | here | as by keyboard |
-| Moves | `test_moves` (on a narrow page) | `test_moves` |
-| Gangs | `test_gangs` | a rehearsal: `test_moves` |
-| Roles and bindings | `test_flows_of_access` | `test_flows_of_access` |
+| Moves | `test_moves` (on a narrow page) | as by keyboard |
+| Roles and bindings | `test_flows_of_access` | as by keyboard |
 | Tokens | `test_flows_of_access` | as by keyboard |
-| People | `test_flows_of_people` | `test_flows_of_people` |
+| People | `test_flows_of_people` | as by keyboard |
 | The wallboard | `test_wallboard` | `test_wallboard` |
-| Sign in and out | here | `test_flows_of_people` |
-| The tour of a first visit | `test_quality` | `test_flows_of_people` |
+| Sign in and out | here | as by keyboard |
+| The tour of a first visit | `test_quality` | `test_quality` |
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ import re
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.e2e.pages.browser import GONE, PHONE, REFUSED, new_context, watched_page
+from tests.e2e.pages.browser import PHONE, REFUSED, new_context, watched_page
 from tests.e2e.pages.demo import PODS, Demo
 from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
@@ -51,56 +50,30 @@ pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 # By keyboard ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_device_is_tainted_and_taken_back_without_a_mouse(admin: Page, demo: Demo) -> None:
+def test_devices_are_tainted_and_taken_back_without_a_mouse(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/devices")
     press(admin, "Tab")
     admin.get_by_role("link", name="Skip to the devices").focus()
     press(admin, "Enter")
     expect(admin.locator(".tile:focus")).to_have_count(1)
-    press(admin, "x Tab Tab")
+    press(admin, "x ArrowRight Shift+X")
+    expect(admin.locator("#chosen [data-count]")).to_have_text("2 devices chosen")
+    press(admin, "Tab Tab")
     expect_focus(admin.get_by_role("button", name="Taint…", exact=True))
     press(admin, "Enter")
-    question = admin.get_by_role("heading", name="Taint 1 device?")
+    question = admin.get_by_role("heading", name="Taint 2 devices?")
     expect_focus(question)
     press(admin, "Tab")
     admin.keyboard.type("example.com/walked")
     press(admin, "Enter")
-    expect(admin.locator("#preview")).to_contain_text("1 DeviceTaintRule is made")
+    expect(admin.locator("#preview")).to_contain_text("2 DeviceTaintRules are made")
     expect_focus(question)
-    press(admin, "Tab Tab Tab Tab Tab Tab")
-    expect_focus(admin.get_by_role("button", name="Taint 1 device"))
-    press(admin, "Enter")
-    expect(told(admin)).to_contain_text("1 device is tainted.")
+    admin.get_by_role("button", name="Taint 2 devices").press("Enter")
+    expect(told(admin)).to_contain_text(texts.DEVICES_ARE_TAINTED("2 devices"))
     press(admin, "Tab")
     expect_focus(admin.get_by_role("button", name="Undo"))
     press(admin, "Enter")
-    expect(told(admin)).to_have_text(texts.UNDONE("1 change", texts.DEVICES_TAINTED("1 device")))
-
-
-@pytest.mark.long
-def test_a_node_is_drained_and_taken_back_without_a_mouse(admin: Page, demo: Demo) -> None:
-    admin.goto(f"{demo.web}/nodes/gpu-b02")
-    admin.get_by_role("link", name="Drain…").press("Enter")
-    expect_focus(admin.get_by_role("heading", name="Drain gpu-b02?"))
-    admin.get_by_role("link", name="Cancel").focus()
-    press(admin, "Tab")
-    expect_focus(admin.get_by_role("button", name="Drain", exact=True))
-    press(admin, "Enter")
-    expect(told(admin)).to_contain_text(texts.CORDONED_WITHOUT_EVICTIONS("gpu-b02"))
-    press(admin, "Tab Enter")
-    expect(told(admin)).to_contain_text("Undone (1 change)")
-
-
-@pytest.mark.long
-def test_a_chart_is_looked_at_closer_without_a_mouse_and_read_on(admin: Page, demo: Demo) -> None:
-    admin.goto(f"{demo.web}/usage")
-    chart = admin.get_by_role("slider", name="Moment")
-    chart.focus()
-    press(admin, "PageDown Enter PageDown Enter")
-    expect(admin).to_have_url(re.compile("from=.*to="))
-    expect_focus(chart)
-    press(admin, "ArrowLeft")
-    expect(chart).to_have_attribute("aria-valuenow", "238")
+    expect(told(admin)).to_have_text(texts.UNDONE("2 changes", texts.DEVICES_ARE_TAINTED("2 devices")))
 
 
 #: path -> where its answer begins: the next Tab is the first thing to do about it
@@ -176,6 +149,7 @@ def test_a_pod_is_made_by_form_and_duplicated_without_a_mouse(manager: BrowserCo
         page.keyboard.type("registry.example.org/by-hand:1")
         press(page, "Tab Tab Tab Tab Space ArrowDown")
         expect_focus(page.get_by_role("radio", name="gpu-a100-mig"))
+        expect(page.locator("#made")).to_contain_text("name: by-hand-devices")
         expect(page.locator("main")).to_contain_text("Starts now on")
         press(page, "Enter")
         expect(told(page)).to_contain_text("Created ResourceClaimTemplate by-hand-devices, Pod by-hand.")
@@ -185,30 +159,7 @@ def test_a_pod_is_made_by_form_and_duplicated_without_a_mouse(manager: BrowserCo
 
 
 @pytest.mark.long
-def test_yaml_is_checked_and_saved_without_a_mouse(admin: Page, demo: Demo) -> None:
-    admin.goto(f"{demo.web}/yaml/namespaces/infra-ci")
-    admin.get_by_role("textbox", name="Namespace").focus()
-    press(admin, "Control+Home ArrowDown ArrowDown ArrowDown ArrowDown ArrowDown End Enter")
-    admin.keyboard.type("team: builders")
-    press(admin, "Tab Tab")
-    expect_focus(admin.get_by_role("button", name="Check"))
-    press(admin, "Enter")
-    expect(admin.locator("b:focus")).to_have_text("1 line changes")
-    expect(admin.locator(".diff .add")).to_contain_text("team: builders")
-    press(admin, "Tab Tab Tab Enter")
-    expect(told(admin)).to_contain_text("infra-ci")
-
-
-@pytest.mark.long
-def test_rules_and_the_time_zone_are_set_without_a_mouse(admin: Page, demo: Demo) -> None:
-    admin.goto(f"{demo.web}/notifications")
-    admin.get_by_label("When", exact=True).focus()
-    press(admin, "Tab Tab Tab")
-    expect_focus(admin.get_by_role("button", name="Tell me"))
-    press(admin, "Enter")
-    expect(told(admin)).to_have_count(1)
-    admin.get_by_role("button", name=re.compile("^(Delete|Remove|Stop)")).first.press("Enter")
-    expect(told(admin)).to_have_count(1)
+def test_the_time_zone_is_set_without_a_mouse(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/account")
     zone = admin.get_by_label("Show times in")
     zone.focus()
@@ -218,30 +169,6 @@ def test_rules_and_the_time_zone_are_set_without_a_mouse(admin: Page, demo: Demo
     zone.focus()
     press(admin, "Home Tab Enter")
     expect(admin.locator(".foot")).not_to_contain_text("Europe/Berlin")
-
-
-@pytest.mark.long
-def test_a_taint_rule_is_made_and_deleted_without_a_mouse(manager: BrowserContext, demo: Demo) -> None:
-    with watched_page(manager, allowed=(GONE,)) as page:
-        page.goto(f"{demo.web}/taint-rules/new")
-        for label, text in {"Name": "by-keys", "Pool": "gpu-a18", "Key": "example.com/x"}.items():
-            page.get_by_label(label, exact=True).focus()
-            page.keyboard.type(text)
-        press(page, "Enter")
-        expect_focus(page.locator("[aria-label='What it would do']"))
-        press(page, "Tab Tab Tab")
-        expect_focus(page.get_by_role("button", name="Create"))
-        press(page, "Enter")
-        expect(told(page)).to_contain_text(texts.TAINT_RULE_CREATED("by-keys"))
-        delete = page.get_by_role("link", name="Delete…")
-        delete.press("Enter")
-        expect_focus(page.get_by_role("link", name="Cancel"))
-        press(page, "Escape")
-        expect_focus(delete)
-        press(page, "Enter")
-        expect_focus(page.get_by_role("link", name="Cancel"))
-        press(page, "Tab Enter")
-        expect(told(page)).to_contain_text(texts.TAINT_RULE_DELETED("by-keys"))
 
 
 def test_a_quota_is_made_tried_set_and_taken_back_without_a_mouse(manager: BrowserContext, demo: Demo) -> None:
@@ -328,6 +255,8 @@ TAPS = [
     ("/pods/vision/video-caption-long", ["Replace pod: Without selector 1"], "Replace pod"),
     ("/claims/protein-fold/af3-screen-results", ["Release by force…"], "Release by force"),
     ("/nodes/gpu-b02", ["Drain…"], "Drain"),
+    ("/devices?at=gpu.nvidia.com/gpu-b05/gpu-0", ["Taint, drain, export…"], "Taint…"),
+    ("/pods/nlp-lab/llama-eval-3", ["Delete by force…"], "Delete by force"),
     ("/quotas/nlp-lab/gpus?try=1&hard.pods=3", [], "Set"),
     ("/taint-rules/firmware-gpu-a17", ["Delete…"], "Delete taint rule"),
     ("/incidents", ["8 devices of gpu-c03"], "Acknowledge"),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.e2e.pages.browser import PHONE, REFUSED, editor_of, watched_page
+from tests.e2e.pages.browser import REFUSED, editor_of, watched_page
 from tests.e2e.pages.demo import Demo
-from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
 from tests.scheduling.pages import texts
 
@@ -53,28 +50,6 @@ def test_a_role_is_made_edited_given_and_taken_away_without_a_mouse(manager: Bro
         expect(page.locator("#holders")).to_contain_text("nora")
         page.get_by_role("button", name="Take away from nora").press("Enter")
     demo.api.delete(f"{ROLES}/by-keys")
-
-
-@pytest.mark.long
-def test_a_finger_makes_a_role_gives_it_and_opens_the_binding(phone: Page, demo: Demo) -> None:
-    phone.goto(f"{demo.web}/roles")
-    phone.locator("#new summary").tap()
-    phone.get_by_label("Name", exact=True).last.fill("by-finger")
-    phone.get_by_label("What", exact=True).fill("resourceclaims")
-    phone.get_by_role("button", name="Create role").tap()
-    expect(told(phone)).to_contain_text("Role by-finger is created.")
-    phone.get_by_label("Whom", exact=True).select_option("ServiceAccount")
-    phone.get_by_label("Name", exact=True).fill("vision:default")
-    phone.get_by_label("Where", exact=True).select_option("vision")
-    phone.get_by_role("button", name="Give role").tap()
-    expect(told(phone)).to_contain_text(texts.ROLE_GIVEN("vision:default", "by-finger", "vision"))
-    assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
-    phone.locator("#holders").get_by_role("link", name=re.compile("^by-finger-")).tap()
-    expect(editor_of(phone, "RoleBinding")).to_contain_text("roleRef")
-    phone.goto(f"{demo.web}/roles/by-finger")
-    phone.get_by_role("button", name="Take away from default").tap()
-    expect(told(phone)).to_contain_text(texts.ROLE_TAKEN_AWAY("by-finger", "default"))
-    demo.api.delete(f"{ROLES}/by-finger")
 
 
 def test_a_service_accounts_token_is_shown_once_with_the_focus_and_copied_without_a_mouse(

@@ -10,7 +10,6 @@ from playwright.sync_api import BrowserContext, expect
 
 from tests.e2e.pages.browser import REFUSED, editor_of, watched_page
 from tests.e2e.pages.demo import Demo
-from tests.e2e.pages.test_classes import when_enter_takes
 from tests.e2e.pages.walking import expect_focus, press, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -38,12 +37,7 @@ def test_a_class_is_written_saved_and_saved_over_a_conflict_without_a_mouse(
         press(page, "Tab Tab")
         editor = editor_of(page, "Selector 1")
         expect_focus(editor)
-        page.keyboard.type("device.dri")
-        expect(page.locator(".cm-tooltip-autocomplete")).to_contain_text("driver")
-        when_enter_takes(page)
-        press(page, "Enter")
-        page.keyboard.type(' == "gpu.nvidia.com"')
-        press(page, "Escape")
+        page.keyboard.insert_text(DRIVER)
         expect(page.locator('textarea[name="selector"]')).to_have_value(DRIVER)
         expect(page.locator("#savebar")).to_contain_text("Not saved yet")
         press(page, "Control+Enter")

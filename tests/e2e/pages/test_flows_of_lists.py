@@ -76,6 +76,9 @@ def test_columns_density_and_the_file_are_chosen_without_a_mouse(admin: Page, de
     admin.locator("#columns-menu summary").press("Enter")
     press(admin, "Tab Space")
     expect(admin).to_have_url(re.compile("cols="))
+    head = admin.locator("#claims-list thead")
+    expect(head.get_by_role("columnheader", name="Namespace")).to_be_hidden()
+    expect(head.get_by_role("link", name="State")).to_have_attribute("href", re.compile("cols="))
     admin.get_by_label("Roomy").focus()
     press(admin, "ArrowDown")
     expect(admin.locator("table.dense")).to_be_visible()
@@ -89,28 +92,25 @@ def test_columns_density_and_the_file_are_chosen_without_a_mouse(admin: Page, de
     expect_focus(file)
 
 
-@pytest.mark.long
-def test_a_finger_saves_a_view_chooses_columns_and_deletes_the_view(phone: Page, demo: Demo) -> None:
-    phone.goto(f"{demo.web}/nodes")
+def test_on_a_phone_menus_fit_and_a_finger_chooses_rows_and_sees_what_deleting_them_would_do(
+    phone: Page, demo: Demo
+) -> None:
+    phone.goto(f"{demo.web}/pods?state=Running")
     for menu in ("#columns-menu", "#views-menu"):
         phone.locator(f"{menu} summary").tap()
         box = phone.locator(f"{menu} .menu").bounding_box() or {"x": -1, "width": 0}
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= PHONE["width"]
     expect(phone.locator(".me-menu[open]")).to_have_count(1)
-    phone.get_by_label("Save what this page shows as").fill("By finger")
-    phone.get_by_role("button", name="Save", exact=True).tap()
-    expect(told(phone)).to_have_text(texts.VIEW_SAVED("By finger"))
-    phone.goto(f"{demo.web}/views")
-    row = phone.locator("li", has=phone.get_by_role("link", name="By finger"))
-    row.get_by_text("Change").tap()
+    press(phone, "Escape")
+    expect(phone.locator("#bulk")).to_be_hidden()
+    boxes = phone.locator("td.pick input")
+    size = boxes.first.bounding_box()
+    assert size
+    assert min(size["width"], size["height"]) >= 24
+    boxes.nth(0).tap()
+    boxes.nth(1).tap()
+    phone.get_by_role("button", name="Delete…").tap()
+    expect(phone.get_by_role("heading", name="Delete 2 pods?")).to_be_visible()
+    expect(phone.locator("#preview")).to_contain_text("Frees")
     assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
-    row.get_by_role("button", name="Delete").tap()
-    expect(told(phone)).to_have_text(texts.VIEW_DELETED("By finger"))
-
-
-def test_on_a_phone_the_boxes_of_rows_are_large_enough(phone: Page, demo: Demo) -> None:
-    phone.goto(f"{demo.web}/incidents")
-    box = phone.locator("td.pick input").first.bounding_box()
-    assert box
-    assert min(box["width"], box["height"]) >= 24

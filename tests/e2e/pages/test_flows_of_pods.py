@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from tests.e2e.pages.browser import GONE, PHONE, REFUSED, editor_of, watched_page
+from tests.e2e.pages.browser import GONE, REFUSED, editor_of, watched_page
 from tests.e2e.pages.demo import Demo
-from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -81,22 +80,3 @@ def test_a_pod_is_rehearsed_created_and_replaced_without_a_mouse(manager: Browse
         dialog.get_by_role("button", name=re.compile("^Replace")).press("Enter")
         expect(told(page)).to_contain_text("rehearsed-pod")
     clear(demo, "rehearsed-pod")
-
-
-@pytest.mark.long
-def test_a_finger_makes_a_pod_by_form(pocket: BrowserContext, demo: Demo) -> None:
-    with watched_page(pocket, allowed=(REFUSED, GONE)) as page:
-        page.goto(f"{demo.web}/pods/new?from=form&ns={NAMESPACE}")
-        page.get_by_label("Name", exact=True).fill("formed-pod")
-        page.get_by_role("radio", name="gpu-a100-mig").tap()
-        page.get_by_role("button", name="Create pod").tap()  # too early
-        image = page.get_by_role("textbox", name="Image", exact=True)
-        expect_focus(image)
-        expect(image).to_be_in_viewport()
-        image.fill("registry.example.org/formed-pod:1")
-        expect(page.locator("#made")).to_contain_text("Starts now on")
-        assert page.evaluate(TOO_WIDE, PHONE["width"]) == ""
-        page.get_by_role("button", name="Create pod").tap()
-        expect(told(page)).to_contain_text("Created ResourceClaimTemplate formed-pod-devices, Pod formed-pod.")
-        expect(told(page)).to_be_in_viewport()
-    clear(demo, "formed-pod")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from tests.e2e.pages.browser import PHONE, REFUSED, watched_page
+from tests.e2e.pages.browser import REFUSED, watched_page
 from tests.e2e.pages.demo import Demo
-from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
 from tests.scheduling.pages import texts
 
@@ -67,29 +64,3 @@ def test_a_webhook_is_set_its_secret_copied_tried_and_ended_without_a_mouse(
         address(page).focus()
         press(page, "Control+A Delete Enter")
         expect(told(page)).to_have_text(texts.WEBHOOK_REMOVED)
-
-
-def test_an_installation_without_mail_says_so_at_the_address(manager: BrowserContext, demo: Demo) -> None:
-    with watched_page(manager, allowed=(REFUSED,)) as page:
-        page.goto(f"{demo.web}/notifications")
-        page.locator("#email-email").focus()
-        page.keyboard.type("ada@example.org")
-        press(page, "Enter")
-        expect(page.locator("#email .field-error")).to_contain_text("sends no e-mail")
-        expect_focus(page.locator("#email-email"))
-
-
-@pytest.mark.long
-def test_a_finger_makes_a_rule_changes_and_deletes_it(phone: Page, demo: Demo) -> None:
-    phone.goto(f"{demo.web}/notifications")
-    phone.get_by_label("When", exact=True).select_option(label="A pod waits for long")
-    phone.get_by_label("After minutes").fill("30")
-    phone.get_by_role("button", name="Tell me", exact=True).tap()
-    expect(told(phone)).to_contain_text(texts.NOTIFIED_OF_LONG_WAITS("30 min"))
-    phone.get_by_role("link", name=re.compile("^Change the rule “A pod waits for over 30 min")).tap()
-    phone.get_by_label("After minutes").fill("45")
-    phone.get_by_role("button", name="Change rule").tap()
-    expect(told(phone)).to_contain_text(texts.NOTIFIED_OF_LONG_WAITS("45 min"))
-    assert phone.evaluate(TOO_WIDE, PHONE["width"]) == ""
-    phone.get_by_role("button", name="Delete the rule “A pod waits for over 45 min").tap()
-    expect(told(phone)).to_contain_text(texts.NOTIFICATION_DELETED)

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import BrowserContext, expect
 
-from tests.e2e.pages.browser import PHONE, REFUSED, editor_of, watched_page
+from tests.e2e.pages.browser import REFUSED, editor_of, watched_page
 from tests.e2e.pages.demo import Demo
-from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
 from tests.scheduling.pages import texts
 
@@ -58,10 +57,13 @@ def test_a_conflicting_edit_is_merged_and_saved_without_a_mouse(
         editor_of(page, "DeviceClass").focus()
         press(page, "Control+A")
         page.keyboard.insert_text(text_of(shared, "mine"))
-        somebody_else_changes(demo, shared)
-        press(page, "Tab Tab Tab")
-        expect_focus(page.get_by_role("button", name="Save"))
+        press(page, "Tab Tab")
+        expect_focus(page.get_by_role("button", name="Check"))
         press(page, "Enter")
+        expect(page.locator("b:focus")).to_have_text("1 line changes")
+        expect(page.locator(".diff .add")).to_contain_text("team: mine")
+        somebody_else_changes(demo, shared)
+        page.get_by_role("button", name="Save").press("Enter")
         expect_focus(page.get_by_role("heading", name="Somebody has changed it since you opened it"))
         press(page, "Tab")
         expect_focus(page.get_by_role("checkbox", name=f"Take mine of {LABEL}"))
@@ -75,27 +77,4 @@ def test_a_conflicting_edit_is_merged_and_saved_without_a_mouse(
         expect_focus(page.get_by_role("button", name="Save"))
         press(page, "Enter")
         expect(told(page)).to_contain_text(f"Saved DeviceClass {shared}.")
-    assert team_of(demo, shared) == "mine"
-
-
-@pytest.mark.long
-def test_a_finger_checks_yaml_merges_and_saves_it(pocket: BrowserContext, demo: Demo, shared: str) -> None:
-    with watched_page(pocket, allowed=(REFUSED, "409")) as page:
-        page.goto(f"{demo.web}/yaml/deviceclasses.resource.k8s.io/{shared}")
-        editor = editor_of(page, "DeviceClass")
-        editor.tap()
-        editor.fill(text_of(shared, "mine"))
-        page.get_by_role("button", name="Check").tap()
-        expect(page.locator("b:focus")).to_have_text("1 line changes")
-        expect(page.locator(".diff .add")).to_contain_text("team: mine")
-        somebody_else_changes(demo, shared)
-        page.get_by_role("button", name="Save").tap()
-        expect(page.get_by_role("heading", name="Somebody has changed it since you opened it")).to_be_in_viewport()
-        assert page.evaluate(TOO_WIDE, PHONE["width"]) == ""
-        page.get_by_role("checkbox", name=f"Take mine of {LABEL}").tap()
-        page.get_by_role("button", name="Merge").tap()
-        expect(page.get_by_role("heading", name=texts.MANIFEST_MERGED_BY_CHOICE)).to_be_in_viewport()
-        page.get_by_role("button", name="Save").tap()
-        expect(told(page)).to_contain_text(f"Saved DeviceClass {shared}.")
-        expect(told(page)).to_be_in_viewport()
     assert team_of(demo, shared) == "mine"

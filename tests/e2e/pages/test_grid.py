@@ -32,15 +32,6 @@ def opened(page: Page, up: Up) -> Page:
     return page
 
 
-def test_nobody_sees_a_page_without_signing_in(chromium: Browser, up: Up) -> None:
-    context = new_context(chromium)
-    page = context.new_page()
-    for path in ("/", "/devices", "/classes", "/devices/lines", "/classes/new"):
-        page.goto(f"{up.web}{path}")
-        assert "/login" in page.url
-    context.close()
-
-
 def test_the_grid_changes_by_itself_when_pods_come_and_go(page: Page, up: Up, hands: Hands) -> None:
     expect(page.locator(".node")).to_have_count(3)
     expect(page.locator('.tile[data-s="free"]')).to_have_count(24)
@@ -152,47 +143,6 @@ def test_a_panel_that_is_closed_while_it_is_refreshed_stays_closed(page: Page, u
     expect(page.locator("body[data-given]")).to_have_count(1)
     expect(panel).to_be_hidden()
     expect(page.locator('.tile[aria-current="true"]')).to_have_count(0)
-
-
-@pytest.mark.long
-def test_a_tainted_device_shows_as_tainted(page: Page, up: Up, hands: Hands) -> None:
-    slices = [hands.found("ResourceSlice", name) for name in hands.names("ResourceSlice")]
-    spec = dict(slices[0]["spec"], nodeName=None, allNodes=True, driver="fenced.example.com")
-    spec.pop("nodeName")
-    spec["pool"] = {"name": "fenced", "generation": 1, "resourceSliceCount": 1}
-    spec["devices"] = [{"name": "card-0", "taints": [{"key": "example.com/broken", "effect": "NoSchedule"}]}]
-    manifest = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": "fenced"},
-        "spec": spec,
-    }
-    hands.apply(manifest)
-    expect(page.locator('.tile[data-s="taint"]')).to_have_count(1)
-    hands.remove("ResourceSlice", "fenced")
-    expect(page.locator('.tile[data-s="taint"]')).to_have_count(0)
-
-
-@pytest.mark.long
-def test_a_filter_dims_and_stays_in_the_link(page: Page, up: Up) -> None:
-    page.locator('#legend a[data-state="reserved"]').click()
-    expect(page.locator(".tile:not(.dim)")).to_have_count(0)
-    expect(page).to_have_url(re.compile("state=reserved"))
-    page.reload()
-    expect(page.locator(".tile.dim")).to_have_count(24)
-    page.locator('#legend a[data-state="reserved"]').click()
-    expect(page.locator(".tile.dim")).to_have_count(0)
-
-
-def test_the_grid_is_one_tab_stop_and_arrows_walk(page: Page, up: Up) -> None:
-    expect(page.locator('.tile[tabindex="0"]')).to_have_count(1)
-    page.locator('.tile[tabindex="0"]').focus()
-    page.keyboard.press("ArrowRight")
-    expect(page.locator(".tile:focus")).to_have_attribute("data-at", re.compile("/gpu-1$"))
-    page.keyboard.press("ArrowDown")
-    expect(page.locator(".tile:focus")).not_to_have_attribute("data-at", re.compile("node-1/gpu-1$"))
-    page.keyboard.press("Enter")
-    expect(page.locator("#panel")).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.e2e.api_client import Hands
-from tests.e2e.pages.browser import PHONE, new_context
-from tests.e2e.pages.tour import TOO_WIDE
+from tests.e2e.pages.browser import PHONE
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import Up
 from tests.scheduling.pages import texts
@@ -70,23 +69,3 @@ def test_a_move_is_proposed_reviewed_and_carried_out_on_a_phone(scattered: Hands
     expect(page.locator(".says:focus")).to_contain_text(texts.MOVED("1 pod", "large"))
     scattered.wait_pods("PodScheduled", "demo", "large")
     expect(page.get_by_text("on node").first).to_contain_text("node-1")
-
-
-@pytest.mark.long
-def test_a_finger_finds_the_move_in_a_rehearsal_and_carries_it_out(
-    scattered: Hands, chromium: Browser, admin_state: Any, up: Up
-) -> None:
-    context = new_context(chromium, state=admin_state, phone=True)
-    page = context.new_page()
-    page.goto(f"{up.web}/what-if?pod=demo/large")
-    page.get_by_role("button", name="Rehearse").tap()
-    expect_focus(page.locator("#h-verdict"))
-    review = page.get_by_role("link", name="Review and move…")
-    assert (review.bounding_box() or {"height": 0})["height"] >= 28
-    review.tap()
-    expect(page.get_by_role("heading", level=1)).to_have_text(texts.MOVE_POD_FOR("1 pod", "large"))
-    assert page.evaluate(TOO_WIDE, PHONE["width"]) == ""
-    page.get_by_role("button", name="Move 1 pod").tap()
-    expect(page.locator(".says:focus")).to_contain_text(texts.MOVED("1 pod", "large"))
-    scattered.wait_pods("PodScheduled", "demo", "large")
-    context.close()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.api_client import Document, Hands
+from tests.e2e.api_client import Document
 from tests.e2e.pages.browser import GONE, REFUSED, new_context, slow_down, watched_page
 from tests.e2e.pages.tour import AXE
 from tests.e2e.pages.walking import expect_focus
@@ -18,8 +18,15 @@ from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
+GPU = "gpu.example.com/node-1/gpu-0"
 #: What the pages show only when asked; as they come they are looked at with all others.
-ASKED = ("/nodes/node-1?change=taint&key=a&effect=NoExecute", "/namespaces/demo?delete=1", "/find?q=gpu")
+ASKED = (
+    "/nodes/node-1?change=taint&key=a&effect=NoExecute",
+    "/namespaces/demo?delete=1",
+    "/find?q=gpu",
+    f"/devices?at={GPU}&cel=device.x",
+    f"/devices/d/{GPU}",
+)
 
 
 def pod(name: str, namespace: str, **spec: object) -> Document:
@@ -63,28 +70,6 @@ def test_a_node_is_cordoned_after_a_rehearsal_and_another_browser_sees_it(page: 
     expect(row).not_to_contain_text("Cordoned")
 
 
-@pytest.mark.long
-def test_a_taint_that_evicts_names_the_pod_first_and_the_page_sees_it_go(page: Page, up: Up, hands: Hands) -> None:
-    hands.apply(pod("guest", "demo", nodeName="node-3"))
-    page.goto(f"{up.web}/nodes/node-3")
-    expect(page.locator("#node-pods")).to_contain_text("guest")
-    page.get_by_role("link", name="Add taint…").click()
-    page.get_by_label("Key").fill("has blanks")
-    page.get_by_label("Effect").select_option("NoExecute")
-    page.get_by_role("button", name="Preview").click()
-    expect(page.locator("#t-key-error")).to_be_visible()
-    page.get_by_label("Key").fill("maintenance")
-    page.get_by_role("button", name="Preview").click()
-    expect(page.locator("#change")).to_contain_text(texts.POD_LEAVES_NODE_PREVIEW("1 pod", "demo/guest"))
-    expect(page).to_have_url(re.compile("effect=NoExecute"))
-    page.get_by_role("button", name="Taint and evict 1").click()
-    expect(page.locator("#node-taints")).to_contain_text("maintenance:NoExecute")
-    expect(page.locator("#node-pods")).not_to_contain_text("guest")
-    page.get_by_role("link", name="Remove taint maintenance").click()
-    page.get_by_role("button", name="Remove taint").click()
-    expect(page.locator("#node-taints")).not_to_contain_text("maintenance")
-
-
 def test_one_finds_as_one_types_and_goes_with_the_keyboard(page: Page, up: Up) -> None:
     page.goto(f"{up.web}/find")
     field = page.locator("#q")
@@ -112,25 +97,6 @@ def test_who_types_faster_than_the_server_answers_gets_the_answer_to_what_stands
     page.locator("#q").press_sequentially("node-3", delay=150)  # each key is a question that the next one replaces
     expect(page.locator("#found")).to_have_attribute("data-asked", "node-3")
     expect(page.locator("#found .found a").first).to_have_text("node-3")
-
-
-@pytest.mark.long
-def test_a_namespace_is_made_opened_and_deleted_with_what_is_in_it(page: Page, up: Up, hands: Hands) -> None:
-    page.goto(f"{up.web}/namespaces")
-    page.get_by_label("Name of a new namespace").fill("passing")
-    page.get_by_role("button", name="New namespace").click()
-    expect(page.get_by_role("heading", name="passing", exact=True)).to_be_visible()
-    hands.apply(pod("web", "passing"))
-    expect(page.locator("#namespace-pods")).to_contain_text("Running")
-    page.get_by_role("link", name="Open to admin access…").click()
-    page.get_by_role("button", name="Open", exact=True).click()
-    expect(page.locator("#namespace-labels")).to_contain_text("resource.kubernetes.io/admin-access=true")
-    page.get_by_role("link", name="Delete…").click()
-    expect(page.locator("#change")).to_contain_text("1 Pod")
-    expect(page.locator("#change")).to_contain_text("1 running pod")
-    page.get_by_role("button", name="Delete namespace").click()
-    page.goto(f"{up.web}/namespaces")
-    expect(page.get_by_role("link", name="passing")).to_have_count(0)
 
 
 def test_rehearsals_and_results_are_accessible_and_fit_a_phone(chromium: Browser, up: Up, admin_state: Any) -> None:

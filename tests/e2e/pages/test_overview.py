@@ -80,17 +80,6 @@ def test_a_waiting_pod_appears_with_its_cause_and_leads_to_its_page(overview: Pa
 
 
 @pytest.mark.long
-def test_a_figure_leads_to_its_devices_and_health_is_told(overview: Page, up: Up) -> None:
-    expect(overview.locator("#health")).to_contain_text("Node agents")
-    expect(overview.locator("#health")).to_contain_text("3 of 3")
-    expect(overview.locator("#health li").filter(has_text="Workers")).to_contain_text("1 of 1")
-    box = _figure(overview, "Free").bounding_box()
-    assert box
-    overview.mouse.click(box["x"] + 5, box["y"] + 5)  # the whole cell is the link
-    expect(overview).to_have_url(f"{up.web}/devices?state=free")
-
-
-@pytest.mark.long
 def test_events_are_filtered_by_choosing_and_new_ones_come_in(page: Page, up: Up, hands: Hands) -> None:
     page.goto(f"{up.web}/events?kind=Pod")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()

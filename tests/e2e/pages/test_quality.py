@@ -314,6 +314,8 @@ def test_the_tour_is_taken_by_keyboard_and_does_not_come_again(admin: Page, demo
     tour.get_by_role("button", name="Back").press("Enter")
     expect_focus(tour.get_by_role("button", name="Next"))  # there is nothing to go back to any more
     expect(tour).to_contain_text("1 of 4")
+    admin.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    assert admin.evaluate(TOO_WIDE, PHONE["width"]) == ""
     with admin.expect_response(lambda answer: answer.url.endswith("/account/tour")):
         admin.keyboard.press("Escape")
     expect(tour).to_have_count(0)
@@ -367,30 +369,6 @@ def test_a_page_shows_what_one_asked_to_be_told_and_asks_by_a_click_alone(admin:
 
 
 # Somebody who is on call --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_a_pod_that_does_not_end_says_why_and_what_force_would_do_by_keyboard_and_on_a_phone(
-    admin: Page, demo: Demo
-) -> None:
-    admin.goto(f"{demo.web}/pods/nlp-lab/llama-eval-3")
-    expect(admin.locator("main")).to_contain_text(texts.END_OF_CONTAINERS_NOT_CONFIRMED("gpu-a12"))
-    release = admin.get_by_role("link", name=re.compile("^Release llama-eval-3-gpus-.* by force"))
-    release.press("Enter")
-    dialog = admin.get_by_role("dialog")
-    expect(dialog).to_contain_text(texts.FREE_AT_ONCE("gpu-a12/nic-0"))
-    expect(dialog).to_contain_text(texts.NOT_FREE_AS_ALL_TAINTED("gpu-a12/gpu-3"))
-    expect_focus(dialog.get_by_role("link", name="Cancel"))
-    admin.keyboard.press("Escape")
-    expect(dialog).to_be_hidden()
-    expect_focus(release)
-    admin.set_viewport_size(PHONE)  # type: ignore[arg-type]
-    release.press("Enter")
-    expect(dialog.get_by_role("button", name="Release by force")).to_be_in_viewport()
-    admin.keyboard.press("Escape")
-    admin.get_by_role("link", name="Delete by force…").press("Enter")
-    expect(dialog).to_contain_text("llama-eval-3")
-    assert admin.evaluate(TOO_WIDE, PHONE["width"]) == ""
 
 
 # Who may see and do what ---------------------------------------------------------------------------------------------
