@@ -46,17 +46,6 @@ def test_another_claim_of_the_name_is_not_deleted(pages: Client, cluster: Cluste
     assert cluster.find(ResourceClaim, "spare") is not None
 
 
-def test_who_may_not_change_claims_sees_no_button_and_is_refused(pages: Client, cluster: Cluster) -> None:
-    cluster.create(make_claim("spare"))
-    viewer, member = signed_in("vera"), signed_in("mia", "namespace:default")
-    assert "Delete" not in words(viewer, "/claims/default/spare")
-    assert viewer.get("/claims/default/spare/delete").status_code == 403
-    assert viewer.post("/claims/default/spare/delete").status_code == 403
-    assert "Delete…" in words(member, "/claims/default/spare")
-    assert member.post("/claims/default/spare/release").status_code == 403
-    assert cluster.find(ResourceClaim, "spare") is not None
-
-
 # Forced release ------------------------------------------------------------------------------------------------------
 
 
@@ -146,4 +135,6 @@ def test_what_is_tainted_or_unpublished_is_not_called_free(pages: Client, cluste
     assert texts.SOME_FREE_AT_ONCE("3 devices node-1/gpu-0") in text
     assert texts.NOT_FREE_AS_TAINTED("node-1/gpu-1") in text
     assert texts.NOT_FREE_AS_UNPUBLISHED("node-1/gpu-2") in text
+    cluster.create(make_taint_rule("more", device="gpu-0"))
+    assert texts.NOT_FREE_AS_ALL_TAINTED("node-1/gpu-0, node-1/gpu-1") in words(pages, "/claims/default/web/release")
     cluster.settle()

@@ -25,10 +25,6 @@ __all__ = ["later", "pages"]
 # The list -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_list_says_what_to_do(pages: Client) -> None:
-    assert "No claim yet" in words(pages, "/claims")
-
-
 @pytest.mark.usefixtures("later")
 def test_the_list_begins_with_what_is_stuck_then_what_waits(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=4)

@@ -30,11 +30,6 @@ __all__ = ["admin", "viewer"]
 PAGE = f"/drivers/{DRIVER}"
 
 
-def test_without_a_driver_the_page_says_how_one_comes(viewer: Client) -> None:
-    assert "--driver sim" in words(viewer, "/drivers")
-    assert viewer.get(PAGE).status_code == 404
-
-
 def test_a_driver_that_is_well(viewer: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", "node-2", each=2)
     cluster.create_allocated(make_claim("training"), make_allocation(make_result("gpu-1")))

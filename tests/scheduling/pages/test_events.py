@@ -86,11 +86,6 @@ def test_filters(pages: Client, told: Cluster) -> None:
         assert reasons(pages, query) == found, query
 
 
-def test_where_nothing_is_found_the_page_says_what_to_do(pages: Client, cluster: Cluster) -> None:
-    assert texts.NO_EVENTS_LATELY in text(pages, "/events")
-    assert "No event matches" in text(pages, "/events?q=nothing")
-
-
 def test_long_lists_are_paged_and_every_event_is_on_one_page(
     pages: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,16 +154,6 @@ def test_of_many_the_first_are_shown_with_a_bounded_number_of_queries(viewer: Cl
     assert texts.FIND_ONLY_THE_FIRST(20) in words(viewer, "/find?q=web")
 
 
-def test_nothing_found_says_how_names_are_compared(viewer: Client) -> None:
-    assert "Nothing is called “<zebra>”" in words(viewer, "/find?q=<zebra>")
-
-
-def test_without_a_question_there_are_the_places(viewer: Client) -> None:
-    text = words(viewer, "/find")
-    for place in ("Devices", "Nodes", "Drivers", "Namespaces"):
-        assert place in text
-
-
 # By what things have -------------------------------------------------------------------------------------------------
 
 

@@ -58,10 +58,6 @@ def ids() -> dict[str, str]:
     return dict(Incident.objects.values_list("pool", "id"))
 
 
-def test_before_anything_happens_the_page_says_what_will_be_here(admin: Client) -> None:
-    assert texts.NO_INCIDENT in words(admin, "/incidents")
-
-
 def test_what_goes_on_stands_first_with_whom_it_hit_and_devices_together(admin: Client, scene: Cluster) -> None:
     shown = words(admin, "/incidents")
     assert texts.INCIDENT_FILTERS(2, 1, 0, 1) in shown

@@ -128,6 +128,7 @@ def test_a_move_lets_all_of_a_gang_start_and_each_of_it_keeps_its_room(halves: C
         meta = {"annotations": {GANG: "train", SIZE: "2"}}
         halves.create(make_pod(f"large-{at}", templates={"gpu": "pair"}, meta=meta))
     halves.settle()
+    assert "gang train of 2" in words(admin, "/pods/default/large-0")
     assert texts.GANG_WOULD_NOT_START("train", 1, 2) in words(admin, "/what-if?pod=default/large-0")
     assert texts.MOVE_POD_FOR("1 pod", "gang train") in words(admin, "/pods/default/large-1/move")
     admin.post("/pods/default/large-1/move", form(admin, "large-1"))

@@ -48,10 +48,6 @@ def renew(cluster: Cluster, node: str = "node-1") -> None:
 # The list ------------------------------------------------------------------------------------------------------------
 
 
-def test_without_a_node_the_page_says_how_one_comes(viewer: Client) -> None:
-    assert "python -m nodeagent --node-name NAME" in words(viewer, "/nodes")
-
-
 def test_a_node_is_a_row_with_what_it_gives_and_what_is_taken(viewer: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=4)
     renew(cluster)
@@ -177,14 +173,6 @@ def test_a_member_of_one_namespace_sees_that_others_hold_and_not_who(cluster: Cl
 
 
 # Changing one --------------------------------------------------------------------------------------------------------
-
-
-def test_a_viewer_gets_no_button_and_a_forged_post_is_refused(viewer: Client, cluster: Cluster) -> None:
-    cluster.create(make_node())
-    assert "change=cordon" not in viewer.get("/nodes/node-1").content.decode()
-    assert viewer.get("/nodes/node-1?change=cordon").status_code == 403
-    assert viewer.post("/nodes/node-1/change", {"change": "cordon"}).status_code == 403
-    assert not cluster.node().spec.unschedulable
 
 
 def test_cordon_is_rehearsed_then_done_then_taken_back(admin: Client, cluster: Cluster) -> None:

@@ -90,10 +90,6 @@ def test_an_empty_cluster_is_taught_the_first_steps(pages: Client, cluster: Clus
     assert text(pages, part="first-steps") == ""
 
 
-def test_who_may_not_define_classes_is_not_offered_it(cluster: Cluster) -> None:
-    assert "/classes/new" not in html(member_of("lab"))
-
-
 def test_figures_count_devices_by_state_and_lead_to_them(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=3)
     cluster.create(make_node("node-2"))

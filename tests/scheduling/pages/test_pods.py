@@ -23,10 +23,6 @@ def _waits(cluster: Cluster, name: str, **request: object) -> None:
     cluster.settle()
 
 
-def test_an_empty_list_says_what_to_do(pages: Client) -> None:
-    assert "No pod yet" in close_words(pages, "/pods")
-
-
 def test_those_that_wait_come_first_with_the_reason(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=1)
     _waits(cluster, "a")

@@ -208,10 +208,8 @@ def test_nodes_are_cordoned_drained_and_opened_together(admin: Client, cluster: 
     assert texts.NODES_OPEN_AGAIN("2 nodes") in words(admin, "/nodes")
 
 
-def test_who_may_not_delete_has_no_boxes_and_is_refused(viewer: Client, cluster: Cluster) -> None:
+def test_a_member_deletes_nothing_of_another_namespace(cluster: Cluster) -> None:
     cluster.create(make_pod("web"))
-    assert picks(viewer, "/pods") == []
-    assert viewer.post("/bulk/pods/delete", {"pick": "default/web", "sure": "1"}).status_code == 403
     mia = signed_in("mia", "namespace:other")
     mia.post("/bulk/pods/delete", {"pick": "default/web", "sure": "1"})
     assert "deletionTimestamp" not in objects.list(kind(PODS)).items[0].text

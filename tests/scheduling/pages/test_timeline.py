@@ -50,11 +50,6 @@ def keep(*rows: PastAllocation) -> None:
     PastAllocation.objects.bulk_create(rows)
 
 
-def test_nothing_held_says_what_will_be_drawn(pages: Client) -> None:
-    assert texts.NOTHING_HELD in words(pages, "/timeline")
-    assert texts.NOTHING_HELD_OF_THE_CHOICE in words(pages, "/timeline?ns=other")
-
-
 def test_what_is_held_now_and_what_was_given_back_stand_together(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=2)
     runs(cluster, "web")

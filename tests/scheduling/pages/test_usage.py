@@ -106,7 +106,6 @@ def test_who_sees_one_namespace_reads_hours_of_others_without_names_and_no_waits
 
 
 def test_states_come_from_the_samples_of_every_minute(admin: Client) -> None:
-    assert texts.NOTHING_RECORDED in words(admin, "/usage?by=state")
     at = minute_of(NOW) - timedelta(minutes=30)
     for minute in range(30):
         counts = {"reserved": 1, "free": 3}
@@ -114,11 +113,6 @@ def test_states_come_from_the_samples_of_every_minute(admin: Client) -> None:
     page = admin.get("/usage?by=state&range=1h").content.decode()
     assert re.search(r'data-steps="60"', page), "no step is shorter than the minute of a sample"
     assert re.search(rf'data-levels="{UNKNOWN}x\d+ 1x30 ?[{UNKNOWN}x0-9]*"', page)
-
-
-def test_nothing_held_says_where_to_look(admin: Client) -> None:
-    assert texts.NOTHING_HELD in words(admin, "/usage")
-    assert texts.NOTHING_USED_OF_THE_CHOICE in words(admin, "/usage?ns=vision")
 
 
 # What is drawn -------------------------------------------------------------------------------------------------------

@@ -57,10 +57,6 @@ def _hold(cluster: Cluster, name: str, namespace: str = "default", **request: ob
     cluster.settle()
 
 
-def test_it_begins_with_what_to_do(pages: Client) -> None:
-    assert texts.NOTHING_REHEARSED in close_words(pages, "/what-if")
-
-
 def test_a_template_with_replicas(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", "node-2", each=4)
     cluster.create(make_template("gpus", requests=[make_request(count=2)]))

@@ -46,12 +46,6 @@ def dim(markup: str) -> list[str]:
     return re.findall(r'class="tile[^"]* dim"[^>]*data-at="[^"]*/([^"/]*/[^"/]*)"', markup)
 
 
-def test_an_empty_cluster_teaches_the_next_step(browser: Client) -> None:
-    shown = text(page(browser))
-    assert texts.NO_DEVICE_PUBLISHED in shown
-    assert "python -m nodeagent" in shown
-
-
 @pytest.fixture
 def lab() -> None:
     """node-1: two A100s, the first held in namespace lab; node-2: an H100, tainted."""
@@ -178,7 +172,7 @@ def secret() -> None:
 SHARED = (
     "/devices", "/devices?group=namespace", "/devices?ns=secret", f"/devices?at={AT}", "/devices/matches?state=free",
     f"/devices/lines?topic=pool:{DRIVER}/node-1", f"/devices/panel?at={AT}", f"/devices/d/{AT}",
-    f"/devices/d/{DRIVER}/node-1/gpu-2", f"/devices/panel?at={DRIVER}/node-1/gpu-2",
+    f"/devices/d/{DRIVER}/node-1/gpu-2", f"/devices/panel?at={DRIVER}/node-1/gpu-2", "/devices.csv",
 )  # fmt: skip
 
 
