@@ -89,16 +89,11 @@ def test_the_list_shows_what_the_address_asks_for(admin: Client) -> None:
 
 
 @pytest.mark.usefixtures("happened")
-def test_a_line_says_how_it_ended_and_leads_to_the_object(admin: Client) -> None:
+def test_a_line_says_how_it_ended_and_its_entry_all_that_is_known(admin: Client) -> None:
     text = words(admin, "/audit?system=1")
     assert "delete 2 times pods lab/web" in text
     assert "Denied 403 Forbidden" in text
-    page = admin.get("/audit").content.decode()
-    assert 'href="/namespaces/lab"' in page
-
-
-@pytest.mark.usefixtures("happened")
-def test_an_entry_tells_all_that_is_known(admin: Client) -> None:
+    assert 'href="/namespaces/lab"' in admin.get("/audit").content.decode()
     entry = Entry.objects.get(username="alice", audit_id="one")
     text = words(admin, f"/audit?entry={entry.id}")
     for part in ("10.0.0.7, with kubectl/v1.36", "/api/v1/somewhere", MASTERS, "one", "+ name: lab"):

@@ -17,6 +17,7 @@ from tests.builders import make_budget, make_namespace, make_node, make_pod, mak
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
+from tests.scheduling.pages.test_manifests import opened
 from tests.scheduling.pages.test_moves import form, halves, leaving
 
 __all__ = ["admin", "halves", "viewer"]
@@ -36,13 +37,15 @@ def protect(cluster: Cluster, namespace: str = "default", **spec: Any) -> None:
     disruption.sweep(cluster.now)
 
 
-def test_a_namespace_lists_its_budgets_and_leads_to_their_yaml(viewer: Client, cluster: Cluster) -> None:
+def test_a_namespace_lists_its_budgets_and_leads_to_their_yaml(admin: Client, viewer: Client, cluster: Cluster) -> None:
     run(cluster, "a", "b")
     protect(cluster, min_available=1)
-    text = words(viewer, "/namespaces/default")
-    assert texts.BUDGET_ALLOWS("web", 1, 1) in text
+    assert texts.BUDGET_ALLOWS("web", 1, 1) in words(viewer, "/namespaces/default")
     assert f'href="{YAML}"' in viewer.get("/namespaces/default").content.decode()
-    assert "minAvailable: 1" in words(viewer, YAML)
+    form = opened(admin, YAML)
+    form["text"] = form["text"].replace("minAvailable: 1", "maxUnavailable: 2")
+    assert admin.post(YAML, form | {"act": "save"}).status_code == 302
+    assert cluster.get(PodDisruptionBudget, "web").spec.max_unavailable == 2
 
 
 def test_it_says_who_is_missing_or_why_it_is_not_known(viewer: Client, cluster: Cluster) -> None:
@@ -56,20 +59,6 @@ def test_it_says_who_is_missing_or_why_it_is_not_known(viewer: Client, cluster: 
     disruption.sweep(cluster.now)
     text = words(viewer, "/namespaces/default")
     assert texts.BUDGET_OF_UNKNOWN_PODS("10%") in text
-
-
-def test_a_budget_is_edited_as_yaml(admin: Client, cluster: Cluster) -> None:
-    protect(cluster, min_available=1)
-    page = admin.get(YAML).content.decode()
-    version = page.partition('name="version" value="')[2].partition('"')[0]
-    text = (
-        "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata:\n  name: web\n  namespace: default\n"
-        "spec:\n  maxUnavailable: 2\n  selector:\n    matchLabels:\n      app: web\n"
-    )
-    base = text.replace("maxUnavailable: 2", "minAvailable: 1")
-    answer = admin.post(YAML, {"act": "save", "text": text, "base": base, "version": version})
-    assert answer.status_code == 302, answer.content.decode()
-    assert cluster.get(PodDisruptionBudget, "web").spec.max_unavailable == 2
 
 
 def test_a_drain_names_whom_a_budget_keeps_and_evicts_the_others(admin: Client, cluster: Cluster) -> None:
@@ -129,53 +118,45 @@ def test_budgets_of_namespaces_that_a_person_does_not_see_are_not_named(cluster:
 # Moves ----------------------------------------------------------------------------------------------------------------
 
 
-def all_are_web(cluster: Cluster) -> None:
+def tighten(cluster: Cluster, ready: int) -> None:
+    known = cluster.get(PodDisruptionBudget, "web")
+    cluster.update(replace(known, spec=replace(known.spec, min_available=ready)))
+    disruption.sweep(cluster.now)
+
+
+@pytest.fixture
+def protected(halves: Cluster) -> Cluster:
+    """The pods that hold devices are ready, and a budget lets two of the three go."""
     for at in (1, 2, 3):
-        pod = cluster.pod(f"held-{at}")
-        cluster.update(make_running(replace(pod, metadata=replace(pod.metadata, labels=WEB))))
-
-
-def test_a_proposed_move_names_the_budget_that_counts_it(halves: Cluster, admin: Client) -> None:
-    all_are_web(halves)
+        pod = halves.pod(f"held-{at}")
+        halves.update(make_running(replace(pod, metadata=replace(pod.metadata, labels=WEB))))
     protect(halves, min_available=1)
-    assert texts.CREATED_AGAIN_WITHIN_BUDGET("web", "web", 2, "default/held-") in words(
-        admin, "/pods/default/large/move"
-    )
+    return halves
 
 
-def test_nothing_is_proposed_that_a_budget_would_refuse(halves: Cluster, admin: Client) -> None:
-    all_are_web(halves)
-    protect(halves, min_available=3)
-    assert texts.NO_MOVES_FOUND in words(admin, "/pods/default/large/move")
-
-
-def test_a_move_of_a_person_goes_through_the_door_of_evictions(halves: Cluster, admin: Client) -> None:
-    all_are_web(halves)
-    protect(halves, min_available=1)
+def test_a_move_is_proposed_with_its_budget_and_counts_as_its_disruption(protected: Cluster, admin: Client) -> None:
+    proposed = words(admin, "/pods/default/large/move")
+    assert texts.CREATED_AGAIN_WITHIN_BUDGET("web", "web", 2, "default/held-") in proposed
     admin.post("/pods/default/large/move", form(admin))
-    (gone,) = leaving(halves)
-    status = halves.get(PodDisruptionBudget, "web").status
+    (gone,) = leaving(protected)
+    status = protected.get(PodDisruptionBudget, "web").status
     assert (status.disruptions_allowed, list(status.disrupted_pods)) == (1, [gone])
 
 
-def test_a_move_that_the_budget_refuses_by_then_is_not_made(halves: Cluster, admin: Client) -> None:
-    all_are_web(halves)
-    protect(halves, min_available=1)
+def test_a_move_that_the_budget_refuses_by_then_is_neither_made_nor_proposed(protected: Cluster, admin: Client) -> None:
     sent = form(admin)
-    known = halves.get(PodDisruptionBudget, "web")
-    halves.update(replace(known, spec=replace(known.spec, min_available=3)))
-    disruption.sweep(halves.now)
+    tighten(protected, 3)
     answer = admin.post("/pods/default/large/move", sent)
     assert texts.BUDGET_STOPS_MOVE("web", 3) in answer.content.decode()
-    assert leaving(halves) == []
+    assert leaving(protected) == []
+    assert texts.NO_MOVES_FOUND in words(admin, "/pods/default/large/move")
 
 
 @pytest.mark.parametrize(("ready", "moved"), [(3, 0), (2, 1)])
-def test_the_policy_goes_through_the_same_door(halves: Cluster, settings: Any, ready: int, moved: int) -> None:
+def test_the_policy_goes_through_the_same_door(protected: Cluster, settings: Any, ready: int, moved: int) -> None:
     settings.SCHEDULER_DEFRAGMENTATION = True
-    all_are_web(halves)
-    protect(halves, min_available=ready)
-    halves.later(3600)
-    assert policy.reconcile(halves.now) == moved
-    assert list(halves.get(PodDisruptionBudget, "web").status.disrupted_pods) == leaving(halves)
-    assert len(leaving(halves)) == moved
+    tighten(protected, ready)
+    protected.later(3600)
+    assert policy.reconcile(protected.now) == moved
+    assert list(protected.get(PodDisruptionBudget, "web").status.disrupted_pods) == leaving(protected)
+    assert len(leaving(protected)) == moved

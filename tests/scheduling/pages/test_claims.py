@@ -107,20 +107,14 @@ def test_a_claim_shows_what_it_got_and_the_way_to_the_cdi_file(pages: Client, cl
     assert texts.WAITERS_OF_CLAIM("waits", "gpu.example.com") in text
 
 
-def test_the_sheet_stands_beside_the_list(pages: Client, cluster: Cluster) -> None:
+def test_the_sheet_stands_beside_the_list_and_the_object_is_shown_as_yaml(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=1)
     runs(cluster, "web")
     text = words(pages, "/claims?at=default/web")
     assert texts.CLAIM_TO_FILE_HEADING not in text
     assert texts.CLAIM_TO_FILE("web", "web", "node-1", "gpu-0", 1) in text
     assert "default/nothing not found" in words(pages, "/claims?at=default/nothing")
-
-
-def test_the_object_is_shown_as_yaml(pages: Client, cluster: Cluster) -> None:
-    cluster.create(make_claim("web"))
-    assert "apiVersion: resource.k8s.io/v1 kind: ResourceClaim metadata: name: web" in words(
-        pages, "/claims/default/web?tab=yaml"
-    )
+    assert "apiVersion: resource.k8s.io/v1 kind: ResourceClaim" in words(pages, "/claims/default/web?tab=yaml")
 
 
 @pytest.mark.usefixtures("later")

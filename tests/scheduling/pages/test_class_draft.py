@@ -59,21 +59,15 @@ def test_a_draft_comes_back_from_its_address(case: str) -> None:
     assert typed(class_form(**stored).with_query(QueryDict(draft.query))) == typed(form)
 
 
-def test_what_is_stored_needs_no_address() -> None:
+def test_the_address_holds_what_differs_alone_and_renames_no_class() -> None:
     stored = class_form(**STORED)
     assert draft_of(class_form(**STORED), stored).query == ""
     assert not draft_of(class_form(**STORED), stored).unsaved
     blank = class_form(**(STORED | {"selectors": (*SELECTORS, " "), "configs": (*CONFIGS, ("", ""))}))
     assert not draft_of(blank, stored).unsaved
-    assert typed(stored.with_query(QueryDict("tab=workbench"))) == typed(stored)
-
-
-def test_only_what_differs_is_told() -> None:
-    assert draft_of(class_form(**(STORED | {"selectors": ("false",)})), class_form(**STORED)).query == "selector=false"
-
-
-def test_a_class_is_not_renamed_by_a_link() -> None:
-    assert typed(class_form(**STORED).with_query(QueryDict("name=other"))) == typed(class_form(**STORED))
+    assert draft_of(class_form(**(STORED | {"selectors": ("false",)})), stored).query == "selector=false"
+    for query in ("tab=workbench", "name=other"):
+        assert typed(stored.with_query(QueryDict(query))) == typed(class_form(**STORED)), query
 
 
 def test_a_long_text_is_not_put_into_the_address() -> None:

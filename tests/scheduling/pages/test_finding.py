@@ -76,18 +76,6 @@ def sections(client: Client, text: str) -> dict[str, list[str]]:
     }
 
 
-def test_every_kind_is_found(viewer: Client, lab: Cluster) -> None:
-    assert sections(viewer, "alpha") == {
-        "Pods": ["alpha"],
-        "Claim templates": ["alpha-template"],
-        "Nodes": ["alpha-1"],
-        "Drivers": ["alpha.example.com"],
-        "Namespaces": ["alpha-lab"],
-        "Devices": ["alpha-1 / gpu-0", "alpha-1 / gpu-1"],
-        "Claims": ["my-alpha"],
-    }
-
-
 def test_the_best_match_comes_first_within_a_kind(viewer: Client, cluster: Cluster) -> None:
     for name in ("a-web", "web", "web-2", "aa-web"):
         cluster.create(make_pod(name))
@@ -102,16 +90,34 @@ DEVICES = {
 }
 
 
-def test_a_device_is_found_as_it_is_shown(viewer: Client, lab: Cluster) -> None:
+def test_every_kind_is_found_by_its_name_and_a_device_as_it_is_shown(viewer: Client, lab: Cluster) -> None:
+    assert sections(viewer, "alpha") == {
+        "Pods": ["alpha"],
+        "Claim templates": ["alpha-template"],
+        "Nodes": ["alpha-1"],
+        "Drivers": ["alpha.example.com"],
+        "Namespaces": ["alpha-lab"],
+        "Devices": ["alpha-1 / gpu-0", "alpha-1 / gpu-1"],
+        "Claims": ["my-alpha"],
+    }
     assert {text: sections(viewer, text)["Devices"] for text in DEVICES} == DEVICES
 
 
-def test_a_namespace_narrows(viewer: Client, cluster: Cluster) -> None:
-    cluster.create(make_pod("web", namespace="here"))
-    cluster.create(make_pod("web", namespace="there"))
-    cluster.create(make_pod("web", namespace="away"))
-    assert "here" in words(viewer, "/find?q=here/web")
-    assert "away" not in words(viewer, "/find?q=here/web")
+def test_a_match_that_is_exact_and_alone_opens(viewer: Client, lab: Cluster) -> None:
+    assert {query: viewer.get(f"/find?{query}").headers.get("Location") for query in GOES} == GOES
+    lab.create(make_claim("alpha", namespace="alpha-lab"))
+    assert viewer.get("/find?q=alpha&go=1").status_code == 200, "there are two to choose from"
+
+
+def test_a_namespace_narrows_and_only_what_one_may_see_is_found(viewer: Client, lab: Cluster) -> None:
+    lab.create(make_pod("alpha", namespace="away"))
+    assert "away" not in words(viewer, "/find?q=alpha-lab/alpha")
+    mia = signed_in("mia", "namespace:other")
+    assert set(sections(mia, "alpha")) == {"Nodes", "Drivers", "Devices"}
+    assert mia.get("/find?q=alpha-lab/alpha&go=1").status_code == 200
+    uid = lab.get(Pod, "alpha", "alpha-lab").metadata.uid
+    assert sections(viewer, uid)["UIDs"] == sections(viewer, uid[:13])["UIDs"] == [uid]
+    assert "UIDs" not in sections(mia, uid)
 
 
 GOES = {
@@ -123,22 +129,6 @@ GOES = {
     "q=alpha-1": None,
     "q=nothing&go=1": None,
 }
-
-
-def test_a_match_that_is_exact_and_alone_opens(viewer: Client, lab: Cluster) -> None:
-    assert {query: viewer.get(f"/find?{query}").headers.get("Location") for query in GOES} == GOES
-
-
-def test_two_exact_matches_are_shown_to_choose_from(viewer: Client, lab: Cluster) -> None:
-    lab.create(make_claim("alpha", namespace="alpha-lab"))
-    assert viewer.get("/find?q=alpha&go=1").status_code == 200
-
-
-def test_only_what_one_may_see_is_found(lab: Cluster) -> None:
-    mia = signed_in("mia", "namespace:other")
-    found = sections(mia, "alpha")
-    assert set(found) == {"Nodes", "Drivers", "Devices"}
-    assert mia.get("/find?q=alpha-lab/alpha&go=1").status_code == 200
 
 
 def test_of_many_the_first_are_shown_with_a_bounded_number_of_queries(viewer: Client, cluster: Cluster) -> None:
@@ -190,13 +180,6 @@ def test_a_thing_is_found_by_what_it_has_and_by_no_pattern(viewer: Client, hardw
         assert f'href="{url}"' in viewer.get("/find", {"q": text}).content.decode(), text
     for text in ("rack=r.7", "rack=%", "gpu-%f3a", '"rack"'):
         assert not {"Labels", "Device attributes"} & set(sections(viewer, text)), text
-
-
-def test_an_object_is_found_by_its_uid_by_whoever_sees_it(viewer: Client, lab: Cluster) -> None:
-    uid = lab.pod("alpha").metadata.uid if lab.find(Pod, "alpha") else lab.get(Pod, "alpha", "alpha-lab").metadata.uid
-    assert sections(viewer, uid)["UIDs"] == [uid]
-    assert sections(viewer, uid[:13])["UIDs"] == [uid]
-    assert "UIDs" not in sections(signed_in("mia", "namespace:other"), uid)
 
 
 # Doing something -----------------------------------------------------------------------------------------------------

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.pools import PoolKey
+from manciple.wire.base import ApiObject
 from scheduling.allocator.stages import PoolTrouble
 from scheduling.pages.funnels import troubled_pools
-from tests.builders import DRIVER, make_claim, make_class, make_node, make_pod, make_request, make_slice
+from tests.builders import DRIVER, make_claim, make_class, make_devices, make_node, make_pod, make_request, make_slice
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import signed_in, words
@@ -21,12 +23,8 @@ def trouble(name: str, what: str = "incomplete", *, matching: int = 0, driver: s
     )
 
 
-def page_of_pod(cluster: Cluster, *, expressions: Sequence[str] = ()) -> str:
-    """The words on the page of a pod that wants one device, once the scheduler has looked at it."""
-    cluster.create(make_claim("wants", requests=[make_request(expressions=expressions)]))
-    cluster.create(make_pod("asks", claims={"gpu": "wants"}))
-    cluster.settle()
-    return words(signed_in("admin", staff=True), "/pods/default/asks")
+def half_published(node: str) -> ResourceSlice:
+    return make_slice(node=node, slices=2)
 
 
 @pytest.mark.parametrize(
@@ -48,49 +46,39 @@ def test_all_pools_in_trouble_are_named_or_counted(troubles: list[PoolTrouble], 
     assert troubled_pools(troubles) == says
 
 
-def test_the_page_of_a_waiting_pod_names_every_incomplete_pool(cluster: Cluster) -> None:
-    cluster.create(make_class())
-    for node in ("node-1", "node-2"):
-        cluster.create(make_node(node))
-        cluster.create(make_slice(node=node, slices=2))
-    shown = page_of_pod(cluster)
-    assert texts.FUNNEL_POOLS_INCOMPLETE("node-1", "node-2") in shown
+INDEX = f'device.attributes["{DRIVER}"].index'
+CLASS_OF_TWO = make_class(expressions=["device.driver == 'other.example.com'", "size(device.driver) > 3"])
+#: what there is -> (the objects, what the pod's claim asks of a device, what its page says)
+WORLDS: dict[str, tuple[Sequence[ApiObject], Sequence[str], str]] = {
+    "every incomplete pool is named": (
+        [make_class(), *(make(node) for node in ("node-1", "node-2") for make in (make_node, half_published))],
+        [],
+        texts.FUNNEL_POOLS_INCOMPLETE("node-1", "node-2"),
+    ),
+    "a node that takes no pod says so in the words of its page": (
+        [make_class(), make_node(unschedulable=True), make_slice()], [], "node-1 2 2 2 Cordoned",
+    ),
+    "where nothing is left nothing more is lost": (
+        [make_class(), make_node(), make_slice()], ["false"], "Not tainted 0 Free 0",
+    ),
+    "each selector of a class is told by what it asks": (
+        [CLASS_OF_TWO, make_node(), make_slice()], [], "size(driver) > 3 0",
+    ),
+    "without its class nothing was counted": ([make_node()], [], texts.FUNNEL_EMPTY_WITH_ADVICE),
+    "what a selector loses is told in whole": (
+        [make_class(), make_node(), make_slice(devices=make_devices(6))],
+        [f"{INDEX} != 0 && {INDEX} > 9"],
+        texts.FUNNEL_VALUES(5, 5, 1, 0),
+    ),
+}  # fmt: skip
 
 
-def test_a_node_that_takes_no_pod_says_so_in_the_words_of_its_page(cluster: Cluster) -> None:
-    cluster.create(make_class())
-    cluster.create(make_node("node-1", unschedulable=True))
-    cluster.create(make_slice(node="node-1"))
-    assert "node-1 2 2 2 Cordoned" in page_of_pod(cluster)
-
-
-def test_where_nothing_is_left_nothing_more_is_said_to_be_lost(cluster: Cluster) -> None:
-    cluster.with_gpus("node-1", each=2)
-    shown = page_of_pod(cluster, expressions=["false"])
-    assert "Not tainted 0 Free 0" in shown
-
-
-def test_each_selector_of_a_class_with_several_is_told_by_what_it_asks(cluster: Cluster) -> None:
-    cluster.create(make_class(expressions=["device.driver == 'other.example.com'", "size(device.driver) > 3"]))
-    cluster.create(make_node("node-1"))
-    cluster.create(make_slice(node="node-1"))
-    shown = page_of_pod(cluster)
-    assert "size(driver) > 3 0" in shown
-
-
-def test_a_pod_whose_class_does_not_exist_says_that_nothing_was_counted(cluster: Cluster) -> None:
-    cluster.create(make_node("node-1"))
-    shown = page_of_pod(cluster)
-    assert texts.FUNNEL_EMPTY_WITH_ADVICE in shown
-
-
-def test_a_pod_that_runs_is_not_said_to_wait_for_anything(cluster: Cluster) -> None:
-    cluster.with_gpus("node-1")
-    assert texts.FUNNEL_EMPTY not in page_of_pod(cluster)
-
-
-def test_what_a_selector_loses_is_told_in_whole_not_for_a_part(cluster: Cluster) -> None:
-    cluster.with_gpus("node-1", each=6)
-    index = f'device.attributes["{DRIVER}"].index'
-    shown = page_of_pod(cluster, expressions=[f"{index} != 0 && {index} > 9"])
-    assert texts.FUNNEL_VALUES(5, 5, 1, 0) in shown
+@pytest.mark.parametrize("case", WORLDS)
+def test_the_page_of_a_waiting_pod_says_what_each_step_leaves(cluster: Cluster, case: str) -> None:
+    objects, expressions, told = WORLDS[case]
+    for one in objects:
+        cluster.create(one)
+    cluster.create(make_claim("wants", requests=[make_request(expressions=expressions)]))
+    cluster.create(make_pod("asks", claims={"gpu": "wants"}))
+    cluster.settle()
+    assert told in words(signed_in("admin", staff=True), "/pods/default/asks")

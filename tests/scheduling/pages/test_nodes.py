@@ -24,7 +24,6 @@ from tests.builders import (
     CREATED,
     make_claim,
     make_container,
-    make_devices,
     make_node,
     make_pod,
     make_slice,
@@ -48,9 +47,14 @@ def renew(cluster: Cluster, node: str = "node-1") -> None:
 # The list ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_node_is_a_row_with_what_it_gives_and_what_is_taken(viewer: Client, cluster: Cluster) -> None:
+def test_a_node_is_a_row_and_a_page_with_what_it_gives_and_what_is_taken(viewer: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=4)
     renew(cluster)
+    node = cluster.node()
+    endpoints = NodeDaemonEndpoints(kubelet_endpoint=DaemonEndpoint(port=10250))
+    address = NodeAddress(type="InternalIP", address="10.0.0.7")
+    status = structs.replace(node.status, addresses=(address,), daemon_endpoints=endpoints)
+    cluster.update(structs.replace(node, status=status))
     cluster.create(make_claim("training"))
     asking = make_container(claims=["gpu"], requests={"cpu": "1500m", "memory": "8Gi"})
     cluster.create(make_pod("web", claims={"gpu": "training"}, containers=[asking]))
@@ -58,14 +62,26 @@ def test_a_node_is_a_row_with_what_it_gives_and_what_is_taken(viewer: Client, cl
     text = words(viewer, "/nodes")
     assert texts.NODE_ROW("node-1", 1, 1, 3, 4) in text
     assert "1 of 110 1.5 of 8 8 of 32 GiB" in text
+    text = words(viewer, "/nodes/node-1")
+    assert "https://10.0.0.7:10250" in text
+    assert texts.NODE_CLAIM_ROW("gpu-0") in text
+    assert texts.PREPARED_IN_CHECKPOINT in text
+    assert "kubernetes.io/hostname=node-1" in text
+    assert "kind: Node" in text
+    assert "3 of 4 free" in text
 
 
-def test_an_incomplete_pool_says_what_is_missing(viewer: Client, cluster: Cluster) -> None:
-    cluster.create(make_node())
+def test_an_incomplete_pool_and_pressure_are_told_with_what_they_mean(viewer: Client, cluster: Cluster) -> None:
+    made = cluster.create(make_node())
+    full = NodeCondition(type="DiskPressure", status="True", message="the state directory cannot be written")
+    conditions = (*made.status.conditions, full)
+    cluster.update(structs.replace(made, status=structs.replace(made.status, conditions=conditions)))
     cluster.create(make_slice(slices=2, generation=7))
     assert texts.NODE_SLICES("1 of 2", "gpu.example.com", 7) in words(viewer, "/nodes")
     page = words(viewer, "/nodes/node-1")
     assert texts.NODE_SLICES_MISSING("1 of 2", "gpu.example.com", "2 devices") in page
+    assert texts.NODE_CONDITION("DiskPressure") in page
+    assert texts.NODE_CONDITION_STOPS_PODS in page
 
 
 FILTERS = {
@@ -77,6 +93,7 @@ FILTERS = {
     "state=tainted": {"node-3"},
     "state=not-ready": {"node-2"},
     "q=node&state=cordoned&l=rack": set(),
+    "l=rack+in+(": {"node-1", "node-2", "node-3"},
 }
 
 
@@ -87,13 +104,7 @@ def test_filters_stand_in_the_address(viewer: Client, cluster: Cluster) -> None:
     for query, expected in FILTERS.items():
         page = viewer.get(f"/nodes?{query}").content.decode()
         assert set(re.findall(r'<tr id="node-(node-\d)"', page)) == expected, query
-
-
-def test_a_selector_that_cannot_be_read_is_told_and_filters_nothing(viewer: Client, cluster: Cluster) -> None:
-    cluster.create(make_node())
-    text = words(viewer, "/nodes?l=rack+in+(")
-    assert texts.LABEL_SELECTOR_IGNORED in text
-    assert "node-1" in text
+    assert texts.LABEL_SELECTOR_IGNORED in words(viewer, "/nodes?l=rack+in+(")
 
 
 def test_many_nodes_stand_on_pages(viewer: Client, cluster: Cluster) -> None:
@@ -135,25 +146,6 @@ def test_a_node_that_the_controller_gave_up_is_silent_with_the_time(viewer: Clie
 
 
 # One node ------------------------------------------------------------------------------------------------------------
-
-
-def test_the_page_of_a_node_tells_facts_devices_claims_and_pods(viewer: Client, cluster: Cluster) -> None:
-    cluster.with_gpus("node-1", each=2)
-    node = cluster.node()
-    endpoints = NodeDaemonEndpoints(kubelet_endpoint=DaemonEndpoint(port=10250))
-    address = NodeAddress(type="InternalIP", address="10.0.0.7")
-    status = structs.replace(node.status, addresses=(address,), daemon_endpoints=endpoints)
-    cluster.update(structs.replace(node, status=status))
-    cluster.create(make_claim("training"))
-    cluster.create(make_pod("web", claims={"gpu": "training"}))
-    cluster.settle()
-    text = words(viewer, "/nodes/node-1")
-    assert "https://10.0.0.7:10250" in text
-    assert texts.NODE_CLAIM_ROW("gpu-0") in text
-    assert texts.PREPARED_IN_CHECKPOINT in text
-    assert "kubernetes.io/hostname=node-1" in text
-    assert "kind: Node" in text
-    assert "1 of 2 free" in text
 
 
 def test_a_member_of_one_namespace_sees_that_others_hold_and_not_who(cluster: Cluster) -> None:
@@ -342,16 +334,3 @@ def test_a_pod_touches_the_node_that_it_is_bound_to(cluster: Cluster) -> None:
     touched = [set(node_pod_topics(record)) for record in read_after(0, resources=["pods"])]
     assert touched[0] == set()
     assert touched[-1] == {"node-pods:node-1:default"}
-
-
-def test_conditions_of_pressure_are_told_with_what_happens(viewer: Client, cluster: Cluster) -> None:
-    node = make_node()
-    full = NodeCondition(type="DiskPressure", status="True", message="the state directory cannot be written")
-    made = cluster.create(node)
-    cluster.update(
-        structs.replace(made, status=structs.replace(made.status, conditions=(*made.status.conditions, full)))
-    )
-    cluster.create(make_slice(devices=make_devices(1)))
-    text = words(viewer, "/nodes/node-1")
-    assert texts.NODE_CONDITION("DiskPressure") in text
-    assert texts.NODE_CONDITION_STOPS_PODS in text

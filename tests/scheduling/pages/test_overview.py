@@ -116,9 +116,12 @@ def test_capacity_tells_of_each_class_what_is_free_held_and_asked_for(pages: Cli
     assert 'role="img" aria-label="2 preparing, 1 free"' in html(pages)
 
 
-def test_waiting_pods_are_grouped_by_cause_with_the_next_step(pages: Client, cluster: Cluster) -> None:
+def test_waiting_pods_are_grouped_by_cause_with_the_next_step_and_lead_to_just_those(
+    pages: Client, cluster: Cluster
+) -> None:
     cluster.with_gpus("node-1", each=1)
     wants(cluster, "first")
+    assert texts.NO_POD_WAITS_FOR_NODE_OR_DEVICE in text(pages, part="waiting")
     for number in range(5):
         wants(cluster, f"late-{number}")
     wants(cluster, "lost", device_class="gpu-h100")
@@ -129,51 +132,38 @@ def test_waiting_pods_are_grouped_by_cause_with_the_next_step(pages: Client, clu
     assert texts.NEXT_WAIT_FOR_A_RELEASE in waiting
     assert "late-0, late-1, late-2, and 2 more" in waiting
     assert texts.CAUSE_CLASS_MISSING(1) in waiting
-    assert 'href="/pods?reason=held"' in html(pages)
-    assert 'href="/pods/default/lost"' in html(pages)
-
-
-def test_its_numbers_lead_to_just_those_pods(pages: Client, cluster: Cluster) -> None:
-    cluster.with_gpus("node-1", each=1)
-    wants(cluster, "first")
-    wants(cluster, "late")
-    wants(cluster, "lost", device_class="gpu-h100")
+    for link in ("/pods?reason=held", "/pods/default/lost", f"/pods?class={CLASS}", "/events"):
+        assert f'href="{link}"' in html(pages), link
+    events = text(pages, part="events")
+    assert "Warning: FailedScheduling" in events
+    assert texts.SCHEDULED_EVENT("default/first", "node-1 default/first") in events
 
     def listed(query: str) -> list[str]:
-        return [pod.name for pod in pages.get(f"/pods?{query}").context["table"].rows]
+        return sorted(pod.name for pod in pages.get(f"/pods?{query}").context["table"].rows)
 
-    assert listed("reason=held") == ["late"]
+    late = [f"late-{number}" for number in range(5)]
+    assert listed("reason=held") == late
     assert listed("reason=class-missing") == ["lost"]
-    assert listed(f"class={CLASS}") == ["late"]
-    assert sorted(listed("reason=nonsense")) == ["first", "late", "lost"]
+    assert listed(f"class={CLASS}") == late
+    assert listed("reason=nonsense") == ["first", *late, "lost"]
     assert texts.ONLY_WAITING_FOR_HELD_DEVICES in text(pages, "/pods?reason=held")
-    assert f'href="/pods?class={CLASS}"' in html(pages)
 
 
-def test_when_nobody_waits_it_says_so(pages: Client, cluster: Cluster) -> None:
-    cluster.with_gpus("node-1")
-    assert texts.NO_POD_WAITS_FOR_NODE_OR_DEVICE in text(pages, part="waiting")
-
-
-def test_the_last_day_is_drawn_with_a_table_behind_it(pages: Client, cluster: Cluster) -> None:
+def test_the_last_day_is_drawn_with_a_table_behind_it_or_that_of_the_class_in_the_address(
+    pages: Client, cluster: Cluster
+) -> None:
     cluster.with_gpus("node-1", each=4)
     wants(cluster, "web")
-    counts = {"reserved": 3, "free": 1}
     at = minute_of(cluster.now) - timedelta(hours=2)
-    UsageSample.objects.create(at=at, device_class=ALL, counts=counts, waiting=7)
+    UsageSample.objects.create(at=at, device_class=ALL, counts={"reserved": 3, "free": 1}, waiting=7)
+    UsageSample.objects.create(at=at, device_class=CLASS, counts={"reserved": 2}, waiting=0)
     use = text(pages, part="use")
     assert f"Peak 3 at {at:%H:%M}" in use
     assert "now 1 of 4" in use
     assert f"{at:%a %H:%M} 3 1 0 7" in use
     assert '<path class="of-held"' in html(pages)
-
-
-def test_the_day_of_a_class_is_in_the_address(pages: Client, cluster: Cluster) -> None:
-    cluster.with_gpus("node-1", each=4)
-    at = minute_of(cluster.now) - timedelta(hours=1)
-    UsageSample.objects.create(at=at, device_class=CLASS, counts={"reserved": 2}, waiting=0)
     assert "Peak 2 at" in text(pages, f"/overview?class={CLASS}", part="use")
-    assert "Peak" not in text(pages, "/overview?class=unknown", part="use")
+    assert "Peak 3 at" in text(pages, "/overview?class=unknown", part="use")
 
 
 def test_health_tells_of_nodes_drivers_and_workers(pages: Client, cluster: Cluster) -> None:
@@ -190,16 +180,6 @@ def test_health_tells_of_nodes_drivers_and_workers(pages: Client, cluster: Clust
     assert "2 need attention" in health
     assert re.search(rf"{coordination.name_of_process()} seen \d+ s ago", health)
     coordination.stop_heart()
-
-
-def test_the_latest_events_are_shown_with_warnings_marked(pages: Client, cluster: Cluster) -> None:
-    cluster.with_gpus("node-1", each=1)
-    wants(cluster, "first")
-    wants(cluster, "second")
-    events = text(pages, part="events")
-    assert "Warning: FailedScheduling" in events
-    assert texts.SCHEDULED_EVENT("default/first", "node-1 default/first") in events
-    assert 'href="/events"' in html(pages)
 
 
 def test_a_member_of_a_namespace_learns_nothing_of_others(cluster: Cluster) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from msgspec import structs
 
+from inventory.kinds.devices import ResourceSlice
 from scheduling import causes
 from scheduling.causes import (
     AnyCause,
@@ -16,11 +19,9 @@ from scheduling.causes import (
     NodeRefusal,
     NoNodeFits,
     TroubledPool,
-    decode,
 )
 from scheduling.mendings import ForgottenClaim, IncompletePool, Mended, Mending
 from scheduling.messages import brief
-from scheduling.models import QueuedPod
 from scheduling.next_steps import TOPICS, topic_of
 from scheduling.pages.overview.waiting import WaitingPod, by_topic, said_of
 from tests.builders import (
@@ -29,7 +30,6 @@ from tests.builders import (
     make_class,
     make_device,
     make_device_taint,
-    make_devices,
     make_node,
     make_pod,
     make_request,
@@ -41,67 +41,60 @@ from tests.scheduling.pages import texts
 NOW = datetime(2026, 11, 21, 10, 20, tzinfo=UTC)
 
 
-def _cause_in(cluster: Cluster, name: str = "web", **request: object) -> str:
-    """What a pod that wants this waits for."""
-    cluster.create(make_claim(name, requests=[make_request(**request)]))  # type: ignore[arg-type]
-    cluster.create(make_pod(name, claims={"gpu": name}))
-    cluster.settle()
-    return _cause(name)
-
-
-def _cause(name: str) -> str:
-    return topic_of(decode(QueuedPod.objects.get(name=name).cause)).key
-
-
-def test_every_device_is_held(cluster: Cluster) -> None:
+def two_gpus(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=2)
+
+
+def all_held(cluster: Cluster) -> None:
+    two_gpus(cluster)
     cluster.create(make_claim("first", requests=[make_request(count=2)]))
     cluster.create(make_pod("first", claims={"gpu": "first"}))
     cluster.settle()
-    assert _cause_in(cluster) == "held"
 
 
-def test_no_single_node_has_enough(cluster: Cluster) -> None:
-    cluster.with_gpus("node-1", "node-2", each=2)
-    assert _cause_in(cluster, count=3) in {"one-node", "too-few"}
-    assert _cause_in(cluster, "more", count=4) == _cause("web")
-
-
-def test_the_pool_is_not_whole(cluster: Cluster) -> None:
+def node_that_publishes(cluster: Cluster, *slices: ResourceSlice) -> None:
     cluster.create(make_class())
     cluster.create(make_node("node-1"))
-    cluster.create(make_slice(slices=2))
-    assert _cause_in(cluster) == "pool"
+    for published in slices:
+        cluster.create(published)
 
 
-def test_nobody_publishes_a_device(cluster: Cluster) -> None:
-    cluster.create(make_class())
-    cluster.create(make_node("node-1"))
-    assert _cause_in(cluster) == "no-devices"
+TAINTED = make_device(taints=[make_device_taint("example.com/maintenance")])
+NEVER = f'device.attributes["{DRIVER}"].index > 7'
+#: what there is -> (how it comes about, what the pod's claim asks for, the topic)
+WORLDS: dict[str, tuple[Callable[[Cluster], None], dict[str, Any], str]] = {
+    "every device is held": (all_held, {}, "held"),
+    "no single node has enough": (lambda cluster: cluster.with_gpus("node-1", "node-2"), {"count": 3}, "one-node"),
+    "the pool is not whole": (lambda cluster: node_that_publishes(cluster, make_slice(slices=2)), {}, "pool"),
+    "nobody publishes a device": (node_that_publishes, {}, "no-devices"),
+    "the devices are tainted": (
+        lambda cluster: node_that_publishes(cluster, make_slice(devices=[TAINTED])), {}, "tainted",
+    ),
+    "the selector refuses all": (two_gpus, {"expressions": [NEVER]}, "selector"),
+    "the class is not there": (two_gpus, {"device_class": "gpu-h100"}, "class-missing"),
+}  # fmt: skip
 
 
-def test_the_devices_are_tainted(cluster: Cluster) -> None:
-    cluster.create(make_class())
-    cluster.create(make_node("node-1"))
-    cluster.create(make_slice(devices=[make_device(taints=[make_device_taint("example.com/maintenance")])]))
-    assert _cause_in(cluster) == "tainted"
+@pytest.mark.parametrize("case", WORLDS)
+def test_what_a_pod_waits_for_belongs_to_a_topic(cluster: Cluster, case: str) -> None:
+    world, request, topic = WORLDS[case]
+    world(cluster)
+    cluster.create(make_claim("web", requests=[make_request(**request)]))
+    cluster.create(make_pod("web", claims={"gpu": "web"}))
+    cluster.settle()
+    assert topic_of(cluster.cause("web")).key == topic
 
 
-def test_the_selector_refuses_all(cluster: Cluster) -> None:
-    cluster.with_gpus("node-1")
-    assert _cause_in(cluster, expressions=[f'device.attributes["{DRIVER}"].index > 7']) == "selector"
-
-
-def test_the_class_is_not_there(cluster: Cluster) -> None:
-    cluster.with_gpus("node-1")
-    assert _cause_in(cluster, device_class="gpu-h100") == "class-missing"
-
-
-def test_the_claim_is_not_there(cluster: Cluster) -> None:
+def test_without_a_node_a_claim_or_a_node_that_takes_it_a_pod_waits_for_just_that(cluster: Cluster) -> None:
+    cluster.create(make_pod("alone"))
+    cluster.settle()
+    assert topic_of(cluster.cause("alone")).key == "no-nodes"
     cluster.with_gpus("node-1")
     cluster.create(make_pod("web", claims={"gpu": "nothing"}))
+    cluster.update(with_spec(cluster.node(), unschedulable=True))
+    cluster.create(make_pod("plain"))
     cluster.settle()
-    assert _cause("web") == "claim-missing"
+    assert [topic_of(cluster.cause(name)).key for name in ("web", "plain")] == ["claim-missing", "nodes"]
 
 
 def test_nobody_is_told_to_create_a_claim_that_comes_from_a_template_and_a_quota_may_refuse() -> None:
@@ -109,21 +102,6 @@ def test_nobody_is_told_to_create_a_claim_that_comes_from_a_template_and_a_quota
     assert topic.key == "claim-not-created"
     assert "Create" not in topic.next_step
     assert "quota" in topic.next_step
-
-
-def test_no_node_takes_it(cluster: Cluster) -> None:
-    node = cluster.create(make_node("node-1"))
-    cluster.create(make_slice(devices=make_devices(1)))
-    cluster.update(with_spec(node, unschedulable=True))
-    cluster.create(make_pod("web"))
-    cluster.settle()
-    assert _cause("web") == "nodes"
-
-
-def test_there_is_no_node(cluster: Cluster) -> None:
-    cluster.create(make_pod("web"))
-    cluster.settle()
-    assert _cause("web") == "no-nodes"
 
 
 NO_CPU = NoNodeFits(nodes=2, refused=((NodeRefusal("NodeResourcesFit", "cpu", resolvable=True), 2),))

@@ -83,10 +83,12 @@ def test_several_documents_are_created_and_the_pod_is_shown(member: Client, clus
     assert cluster.get(ResourceClaim, "ours", "team-a").spec.devices.requests[0].exactly is not None
 
 
-def test_checking_stores_nothing(member: Client, cluster: Cluster) -> None:
+def test_checking_says_where_the_pod_would_start_and_stores_nothing(member: Client, cluster: Cluster) -> None:
+    cluster.create(make_node("node-1"))
     revision = latest_revision()
-    answer = member.post("/pods/new", {"yaml": POD, "action": "check"})
-    assert texts.NEW_POD_PREVIEW in answer.content.decode()
+    text = said(member.post("/pods/new", {"yaml": POD, "action": "check"}).content.decode())
+    assert texts.NEW_POD_PREVIEW in text
+    assert "Starts now on node-1 ." in text
     assert latest_revision() == revision
     assert cluster.find(Pod, "web", "team-a") is None
 
@@ -117,31 +119,25 @@ def test_what_is_wrong_is_told_where_it_stands(member: Client) -> None:
         assert f"Line {first['line']}, column {first['column']}:" in answer.content.decode(), text
 
 
-def test_a_name_that_is_taken_is_told(member: Client) -> None:
+def test_nothing_is_created_where_one_of_several_is_wrong_or_the_namespace_forged(
+    member: Client, cluster: Cluster
+) -> None:
+    wrong = POD.replace("name: web", "name: Web")
+    member.post("/pods/new", {"yaml": f"{CLAIM}---\n{POD}---\n{wrong}", "namespace": "team-a"})
+    text = POD.replace("  namespace: team-a\n", "")
+    assert member.post("/pods/new", {"yaml": text, "namespace": "team-b"}).status_code == 422
+    assert cluster.all(Pod) == []
+    assert cluster.all(ResourceClaim) == []
     assert _findings(member, POD) == []
     member.post("/pods/new", {"yaml": POD})
     (found,) = _findings(member, POD)
     assert found["message"] == texts.NAME_TAKEN("web", "team-a")
 
 
-def test_nothing_is_created_where_one_of_several_is_wrong(member: Client, cluster: Cluster) -> None:
-    wrong = POD.replace("name: web", "name: Web")
-    member.post("/pods/new", {"yaml": f"{CLAIM}---\n{POD}---\n{wrong}", "namespace": "team-a"})
-    assert cluster.all(Pod) == []
-    assert cluster.all(ResourceClaim) == []
-
-
-def test_a_forged_namespace_does_not_help(member: Client, cluster: Cluster) -> None:
-    text = POD.replace("  namespace: team-a\n", "")
-    answer = member.post("/pods/new", {"yaml": text, "namespace": "team-b"})
-    assert answer.status_code == 422
-    assert cluster.all(Pod) == []
-
-
 FORM = {"from": "form", "name": "train", "namespace": "team-a", "image": "example.com/x", "devices": "class"}
 
 
-def test_the_form_makes_a_template_and_a_pod(member: Client, cluster: Cluster) -> None:
+def test_the_form_makes_a_template_and_a_pod_or_takes_one_that_exists(member: Client, cluster: Cluster) -> None:
     command = 'python train.py --name "two words"'
     fields = {**FORM, "class": "gpu.example.com", "count": "2", "command": command}
     answer = member.post("/pods/new", fields)
@@ -152,12 +148,9 @@ def test_the_form_makes_a_template_and_a_pod(member: Client, cluster: Cluster) -
     exactly = template.spec.spec.devices.requests[0].exactly
     assert exactly is not None
     assert (exactly.device_class_name, exactly.count) == ("gpu.example.com", 2)
-
-
-def test_the_form_takes_a_template_that_exists(member: Client, cluster: Cluster) -> None:
-    cluster.create(make_template("gpus", namespace="team-a"))
-    member.post("/pods/new", {**FORM, "devices": "template", "template": "gpus"})
-    assert cluster.get(Pod, "train", "team-a").spec.resource_claims[0].resource_claim_template_name == "gpus"
+    member.post("/pods/new", {**FORM, "name": "again", "devices": "template", "template": "train-devices"})
+    (entry,) = cluster.get(Pod, "again", "team-a").spec.resource_claims
+    assert entry.resource_claim_template_name == "train-devices"
 
 
 #: what was typed -> the field where the error stands
@@ -250,12 +243,6 @@ def test_a_quota_that_refuses_the_claim_is_told_before_the_pod_is_made(member: C
     member.post("/pods/new", {**TRAINER, "class": "gpu.example.com", "count": "2", "action": "create"})
     namespaces.settle()
     assert namespaces.get(Pod, "trainer", "team-a").spec.node_name == "", "and so it is"
-
-
-def test_the_check_of_a_text_says_where_its_pod_would_start(member: Client, namespaces: Cluster) -> None:
-    namespaces.create(make_node("node-1"))
-    answer = member.post("/pods/new", {"yaml": POD, "action": "check"})
-    assert "Starts now on node-1 ." in said(answer.content.decode())
 
 
 def test_classes_are_chosen_by_what_they_have(member: Client, namespaces: Cluster) -> None:

@@ -153,15 +153,23 @@ def test_a_pod_that_cannot_end_says_what_its_node_says_of_that(cluster: Cluster)
     assert texts.STAYS_UNTIL_RELEASED(why) in close_words(member("bob"), "/pods/default/holds")
 
 
-def test_a_log_is_shown_and_served_as_text(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_is_shown_and_served_as_text_or_why_there_is_none(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _pair(cluster)
+    alice = member("alice")
 
     async def lines(_place: object) -> str:
         return "epoch 1\nepoch <2>\n"
 
+    def refuse(_request: object) -> None:
+        raise ApiError("the agent of node-1 does not answer")
+
+    monkeypatch.setattr(pod_logs, "find", refuse)
+    assert texts.AGENT_DOES_NOT_ANSWER("node-1") in close_words(alice, "/pods/default/holds?tab=logs")
+    assert alice.get("/pods/default/holds/log").status_code == 502
     monkeypatch.setattr(pod_logs, "_read", lines)
     monkeypatch.setattr(pod_logs, "find", lambda request: request)
-    alice = member("alice")
     assert "epoch &lt;2&gt;" in alice.get("/pods/default/holds?tab=logs").content.decode()
     answer = alice.get("/pods/default/holds/log?container=main")
     assert answer.content == b"epoch 1\nepoch <2>\n"
@@ -170,18 +178,6 @@ def test_a_log_is_shown_and_served_as_text(cluster: Cluster, monkeypatch: pytest
     monkeypatch.setattr(Person, "may", lambda _self, _verb, resource, *_where: resource != "pods/log")
     assert texts.MAY_NOT_READ_LOGS("default") in alice.get("/pods/default/holds/log").content.decode()
     assert "tab=logs" not in alice.get("/pods/default/holds?tab=logs").content.decode()
-
-
-def test_why_there_is_no_log_is_said(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    _pair(cluster)
-
-    def refuse(_request: object) -> None:
-        raise ApiError("the agent of node-1 does not answer")
-
-    monkeypatch.setattr(pod_logs, "find", refuse)
-    alice = member("alice")
-    assert texts.AGENT_DOES_NOT_ANSWER("node-1") in close_words(alice, "/pods/default/holds?tab=logs")
-    assert alice.get("/pods/default/holds/log").status_code == 502
 
 
 def test_the_list_is_filtered_by_state_node_and_name(cluster: Cluster) -> None:

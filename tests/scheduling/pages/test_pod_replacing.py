@@ -35,10 +35,16 @@ def _sent(client: Client, cluster: Cluster, path: str = FEWER) -> object:
     return client.post(path, {"uid": cluster.pod("web").metadata.uid})
 
 
-def test_the_page_offers_what_starts_it(waiting: Cluster, admin: Client) -> None:
-    shown = words(admin, PATH)
-    assert texts.OFFER_FEWER_DEVICES("2 devices", "node-1", 2) in shown
-    assert 'href="/pods/default/web/replace?count.gpu/gpu=2"' in admin.get(PATH).content.decode()
+def test_the_page_offers_what_starts_it_and_shows_the_difference_first(waiting: Cluster, admin: Client) -> None:
+    revision = latest_revision()
+    assert texts.OFFER_FEWER_DEVICES("2 devices", "node-1", 2) in words(admin, PATH)
+    assert f'href="{FEWER}"' in admin.get(PATH).content.decode()
+    shown = words(admin, FEWER)
+    assert "count: 4" in shown
+    assert "count: 2" in shown
+    assert texts.CLAIM_REPLACED("four") in shown
+    assert "It starts on node-" in shown
+    assert latest_revision() == revision
 
 
 def test_who_may_not_change_it_is_offered_the_rehearsal_alone(waiting: Cluster) -> None:
@@ -47,16 +53,6 @@ def test_who_may_not_change_it_is_offered_the_rehearsal_alone(waiting: Cluster) 
     assert texts.REHEARSE_FEWER_DEVICES("2 devices") in shown
     assert "/replace?" not in shown
     assert looker.get(FEWER).status_code == 403
-
-
-def test_the_difference_is_shown_and_nothing_written_before_it_is_confirmed(waiting: Cluster, admin: Client) -> None:
-    revision = latest_revision()
-    shown = words(admin, FEWER)
-    assert "count: 4" in shown
-    assert "count: 2" in shown
-    assert texts.CLAIM_REPLACED("four") in shown
-    assert "It starts on node-" in shown
-    assert latest_revision() == revision
 
 
 def test_one_button_replaces_pod_and_template(waiting: Cluster, admin: Client) -> None:
@@ -96,13 +92,15 @@ def test_a_claim_that_the_pod_names_is_made_under_another_name(cluster: Cluster,
     assert cluster.claim("ours").spec.devices.requests[0].exactly.count == 3  # type: ignore[union-attr]
 
 
-def test_what_the_api_refuses_is_said_before_and_nothing_is_lost(waiting: Cluster, admin: Client) -> None:
-    shown = words(admin, f"{PATH}/replace?class.gpu/gpu=Not_a_name")
-    assert texts.NOT_POSSIBLE_NOW in shown
+def test_what_is_refused_or_another_pod_by_then_loses_nothing(waiting: Cluster, admin: Client) -> None:
+    refused = f"{PATH}/replace?class.gpu/gpu=Not_a_name"
+    assert texts.NOT_POSSIBLE_NOW in words(admin, refused)
     before = waiting.pod("web")
-    answer = _sent(admin, waiting, f"{PATH}/replace?class.gpu/gpu=Not_a_name")
-    assert getattr(answer, "status_code", 0) == 409
-    assert waiting.pod("web") == before
+    assert getattr(_sent(admin, waiting, refused), "status_code", 0) == 409
+    answer = admin.post(FEWER, {"uid": "another"})
+    assert answer.status_code == 409
+    assert texts.POD_NAME_TAKEN_MEANWHILE("web") in said(answer.content.decode())
+    assert waiting.all(Pod) == [before]
     assert waiting.find(ResourceClaimTemplate, "four") is not None
 
 
@@ -113,10 +111,3 @@ def test_what_runs_or_belongs_to_somebody_is_not_replaced(waiting: Cluster, admi
     assert texts.POD_OF_A_CONTROLLER("Job train") in words(admin, FEWER)
     answer = _sent(admin, waiting)
     assert "Job train" in said(getattr(answer, "content", b"").decode())
-
-
-def test_what_was_looked_at_is_what_is_replaced(waiting: Cluster, admin: Client) -> None:
-    answer = admin.post(FEWER, {"uid": "another"})
-    assert answer.status_code == 409
-    assert texts.POD_NAME_TAKEN_MEANWHILE("web") in said(answer.content.decode())
-    assert [one.metadata.name for one in waiting.all(Pod)] == ["web"]

@@ -27,21 +27,17 @@ def test_those_that_wait_come_first_with_the_reason(pages: Client, cluster: Clus
     cluster.with_gpus("node-1", each=1)
     _waits(cluster, "a")
     _waits(cluster, "z")
-    text = close_words(pages, "/pods")
+    cluster.create(make_pod("theirs", namespace="other"))
+    text = close_words(pages, "/pods?ns=default")
     assert "2 pods, 1 waits" in text
     assert text.index("z default Waiting") < text.index("a default Starting node-1")
     assert f"Request gpu {texts.ONLY_DEVICE_HELD}" in text
     assert "still not schedulable" not in text
-
-
-def test_a_namespace_can_be_shown_alone(pages: Client, cluster: Cluster) -> None:
-    cluster.create(make_pod("mine"))
-    cluster.create(make_pod("theirs", namespace="other"))
-    assert "theirs" not in close_words(pages, "/pods?ns=default")
+    assert "theirs" not in text
     assert "theirs" in close_words(pages, "/pods")
 
 
-def test_a_waiting_pod_says_why_and_who_holds_the_devices(pages: Client, cluster: Cluster) -> None:
+def test_a_waiting_pod_says_who_holds_the_devices_and_their_holder_shows_them(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=2)
     _waits(cluster, "first", count=2)
     _waits(cluster, "second")
@@ -52,6 +48,11 @@ def test_a_waiting_pod_says_why_and_who_holds_the_devices(pages: Client, cluster
     assert "Who holds the 2" in text
     assert "node-1 gpu-0, gpu-1 first default" in text
     assert "All held" in text
+    text = close_words(pages, "/pods/default/first")
+    assert "It waits" not in text
+    assert texts.FUNNEL_EMPTY not in text
+    assert "on node node-1" in text
+    assert f'href="/devices/d/{DRIVER}/node-1/gpu-0"' in pages.get("/pods/default/first").content.decode()
 
 
 def test_the_decisive_step_is_marked_and_selectors_are_shown_as_written(pages: Client, cluster: Cluster) -> None:
@@ -69,15 +70,6 @@ def test_the_decisive_step_is_marked_and_selectors_are_shown_as_written(pages: C
     assert texts.SELECTOR_REFUSES_ALL("memory >= 200Gi", 3, "80Gi") in text
     assert texts.NEXT_ASK_FOR_LESS("80Gi") in text
     assert texts.OFFER_WITHOUT_SELECTOR(1, "node-1") in text
-
-
-def test_a_bound_pod_shows_its_devices(pages: Client, cluster: Cluster) -> None:
-    cluster.with_gpus("node-1")
-    _waits(cluster, "web")
-    text = close_words(pages, "/pods/default/web")
-    assert "It waits" not in text
-    assert "on node node-1" in text
-    assert f'href="/devices/d/{DRIVER}/node-1/gpu-0"' in pages.get("/pods/default/web").content.decode()
 
 
 def test_nodes_that_refuse_the_pod_are_listed(pages: Client, cluster: Cluster) -> None:

@@ -70,9 +70,7 @@ def test_a_quota_is_shown_with_what_is_used_held_and_refused_where_one_looks_for
     assert texts.REFUSED_BY_QUOTA not in words(viewer, "/pods/lab/second")
     assert f'href="{PAGE}"' in viewer.get("/find?q=mos").content.decode()
 
-
-def test_one_that_was_refused_is_told_no_longer_when_it_has_its_claim(viewer: Client, cluster: Cluster) -> None:
-    fill(cluster)
+    # once it has its claim
     cluster.delete(cluster.get(Pod, "second", "lab"))
     cluster.settle()
     assert texts.QUOTA_REFUSES_NONE in words(viewer, PAGE)
@@ -185,7 +183,9 @@ def crowd(cluster: Cluster, **hard: str) -> None:
         cluster.later(1)
 
 
-def test_what_may_be_held_is_shown_with_who_waits_for_it(viewer: Client, cluster: Cluster) -> None:
+def test_what_may_be_held_is_shown_with_who_waits_for_it_and_would_wait_with_other_limits(
+    viewer: Client, cluster: Cluster, settings: Settings
+) -> None:
     crowd(cluster, **{f"{HELD}_capacity.memory": "40Gi", f"{HELD}_counter.slices": "7"})
     text = words(viewer, "/quotas")
     assert texts.QUOTA_OF_DEVICES(CLASS, "1 of 1") in text
@@ -199,9 +199,7 @@ def test_what_may_be_held_is_shown_with_who_waits_for_it(viewer: Client, cluster
         viewer, "/pods/lab/second"
     )
 
-
-def test_other_limits_tell_whose_pods_would_wait_for_devices(viewer: Client, cluster: Cluster) -> None:
-    crowd(cluster)
+    # with other limits
     text = words(viewer, tried(**{f"hard.{HELD}": "2"}))
     held = text.partition("Would wait for devices")[2].partition("Wait, and are counted already")[0]
     assert "third" in held
@@ -210,12 +208,8 @@ def test_other_limits_tell_whose_pods_would_wait_for_devices(viewer: Client, clu
     text = words(viewer, tried(**{f"hard.{HELD}": "1", "key": f"{HELD}_memory", "value": "1"}))
     assert "must be manciple.dev/allocated.CLASS" in text
 
-
-def test_with_fair_share_weight_and_share_of_the_namespace_are_shown(
-    viewer: Client, cluster: Cluster, settings: Settings
-) -> None:
+    # with fair share
     settings.SCHEDULER_FAIR_SHARE = True
-    crowd(cluster)
     UsageSample.objects.create(at=cluster.now, device_class=CLASS, counts={"free": 3, "reserved": 1}, waiting=0)
     assert "lab weighs 3, holds 25%" in words(viewer, "/quotas")
     assert texts.FAIR_SHARE("lab", 3, f"25% of {CLASS}") in words(viewer, PAGE)

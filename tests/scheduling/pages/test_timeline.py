@@ -103,14 +103,11 @@ def test_the_level_is_right_at_every_step(pages: Client, cluster: Cluster) -> No
     assert (level[0], level[7 * hour], level[13 * hour], level[19 * hour], level[-1]) == (1, 2, 1, 0, 1)
 
 
-def test_what_a_claim_held_together_is_one_bar_of_its_namespace(pages: Client) -> None:
+def test_what_a_claim_held_together_is_one_bar_of_its_namespace_unless_it_only_looks_on(pages: Client) -> None:
+    keep(past("looked-at", admin_access=True))
+    assert "Nothing was held" in words(pages, "/timeline")
     keep(*(past(f"gpu-{number}") for number in range(8)))
     assert pages.get("/timeline?by=namespace").content.decode().count("held 8 devices from") == 2  # title and text
-
-
-def test_who_only_looks_on_holds_nothing(pages: Client) -> None:
-    keep(past(admin_access=True))
-    assert "Nothing was held" in words(pages, "/timeline")
 
 
 def test_the_same_stands_in_a_table(pages: Client, cluster: Cluster) -> None:
@@ -168,23 +165,16 @@ def test_the_export_tells_everything_with_exact_times(pages: Client, cluster: Cl
     }  # fmt: skip
 
 
-def test_the_export_is_a_file_of_its_window(pages: Client) -> None:
+def test_the_export_is_a_file_of_its_window_and_no_cell_of_it_a_formula(pages: Client) -> None:
     answer = pages.get("/timeline.csv?from=2026-01-01T00:00&to=2026-01-02T00:00")
     assert answer["Content-Type"] == "text/csv; charset=utf-8; header=present"
     assert answer["Content-Disposition"] == 'attachment; filename="allocations-20260101T0000Z-20260102T0000Z.csv"'
+    assert {text: safe(text) for text in CELLS} == CELLS
+    keep(past(pods=['a,"b"', "=cmd"]))
+    assert exported(pages)[0]["pods"] == 'a,"b" =cmd'
 
 
 CELLS = {"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "\t=1": "'\t=1", "web-1": "web-1", "": ""}
-
-
-@pytest.mark.parametrize("text", CELLS)
-def test_no_cell_is_a_formula(text: str) -> None:
-    assert safe(text) == CELLS[text]
-
-
-def test_a_cell_with_commas_and_quotes_is_quoted(pages: Client) -> None:
-    keep(past(pods=['a,"b"', "=cmd"]))
-    assert exported(pages)[0]["pods"] == 'a,"b" =cmd'
 
 
 # Many ----------------------------------------------------------------------------------------------------------------

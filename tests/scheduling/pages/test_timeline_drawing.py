@@ -44,12 +44,6 @@ PLACES: dict[tuple[float, float | None], tuple[float, float]] = {
 }
 
 
-@pytest.mark.parametrize("times", PLACES)
-def test_a_bar_stands_where_its_time_is(times: tuple[float, float | None]) -> None:
-    one = drawn(holding(*times))
-    assert (one.left, one.width) == pytest.approx(PLACES[times])
-
-
 LABELS = {
     "held": (holding(12, 6), "team/web held gpu-0 from 00:00:00 to 06:00:00, 6 h"),
     "still held": (holding(6, None), "team/web holds gpu-0 since 06:00:00, for 6 h"),
@@ -58,16 +52,19 @@ LABELS = {
 }
 
 
-@pytest.mark.parametrize("case", LABELS)
-def test_a_bar_says_who_held_what_from_when_to_when(case: str) -> None:
-    one, label = LABELS[case]
-    assert drawn(one).label == label
-
-
-def test_a_bar_leads_to_its_claim_while_there_is_one() -> None:
+def test_a_bar_says_who_held_what_and_leads_to_its_claim_while_there_is_one() -> None:
+    assert {case: drawn(one).label for case, (one, _) in LABELS.items()} == {
+        case: label for case, (_, label) in LABELS.items()
+    }
     assert drawn(holding(6, None)).url == "/claims/team/training"
     assert drawn(holding(6, 3), living=False).url == ""
     assert drawn(holding(6, None, namespace="")).url == ""
+
+
+def test_a_bar_stands_where_its_time_is() -> None:
+    for times, place in PLACES.items():
+        one = drawn(holding(*times))
+        assert (one.left, one.width) == pytest.approx(place), times
 
 
 def test_what_was_held_at_one_time_lies_in_rows() -> None:
@@ -108,12 +105,9 @@ def test_an_area_is_stepped_and_ends_at_the_edge() -> None:
 # The address ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_range_ends_now() -> None:
+def test_a_range_ends_now_and_moments_of_ones_own_count_before_it() -> None:
     window, problem = TimelineQuery.from_query({"range": "7d"}).window(NOW)
     assert (window.begin, window.end, window.live, problem) == (NOW - timedelta(days=7), NOW, True, "")
-
-
-def test_moments_of_ones_own_count_before_a_range() -> None:
     query = TimelineQuery.from_query({"range": "7d", "from": "2026-11-20T03:00", "to": "2026-11-20T05:00:00+01:00"})
     window, problem = query.window(NOW)
     assert (window.begin.hour, window.end.hour, window.live, problem) == (3, 4, False, "")

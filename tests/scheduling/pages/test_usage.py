@@ -164,6 +164,7 @@ def test_idle_hours_are_shown_where_a_driver_tells_them_and_nowhere_else(admin: 
     assert "idle" not in words(admin, "/usage"), "no driver tells"
     assert {row["idle_device_hours"] for row in rows(admin, "by=class").values()} == {""}
     used("node-1", hours=(6, 4), idle=False)
+    assert rows(admin, "by=class")["gpu"]["idle_device_hours"] == "0.00", "it was never idle"
     used("node-1", hours=(4, 2), idle=True)
     used("node-1", hours=(40, 30), idle=True)
     used("node-1", hours=(2, None), idle=False)
@@ -177,9 +178,3 @@ def test_idle_hours_are_shown_where_a_driver_tells_them_and_nowhere_else(admin: 
     (told,) = re.findall(r'data-levels="([^"]+)">\s*<i class="swatch of-idle">', page)
     assert re.fullmatch(r"0x(199|200) 1x20 0x2[01]", told), "an hour is ten of the steps of a day"
     assert rows(admin, "by=class&ns=speech")["big"]["idle_device_hours"] == ""
-
-
-def test_a_driver_that_never_calls_its_devices_idle_tells_of_no_idle_hours(admin: Client) -> None:
-    held("node-1", hours=(6, 1))
-    used("node-1", hours=(6, None), idle=False)
-    assert rows(admin, "by=class")["gpu"]["idle_device_hours"] == "0.00"

@@ -35,12 +35,13 @@ def test_each_selector_judges_what_the_one_before_it_kept() -> None:
     assert [(judged.reached, judged.kept) for judged in verdicts.selectors] == [(3, 2), (2, 1)]
     assert [found.name for found in verdicts.matching] == ["gpu-0"]
     assert (verdicts.total, verdicts.matched, verdicts.missed, verdicts.failed) == (3, 1, 2, 0)
+    every = judge([], DEVICES)
+    assert (len(every.matching), every.cost) == (3, 0)
 
 
-def test_without_selectors_every_device_matches() -> None:
-    verdicts = judge([], DEVICES)
-    assert len(verdicts.matching) == 3
-    assert verdicts.cost == 0
+def test_the_bits_of_a_mask_are_the_places_of_its_devices() -> None:
+    masks = {0: [], 1: [0], 0b1011: [0, 1, 3], 1 << 4999: [4999]}
+    assert {mask: list(places(mask)) for mask in masks} == masks
 
 
 def test_a_refusal_names_the_operand_and_what_the_device_has_there() -> None:
@@ -74,15 +75,6 @@ def test_a_selector_that_does_not_compile_tells_its_place_and_is_left_out() -> N
     assert "<input>" not in bad.complaint
     assert len(verdicts.matching) == 3
     assert matches(["device.driver =="], DEVICES) == 0
-
-
-@pytest.mark.parametrize(
-    ("mask", "expected"),
-    [(0, []), (1, [0]), (0b1011, [0, 1, 3]), (1 << 4999, [4999])],
-    ids=["none", "one", "some", "far"],
-)
-def test_the_bits_of_a_mask_are_the_places_of_its_devices(mask: int, expected: list[int]) -> None:
-    assert list(places(mask)) == expected
 
 
 @pytest.mark.parametrize(

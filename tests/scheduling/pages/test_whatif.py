@@ -70,23 +70,20 @@ def test_a_template_with_replicas(pages: Client, cluster: Cluster) -> None:
     assert latest_revision() == revision
 
 
-def test_all_of_them_fit(pages: Client, cluster: Cluster) -> None:
-    cluster.with_gpus("node-1", each=4)
-    cluster.create(make_template("gpus"))
-    text = close_words(pages, "/what-if?template=default/gpus&replicas=3")
-    assert texts.ALL_WOULD_START_ON(3, "1 node") in text
-    assert texts.MORE_WOULD_FIT(1) in text
-
-
 def test_more_nodes_are_rehearsed_and_named_as_new(pages: Client, cluster: Cluster) -> None:
-    cluster.with_gpus("node-1", each=2)
-    cluster.create(make_template("gpus", requests=[make_request(count=2)]))
-    answer = pages.get("/what-if?template=default/gpus&replicas=3")
-    address = answer.context["page"].result.missing_url
+    cluster.with_gpus("node-1", each=4)
+    cluster.create(make_template("gpus", requests=[make_request(count=4)]))
+    address = pages.get("/what-if?template=default/gpus&replicas=3").context["page"].result.missing_url
     text = close_words(pages, address)
     assert texts.ALL_WOULD_START_ON(3, "3 nodes") in text
     assert "new node 1 like node-1" in text
     assert "~" not in text
+    cluster.create(make_template("one"))
+    text = close_words(pages, "/what-if?template=default/one&replicas=3")
+    assert texts.ALL_WOULD_START_ON(3, "1 node") in text
+    assert texts.MORE_WOULD_FIT(1) in text
+    answer = pages.get("/what-if?template=default/one&replicas=999999999&nodes=9999&shape=node-1")
+    assert (answer.context["page"].asked.replicas, answer.context["page"].asked.nodes) == (10_000, 200), "it is bounded"
 
 
 def test_a_waiting_pod_without_one_of_its_selectors(pages: Client, cluster: Cluster) -> None:
@@ -128,26 +125,20 @@ def test_what_one_may_not_see_is_not_there(cluster: Cluster) -> None:
     assert texts.NAMESPACE_HIDDEN("other") in close_said(answer.content.decode())
 
 
-def test_pasted_text_is_rehearsed(pages: Client, cluster: Cluster) -> None:
+def test_pasted_text_is_rehearsed_and_its_address_asks_the_same(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=4)
     revision = latest_revision()
-    answer = pages.post("/what-if", {"yaml": CLAIM, "replicas": "2", "count.claim/gpu": "1"})
-    text = close_said(answer.content.decode())
-    assert texts.ALL_WOULD_START_ON(2, "1 node") in text
-    assert "Tried with 1 device." in text
-    assert answer.context["page"].asked.text == CLAIM
-    assert latest_revision() == revision
-
-
-def test_the_address_of_pasted_text_asks_the_same(pages: Client, cluster: Cluster) -> None:
-    cluster.with_gpus("node-1", each=4)
     answer = pages.post("/what-if", {"yaml": CLAIM, "replicas": "3", "count.claim/gpu": "1"})
+    text = close_said(answer.content.decode())
+    assert texts.ALL_WOULD_START_ON(3, "1 node") in text
+    assert "Tried with 1 device." in text
     address = answer.context["page"].asked.url()
     assert f'data-address="{html.escape(address)}"' in answer.content.decode()
     again = pages.get(address)
-    assert close_said(again.content.decode()).partition("A rehearsal")[0][-90:] in close_said(answer.content.decode())
-    assert again.context["page"].asked.text == CLAIM
+    assert close_said(again.content.decode()).partition("A rehearsal")[0][-90:] in text
+    assert again.context["page"].asked.text == answer.context["page"].asked.text == CLAIM
     assert texts.ALL_WOULD_START(3) in close_said(again.content.decode())
+    assert latest_revision() == revision
 
 
 def test_text_that_is_too_long_for_an_address_says_so(pages: Client, cluster: Cluster) -> None:
@@ -208,13 +199,6 @@ def test_what_is_not_there_is_said(pages: Client, cluster: Cluster) -> None:
     assert 'Nodes "nothing" not found.' in close_words(pages, path, 422)
 
 
-def test_an_address_that_is_too_large_is_bounded(pages: Client, cluster: Cluster) -> None:
-    cluster.with_gpus("node-1")
-    cluster.create(make_template("gpus"))
-    answer = pages.get("/what-if?template=default/gpus&replicas=999999999&nodes=9999&shape=node-1")
-    assert (answer.context["page"].asked.replicas, answer.context["page"].asked.nodes) == (10_000, 200)
-
-
 # Addresses -----------------------------------------------------------------------------------------------------------
 
 
@@ -232,11 +216,8 @@ def test_an_address_and_what_it_asks_for_are_the_same() -> None:
     assert in_words(changes, requests=2) == texts.TOLERATES_EVERY_TAINT(words)
 
 
-def test_what_cannot_be_read_is_left_out() -> None:
+def test_what_cannot_be_read_or_changes_nothing_does_not_count() -> None:
     assert not changes_of(QueryDict("without=gpu&without=a/b:0&without=a/b:x&count.a/b=0&count.a/b=x&class.a/b=")).any
-
-
-def test_what_changes_nothing_does_not_count() -> None:
     claims = {"gpu": make_claim(requests=[make_request(count=2, expressions=["true"])])}
     same = Changes(classes={"gpu/gpu": "gpu.example.com"}, counts={"gpu/gpu": 2}, without=frozenset({("gpu/gpu", 7)}))
     assert not meant(same, claims).any
