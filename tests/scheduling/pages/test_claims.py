@@ -12,6 +12,7 @@ from msgspec import structs
 from inventory.kinds.nodes import NodeCondition
 from manciple.wire.base import ObjectMeta, ObjectReference
 from manciple.wire.machinery import Event
+from scheduling.pages.claims import reading
 from scheduling.pages.claims import states as claim_states
 from tests.builders import make_claim, make_template
 from tests.scheduling.cluster import Cluster
@@ -117,11 +118,15 @@ def test_the_sheet_stands_beside_the_list_and_the_object_is_shown_as_yaml(pages:
     assert "apiVersion: resource.k8s.io/v1 kind: ResourceClaim" in words(pages, "/claims/default/web?tab=yaml")
 
 
-@pytest.mark.usefixtures("later")
-def test_a_claim_for_a_pod_that_is_gone_is_called_out(pages: Client, cluster: Cluster) -> None:
+def test_a_claim_for_a_pod_that_is_gone_is_called_out_after_a_moment(
+    pages: Client, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster.with_gpus("node-1", each=2)
     runs(cluster, "web", count=2)
     cluster.delete(cluster.pod("web"))
+    assert "Stuck 0" in words(pages, "/claims")
+    assert "Releasing" in words(pages, "/claims/default/web")
+    monkeypatch.setattr(reading, "MOMENT", timedelta(0))
     text = words(pages, "/claims/default/web")
     assert texts.LEAKED("2 devices") in text
     assert "Pod, gone web" in text
@@ -129,15 +134,6 @@ def test_a_claim_for_a_pod_that_is_gone_is_called_out(pages: Client, cluster: Cl
     assert texts.NEXT_CHECK_WORKERS in text
     cluster.settle()
     assert "Pending" in words(pages, "/claims/default/web")
-
-
-def test_a_pod_that_went_a_moment_ago_is_no_alarm(pages: Client, cluster: Cluster) -> None:
-    cluster.with_gpus("node-1", each=2)
-    runs(cluster, "web")
-    cluster.delete(cluster.pod("web"))
-    assert "Stuck 0" in words(pages, "/claims")
-    assert "Releasing" in words(pages, "/claims/default/web")
-    cluster.settle()
 
 
 def test_what_the_node_says_of_a_pod_that_does_not_end_is_told(
@@ -161,18 +157,15 @@ def test_what_the_node_says_of_a_pod_that_does_not_end_is_told(
     assert texts.NEXT_FIX_ON_NODE("node-1") in text
 
 
-def test_a_claim_on_a_silent_node_is_stuck(pages: Client, cluster: Cluster) -> None:
+def test_a_silent_node_or_a_foreign_finalizer_that_holds_a_claim_is_named(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=1)
     runs(cluster, "web")
     node = cluster.node()
     silent = NodeCondition(type="Ready", status="Unknown")
     cluster.update(structs.replace(node, status=structs.replace(node.status, conditions=(silent,))))
     assert texts.ON_A_NODE_NOT_READY("node-1") in words(pages, "/claims/default/web")
-
-
-def test_who_holds_a_foreign_finalizer_is_said(pages: Client, cluster: Cluster) -> None:
-    is_held_by_a_finalizer(cluster, "web")
-    text = words(pages, "/claims/default/web")
+    is_held_by_a_finalizer(cluster, "held")
+    text = words(pages, "/claims/default/held")
     assert texts.HELD_BY_FINALIZER("example.org/report") in text
     assert texts.NEXT_SEE_FINALIZERS_CONTROLLER in text
 

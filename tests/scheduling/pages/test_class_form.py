@@ -30,7 +30,7 @@ def full() -> ClassForm:
     return class_form(name="gpu", selectors=(SELECTOR, "", "true"), configs=(("", ""), ("gpu.example.com", parameters)))
 
 
-def test_the_form_becomes_a_class_without_its_blanks() -> None:
+def test_the_form_becomes_a_class_without_its_blanks_and_the_class_the_form_again() -> None:
     form = full()
     made = to_class(form, existing=None)
     assert not form.wrong
@@ -38,19 +38,10 @@ def test_the_form_becomes_a_class_without_its_blanks() -> None:
     (config,) = made.spec.config
     assert config.opaque is not None
     assert config.opaque.parameters == {"kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing"}}
-
-
-def test_a_class_survives_the_form() -> None:
-    made = to_class(full(), existing=None)
-    again = to_class(from_class(made), existing=made)
-    assert again == made
-
-
-def test_what_the_form_does_not_show_is_kept() -> None:
+    assert to_class(from_class(made), existing=made) == made
     existing = DeviceClass(metadata=ObjectMeta(name="gpu", labels={"team": "a"}, resource_version="7"))
-    made = to_class(from_class(existing), existing=existing)
-    assert made.metadata.labels == {"team": "a"}
-    assert made.metadata.resource_version == "7"
+    kept = to_class(from_class(existing), existing=existing).metadata
+    assert (kept.labels, kept.resource_version) == ({"team": "a"}, "7"), "what the form does not show is kept"
 
 
 @pytest.mark.parametrize(

@@ -66,23 +66,27 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("given", FORGED.values(), ids=FORGED.keys())
-def test_a_tenants_event_about_an_object_of_the_cluster_counts_nowhere(scene: Cluster, given: dict[str, str]) -> None:
-    say(TENANT, "Burning", **given)
+def test_a_tenants_event_about_an_object_of_the_cluster_counts_nowhere(scene: Cluster) -> None:
+    say(AGENT, "Started")
+    for case, given in FORGED.items():
+        say(TENANT, f"Burning-{case.replace(' ', '-')}", **given)
+    for number in range(60):
+        say(TENANT, f"Burning{number}", namespace="team-a")
     for client in (signed_in("ada", staff=True), signed_in("vic", VIEWERS)):
         for path in ("/overview", "/nodes/node-1"):
-            assert "Burning" not in client.get(path).content.decode(), path
+            page = client.get(path).content.decode()
+            assert ("Started" in page, "Burning" in page) == (True, False), path
         page = client.get("/events").content.decode()
         assert "mallory, as node-controller" in page, "the author is named"
-        assert 'href="/nodes/node-1">' not in page.partition("<main")[2]
-        assert "mallory" in client.get("/events.csv").content.decode()
+        assert page.partition("<main")[2].count('href="/nodes/node-1">') <= 1, "only the agent's leads there"
+        assert client.get("/events.csv").content.decode().count("mallory") >= 60 + len(FORGED)
 
 
-@pytest.mark.parametrize(("who", "counts"), [(AGENT, True), (OTHER_AGENT, False), (CONTROLLER, True), (TENANT, False)])
-def test_whose_word_about_a_node_counts(scene: Cluster, who: Identity, counts: bool) -> None:
-    say(who, "Started")
+def test_whose_word_about_a_node_counts(scene: Cluster) -> None:
+    for who, reason in ((AGENT, "Started"), (OTHER_AGENT, "Lied"), (CONTROLLER, "Swept"), (TENANT, "Burning")):
+        say(who, reason)
     page = signed_in("ada", staff=True).get("/nodes/node-1").content.decode()
-    assert ("text of Started" in page) == counts
+    assert [one for one in ("Started", "Lied", "Swept", "Burning") if f"text of {one}" in page] == ["Started", "Swept"]
 
 
 def change(who: Identity, reason: str, **changes: Any) -> None:
@@ -101,27 +105,19 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES.keys())
-@pytest.mark.parametrize("who", [TENANT, OTHER_AGENT], ids=["a tenant", "another agent"])
-def test_a_report_about_a_node_is_changed_by_nobody_who_may_not_report_about_it(
-    scene: Cluster, who: Identity, changes: dict[str, Any]
-) -> None:
+def test_a_report_about_a_node_is_changed_by_those_alone_who_may_report_about_it(scene: Cluster) -> None:
     say(AGENT, "Started")
-    with pytest.raises(Forbidden, match='reported by "system:node:node-1"'):
-        change(who, "Started", **changes)
-    assert "text of Started" in signed_in("ada", staff=True).get("/nodes/node-1").content.decode()
-
-
-@pytest.mark.parametrize("who", [AGENT, CONTROLLER])
-def test_who_may_report_about_a_node_changes_reports_about_it(scene: Cluster, who: Identity) -> None:
-    say(AGENT, "Started")
-    change(who, "Started", message="started again")
-    assert "started again" in signed_in("ada", staff=True).get("/nodes/node-1").content.decode()
-
-
-def test_who_wrote_an_event_that_is_no_report_may_change_it(scene: Cluster) -> None:
+    ada = signed_in("ada", staff=True)
+    for who in (TENANT, OTHER_AGENT):
+        for changes in CHANGES.values():
+            with pytest.raises(Forbidden, match='reported by "system:node:node-1"'):
+                change(who, "Started", **changes)
+    assert "text of Started" in ada.get("/nodes/node-1").content.decode()
+    for who in (AGENT, CONTROLLER):
+        change(who, "Started", message=f"changed by {who.name}")
+        assert f"changed by {who.name}" in ada.get("/nodes/node-1").content.decode()
     say(TENANT, "Burning")
-    change(TENANT, "Burning", message="more")
+    change(TENANT, "Burning", message="more")  # it is their own, and no report
 
 
 def test_the_author_of_an_event_about_a_pod_is_named_unless_it_is_a_part_of_the_system(scene: Cluster) -> None:
@@ -150,13 +146,6 @@ def test_who_may_write_the_status_of_an_object_may_report_about_it() -> None:
     assert may_report(Actor(username="detector", groups=(MASTERS,)), kind("nodes"), "node-1")
     assert not may_report(Actor(username="detector", groups=TENANT.groups), kind("nodes"), "node-1")
     assert not may_report(Actor(), kind("nodes"), "node-1"), "whoever wrote it is not known"
-
-
-def test_many_forged_events_do_not_push_the_real_ones_off_the_overview(scene: Cluster) -> None:
-    say(AGENT, "Started")
-    for number in range(60):
-        say(TENANT, f"Burning{number}", namespace="team-a")
-    assert "Started" in signed_in("ada", staff=True).get("/overview").content.decode()
 
 
 def test_the_text_of_a_nodes_event_is_for_people_who_see_every_namespace(scene: Cluster) -> None:

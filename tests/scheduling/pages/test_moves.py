@@ -164,42 +164,35 @@ def test_nothing_moves_that_was_not_looked_at_or_would_be_in_vain(halves: Cluste
     assert texts.NO_MOVES_FOUND in words(admin, "/pods/default/large/move")
 
 
-def test_an_eviction_that_is_refused_stops_the_rest_and_says_so(
+def test_an_eviction_that_is_refused_or_not_allowed_stops_the_rest_and_says_so(
     halves: Cluster, admin: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    viewer = signed_in("viewer")
+    text = words(viewer, "/pods/default/large/move")
+    assert texts.MAY_NOT_EVICT("default") in text
+    assert texts.MOVE_POD_FOR("1 pod", "large") in text
+    assert viewer.post("/pods/default/large/move", form(viewer)).status_code == 403
+    assert signed_in("stranger", "namespace:other").get("/pods/default/large/move").status_code == 404
     monkeypatch.setattr(views, "evict", lambda _pod, _identity: "not now")
     answer = admin.post("/pods/default/large/move", form(admin))
     assert re.search(texts.MOVE_NOT_EVICTED(r"default/held-\d"), answer.content.decode())
     assert leaving(halves) == []
 
 
-def test_who_may_not_evict_is_told_so_and_who_does_not_see_the_namespace_sees_no_plan(
-    halves: Cluster, db: None
-) -> None:
-    viewer = signed_in("viewer")
-    text = words(viewer, "/pods/default/large/move")
-    assert texts.MAY_NOT_EVICT("default") in text
-    assert texts.MOVE_POD_FOR("1 pod", "large") in text
-    answer = viewer.post("/pods/default/large/move", form(viewer))
-    assert answer.status_code == 403
-    assert leaving(halves) == []
-    stranger = signed_in("stranger", "namespace:other")
-    assert stranger.get("/pods/default/large/move").status_code == 404
-
-
-def test_the_policy_is_off_and_moves_nobody_who_has_just_started(halves: Cluster, settings: object) -> None:
-    halves.later(3600)
-    assert policy.reconcile(halves.now) == 0
+def test_the_policy_is_off_unless_set_and_moves_nobody_who_has_just_started(halves: Cluster, settings: object) -> None:
+    halves.later(120)
     settings.SCHEDULER_DEFRAGMENTATION = True  # type: ignore[attr-defined]
-    young = halves.pod("large").metadata.creation_timestamp
-    assert young is not None
-    assert policy.reconcile(halves.now.replace()) == 1
-    assert len(leaving(halves)) == 1
+    assert policy.reconcile(halves.now) == 0
+    halves.later(3600)
+    settings.SCHEDULER_DEFRAGMENTATION = False  # type: ignore[attr-defined]
+    assert policy.reconcile(halves.now) == 0
+    assert leaving(halves) == []
+    settings.SCHEDULER_DEFRAGMENTATION = True  # type: ignore[attr-defined]
+    assert policy.reconcile(halves.now) == 1
+    (gone,) = leaving(halves)
     assert policy.reconcile(halves.now) == 0  # room is being made
-    (pod,) = (halves.pod(name) for name in leaving(halves))
-    assert [one.reason for one in pod.status.conditions if one.type == "DisruptionTarget"] == [
-        "EvictionByDefragmentation"
-    ]
+    reasons = [one.reason for one in halves.pod(gone).status.conditions if one.type == "DisruptionTarget"]
+    assert reasons == ["EvictionByDefragmentation"]
 
 
 def test_the_policy_moves_pods_for_one_for_which_room_is_kept_as_nobody_leaves_for_it(
@@ -215,13 +208,6 @@ def test_the_policy_moves_pods_for_one_for_which_room_is_kept_as_nobody_leaves_f
     (gone,) = leaving(halves)
     assert halves.pod("large").status.nominated_node_name == halves.pod(gone).spec.node_name
     assert policy.reconcile(halves.now) == 0
-
-
-def test_the_policy_waits_for_pods_to_settle(halves: Cluster, settings: object) -> None:
-    settings.SCHEDULER_DEFRAGMENTATION = True  # type: ignore[attr-defined]
-    halves.later(120)
-    assert policy.reconcile(halves.now) == 0
-    assert leaving(halves) == []
 
 
 def test_between_two_evictions_the_rest_is_rehearsed_again(halves: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,11 +37,6 @@ def test_the_scale_ends_at_a_round_number_not_far_above(most: int, top: int, ste
         assert charts.nice_step(top) == step
 
 
-def test_a_day_without_a_record_is_not_drawn() -> None:
-    assert charts.draw([], NOW) is None
-    assert charts.draw([sample(60 * 25, held=1)], NOW) is None
-
-
 def test_layers_stand_on_each_other_from_held_to_out_of_use() -> None:
     chart = charts.draw([sample(0, held=2, free=1, taint=1)], NOW)
     assert chart is not None
@@ -62,13 +57,15 @@ def test_a_step_shows_its_busiest_minute_and_a_gap_stays_empty() -> None:
     assert (chart.peak_held, chart.peak.at) == (4, NOW - timedelta(minutes=400))
 
 
-def test_it_says_since_when_where_the_day_is_not_whole() -> None:
-    young = charts.draw([sample(100, held=1), sample(0, held=1)], NOW)
-    whole = charts.draw([sample(24 * 60 - 5, held=1), sample(0, held=1)], NOW)
+def test_a_day_without_a_record_is_not_drawn_and_one_that_is_not_whole_says_since_when() -> None:
+    assert charts.draw([], NOW) is None
+    assert charts.draw([sample(60 * 25, held=1)], NOW) is None
+    young, whole = (charts.draw([sample(ago, held=1), sample(0, held=1)], NOW) for ago in (100, 24 * 60 - 5))
     assert young is not None
-    assert young.since == NOW - timedelta(minutes=100)
     assert whole is not None
-    assert whole.since is None
+    assert (young.since, whole.since) == (NOW - timedelta(minutes=100), None)
+    assert [tick.word for tick in young.times] == ["12:00", "16:00", "20:00", "00:00", "04:00", "08:00", "now"]
+    assert young.times[0].at == pytest.approx(1000 * 100 / 1440)
 
 
 def test_bars_tell_the_most_pods_that_waited_in_an_hour() -> None:
@@ -88,10 +85,3 @@ def test_the_table_has_a_row_for_every_hour_that_was_recorded() -> None:
     assert chart is not None
     rows = [(row.at, row.held, row.free, row.out_of_use) for row in chart.rows]
     assert rows == [(NOW - timedelta(minutes=125), 2, 1, 0), (NOW - timedelta(minutes=10), 3, 0, 0)]
-
-
-def test_times_stand_at_whole_hours_and_the_last_one_is_now() -> None:
-    chart = charts.draw([sample(0, held=1)], NOW)
-    assert chart is not None
-    assert [tick.word for tick in chart.times] == ["12:00", "16:00", "20:00", "00:00", "04:00", "08:00", "now"]
-    assert chart.times[0].at == pytest.approx(1000 * 100 / 1440)

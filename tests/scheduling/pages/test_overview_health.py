@@ -63,19 +63,23 @@ def test_when_all_is_well_nothing_needs_attention() -> None:
     }
 
 
-def test_nodes_that_fell_silent_are_named_with_what_to_do() -> None:
+def test_nodes_that_fell_silent_are_named_with_what_to_do_and_told_from_those_that_report_trouble() -> None:
     silent = [NodeSign(name=f"n{number}", ready=False, heard=ago(130)) for number in range(5)]
     found = line("Node agents", replace(WELL, nodes=[*WELL.nodes, *silent]))
     assert (found.severity, found.value) == ("warn", "2 of 7")
     assert found.troubles[0].what == texts.NODE_LAST_HEARD("n0", "2 min")
     assert found.troubles[0].step.startswith("Start its agent")
     assert found.troubles[3].what == texts.MORE_NODES_NOT_READY(2)
-
-
-def test_a_node_that_reports_trouble_is_told_from_a_silent_one() -> None:
     found = line("Node agents", replace(WELL, nodes=[NodeSign(name="a", ready=False, heard=ago(3))]))
     assert found.severity == "err", "no node is left"
     assert found.troubles[0].what == texts.NODE_REPORTS_NOT_READY("a")
+
+
+def test_broken_devices_lead_to_themselves_and_rates_are_for_those_who_see_everything() -> None:
+    (trouble,) = line("Driver d", replace(WELL, drivers=[DriverSign(name="d", pools=1, unhealthy=1)])).troubles
+    assert (trouble.what, trouble.url) == (texts.DRIVER_SAYS_UNHEALTHY("1 device"), "/devices?state=bad")
+    found = line("Scheduler", replace(WELL, whole=False))
+    assert (found.value, found.note) == ("", texts.QUEUE_LENGTH(3, "1 h 1 min"))
 
 
 @pytest.mark.parametrize(
@@ -95,14 +99,6 @@ def test_a_pool_that_is_not_whole_says_since_when(seen: int, words: str) -> None
     assert found.troubles[0].step.startswith(texts.NEXT_SEE_DRIVERS_POOL("gpu-b04"))
 
 
-def test_broken_devices_lead_to_themselves() -> None:
-    found = line("Driver d", replace(WELL, drivers=[DriverSign(name="d", pools=1, unhealthy=1)]))
-    assert (found.troubles[0].what, found.troubles[0].url) == (
-        texts.DRIVER_SAYS_UNHEALTHY("1 device"),
-        "/devices?state=bad",
-    )
-
-
 def test_without_a_worker_nothing_is_placed() -> None:
     nobody = replace(WELL, processes=[ProcessSign(name="host-1", seen=ago(90))])
     scheduler, workers = line("Scheduler", nobody), line("Workers", nobody)
@@ -118,11 +114,6 @@ def test_tasks_that_fail_and_a_clock_that_stands_still_are_told() -> None:
     assert line("Workers", failing).troubles[0].what == texts.TASKS_FAILED("2 tasks")
     assert line("Periodic tasks", failing).troubles[0].what == texts.PERIODIC_TASKS_LATE("10:10:30")
     assert needing_attention(lines(failing)) == 2
-
-
-def test_who_sees_one_namespace_learns_no_rates_of_others() -> None:
-    found = line("Scheduler", replace(WELL, whole=False))
-    assert (found.value, found.note) == ("", texts.QUEUE_LENGTH(3, "1 h 1 min"))
 
 
 @pytest.mark.parametrize(("count", "text"), [(12, "12 B"), (4_509_000, "4.3 MiB"), (5 * 1024**5, "5120 TiB")])

@@ -84,12 +84,8 @@ def test_each_device_has_its_own_lane_model_link_and_row_of_the_file(admin: Clie
     shown = admin.get("/timeline").content.decode()
     for node in ("node-1", "node-2"):
         assert f'href="/devices/d/{DRIVER}/gpus/gpu-0?node={node}"' in shown
-
-
-@pytest.mark.usefixtures("scene")
-def test_a_row_without_a_node_gets_its_own_lane_if_several_pools_have_the_name() -> None:
     PastAllocation.objects.update(node="")
-    assert sorted(timeline().devices()) == keys("", "node-1", "node-2"), "it may be of either node"
+    assert sorted(timeline().devices()) == keys("", "node-1", "node-2"), "a row without a node may be of either"
 
 
 def test_of_a_pool_of_no_single_node_the_devices_are_one_whatever_node_uses_them(cluster: Cluster) -> None:

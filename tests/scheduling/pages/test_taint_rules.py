@@ -67,7 +67,11 @@ def said_by(client: Client, path: str, query: dict[str, str]) -> str:
     return words(client, f"{path}?{'&'.join(f'{name}={value}' for name, value in query.items())}")
 
 
-def test_a_rule_that_somebody_changed_meanwhile_is_not_overwritten(admin: Client, cluster: Cluster) -> None:
+def test_a_rule_that_is_wrong_or_was_changed_meanwhile_is_not_written(admin: Client, cluster: Cluster) -> None:
+    form = {"name": "No Name", "key": "no blanks", "effect": "NoSchedule", "device": "UPPER"}
+    page = admin.post("/taint-rules/new", form).content.decode()
+    assert set(re.findall(r'id="(r-\w+-error)"', page)) >= {"r-key-error", "r-name-error"}
+    assert cluster.all(DeviceTaintRule) == []
     made = cluster.create(make_taint_rule("repair", pool="node-1"))
     taint = structs.replace(made.spec.taint, value="theirs")
     cluster.update(structs.replace(made, spec=structs.replace(made.spec, taint=taint)))
@@ -92,10 +96,3 @@ def test_a_rule_is_deleted_after_a_preview_and_comes_back(admin: Client, cluster
     back = cluster.get(DeviceTaintRule, "repair")
     assert back.spec.device_selector == made.spec.device_selector
     assert back.metadata.uid != made.metadata.uid
-
-
-def test_errors_stand_at_their_fields(admin: Client, cluster: Cluster) -> None:
-    form = {"name": "No Name", "key": "no blanks", "effect": "NoSchedule", "device": "UPPER"}
-    page = admin.post("/taint-rules/new", form).content.decode()
-    assert set(re.findall(r'id="(r-\w+-error)"', page)) >= {"r-key-error", "r-name-error"}
-    assert cluster.all(DeviceTaintRule) == []

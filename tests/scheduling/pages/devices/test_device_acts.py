@@ -18,6 +18,7 @@ from tests.builders import (
     DRIVER,
     make_claim,
     make_class,
+    make_device_taint,
     make_devices,
     make_node,
     make_pod,
@@ -110,13 +111,6 @@ def test_what_is_wrong_with_the_taint_stands_at_its_field(admin: Client, cluster
     assert rules(cluster) == []
 
 
-def test_without_devices_nothing_is_asked(admin: Client, cluster: Cluster) -> None:
-    cluster.with_gpus()
-    answer = admin.get("/devices/act/drain?at=gpu.example.com/node-1/none", follow=True)
-    assert texts.NO_DEVICE_CHOSEN in answer.content.decode()
-    assert admin.get("/devices/act/dance").status_code == 404
-
-
 # Who may, and what they may know -------------------------------------------------------------------------------------
 
 
@@ -140,9 +134,9 @@ def test_untaint_deletes_the_rules_of_the_chosen_alone_and_tells_what_stays(admi
     assert {rule.metadata.name for rule in cluster.all(DeviceTaintRule)} == {"narrow", "wide"}
 
 
-def test_a_drivers_own_taint_cannot_be_taken_off(admin: Client, cluster: Cluster) -> None:
-    from tests.builders import make_device_taint
-
+def test_a_drivers_own_taint_cannot_be_taken_off_and_without_devices_nothing_is_asked(
+    admin: Client, cluster: Cluster
+) -> None:
     cluster.create(make_class())
     cluster.create(make_node())
     tainted = make_device_taint(key="example.com/hot")
@@ -150,6 +144,9 @@ def test_a_drivers_own_taint_cannot_be_taken_off(admin: Client, cluster: Cluster
     text = words(admin, f"/devices/act/untaint?at={at('node-1/gpu-0')}")
     assert texts.TAINTED_BY_DRIVER in text
     assert texts.NOT_POSSIBLE_WITHOUT_OWN_RULES in text
+    answer = admin.get("/devices/act/drain?at=gpu.example.com/node-1/none", follow=True)
+    assert texts.NO_DEVICE_CHOSEN in answer.content.decode()
+    assert admin.get("/devices/act/dance").status_code == 404
 
 
 # Taking back ---------------------------------------------------------------------------------------------------------

@@ -55,30 +55,21 @@ def seen(one: CandidateDevice) -> object:
 def test_it_chooses_the_chosen_and_whoever_is_alike_and_fails_on_nobody(
     case: tuple[Published, list[CandidateDevice]],
 ) -> None:
+    """Where values of one name have several types the name is not asked for: then nothing is promised of others."""
     published, chosen = case
     found = exact_selector(chosen, published.candidates)
     verdict = judge([found.expression], published)
     assert not verdict.complaint, found.expression
     assert not verdict.failed, found.expression
     assert verdict.matching == {*chosen, *found.also}, found.expression
-
-
-@given(published_and_chosen())
-def test_others_are_chosen_only_where_one_of_the_chosen_looks_the_same(
-    case: tuple[Published, list[CandidateDevice]],
-) -> None:
-    """Where values of one name have several types the name is not asked for: then nothing is promised."""
-    published, chosen = case
     types: dict[tuple[str, str], set[str]] = {}
     for one in published.candidates:
         for name, attribute in one.device.attributes.items():
             types.setdefault((one.driver, name), set()).update(
                 field for field in attribute.__struct_fields__ if getattr(attribute, field) not in (None, ())
             )
-    if any(len(found) > 1 for found in types.values()):
-        return
-    for other in exact_selector(chosen, published.candidates).also:
-        assert any(seen(one) == seen(other) for one in chosen)
+    if all(len(kinds) == 1 for kinds in types.values()):
+        assert all(any(seen(one) == seen(other) for one in chosen) for other in found.also)
 
 
 def test_devices_without_a_common_attribute_are_told_apart_by_what_they_lack() -> None:
