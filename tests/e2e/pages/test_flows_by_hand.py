@@ -6,39 +6,41 @@ tapped there is large enough, is `test_quality`.
 | Flow | Keyboard | Phone |
 | --- | --- | --- |
 | Find devices, act on them, undo | here; `test_devices` | the preview, finding: here |
-| Cordon, drain, taint a node | a taint: `test_flows_of_nodes` | a drain's preview: here |
+| Cordon, drain, taint a node | a taint: here | a drain's preview: here |
 | Why a pod waits, replace it | its rehearsal: here; replaced: `test_flows_of_pods` | the preview: here |
 | What if, create this | `test_flows_of_pods` | `test_quality` |
 | A pod by form; Duplicate | here | Duplicate: here |
-| A class in the workbench | `test_flows_of_classes` | `test_quality` |
-| YAML: check, difference, save, merge | `test_flows_of_yaml` | `test_quality` |
-| A claim's forced release | `test_flows_of_claims`; the preview: `test_quality` | the preview: here |
+| A class in the workbench | here | `test_quality` |
+| YAML: check, difference, save, merge | here | `test_quality` |
+| A claim's forced release | here | the preview: here |
 | Incidents | `test_incidents`; several: `test_choosing` | up to the button: here |
-| Taint rules | as by a finger | made, deleted: here |
+| Taint rules | by a finger alone | made, deleted: here |
 | Quotas | made, tried, set, taken back: here | tried: here |
 | Rows, columns, density, CSV, views | `test_flows_of_lists` | `test_flows_of_lists` |
 | Many at once | `test_choosing`, `test_flows_of_lists` | a preview: `test_flows_of_lists` |
 | The box that finds, its verbs, `?`, More | `test_choosing` | `test_choosing` |
 | Charts | `test_timeline` | dragging: here |
-| Tell me: rules, webhook, browser | `test_flows_of_telling` | as by keyboard |
-| Time zone | here | as by keyboard |
-| Moves | `test_moves` (on a narrow page) | as by keyboard |
-| Roles and bindings | `test_flows_of_access` | as by keyboard |
-| Tokens | `test_flows_of_access` | as by keyboard |
-| People | `test_flows_of_people` | as by keyboard |
+| Tell me: rules, webhook, browser | `test_flows_of_telling` | `test_quality` |
+| Time zone | here | `test_quality` |
+| Moves | `test_moves` (on a narrow page) | `test_quality` |
+| Roles and bindings | `test_flows_of_access` | `test_quality` |
+| Tokens | `test_flows_of_access` | `test_quality` |
+| People | here | `test_quality` |
 | The wallboard | `test_wallboard` | `test_wallboard` |
-| Sign in and out | here | as by keyboard |
+| Sign in and out | here | `test_quality` |
 | The tour of a first visit | `test_quality` | `test_quality` |
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.e2e.pages.browser import PHONE, REFUSED, new_context, watched_page
+from tests.e2e.pages.browser import GONE, PHONE, REFUSED, editor_of, new_context, watched_page
 from tests.e2e.pages.demo import PODS, Demo
 from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
@@ -213,6 +215,201 @@ def test_one_signs_in_and_out_without_a_mouse(chromium: Browser, demo: Demo) -> 
     press(page, "Enter")
     expect_focus(page.get_by_label("Username"))
     context.close()
+
+
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/infra-ci/resourceclaims"
+#: Of a controller that is gone for good.
+FINALIZER = "example.com/by-nobody"
+
+
+@pytest.fixture
+def held(demo: Demo) -> Iterator[str]:
+    """The name of a claim that is deleted and does not go."""
+    name = "held-by-keys"
+    exactly = {"deviceClassName": "gpu-l40s", "count": 1}
+    manifest = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "finalizers": [FINALIZER]},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+    }
+    assert demo.api.post(CLAIMS, json=manifest).is_success
+    demo.api.delete(f"{CLAIMS}/{name}")
+    yield name
+    assert demo.api.get(f"{CLAIMS}/{name}").status_code == 404
+
+
+def test_a_claim_is_released_by_force_without_a_mouse(manager: BrowserContext, demo: Demo, held: str) -> None:
+    with watched_page(manager, allowed=(GONE,)) as page:
+        page.goto(f"{demo.web}/claims/infra-ci/{held}")
+        page.get_by_role("link", name="Release by force…").press("Enter")
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text(texts.WITHOUT_FINALIZERS_OWNER(FINALIZER))
+        expect_focus(dialog.get_by_role("link", name="Cancel"))
+        press(page, "Tab")
+        expect_focus(dialog.get_by_role("button", name="Release by force"))
+        press(page, "Enter")
+        expect(told(page)).to_have_text(texts.REMOVED_BY_FORCE(held))
+
+
+CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+DRIVER = 'device.driver == "gpu.nvidia.com"'
+
+
+def stored(demo: Demo, name: str) -> Any:
+    return demo.get(f"{CLASSES}/{name}")["spec"]["selectors"][0]["cel"]["expression"]
+
+
+def somebody_else_changes(demo: Demo, name: str) -> None:
+    demo.patch(f"{CLASSES}/{name}", {"metadata": {"labels": {"team": "theirs"}}})
+
+
+def test_a_class_is_written_saved_and_saved_over_a_conflict_without_a_mouse(
+    manager: BrowserContext, demo: Demo
+) -> None:
+    with watched_page(manager, allowed=(REFUSED,)) as page:
+        page.goto(f"{demo.web}/classes")
+        page.get_by_role("link", name="New class").first.press("Enter")
+        page.get_by_label("Name", exact=True).focus()
+        page.keyboard.type("bench-by-keys")
+        press(page, "Tab Tab")
+        editor = editor_of(page, "Selector 1")
+        expect_focus(editor)
+        page.keyboard.insert_text(DRIVER)
+        expect(page.locator('textarea[name="selector"]')).to_have_value(DRIVER)
+        expect(page.locator("#savebar")).to_contain_text("Not saved yet")
+        press(page, "Control+Enter")
+        expect(told(page)).to_contain_text("Created class bench-by-keys.")
+        editor.focus()
+        press(page, "Control+End")
+        page.keyboard.type(" && true")
+        press(page, "Escape")
+        expect(page.locator("#savebar")).to_contain_text(re.compile("lines? changed"))
+        somebody_else_changes(demo, "bench-by-keys")
+        press(page, "Control+Enter")
+        expect_focus(page.get_by_role("heading", name="Not saved."))
+        press(page, "Tab")
+        expect_focus(page.get_by_role("link", name="Open it again"))
+        press(page, "Enter")
+        expect(page.locator("#savebar")).to_contain_text(re.compile("lines? changed"))
+        page.get_by_role("button", name="Save class").press("Enter")
+        expect(told(page)).to_contain_text("Saved class bench-by-keys.")
+    assert stored(demo, "bench-by-keys") == f"{DRIVER} && true"
+    demo.api.delete(f"{CLASSES}/bench-by-keys")
+
+
+UNDONE = re.compile(r"^Undone \(1 change\)")
+
+
+def test_a_node_is_tainted_and_taken_back_without_a_mouse(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/nodes/gpu-b05")
+    admin.get_by_role("link", name="Add taint…").press("Enter")
+    expect_focus(admin.get_by_role("heading", name="Add a taint to gpu-b05"))
+    press(admin, "Tab")
+    admin.keyboard.type("example.com/by-keys")
+    press(admin, "Enter")
+    question = admin.get_by_role("heading", name="Taint gpu-b05 with example.com/by-keys")
+    expect_focus(question)
+    admin.get_by_role("link", name="Cancel").focus()
+    press(admin, "Tab")
+    expect_focus(admin.get_by_role("button", name="Add taint", exact=True))
+    press(admin, "Enter")
+    expect(told(admin)).to_contain_text("gpu-b05")
+    expect(admin.locator("#node-taints")).to_contain_text("example.com/by-keys")
+    press(admin, "Tab Enter")
+    expect(told(admin)).to_contain_text(UNDONE)
+    expect(admin.locator("#node-taints")).not_to_contain_text("example.com/by-keys")
+
+
+PASSWORD = "correct horse battery"
+
+
+def test_somebody_is_invited_shut_out_and_let_in_again_without_a_mouse(manager: BrowserContext, demo: Demo) -> None:
+    with watched_page(manager, allowed=(REFUSED,)) as page:
+        page.goto(f"{demo.web}/people")
+        invitation = page.get_by_role("form", name="Invite somebody")
+        invitation.get_by_label("Name", exact=True).focus()
+        page.keyboard.type("admin")
+        press(page, "Enter")
+        expect(page.locator(".field-error")).to_contain_text("already exists")
+        expect_focus(invitation.get_by_label("Name", exact=True))
+        press(page, "Control+A")
+        page.keyboard.type("keyes")
+        press(page, "Enter")
+        expect_focus(page.get_by_role("heading", name="A link for keyes"))
+        press(page, "Tab")
+        expect_focus(page.locator("#link-text"))
+        press(page, "Tab")
+        expect_focus(page.get_by_role("button", name="Copy link"))
+        page.get_by_label("May sign in and use tokens").press("Space")
+        page.locator("#person").get_by_role("button", name="Save").press("Enter")
+        expect(told(page)).to_contain_text("keyes")
+        expect(page.locator("#person")).to_contain_text(texts.ACCOUNT_CLOSED)
+        page.get_by_label("May sign in and use tokens").press("Space")
+        page.locator("#person").get_by_role("button", name="Save").press("Enter")
+        expect(told(page)).to_contain_text("keyes")
+        expect(page.locator("#person")).to_contain_text(texts.NO_PASSWORD_YET("keyes"))
+
+
+LABEL = "metadata.labels.team"
+
+
+@pytest.fixture
+def shared(demo: Demo) -> Iterator[str]:
+    """The name of a class with a label that two will change."""
+    name = "yaml-by-keys"
+    manifest = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name, "labels": {"team": "first"}},
+        "spec": {},
+    }
+    assert demo.api.post(CLASSES, json=manifest).is_success
+    yield name
+    demo.api.delete(f"{CLASSES}/{name}")
+
+
+def text_of(name: str, team: str) -> str:
+    return (
+        f"apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata:\n  labels:\n    team: {team}\n"
+        f"  name: {name}\nspec: {{}}\n"
+    )
+
+
+def team_of(demo: Demo, name: str) -> str:
+    team: str = demo.get(f"{CLASSES}/{name}")["metadata"]["labels"]["team"]
+    return team
+
+
+def test_a_conflicting_edit_is_merged_and_saved_without_a_mouse(
+    manager: BrowserContext, demo: Demo, shared: str
+) -> None:
+    with watched_page(manager, allowed=(REFUSED, "409")) as page:
+        page.goto(f"{demo.web}/yaml/deviceclasses.resource.k8s.io/{shared}")
+        editor_of(page, "DeviceClass").focus()
+        press(page, "Control+A")
+        page.keyboard.insert_text(text_of(shared, "mine"))
+        press(page, "Tab Tab")
+        expect_focus(page.get_by_role("button", name="Check"))
+        press(page, "Enter")
+        expect(page.locator("b:focus")).to_have_text("1 line changes")
+        expect(page.locator(".diff .add")).to_contain_text("team: mine")
+        somebody_else_changes(demo, shared)
+        page.get_by_role("button", name="Save").press("Enter")
+        expect_focus(page.get_by_role("heading", name="Somebody has changed it since you opened it"))
+        press(page, "Tab")
+        expect_focus(page.get_by_role("checkbox", name=f"Take mine of {LABEL}"))
+        press(page, "Space Tab")
+        expect_focus(page.get_by_role("button", name="Merge"))
+        press(page, "Enter")
+        expect_focus(page.get_by_role("heading", name=texts.MANIFEST_MERGED_BY_CHOICE))
+        expect(editor_of(page, "DeviceClass")).to_contain_text("team: mine")
+        editor_of(page, "DeviceClass").focus()
+        press(page, "Tab Tab Tab")
+        expect_focus(page.get_by_role("button", name="Save"))
+        press(page, "Enter")
+        expect(told(page)).to_contain_text(f"Saved DeviceClass {shared}.")
+    assert team_of(demo, shared) == "mine"
 
 
 # On a phone -----------------------------------------------------------------------------------------------------------
