@@ -93,11 +93,11 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("fields", WRONG.values(), ids=WRONG.keys())
-def test_a_token_that_may_not_be_is_not_made(client: Client, fields: dict[str, str]) -> None:
-    answer = make(client, **fields)
-    assert answer.status_code == 422
-    assert b"field-error" in answer.content
+def test_a_token_that_may_not_be_is_not_made(client: Client) -> None:
+    for case, fields in WRONG.items():
+        answer = make(client, **fields)
+        assert answer.status_code == 422, case
+        assert b"field-error" in answer.content, case
     assert not Token.objects.exists()
 
 
@@ -216,9 +216,8 @@ AGENTS = {
 }
 
 
-@pytest.mark.parametrize(("agent", "name"), AGENTS.items(), ids=AGENTS.values())
-def test_a_browser_has_a_name_that_its_owner_knows(agent: str, name: str) -> None:
-    assert browser_of(SignIn(agent=agent)) == name
+def test_a_browser_has_a_name_that_its_owner_knows() -> None:
+    assert {agent: browser_of(SignIn(agent=agent)) for agent in AGENTS} == AGENTS
 
 
 # Who may.
@@ -227,9 +226,9 @@ def test_a_browser_has_a_name_that_its_owner_knows(agent: str, name: str) -> Non
 POSTS = ("/account/tokens", "/account/tokens/revoke", "/account/password", "/account/sessions")
 
 
-@pytest.mark.parametrize("path", POSTS)
-def test_a_form_of_another_site_changes_nothing(alice: User, path: str) -> None:
+def test_a_form_of_another_site_changes_nothing(alice: User) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(alice)
-    assert client.post(path, {"title": "x", "days": "90", "all": "1"}).status_code == 403
+    for path in POSTS:
+        assert client.post(path, {"title": "x", "days": "90", "all": "1"}).status_code == 403, path
     assert not Token.objects.exists()

@@ -43,21 +43,29 @@ def _pair(cluster: Cluster) -> None:
     cluster.settle()
 
 
-def test_every_part_has_an_address(cluster: Cluster) -> None:
+PARTS = (
+    ("waits", "", texts.WAITS_AS_REQUEST("gpu") + texts.BOTH_DEVICES_HELD("2 devices")),
+    ("waits", "why", "Who holds the 2"),
+    ("waits", "why", "no deadline known"),
+    ("waits", "claims", "from template two"),
+    ("holds", "", "node-1 / gpu-0 request gpu"),
+    ("holds", "why", "Its claims"),  # it does not wait: its first part is shown
+    ("holds", "claims", "gpu: node-1 / gpu-0, node-1 / gpu-1"),
+    ("waits", "events", "FailedScheduling"),
+    ("waits", "logs", "It has no node yet"),
+    ("holds", "yaml", "resourceClaimTemplateName: two"),
+)
+
+
+def test_every_part_has_an_address_and_says_when_devices_come_free_if_their_holder_does(cluster: Cluster) -> None:
     _pair(cluster)
     alice = member("alice")
-    for name, tab, says in (
-        ("waits", "", texts.WAITS_AS_REQUEST("gpu") + texts.BOTH_DEVICES_HELD("2 devices")),
-        ("waits", "why", "Who holds the 2"),
-        ("waits", "claims", "from template two"),
-        ("holds", "", "node-1 / gpu-0 request gpu"),
-        ("holds", "why", "Its claims"),  # it does not wait: its first part is shown
-        ("holds", "claims", "gpu: node-1 / gpu-0, node-1 / gpu-1"),
-        ("waits", "events", "FailedScheduling"),
-        ("waits", "logs", "It has no node yet"),
-        ("holds", "yaml", "resourceClaimTemplateName: two"),
-    ):
+    for name, tab, says in PARTS:
         assert says in close_words(alice, f"/pods/default/{name}?tab={tab}"), (name, tab)
+    pod = with_spec(cluster.pod("holds"), active_deadline_seconds=7_200)
+    started = structs.replace(pod.status, start_time=cluster.now.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    cluster.update(structs.replace(pod, status=started))
+    assert re.search(texts.ENDS_AT_THE_LATEST("(2 h|1 h 59 min)"), close_words(alice, "/pods/default/waits"))
 
 
 def test_a_container_that_was_given_many_devices_folds_them(cluster: Cluster) -> None:
@@ -70,27 +78,31 @@ def test_a_container_that_was_given_many_devices_folds_them(cluster: Cluster) ->
     assert shown.count("node-1 / gpu-8</a>") == 2  # of the claim, and in the fold
 
 
-def test_when_devices_come_free_is_told_only_where_the_holder_says_so(cluster: Cluster) -> None:
-    _pair(cluster)
-    alice = member("alice")
-    assert "Unknown" in close_words(alice, "/pods/default/waits")
-    assert "no deadline known" in close_words(alice, "/pods/default/waits")
-    pod = with_spec(cluster.pod("holds"), active_deadline_seconds=7_200)
-    started = structs.replace(pod.status, start_time=cluster.now.strftime("%Y-%m-%dT%H:%M:%SZ"))
-    cluster.update(structs.replace(pod, status=started))
-    assert re.search(texts.ENDS_AT_THE_LATEST("(2 h|1 h 59 min)"), close_words(alice, "/pods/default/waits"))
-
-
 # Deleting ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_preview_says_what_would_follow(cluster: Cluster) -> None:
+def test_deleting_says_first_what_would_follow_and_takes_the_pod_that_was_looked_at(cluster: Cluster) -> None:
     _pair(cluster)
-    text = close_words(member("ann", "default"), "/pods/default/holds/delete")
+    ann = member("ann", "default")
+    text = close_words(ann, "/pods/default/holds/delete")
     assert "Frees 2 devices: gpu-0, gpu-1 of node-1." in text
     assert texts.REMOVES_CREATED_CLAIM("holds-gpu-") in text
     assert texts.WOULD_START_ON("default/waits", "node-1") in text
-    assert cluster.find(Pod, "holds") is not None
+    uid = cluster.pod("waits").metadata.uid
+    for client, given, status in ((member("looker"), uid, 403), (member("mia", "other"), uid, 404), (ann, "x", 409)):
+        assert client.post("/pods/default/waits/delete", {"uid": given}).status_code == status
+        assert cluster.find(Pod, "waits") is not None
+    answer = ann.post("/pods/default/waits/delete", {"uid": uid})
+    assert answer.headers["Location"] == "/pods?ns=default"
+    assert cluster.find(Pod, "waits") is None
+    held = cluster.pod("holds")
+    answer = ann.post("/pods/default/holds/delete", {"uid": held.metadata.uid})
+    assert answer.headers["Location"] == "/pods?ns=default"
+    page = close_words(ann, "/pods/default/holds")
+    assert "Deleting" in page  # its containers get time to end
+    assert "ends by" in page
+    cluster.delete(cluster.pod("holds"))
+    cluster.settle()
 
 
 def test_the_preview_names_no_pod_of_a_namespace_that_is_not_seen(cluster: Cluster) -> None:
@@ -106,51 +118,7 @@ def test_the_preview_names_no_pod_of_a_namespace_that_is_not_seen(cluster: Clust
     assert "secret" not in text
 
 
-def test_deleting_takes_the_pod_that_was_looked_at(cluster: Cluster) -> None:
-    _pair(cluster)
-    ann = member("ann", "default")
-    assert ann.post("/pods/default/waits/delete", {"uid": "another"}).status_code == 409
-    assert cluster.find(Pod, "waits") is not None
-    answer = ann.post("/pods/default/waits/delete", {"uid": cluster.pod("waits").metadata.uid})
-    assert answer.headers["Location"] == "/pods?ns=default"
-    assert cluster.find(Pod, "waits") is None
-    held = cluster.pod("holds")
-    answer = ann.post("/pods/default/holds/delete", {"uid": held.metadata.uid})
-    assert answer.headers["Location"] == "/pods?ns=default"
-    page = close_words(ann, "/pods/default/holds")
-    assert "Deleting" in page  # its containers get time to end
-    assert "ends by" in page
-    cluster.delete(cluster.pod("holds"))
-    cluster.settle()
-
-
-@pytest.mark.parametrize(("groups", "status"), [((), 403), (("other",), 404), (("default",), 200)])
-def test_who_may_not_edit_may_not_delete(cluster: Cluster, groups: tuple[str, ...], status: int) -> None:
-    _pair(cluster)
-    client = member("ann", *groups)
-    assert client.get("/pods/default/waits/delete").status_code == status
-    if status != 200:
-        forged = client.post("/pods/default/waits/delete", {"uid": cluster.pod("waits").metadata.uid})
-        assert forged.status_code == status
-        assert cluster.find(Pod, "waits") is not None
-    if status == 403:
-        assert "Delete…" not in client.get("/pods/default/waits").content.decode()
-
-
 # Logs ----------------------------------------------------------------------------------------------------------------
-
-
-def test_a_pod_that_cannot_end_says_what_its_node_says_of_that(cluster: Cluster) -> None:
-    _pair(cluster)
-    cluster.delete(cluster.pod("holds"), grace=30)
-    why = "Failed to unprepare dynamic resources: DRA driver gpu.example.com is not registered on node node-1"
-    note = EventNote(
-        regarding=cluster.pod("holds"), reason="FailedUnprepareDynamicResources", message=why, component="agent"
-    )
-    assert "stays until" not in close_words(member("alice"), "/pods/default/holds")
-    with objects.writing(identity=SCHEDULER) as writer:
-        event_recorder.record(writer, note, now=cluster.now)
-    assert texts.STAYS_UNTIL_RELEASED(why) in close_words(member("bob"), "/pods/default/holds")
 
 
 def test_a_log_is_shown_and_served_as_text_or_why_there_is_none(
@@ -223,17 +191,24 @@ def test_a_pod_that_does_not_end_says_why_and_is_ended_by_force(
 ) -> None:
     _pair(cluster)
     pod = cluster.pod("holds")
-    starting = member("ann", "default")
+    ann, alice = member("ann", "default"), member("alice")
     cluster.delete(pod, grace=30)
-    assert texts.SHOULD_HAVE_ENDED not in close_words(starting, "/pods/default/holds")
+    shown = close_words(ann, "/pods/default/holds")
+    assert texts.SHOULD_HAVE_ENDED not in shown
+    assert "stays until" not in shown
     monkeypatch.setattr(why, "PATIENCE", timedelta(hours=-1))
-    shown = close_words(starting, "/pods/default/holds")
+    shown = close_words(ann, "/pods/default/holds")
     assert texts.SHOULD_HAVE_ENDED in shown
     assert texts.END_NOT_CONFIRMED("node-1") in shown
     assert "Delete by force…" in shown
-    assert "by force…" not in close_words(member("alice"), "/pods/default/holds")
-    assert "node-1 is not asked." in close_words(starting, "/pods/default/holds/delete?force=1")
-    starting.post("/pods/default/holds/delete?force=1", {"uid": pod.metadata.uid})
+    assert "by force…" not in close_words(alice, "/pods/default/holds")
+    reason = "Failed to unprepare dynamic resources: DRA driver gpu.example.com is not registered on node node-1"
+    note = EventNote(regarding=pod, reason="FailedUnprepareDynamicResources", message=reason, component="agent")
+    with objects.writing(identity=SCHEDULER) as writer:
+        event_recorder.record(writer, note, now=cluster.now)
+    assert texts.STAYS_UNTIL_RELEASED(reason) in close_words(alice, "/pods/default/holds"), "its node says so"
+    assert "node-1 is not asked." in close_words(ann, "/pods/default/holds/delete?force=1")
+    ann.post("/pods/default/holds/delete?force=1", {"uid": pod.metadata.uid})
     assert cluster.find(Pod, "holds") is None
     cluster.retry()
     assert cluster.pod("waits").spec.node_name == "node-1"

@@ -53,18 +53,21 @@ def test_a_new_role_has_a_rule_for_each_api_group(admin: Client) -> None:
     assert "delete" in next(one for one in inside if one.metadata.name == "readers").rules[0].verbs
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"resources": "pods, weather"}, texts.RESOURCE_MISSING("weather")),
-        ({"name": "a/b"}, "Invalid value"),
-        ({"name": ""}, "This field is required."),
-    ],
+WRONG = (
+    ({"resources": "pods, weather"}, texts.RESOURCE_MISSING("weather")),
+    ({"name": "a/b"}, "Invalid value"),
+    ({"name": ""}, "This field is required."),
 )
-def test_what_a_role_cannot_be_is_told_at_its_field(admin: Client, change: dict[str, str], says: str) -> None:
-    answer = admin.post("/roles/new/make", NEW | change)
+
+
+def test_what_a_role_or_its_holder_cannot_be_is_told_at_its_field(admin: Client) -> None:
+    for change, says in WRONG:
+        answer = admin.post("/roles/new/make", NEW | change)
+        assert answer.status_code == 422
+        assert says in answer.content.decode()
+    answer = admin.post("/roles/view/give", {"to": "ServiceAccount", "name": "robot", "namespace": "lab"})
     assert answer.status_code == 422
-    assert says in answer.content.decode()
+    assert "NAMESPACE:NAME." in said(answer.content.decode())
 
 
 def test_a_role_is_given_taken_away_and_had_again(admin: Client) -> None:
@@ -94,12 +97,6 @@ def test_taking_a_role_from_one_leaves_it_to_the_others_of_the_binding(admin: Cl
     taken = {"binding": "view-bound", "where": "lab", "kind": "User", "name": "bob", "account": ""}
     assert admin.post("/roles/view/take", taken).status_code == 302
     assert [one.name for one in bindings()[0].subjects] == ["eve"]
-
-
-def test_a_service_account_needs_its_namespace(admin: Client) -> None:
-    answer = admin.post("/roles/view/give", {"to": "ServiceAccount", "name": "robot", "namespace": "lab"})
-    assert answer.status_code == 422
-    assert "NAMESPACE:NAME." in said(answer.content.decode())
 
 
 def test_nobody_gives_more_than_they_may() -> None:
