@@ -105,19 +105,12 @@ def test_a_link_shows_what_was_typed_and_saves_nothing(gpu: Cluster, admin: Clie
     assert "data-unsaved" not in viewer.get(path).content.decode(), "who may not save has nothing to lose"
     assert selectors(admin, f"/classes/c/{CLASS}") == ["true"]
     assert "data-unsaved" not in admin.get(f"/classes/c/{CLASS}").content.decode()
-    assert latest_revision() == before
-
-
-def test_a_link_to_a_new_class_fills_the_form(gpu: Cluster, admin: Client) -> None:
+    shown = admin.post("/classes/verdicts", {"selector": "a" * LONGEST, "name": CLASS, "editing": CLASS})
+    assert texts.DRAFT_TOO_LONG_FOR_A_LINK in shown.content.decode()
+    assert 'data-query="" data-unsaved' in shown.content.decode()
     path = "/classes/new?name=mine&selector=true&driver=a.example.com&parameters=kind%3A+A&extended=example.com%2Fg"
     page = admin.get(path).content.decode()
     assert selectors(admin, path) == ["true"]
     for value in ('value="mine"', 'value="a.example.com"', "kind: A", 'value="example.com/g"'):
         assert value in page
-
-
-def test_a_draft_that_is_too_long_says_so(gpu: Cluster, admin: Client) -> None:
-    form = {"selector": "a" * LONGEST, "name": CLASS, "editing": CLASS}
-    shown = admin.post("/classes/verdicts", form).content.decode()
-    assert texts.DRAFT_TOO_LONG_FOR_A_LINK in shown
-    assert 'data-query="" data-unsaved' in shown
+    assert latest_revision() == before

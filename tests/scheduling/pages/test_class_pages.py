@@ -11,7 +11,6 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from msgspec import structs
 
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceClass
@@ -29,7 +28,7 @@ from tests.builders import (
     make_request,
     make_slice,
 )
-from tests.scheduling.cluster import Cluster, with_spec
+from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import admin, member, viewer
 
@@ -111,11 +110,16 @@ def test_an_error_on_a_device_offers_a_guard_that_mends_it(admin: Client, shelf:
     assert "Raise an error" not in said
 
 
-def test_a_class_that_does_not_compile_cannot_be_saved_and_says_which_selector(admin: Client, shelf: Cluster) -> None:
+def test_what_does_not_compile_or_lacks_a_driver_is_told_where_it_is_and_cannot_be_saved(
+    admin: Client, shelf: Cluster
+) -> None:
     said = _judged(admin, OF_DRIVER, "device.driver ==")
     assert texts.NOT_SAVED_AS_NOT_COMPILED(2) in said
     assert texts.SELECTOR_LEFT_OUT(2) in said
     assert texts.COST_UNKNOWN in said
+    form = {"name": "x", "selector": "true", "driver": "", "parameters": "kind: GpuConfig"}
+    page = admin.post("/classes/verdicts", form).content.decode()
+    assert "Required value" in page.partition('id="error-driver-0"')[2].partition("</div>")[0]
 
 
 def test_check_shows_the_verdicts_without_script_and_stores_nothing(
@@ -167,19 +171,16 @@ def test_nobody_is_told_of_claims_in_namespaces_that_they_do_not_see(admin: Clie
 # Saving --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_class_is_saved_with_its_extended_resource_name(admin: Client, shelf: Cluster) -> None:
-    fields = {"name": "big", "selector": LARGE, "extended": "example.com/big"}
-    assert admin.post("/classes/new", fields).headers["Location"] == "/classes/c/big"
-    assert _stored("big").spec.extended_resource_name == "example.com/big"
-
-
-def test_an_extended_resource_name_is_judged_before_saving(admin: Client, shelf: Cluster) -> None:
+def test_a_class_is_saved_with_its_extended_resource_name_if_it_is_one(admin: Client, shelf: Cluster) -> None:
     for name in ("big", "kubernetes.io/big", "requests.example.com/big"):
         said = _judged(admin, LARGE, editing="", name="big", extended=name)
         assert texts.EXTENDED_NAME_INVALID in said, name
         assert texts.NOT_SAVED_AS_FIELD_INVALID in said, name
         saved = admin.post("/classes/new", {"name": "big", "selector": LARGE, "extended": name})
         assert saved.status_code == 422, name
+    fields = {"name": "big", "selector": LARGE, "extended": "example.com/big"}
+    assert admin.post("/classes/new", fields).headers["Location"] == "/classes/c/big"
+    assert _stored("big").spec.extended_resource_name == "example.com/big"
 
 
 def test_nothing_is_written_while_all_of_dra_is_off(admin: Client, shelf: Cluster) -> None:
@@ -192,14 +193,6 @@ def test_nothing_is_written_while_all_of_dra_is_off(admin: Client, shelf: Cluste
     assert [one.metadata.name for one in shelf.all(DeviceClass)] == [CLASS]
 
 
-def test_a_driver_config_without_a_driver_is_told_at_its_field(admin: Client, shelf: Cluster) -> None:
-    page = admin.post(
-        "/classes/verdicts", {"name": "x", "selector": "true", "driver": "", "parameters": "kind: GpuConfig"}
-    ).content.decode()
-    field = page.partition('id="error-driver-0"')[2].partition("</div>")[0]
-    assert "Required value" in field
-
-
 # YAML and history ----------------------------------------------------------------------------------------------------
 
 
@@ -208,7 +201,7 @@ def _diagnosed(client: Client, what: str, text: str, **fields: str) -> list[tupl
     return [(one["line"], one["column"], one["message"]) for one in found]
 
 
-def test_a_class_is_saved_as_yaml(admin: Client, shelf: Cluster) -> None:
+def test_a_class_is_saved_as_yaml_and_its_history_tells_each_change(admin: Client, shelf: Cluster) -> None:
     page = admin.get(f"/classes/c/{CLASS}?tab=yaml").content.decode()
     text = html.unescape(page.partition('id="yaml"')[2].partition(">")[2].partition("</textarea>")[0])
     wanted = text.replace(OF_DRIVER, "1 == 1")
@@ -220,6 +213,9 @@ def test_a_class_is_saved_as_yaml(admin: Client, shelf: Cluster) -> None:
     refused = admin.post(f"/classes/c/{CLASS}/yaml", {"yaml": wanted})
     assert refused.status_code == 422
     assert texts.CLASS_CHANGED_MEANWHILE in _words(refused)
+    said = _words(admin.get(f"/classes/c/{CLASS}?tab=history"))
+    assert said.index("changed spec.selectors") < said.index("created it")
+    assert f"{MINUS} expression: {OF_DRIVER}" in said.replace("'", "")
 
 
 #: a text -> where its first fault is, and what
@@ -237,13 +233,6 @@ def test_yaml_that_is_no_class_is_told_where(admin: Client, shelf: Cluster) -> N
         first = _diagnosed(admin, "class", text, editing=CLASS)[0]
         assert first[:2] == (line, column), text
         assert message in first[2], text
-
-
-def test_the_history_tells_each_change(admin: Client, shelf: Cluster) -> None:
-    shelf.update(structs.replace(with_spec(_stored(), selectors=make_class(expressions=["true"]).spec.selectors)))
-    said = _words(admin.get(f"/classes/c/{CLASS}?tab=history"))
-    assert said.index("changed spec.selectors") < said.index("created it")
-    assert f"{MINUS} expression: {OF_DRIVER}" in said.replace("'", "")
 
 
 # The end of a class --------------------------------------------------------------------------------------------------

@@ -64,13 +64,12 @@ def test_what_does_not_compile_is_told_in_plain_words_at_its_place(
     assert found["message"] == message
 
 
-def test_all_problems_of_an_expression_are_told() -> None:
+def test_all_problems_of_an_expression_are_told_its_cost_too_and_nothing_of_what_compiles() -> None:
     assert len(diagnostics.of_expression('true || 1 > "a" || 2 > "b"', ALL)) == 2
-
-
-@pytest.mark.parametrize("expression", ["", "  ", f'device.driver == "{DRIVER}"'])
-def test_nothing_is_said_of_what_compiles(expression: str) -> None:
-    assert diagnostics.of_expression(expression, ALL) == []
+    dear = " && ".join(['device.attributes["a"].all(x, device.attributes["b"].all(y, x.matches(y)))'] * 30)
+    assert texts.MAY_COST_TOO_MUCH in diagnostics.of_expression(dear, ALL)[0]["message"]
+    for expression in ("", "  ", f'device.driver == "{DRIVER}"'):
+        assert diagnostics.of_expression(expression, ALL) == []
 
 
 @pytest.mark.parametrize(
@@ -88,11 +87,6 @@ def test_a_text_where_a_version_or_an_amount_is_due_has_a_fix_that_compiles(expr
     lines[fix["line"] - 1] = line[: fix["column"] - 1] + fix["insert"] + line[fix["end_column"] - 1 :]
     assert fix["insert"] == insert
     assert diagnostics.of_expression("\n".join(lines), ALL) == []
-
-
-def test_an_expression_that_may_cost_too_much_is_refused() -> None:
-    dear = " && ".join(['device.attributes["a"].all(x, device.attributes["b"].all(y, x.matches(y)))'] * 30)
-    assert texts.MAY_COST_TOO_MUCH in diagnostics.of_expression(dear, ALL)[0]["message"]
 
 
 @pytest.mark.parametrize(
@@ -154,15 +148,12 @@ def test_every_example_compiles_and_chooses_a_device() -> None:
         assert any(compile_selector(expression).matches(view) for view in PUBLISHED.views), what
 
 
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [("a && b", "g &&\na && b"), ("a || b", "g &&\n(a || b)"), ("a ? b : c", "g &&\n(a ? b : c)")],
-)
-def test_a_guard_stands_before_all_of_the_expression(expression: str, expected: str) -> None:
-    assert guarded(expression, "g") == expected
+GUARDED = {"a && b": "g &&\na && b", "a || b": "g &&\n(a || b)", "a ? b : c": "g &&\n(a ? b : c)"}
 
 
-def test_a_guard_asks_for_the_key_where_the_expression_looks_for_it() -> None:
+def test_a_guard_asks_for_the_key_before_all_of_the_expression() -> None:
+    for expression, expected in GUARDED.items():
+        assert guarded(expression, "g") == expected
     expression = f'device.capacity["{DRIVER}"].cores.isGreaterThan(quantity("1"))'
     missing = "no such key: cores"
     assert guard_of(expression, missing) == f'"cores" in device.capacity["{DRIVER}"]'

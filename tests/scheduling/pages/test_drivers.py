@@ -29,7 +29,7 @@ __all__ = ["admin", "viewer"]
 PAGE = f"/drivers/{DRIVER}"
 
 
-def test_a_driver_that_is_well(viewer: Client, cluster: Cluster) -> None:
+def test_a_driver_that_is_well_until_a_pool_is_incomplete(viewer: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", "node-2", each=2)
     cluster.create_allocated(make_claim("training"), make_allocation(make_result("gpu-1")))
     assert texts.DRIVER_ROW("gpu.example.com 2 2", 3, 4) in words(viewer, "/drivers")
@@ -39,18 +39,14 @@ def test_a_driver_that_is_well(viewer: Client, cluster: Cluster) -> None:
     assert "index 0, 1" in text
     assert f"{CLASS} 4 devices" in text
     assert texts.CLAIM_OF_DRIVER_ROW("training default", 1) in text
-
-
-def test_incomplete_pools_come_first_with_what_is_missing(viewer: Client, cluster: Cluster) -> None:
-    cluster.with_gpus("node-1", each=2)
     cluster.create(make_node("node-9"))
     cluster.create(make_slice(node="node-9", slices=3, generation=4))
-    assert "1 of 2 incomplete" in words(viewer, "/drivers")
+    assert "1 of 3 incomplete" in words(viewer, "/drivers")
     text = words(viewer, PAGE)
     assert texts.DRIVER_POOLS_INCOMPLETE("1 pool", "2 devices") in text
     assert texts.NEXT_RESTART_DRIVER in text
     assert texts.SLICES_THERE(1, 3, 4) in text
-    assert text.index("node-9 node-9") < text.index("node-1 node-1")
+    assert text.index("node-9 node-9") < text.index("node-1 node-1"), "what is wrong comes first"
     assert "generation 1 to 4" in text
 
 

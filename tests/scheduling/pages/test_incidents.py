@@ -91,14 +91,6 @@ def test_filters_leave_what_they_name(admin: Client, scene: Cluster) -> None:
         assert [pool for pool, name in sorted(ids().items()) if f'id="incident-{name}"' in page] == expected, query
 
 
-def test_a_rule_names_the_devices_that_it_selects_now(admin: Client, scene: Cluster) -> None:
-    scene.create(make_taint_rule("repair", driver=DRIVER, key="x/repair"))
-    shown = words(admin, "/incidents?cause=x/repair")
-    assert "4 devices on 2 nodes" in shown
-    assert "by DeviceTaintRule repair" in shown
-    assert "4 devices on 2 nodes" in words(admin, "/incidents?node=node-2&cause=x/repair")
-
-
 def test_acknowledging_is_told_to_all_with_a_note_and_stands_in_the_audit_trail(admin: Client, scene: Cluster) -> None:
     name = ids()["node-1"]
     answer = admin.post(f"/incidents/{name}/acknowledge", {"note": "seen to", "back": "//evil.example"})
@@ -190,10 +182,19 @@ def test_the_strip_shows_what_was_out_of_order(
     assert sum(mark.weight for mark in strip.marks) == 7 * 86400
 
 
-def test_a_device_tells_of_its_incidents(admin: Client, scene: Cluster) -> None:
+def test_a_device_the_overview_and_a_rule_tell_of_incidents(admin: Client, scene: Cluster) -> None:
     page = admin.get(f"/devices/d/{DRIVER}/node-2/gpu-0").content.decode()
     assert f'href="/incidents/{ids()["node-2"]}"' in page
     assert "out of service" in page
+    assert texts.INCIDENTS_NOT_ACKNOWLEDGED(1) in words(admin, "/overview")
+    Incident.objects.update(acknowledged_at=NOW, acknowledged_by="ada")
+    assert texts.INCIDENTS_ALL_ACKNOWLEDGED(1) in words(admin, "/overview")
+    assert Impairment.objects.count() == 3
+    scene.create(make_taint_rule("repair", driver=DRIVER, key="x/repair"))
+    shown = words(admin, "/incidents?cause=x/repair")
+    assert "4 devices on 2 nodes" in shown
+    assert "by DeviceTaintRule repair" in shown
+    assert "4 devices on 2 nodes" in words(admin, "/incidents?node=node-2&cause=x/repair")
 
 
 def test_the_timeline_draws_lists_and_exports_it(admin: Client, scene: Cluster) -> None:
@@ -215,10 +216,3 @@ def test_the_timeline_draws_lists_and_exports_it(admin: Client, scene: Cluster) 
     }
     assert {row["state"] for row in exported(admin, "/timeline.csv?range=1h&ns=default")} == {"held"}
     assert {row["node"] for row in exported(admin, "/timeline.csv?range=1h&node=node-2")} == {"node-2"}
-
-
-def test_the_overview_counts_what_nobody_has_acknowledged(admin: Client, scene: Cluster) -> None:
-    assert texts.INCIDENTS_NOT_ACKNOWLEDGED(1) in words(admin, "/overview")
-    Incident.objects.update(acknowledged_at=NOW, acknowledged_by="ada")
-    assert texts.INCIDENTS_ALL_ACKNOWLEDGED(1) in words(admin, "/overview")
-    assert Impairment.objects.count() == 3

@@ -9,7 +9,7 @@ from django.test import Client
 
 from scheduling.pages.funnels import short_form
 from tests.builders import DRIVER, make_claim, make_class, make_devices, make_node, make_pod, make_request, make_slice
-from tests.scheduling.cluster import Cluster, with_spec
+from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import close_words
 from tests.scheduling.pages.browsing import viewer as pages
@@ -72,19 +72,15 @@ def test_the_decisive_step_is_marked_and_selectors_are_shown_as_written(pages: C
     assert texts.OFFER_WITHOUT_SELECTOR(1, "node-1") in text
 
 
-def test_nodes_that_refuse_the_pod_are_listed(pages: Client, cluster: Cluster) -> None:
+def test_nodes_that_refuse_the_pod_and_a_claim_that_is_not_there_are_told(pages: Client, cluster: Cluster) -> None:
     for number in range(9):
-        node = cluster.create(make_node(f"node-{number}"))
-        cluster.update(with_spec(node, unschedulable=True))
+        cluster.create(make_node(f"node-{number}", unschedulable=True))
     cluster.create(make_pod("web"))
     text = close_words(pages, "/pods/default/web")
     assert texts.NO_NODE_AS_CORDONED("9 nodes", "9 nodes") in text
     assert "3 more, such as node-6" in text
-
-
-def test_a_claim_that_is_not_there_is_told(pages: Client, cluster: Cluster) -> None:
-    cluster.create(make_pod("web", claims={"gpu": "nothing"}))
-    text = close_words(pages, "/pods/default/web")
+    cluster.create(make_pod("lost", claims={"gpu": "nothing"}))
+    text = close_words(pages, "/pods/default/lost")
     assert texts.WAITS_FOR_MISSING_CLAIM("nothing") in text
     assert "Does not exist" in text
 

@@ -61,6 +61,10 @@ def test_what_is_held_now_and_what_was_given_back_stand_together(pages: Client, 
     assert 'href="/claims/default/web"' in shown
     assert texts.NEVER_HELD("1 other device") in words(pages, "/timeline")
     assert "3 allocations" in words(pages, "/timeline?range=7d")
+    text = words(pages, "/timeline?view=table")
+    assert texts.TIMELINE_COLUMNS in text
+    assert "training (gone) default job-1" in text
+    assert re.search(texts.TIMELINE_ROW("web default", r"\S+"), text)
 
 
 FILTERS = {
@@ -108,16 +112,6 @@ def test_what_a_claim_held_together_is_one_bar_of_its_namespace_unless_it_only_l
     assert "Nothing was held" in words(pages, "/timeline")
     keep(*(past(f"gpu-{number}") for number in range(8)))
     assert pages.get("/timeline?by=namespace").content.decode().count("held 8 devices from") == 2  # title and text
-
-
-def test_the_same_stands_in_a_table(pages: Client, cluster: Cluster) -> None:
-    cluster.with_gpus("node-1", each=1)
-    runs(cluster, "web")
-    keep(past())
-    text = words(pages, "/timeline?view=table")
-    assert texts.TIMELINE_COLUMNS in text
-    assert "training (gone) default job-1" in text
-    assert re.search(texts.TIMELINE_ROW("web default", r"\S+"), text)
 
 
 def test_others_devices_are_held_by_somebody(pages: Client, cluster: Cluster) -> None:

@@ -152,16 +152,12 @@ def test_a_node_stands_under_each_namespace_that_holds_something_of_it() -> None
     assert [tile.name for tile in nobody.lines[0].tiles] == ["gpu-1"]
 
 
-def test_a_tile_escapes_what_users_named() -> None:
-    tile = tile_of(candidate(), (holder('"><script>'),))
-    assert "<script>" not in draw_tile(tile)
-
-
-def test_a_tile_says_its_name_state_share_and_holders() -> None:
+def test_a_tile_says_its_name_state_share_and_holders_and_escapes_what_users_named() -> None:
     nic = candidate("nic-0", capacity={"bandwidth": "100"}, allow_multiple_allocations=True)
     held = holder(shared=True, consumed={"bandwidth": 25_000_000_000})
     assert label(tile_of(nic, (held,))) == texts.PARTLY_SHARED("nic-0", "25%", "lab/p1")
     assert label(tile_of(candidate(), ())) == "gpu-0, free"
+    assert "<script>" not in draw_tile(tile_of(candidate(), (holder('"><script>'),)))
 
 
 def test_a_cell_is_named_with_its_node_and_a_row_with_the_node_alone() -> None:
