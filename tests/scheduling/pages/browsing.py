@@ -57,6 +57,13 @@ def said(page: str, *, between: str = " ") -> str:
 close_words, close_said = partial(words, between=""), partial(said, between="")
 
 
+def undo(client: Client, path: str) -> str:
+    """Press the Undo button of the page; what it then says."""
+    (offer,) = re.findall(r'name="offer" value="([^"]+)"', client.get(path).content.decode())
+    answer = client.post("/undo", {"offer": offer, "back": path}, follow=True)
+    return said(answer.content.decode())
+
+
 def exported(client: Client, path: str = "/timeline.csv") -> list[dict[str, str]]:
     """The rows of a CSV file."""
     answer: Any = client.get(path)

@@ -28,11 +28,16 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim_users, "MOMENT", timedelta(0))
 
 
-def runs(cluster: Cluster, name: str, *, count: int = 1, **claim: Any) -> ResourceClaim:
-    """A pod with a claim of the same name; placed where there is room."""
-    cluster.create(make_claim(name, requests=[make_request(count=count)], **claim))
-    cluster.create(make_pod(name, claims={"gpu": name}))
+def wants(cluster: Cluster, name: str, *, namespace: str = "default", **request: Any) -> None:
+    """A pod with a claim of the same name for such devices; placed where there is room."""
+    cluster.create(make_claim(name, namespace=namespace, requests=[make_request(**request)]))
+    cluster.create(make_pod(name, namespace=namespace, claims={"gpu": name}))
     cluster.settle()
+
+
+def runs(cluster: Cluster, name: str, *, count: int = 1) -> ResourceClaim:
+    """The claim of such a pod."""
+    wants(cluster, name, count=count)
     return cluster.claim(name)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from urllib.parse import quote
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from manciple.pages.people import ALL_NAMESPACES, Person
@@ -14,17 +13,16 @@ from manciple.wire.identity import MASTERS, Identity
 from scheduling import event_recorder
 from scheduling.event_recorder import EventNote
 from scheduling.pages.events import views as events
-from tests.builders import make_claim, make_namespace, make_node, make_pod, make_quota, make_request, make_template
+from tests.builders import make_namespace, make_node, make_pod, make_quota, make_template
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
-from tests.scheduling.pages.test_overview import html, member_of, signed_in, text
+from tests.scheduling.pages.browsing import member
+from tests.scheduling.pages.claim_scene import wants
+from tests.scheduling.pages.test_overview import html, pages, text
+
+__all__ = ["pages"]
 
 EVERYTHING = Person(Identity("ada", (MASTERS,)), ALL_NAMESPACES)
-
-
-@pytest.fixture
-def pages(db: None) -> Client:
-    return signed_in(User.objects.create_user("alice", is_staff=True))
 
 
 def say(
@@ -119,7 +117,7 @@ def test_a_search_that_has_looked_at_enough_says_so(
 
 
 def test_a_member_of_a_namespace_sees_its_events_alone(told: Cluster) -> None:
-    page = member_of("other")
+    page = member("of-other", "other")
     assert reasons(page) == ["Started"]
     assert reasons(page, "?ns=default") == []
     assert "default" not in html(page, "/events")
@@ -135,9 +133,7 @@ def test_what_the_scheduler_says_reads_as_on_other_pages_and_is_found_by_either_
     pages: Client, cluster: Cluster
 ) -> None:
     cluster.with_gpus("node-1", each=1)
-    cluster.create(make_claim("two", requests=[make_request(count=2)]))
-    cluster.create(make_pod("big", claims={"gpu": "two"}))
-    cluster.settle()
+    wants(cluster, "big", count=2)
     (event,) = events.find(events.EventQuery(type=events.WARNING), EVERYTHING).events
     assert event.message.startswith("0/1 nodes are available")
     shown = text(pages, "/events")

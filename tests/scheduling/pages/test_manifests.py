@@ -13,7 +13,7 @@ from inventory.kinds.devices import DeviceTaintRule
 from tests.builders import make_claim, make_node, make_taint_rule
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
-from tests.scheduling.pages.browsing import admin, said, signed_in, viewer, words
+from tests.scheduling.pages.browsing import admin, said, signed_in, undo, viewer, words
 
 __all__ = ["admin", "viewer"]
 
@@ -58,10 +58,8 @@ def test_check_writes_nothing_and_shows_the_difference_and_save_writes_and_is_un
     assert cluster.get(DeviceTaintRule, "repair").spec == rule.spec
     assert admin.post(PATH, form | {"act": "save"}).headers["Location"] == PATH
     assert cluster.get(DeviceTaintRule, "repair").spec.taint.value == "heat"
-    page = admin.get(PATH).content.decode()
-    assert "Saved DeviceTaintRule repair." in said(page)
-    (offer,) = re.findall(r'name="offer" value="([^"]+)"', page)
-    admin.post("/undo", {"offer": offer, "back": PATH})
+    assert "Saved DeviceTaintRule repair." in words(admin, PATH)
+    undo(admin, PATH)
     assert cluster.get(DeviceTaintRule, "repair").spec.taint.value == "fan"
 
 

@@ -31,7 +31,7 @@ from tests.builders import (
 )
 from tests.scheduling.cluster import Cluster, with_spec
 from tests.scheduling.pages import texts
-from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
+from tests.scheduling.pages.browsing import admin, signed_in, undo, viewer, words
 
 __all__ = ["admin", "viewer"]
 
@@ -201,10 +201,8 @@ def test_a_drain_cordons_and_evicts_all_but_daemonsets_and_undoing_uncordons(adm
     gone = cluster.find(Pod, "goes")
     assert gone is None or gone.metadata.deletion_timestamp
     assert not cluster.pod("stays").metadata.deletion_timestamp
-    page = admin.get("/nodes/node-1").content.decode()
-    assert texts.DRAINED_WITH_UNDO("node-1", "1 pod") in page
-    (offer,) = re.findall(r'name="offer" value="([^"]+)"', page)
-    admin.post("/undo", {"offer": offer, "back": "/nodes/node-1"})
+    assert texts.DRAINED_WITH_UNDO("node-1", "1 pod") in words(admin, "/nodes/node-1")
+    undo(admin, "/nodes/node-1")
     assert not cluster.node().spec.unschedulable
 
 

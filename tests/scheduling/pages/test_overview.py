@@ -6,7 +6,6 @@ import re
 from datetime import timedelta
 
 import pytest
-from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from scheduling import coordination, tasks
@@ -14,7 +13,6 @@ from scheduling.models import UsageSample
 from scheduling.usage import ALL, minute_of
 from tests.builders import (
     CLASS,
-    make_claim,
     make_class,
     make_device,
     make_device_taint,
@@ -22,30 +20,19 @@ from tests.builders import (
     make_namespace,
     make_node,
     make_pod,
-    make_request,
     make_slice,
     make_template,
 )
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
+from tests.scheduling.pages.browsing import member, signed_in
+from tests.scheduling.pages.claim_scene import wants
 
 
 @pytest.fixture
 def pages(db: None) -> Client:
     """A browser of one who sees everything."""
-    return signed_in(User.objects.create_user("alice", is_staff=True))
-
-
-def signed_in(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
-
-
-def member_of(namespace: str) -> Client:
-    user = User.objects.create_user(f"of-{namespace}")
-    user.groups.add(Group.objects.create(name=f"namespace:{namespace}"))
-    return signed_in(user)
+    return signed_in("alice", staff=True)
 
 
 def html(pages: Client, path: str = "/overview") -> str:
@@ -62,12 +49,6 @@ def text(pages: Client, path: str = "/overview", part: str = "") -> str:
         found = re.split(r'<(?:section|div|dl)[^>]* id="', found)[0]
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", found))
     return re.sub(r" ([.,:])", r"\1", words).replace("&quot;", '"').replace("&#x27;", "'").strip()
-
-
-def wants(cluster: Cluster, name: str, *, namespace: str = "default", **request: object) -> None:
-    cluster.create(make_claim(name, namespace=namespace, requests=[make_request(**request)]))  # type: ignore[arg-type]
-    cluster.create(make_pod(name, namespace=namespace, claims={"gpu": name}))
-    cluster.settle()
 
 
 def test_the_brand_leads_to_the_overview_and_the_overview_to_sign_in(db: None) -> None:
@@ -192,7 +173,7 @@ def test_a_member_of_a_namespace_learns_nothing_of_others(cluster: Cluster) -> N
     wants(cluster, "own", namespace="mine")
     at = minute_of(cluster.now) - timedelta(hours=1)
     UsageSample.objects.create(at=at, device_class=ALL, counts={"reserved": 1}, waiting=4141)
-    page = member_of("mine")
+    page = member("of-mine", "mine")
     found = html(page)
     for word in ("theirs", "secret", "unheard-of", "4141", "attempts in the last minute"):
         assert word not in found, word

@@ -8,25 +8,20 @@ from django.template import Context, Template
 from django.test import Client
 
 from scheduling.pages.funnels import short_form
-from tests.builders import DRIVER, make_claim, make_class, make_devices, make_node, make_pod, make_request, make_slice
+from tests.builders import DRIVER, make_class, make_devices, make_node, make_pod, make_slice
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import close_words
 from tests.scheduling.pages.browsing import viewer as pages
+from tests.scheduling.pages.claim_scene import wants
 
 __all__ = ["pages"]
 
 
-def _waits(cluster: Cluster, name: str, **request: object) -> None:
-    cluster.create(make_claim(name, requests=[make_request(**request)]))  # type: ignore[arg-type]
-    cluster.create(make_pod(name, claims={"gpu": name}))
-    cluster.settle()
-
-
 def test_those_that_wait_come_first_with_the_reason(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=1)
-    _waits(cluster, "a")
-    _waits(cluster, "z")
+    wants(cluster, "a")
+    wants(cluster, "z")
     cluster.create(make_pod("theirs", namespace="other"))
     text = close_words(pages, "/pods?ns=default")
     assert "2 pods, 1 waits" in text
@@ -39,8 +34,8 @@ def test_those_that_wait_come_first_with_the_reason(pages: Client, cluster: Clus
 
 def test_a_waiting_pod_says_who_holds_the_devices_and_their_holder_shows_them(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=2)
-    _waits(cluster, "first", count=2)
-    _waits(cluster, "second")
+    wants(cluster, "first", count=2)
+    wants(cluster, "second")
     text = close_words(pages, "/pods/default/second")
     assert texts.WAITS_AS_REQUEST("gpu") + texts.BOTH_DEVICES_HELD("2 devices") in text
     assert texts.NEXT_WAIT_FOR_A_RELEASE in text
@@ -60,7 +55,7 @@ def test_the_decisive_step_is_marked_and_selectors_are_shown_as_written(pages: C
     cluster.create(make_node("node-1"))
     cluster.create(make_slice(devices=make_devices(3, capacity={"memory": "80Gi"})))
     expression = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("200Gi")) >= 0'
-    _waits(cluster, "web", expressions=[expression])
+    wants(cluster, "web", expressions=[expression])
     answer = pages.get("/pods/default/web").content.decode()
     (decisive,) = re.findall(r'<li class="key[^"]*">(.*?)</li>', answer, re.DOTALL)
     assert "<code>memory &gt;= 200Gi</code>" in decisive

@@ -16,7 +16,7 @@ from tests.builders import make_claim, make_node, make_pod, make_template
 from tests.laboratory import furnish
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
-from tests.scheduling.pages.browsing import admin, signed_in, viewer, words
+from tests.scheduling.pages.browsing import admin, signed_in, undo, viewer, words
 
 __all__ = ["admin", "viewer"]
 
@@ -181,9 +181,7 @@ def test_of_claims_and_templates_each_says_what_follows_and_templates_come_back(
     _, sure = preview(admin, f"/bulk/{TEMPLATES}/delete", "default/one")
     admin.post(f"/bulk/{TEMPLATES}/delete", {"pick": sure, "sure": "1"})
     assert not objects.list(kind(TEMPLATES)).items
-    offer = re.search(r'name="offer" value="([^"]+)"', admin.get("/templates").content.decode())
-    assert offer
-    admin.post("/undo", {"offer": offer[1], "back": "/templates"})
+    undo(admin, "/templates")
     assert [one.name for one in objects.list(kind(TEMPLATES)).items] == ["one"]
 
 

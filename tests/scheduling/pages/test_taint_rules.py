@@ -8,23 +8,18 @@ from django.test import Client
 from msgspec import structs
 
 from inventory.kinds.devices import DeviceTaintRule
-from tests.builders import DRIVER, make_claim, make_pod, make_taint_rule
+from tests.builders import DRIVER, make_taint_rule
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
-from tests.scheduling.pages.browsing import admin, viewer, words
+from tests.scheduling.pages.browsing import admin, undo, viewer, words
+from tests.scheduling.pages.claim_scene import wants
 
 __all__ = ["admin", "viewer"]
 
 
-def use(cluster: Cluster, name: str) -> None:
-    cluster.create(make_claim(name))
-    cluster.create(make_pod(name, claims={"gpu": name}))
-    cluster.settle()
-
-
 def test_the_list_tells_what_each_rule_taints_and_how_far_it_is(viewer: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=2)
-    use(cluster, "web")
+    wants(cluster, "web")
     cluster.create(make_taint_rule("repair", pool="node-1"))
     cluster.create(make_taint_rule("nothing-yet", device="gpu-9", effect="None"))
     text = words(viewer, "/taint-rules")
@@ -38,7 +33,7 @@ def test_a_dry_run_says_whom_it_would_evict_and_is_then_made_real_and_taken_back
     admin: Client, cluster: Cluster
 ) -> None:
     cluster.with_gpus("node-1", each=1)
-    use(cluster, "web")
+    wants(cluster, "web")
     query = {
         "name": "repair",
         "pool": "node-1",
@@ -57,9 +52,7 @@ def test_a_dry_run_says_whom_it_would_evict_and_is_then_made_real_and_taken_back
     assert texts.EVICTED_AT_ONCE("1 pod", "default/web") in said_by(admin, "/taint-rules/repair/change", change)
     admin.post("/taint-rules/repair/change", change)
     assert cluster.get(DeviceTaintRule, "repair").spec.taint.effect == "NoExecute"
-    page = admin.get("/taint-rules/repair").content.decode()
-    (offer,) = re.findall(r'name="offer" value="([^"]+)"', page)
-    admin.post("/undo", {"offer": offer, "back": "/taint-rules"})
+    undo(admin, "/taint-rules/repair")
     assert cluster.get(DeviceTaintRule, "repair").spec.taint.effect == "None"
 
 
@@ -85,14 +78,12 @@ def test_a_rule_that_is_wrong_or_was_changed_meanwhile_is_not_written(admin: Cli
 def test_a_rule_is_deleted_after_a_preview_and_comes_back(admin: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=1)
     made = cluster.create(make_taint_rule("repair", driver=DRIVER))
-    use(cluster, "web")
+    wants(cluster, "web")
     assert texts.WOULD_START_NOW("1 pod", "default/web") in words(admin, "/taint-rules/repair/delete")
     assert admin.post("/taint-rules/repair/delete", {"uid": "another"}).status_code == 409
     admin.post("/taint-rules/repair/delete", {"uid": made.metadata.uid})
     assert cluster.all(DeviceTaintRule) == []
-    page = admin.get("/taint-rules").content.decode()
-    (offer,) = re.findall(r'name="offer" value="([^"]+)"', page)
-    admin.post("/undo", {"offer": offer, "back": "/taint-rules"})
+    undo(admin, "/taint-rules")
     back = cluster.get(DeviceTaintRule, "repair")
     assert back.spec.device_selector == made.spec.device_selector
     assert back.metadata.uid != made.metadata.uid

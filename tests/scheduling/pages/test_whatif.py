@@ -29,6 +29,7 @@ from tests.builders import (
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import close_said, close_words, member, signed_in
+from tests.scheduling.pages.claim_scene import wants
 
 EVEN = 'device.attributes["gpu.example.com"].index % 2 == 0'
 CLAIM = """apiVersion: resource.k8s.io/v1
@@ -49,12 +50,6 @@ spec:
 def pages(db: None) -> Client:
     """Somebody who may look at everything."""
     return member("alice")
-
-
-def _hold(cluster: Cluster, name: str, namespace: str = "default", **request: object) -> None:
-    cluster.create(make_claim(name, namespace=namespace, requests=[make_request(**request)]))  # type: ignore[arg-type]
-    cluster.create(make_pod(name, namespace=namespace, claims={"gpu": name}))
-    cluster.settle()
 
 
 def test_a_template_with_replicas(pages: Client, cluster: Cluster) -> None:
@@ -89,7 +84,7 @@ def test_more_nodes_are_rehearsed_and_named_as_new(pages: Client, cluster: Clust
 def test_a_waiting_pod_without_one_of_its_selectors(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=2)
     never = 'device.attributes["gpu.example.com"].index > 100'
-    _hold(cluster, "web", expressions=[EVEN, never])
+    wants(cluster, "web", expressions=[EVEN, never])
     text = close_words(pages, "/what-if?pod=default/web&without=gpu/gpu:2")
     assert texts.ONE_WOULD_START_ON("node-1") in text
     assert "Tried without selector 2." in text
@@ -103,14 +98,14 @@ def test_a_waiting_pod_without_one_of_its_selectors(pages: Client, cluster: Clus
 
 def test_who_would_have_to_leave_is_named_to_those_who_see_them(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=2)
-    _hold(cluster, "secret", namespace="other", count=2)
+    wants(cluster, "secret", namespace="other", count=2)
     cluster.create(make_template("gpus"))
     path = "/what-if?template=default/gpus"
     assert texts.WOULD_COME_FREE("node-1", "secret of other/secret", "2 devices") in close_words(pages, path)
     text = close_words(member("ann", "default"), path)
     assert "secret" not in text
     assert texts.CLAIMS_OF_HIDDEN_NAMESPACES("1 claim") in text
-    _hold(cluster, "waits")
+    wants(cluster, "waits")
     page = close_words(member("bob", "default"), "/pods/default/waits")
     assert "secret" not in page
     assert "somebody else" in page
@@ -285,7 +280,7 @@ def test_deleting_a_pod_starts_no_part_of_a_gang(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=4)
     cluster.create(make_template("gpus", requests=[make_request()]))
     for name, count in (("small", 1), ("large", 2)):
-        _hold(cluster, name, count=count)
+        wants(cluster, name, count=count)
     annotations = {"manciple.dev/gang": "train", "manciple.dev/gang-size": "3"}
     for at in range(3):
         cluster.create(make_pod(f"w-{at}", templates={"gpu": "gpus"}, meta={"annotations": annotations}))

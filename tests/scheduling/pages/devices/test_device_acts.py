@@ -15,18 +15,17 @@ from inventory.kinds.devices import DeviceTaintRule
 from scheduling.pages.devices.chosen import Chosen, read_chosen
 from tests.builders import (
     DRIVER,
-    make_claim,
     make_class,
     make_device_taint,
     make_devices,
     make_node,
-    make_pod,
     make_slice,
     make_taint_rule,
 )
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
-from tests.scheduling.pages.browsing import admin, said, signed_in, viewer, words
+from tests.scheduling.pages.browsing import admin, signed_in, undo, viewer, words
+from tests.scheduling.pages.claim_scene import wants
 
 __all__ = ["admin", "viewer"]
 
@@ -35,23 +34,9 @@ def at(*places: str) -> str:
     return "\n".join(f"{DRIVER}/{place}" for place in places)
 
 
-def use(cluster: Cluster, name: str) -> None:
-    cluster.create(make_claim(name))
-    cluster.create(make_pod(name, claims={"gpu": name}))
-    cluster.settle()
-
-
 def rules(cluster: Cluster) -> list[tuple[str | None, str | None, str, str]]:
     found = [(rule.spec.device_selector, rule.spec.taint) for rule in cluster.all(DeviceTaintRule)]
     return sorted((one.pool, one.device, taint.key, taint.effect) for one, taint in found if one)
-
-
-def undo(client: Client, path: str = "/devices") -> str:
-    """Press the button that the page offers; returns what the page then says."""
-    page = client.get(path).content.decode()
-    (offer,) = re.findall(r'name="offer" value="([^"]+)"', page)
-    answer = client.post("/undo", {"offer": offer, "back": path}, follow=True)
-    return said(answer.content.decode())
 
 
 # Draining, cordoning, tainting ---------------------------------------------------------------------------------------
@@ -61,9 +46,9 @@ def test_a_drain_tells_who_is_evicted_and_where_they_would_fit_then_does_it_and_
     admin: Client, cluster: Cluster
 ) -> None:
     cluster.with_gpus("node-1", "node-2", each=1)
-    use(cluster, "first")
-    use(cluster, "second")
-    use(cluster, "late")
+    wants(cluster, "first")
+    wants(cluster, "second")
+    wants(cluster, "late")
     assert cluster.devices(cluster.claim("second")) == ["node-2/gpu-0"]
     text = words(admin, f"/devices/act/drain?at={at('node-1/gpu-0')}")
     assert "Drain 1 device?" in text
@@ -120,7 +105,7 @@ def test_untaint_deletes_the_rules_of_the_chosen_alone_and_tells_what_stays(admi
     cluster.with_gpus("node-1", each=2)
     cluster.create(make_taint_rule("narrow", device="gpu-0"))
     cluster.create(make_taint_rule("wide", driver=DRIVER))
-    use(cluster, "waiting")
+    wants(cluster, "waiting")
     text = words(admin, f"/devices/act/untaint?at={at('node-1/gpu-0')}")
     assert texts.RULES_DELETED("1 rule", "narrow") in text
     assert texts.RULE_TAINTS_OTHERS("1 other device", "wide") in text
@@ -129,7 +114,7 @@ def test_untaint_deletes_the_rules_of_the_chosen_alone_and_tells_what_stays(admi
     assert [rule.metadata.name for rule in cluster.all(DeviceTaintRule)] == ["wide"]
     text = words(admin, f"/devices/act/untaint?at={at('node-1/gpu-0')}&at={at('node-1/gpu-1')}")
     assert texts.WOULD_START_NOW("1 pod", "default/waiting") in text
-    undo(admin)
+    undo(admin, "/devices")
     assert {rule.metadata.name for rule in cluster.all(DeviceTaintRule)} == {"narrow", "wide"}
 
 
@@ -181,7 +166,7 @@ def test_what_somebody_changed_since_is_not_taken_back(admin: Client, cluster: C
 
 def test_the_file_has_a_line_for_each_device_and_no_formula(admin: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=2)
-    use(cluster, "first")
+    wants(cluster, "first")
     rows = list(csv.DictReader(io.StringIO(admin.get("/devices.csv").content.decode())))
     assert [row["device"] for row in rows] == ["gpu-0", "gpu-1"]
     assert (rows[0]["claim"], rows[0]["pods"], rows[1]["state"]) == ("first", "first", "Free")
