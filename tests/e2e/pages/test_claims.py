@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.e2e.api_client import Hands
+from tests.e2e.pages.manifests import claim, pod, template
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import Up, wait_for
 from tests.scheduling.pages import texts
@@ -17,39 +17,14 @@ from tests.scheduling.pages import texts
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
 
-def _template(count: int) -> dict[str, Any]:
-    exactly = {"deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": count}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": f"gpus-{count}", "namespace": "demo"},
-        "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}},
-    }
-
-
-def _pod(name: str, count: int) -> dict[str, Any]:
-    container = {"name": "main", "image": "example.com/main", "resources": {"claims": [{"name": "gpu"}]}}
-    claims = [{"name": "gpu", "resourceClaimTemplateName": f"gpus-{count}"}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "demo"},
-        "spec": {"containers": [container], "resourceClaims": claims},
-    }
-
-
-def _apply(hands: Hands, *items: dict[str, Any]) -> None:
-    hands.apply(*items)
-
-
 @pytest.fixture
 def crowd(hands: Hands) -> Iterator[Hands]:
     """One pod that runs with 8 of the 24 GPUs; whatever a test leaves in the namespace goes with it."""
-    _apply(hands, _template(8), _template(20), _pod("train", 8))
+    hands.apply(template("gpus-8", 8), template("gpus-20", 20), pod("train", of_template="gpus-8"))
     hands.wait_pods("Ready", "demo", "train")
     yield hands
     hands.clear("demo", "Pod", "ResourceClaim")
-    hands.forget(_template(8), _template(20))
+    hands.forget(template("gpus-8", 8), template("gpus-20", 20))
 
 
 def test_claims_come_and_change_by_themselves_and_lead_to_their_sheet(crowd: Hands, page: Page, up: Up) -> None:
@@ -57,7 +32,7 @@ def test_claims_come_and_change_by_themselves_and_lead_to_their_sheet(crowd: Han
     expect(page.get_by_role("row", name="train-gpu-")).to_contain_text("Reserved")
     page.evaluate("window.untouched = true")  # a reload would lose it
     page.get_by_label("Name, namespace, pod or node").focus()
-    _apply(crowd, _pod("large", 20))
+    crowd.apply(pod("large", of_template="gpus-20"))
     row = page.get_by_role("row", name="large-gpu-")
     expect(row).to_contain_text("Pending")
     expect(row).to_contain_text(texts.WANTS_ON_ONE_NODE(20))
@@ -76,8 +51,7 @@ def test_claims_come_and_change_by_themselves_and_lead_to_their_sheet(crowd: Han
 
 
 def test_deleting_is_previewed_in_a_dialog_and_can_be_cancelled(crowd: Hands, page: Page, up: Up) -> None:
-    spare = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": _template(8)["spec"]["spec"]}
-    _apply(crowd, spare | {"metadata": {"name": "spare", "namespace": "demo"}})
+    crowd.apply(claim("spare", 8))
     page.goto(f"{up.web}/claims/demo/spare")
     delete = page.get_by_role("link", name="Delete…")
     delete.click()
@@ -96,8 +70,7 @@ def test_deleting_is_previewed_in_a_dialog_and_can_be_cancelled(crowd: Hands, pa
 @pytest.mark.long
 def test_a_page_of_what_is_gone_waits_for_the_answer_that_is_on_its_way(crowd: Hands, page: Page, up: Up) -> None:
     """The live line tells of the deletion first: the page asks for itself, hears 404, and does not cut it off."""
-    spare = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "spec": _template(8)["spec"]["spec"]}
-    _apply(crowd, spare | {"metadata": {"name": "spare", "namespace": "demo"}})
+    crowd.apply(claim("spare", 8))
     page.goto(f"{up.web}/claims/demo/spare")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     missed: list[str] = []

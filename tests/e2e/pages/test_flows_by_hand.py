@@ -42,6 +42,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.e2e.pages.browser import GONE, PHONE, REFUSED, editor_of, new_context, watched_page
 from tests.e2e.pages.demo import PODS, Demo
+from tests.e2e.pages.manifests import claim
 from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
 from tests.scheduling.pages import texts
@@ -226,13 +227,7 @@ FINALIZER = "example.com/by-nobody"
 def held(demo: Demo) -> Iterator[str]:
     """The name of a claim that is deleted and does not go."""
     name = "held-by-keys"
-    exactly = {"deviceClassName": "gpu-l40s", "count": 1}
-    manifest = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "finalizers": [FINALIZER]},
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
-    }
+    manifest = claim(name, namespace="infra-ci", device_class="gpu-l40s", finalizers=[FINALIZER])
     assert demo.api.post(CLAIMS, json=manifest).is_success
     demo.api.delete(f"{CLAIMS}/{name}")
     yield name

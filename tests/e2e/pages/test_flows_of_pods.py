@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from tests.e2e.pages.browser import GONE, REFUSED, editor_of, watched_page
 from tests.e2e.pages.demo import Demo
+from tests.e2e.pages.manifests import claim, pod
 from tests.e2e.pages.walking import expect_focus, press, told
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
@@ -19,26 +19,6 @@ NAMESPACE = "speech"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
 TEMPLATES = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaimtemplates"
-
-
-def documents(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A claim for more than any node has, and the pod that names it."""
-    meta = {"name": name, "namespace": NAMESPACE}
-    exactly = {"deviceClassName": "gpu-l40s", "count": 40}
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": meta,
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
-    }
-    container = {"name": "main", "image": "example.com/main", "resources": {"claims": [{"name": "gpu"}]}}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": meta,
-        "spec": {"containers": [container], "resourceClaims": [{"name": "gpu", "resourceClaimName": name}]},
-    }
-    return claim, pod
 
 
 def clear(demo: Demo, name: str) -> None:
@@ -58,18 +38,19 @@ def enter(page: Page, editor: Locator, *documents: object) -> None:
 
 
 def test_a_pod_is_rehearsed_created_and_replaced_without_a_mouse(manager: BrowserContext, demo: Demo) -> None:
-    claim, pod = documents("rehearsed-pod")
+    wanted = claim("rehearsed-pod", 40, namespace=NAMESPACE, device_class="gpu-l40s")  # more than any node has
+    waiting = pod("rehearsed-pod", namespace=NAMESPACE, of_claim="rehearsed-pod")
     with watched_page(manager, allowed=(REFUSED, GONE)) as page:
         page.goto(f"{demo.web}/what-if")
         page.wait_for_function("window.Editors")
-        enter(page, page.locator(".cm-content").first, claim)
+        enter(page, page.locator(".cm-content").first, wanted)
         page.get_by_role("button", name="Rehearse").press("Enter")
         expect_focus(page.locator("#h-verdict"))
         press(page, "Tab")
         expect_focus(page.get_by_role("link", name="Create this…"))
         press(page, "Enter")
         editor = editor_of(page, "YAML")
-        enter(page, editor, claim, pod)
+        enter(page, editor, wanted, waiting)
         page.get_by_role("button", name="Create", exact=True).press("Enter")
         expect(told(page)).to_contain_text("Created")
         page.goto(f"{demo.web}/pods/{NAMESPACE}/rehearsed-pod")

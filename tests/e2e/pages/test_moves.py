@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.api_client import Hands
+from tests.e2e.api_client import Document, Hands
 from tests.e2e.pages.browser import PHONE
+from tests.e2e.pages.manifests import pod, template
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import Up
 from tests.scheduling.pages import texts
@@ -19,26 +19,15 @@ pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web-uid", "controller": True}
 
 
-def documents(name: str, count: int, node: str = "") -> list[dict[str, Any]]:
+def documents(name: str, count: int, node: str = "") -> list[Document]:
     """A pod with GPUs of a template of its own; with a node, one that rather goes there and is created again."""
-    meta: dict[str, Any] = {"name": name, "namespace": "demo"}
-    exactly = {"deviceClassName": "gpu.example.com", "count": count}
-    template = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": meta,
-        "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}},
-    }
-    there = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
-    wish = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": there}]}
-    container = {"name": "main", "image": "example.com/main", "resources": {"claims": [{"name": "gpu"}]}}
-    spec: dict[str, Any] = {
-        "containers": [container],
-        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": name}],
-    }
+    made = pod(name, of_template=name)
     if node:
-        spec["affinity"], meta = {"nodeAffinity": wish}, {**meta, "ownerReferences": [OWNER]}
-    return [template, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}]
+        there = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+        wish = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": there}]}
+        made["spec"]["affinity"] = {"nodeAffinity": wish}
+        made["metadata"]["ownerReferences"] = [OWNER]
+    return [template(name, count), made]
 
 
 @pytest.fixture

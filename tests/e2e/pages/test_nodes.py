@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.api_client import Document
 from tests.e2e.pages.browser import GONE, REFUSED, new_context, slow_down, watched_page
 from tests.e2e.pages.tour import AXE
 from tests.e2e.pages.walking import expect_focus
@@ -27,16 +26,6 @@ ASKED = (
     f"/devices?at={GPU}&cel=device.x",
     f"/devices/d/{GPU}",
 )
-
-
-def pod(name: str, namespace: str, **spec: object) -> Document:
-    container = {"name": "main", "image": "example.com/main"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"containers": [container], **spec},
-    }
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.api_client import Document, Hands, documents
+from tests.e2e.api_client import Hands, documents
 from tests.e2e.pages.browser import new_context
 from tests.e2e.pages.demo import Demo
+from tests.e2e.pages.manifests import pod
 from tests.e2e.processes import ROOT, Up
 from tests.scheduling.pages import texts
 
@@ -32,17 +33,6 @@ def overview(page: Page, up: Up) -> Page:
 
 def _figure(page: Page, name: str) -> Any:
     return page.locator("#figures > div").filter(has_text=name).locator(".n")
-
-
-def _stuck_pod() -> Document:
-    claim = {"name": "gpu", "resourceClaimName": "nothing"}
-    container = {"name": "main", "image": "example.com/main", "resources": {"claims": [{"name": "gpu"}]}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "stuck", "namespace": "demo"},
-        "spec": {"containers": [container], "resourceClaims": [claim]},
-    }
 
 
 def test_figures_bars_and_events_change_by_themselves(overview: Page, hands: Hands) -> None:
@@ -67,7 +57,7 @@ def test_figures_bars_and_events_change_by_themselves(overview: Page, hands: Han
 
 def test_a_waiting_pod_appears_with_its_cause_and_leads_to_its_page(overview: Page, up: Up, hands: Hands) -> None:
     expect(overview.locator("#waiting")).to_contain_text(texts.NO_POD_WAITS)
-    hands.apply(_stuck_pod())
+    hands.apply(pod("stuck", of_claim="nothing"))
     waiting = overview.locator("#waiting")
     expect(waiting).to_contain_text(texts.CAUSE_CLAIM_MISSING)
     expect(waiting).to_contain_text(texts.NEXT_CREATE_CLAIM)
@@ -83,7 +73,7 @@ def test_a_waiting_pod_appears_with_its_cause_and_leads_to_its_page(overview: Pa
 def test_events_are_filtered_by_choosing_and_new_ones_come_in(page: Page, up: Up, hands: Hands) -> None:
     page.goto(f"{up.web}/events?kind=Pod")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
-    hands.apply(_stuck_pod())
+    hands.apply(pod("stuck", of_claim="nothing"))
     found = page.locator("#found")
     expect(found.get_by_role("row").filter(has_text="demo/stuck").first).to_be_visible()
     page.get_by_role("combobox", name="Type").select_option("Warning")

@@ -4,48 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.api_client import Hands
+from tests.e2e.api_client import Document, Hands
 from tests.e2e.kubectl import Kubectl
+from tests.e2e.pages.manifests import claim, pod
 from tests.e2e.processes import Up
 from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
-MEMORY = 'device.capacity["gpu.example.com"].memory.compareTo(quantity("200Gi")) >= 0'
 
-
-def _manifest(name: str, *, count: int = 1, selectors: tuple[str, ...] = ()) -> dict[str, Any]:
+def documents(name: str, count: int = 1) -> list[Document]:
     """A pod with a claim of its own for `count` of the simulated GPUs."""
-    exactly = {
-        "deviceClassName": "gpu.example.com",
-        "allocationMode": "ExactCount",
-        "count": count,
-        "selectors": [{"cel": {"expression": one}} for one in selectors],
-    }
-    meta = {"name": name, "namespace": "demo"}
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": meta,
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
-    }
-    container = {"name": "main", "image": "example.com/main", "resources": {"claims": [{"name": "gpu"}]}}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": meta,
-        "spec": {"containers": [container], "resourceClaims": [{"name": "gpu", "resourceClaimName": name}]},
-    }
-    return {"apiVersion": "v1", "kind": "List", "items": [claim, pod]}
-
-
-def _apply(hands: Hands, name: str, **fields: Any) -> None:
-    hands.apply(*_manifest(name, **fields)["items"])
+    return [claim(name, count), pod(name, of_claim=name)]
 
 
 @pytest.fixture
@@ -55,7 +29,7 @@ def crowd(hands: Hands) -> Iterator[Hands]:
     Ask for it before the page: an open page would ask for a pod that is gone.
     """
     for number in range(3):
-        _apply(hands, f"train-{number}", count=8)
+        hands.apply(*documents(f"train-{number}", 8))
     for number in range(3):
         hands.wait_pods("PodScheduled", "demo", f"train-{number}")
     yield hands
@@ -66,7 +40,7 @@ def test_a_waiting_pod_says_why_and_the_page_follows(crowd: Hands, page: Page, u
     page.goto(f"{up.web}/pods")
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     page.evaluate("window.untouched = true")  # a reload would lose it
-    _apply(crowd, "eval", count=2)
+    crowd.apply(*documents("eval", 2))
     row = page.get_by_role("row", name="eval")
     expect(row).to_contain_text(texts.ALL_DEVICES_HELD(24, 24))
     assert page.evaluate("window.untouched")
@@ -76,7 +50,7 @@ def test_a_waiting_pod_says_why_and_the_page_follows(crowd: Hands, page: Page, u
     expect(page.locator(".funnel li.key")).to_contain_text("all 24 held")
     expect(page.locator("section", has_text="Who holds the 24").get_by_role("link", name="train-1")).to_be_visible()
     page.evaluate("window.untouched = true")
-    crowd.forget(*_manifest("train-1")["items"])
+    crowd.forget(*documents("train-1"))
     expect(why).to_have_count(0)
     expect(page.get_by_text("on node")).to_be_visible()
     assert page.evaluate("window.untouched")
@@ -120,7 +94,7 @@ def test_a_pod_is_written_in_the_editor_and_its_log_followed(page: Page, up: Up,
 
 
 def test_kubectl_reads_the_explanation(up: Up, crowd: Hands, kubectl: Kubectl) -> None:
-    _apply(crowd, "raw")
+    crowd.apply(*documents("raw"))
     for path in ("/api/v1/namespaces/demo/pods/raw", "/apis/resource.k8s.io/v1/namespaces/demo/resourceclaims/raw"):
         found = json.loads(kubectl("get", "--raw", f"{path}/explain"))
         assert found["kind"] == "Explanation"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
@@ -13,7 +12,6 @@ from django.test import Client
 from claims.kinds.pods import Pod
 from inventory.kinds.devices import DeviceTaintRule
 from manciple.audit import searching
-from manciple.audit.budgets import REFUSALS
 from manciple.audit.models import Entry
 from manciple.audit.searching import Search
 from manciple.notifications.models import NotificationRule
@@ -219,14 +217,6 @@ def test_what_a_page_refuses_is_a_denial_of_what_was_asked_for(viewer: Client, f
         (entry,) = look(Search(outcome="denied"))
         assert (entry.username, *told(entry)) == ("vic", *expected)
         Entry.objects.all().delete()
-
-
-def test_refusals_of_one_person_have_a_limit(admin: Client, filled: Cluster) -> None:
-    """What a page is refused a thousand times does not become a thousand entries."""
-    for number in range(REFUSALS.of_address + 20):
-        admin.post("/quotas", QUOTA | {"name": f"Wrong-{number}"})
-    by_minute = Counter(entry.at.replace(second=0, microsecond=0) for entry in look(Search(outcome="failed")))
-    assert max(by_minute.values()) <= REFUSALS.of_address + 2
 
 
 def test_looking_leaves_nothing_and_who_created_a_pod_is_known_to_notifications(admin: Client, filled: Cluster) -> None:

@@ -28,7 +28,7 @@ from manciple.wire.identity import MASTERS, Identity
 from scheduling.pages.overview.signs import read_signs
 from scheduling.pages.timeline.query import TimelineQuery
 from scheduling.pages.timeline.reading import STEPS, Timeline
-from scheduling.pages.windows import ChosenTime
+from scheduling.pages.windows import ChosenTime, Window
 from scheduling.resources import EVENTS, SLICES, kind
 from tests.builders import make_slice
 from tests.examples import ALL, sample
@@ -94,43 +94,44 @@ def spans(window: tuple[datetime, datetime], column: str) -> Iterator[tuple[str,
             yield one.device_class if column == "device_class" else one.claim.namespace, began, None
 
 
-def test_the_usage_of_models_is_that_of_classes_counted_otherwise(lab: None) -> None:
+def test_the_timeline_counts_what_the_rows_say(lab: None) -> None:
     """The model is read by a query that each engine writes in its own way."""
     hours = {}
-    for by in ("class", "model"):
+    for by, column in (("class", "device_class"), ("namespace", "namespace"), ("model", "")):
         query = TimelineQuery(by=by, time=ChosenTime(range="7d"))
-        timeline = Timeline(EVERYONE, query, query.window(NOW + timedelta(seconds=1))[0])
+        window, _ = query.window(NOW + timedelta(seconds=1))
+        timeline = Timeline(EVERYONE, query, window)
         hours[by] = timeline.hours()
         assert set(timeline.levels(timeline.groups())) == set(hours[by])
         assert {one.group for one in timeline.waits()} <= set(hours[by])
+        if column:
+            held = list(spans((window.begin, window.end), column))
+            assert len(held) > 500
+            assert timeline.count() == len(held)
+            assert timeline.groups() == Counter(group for group, _, _ in held)
+            assert timeline.levels(timeline.groups()) == levels_of(held, window)
     assert sum(hours["model"].values()) == pytest.approx(sum(hours["class"].values()))
     assert {"NVIDIA H100 80GB", "NVIDIA H200 141GB"} <= set(hours["model"])
 
 
-@pytest.mark.parametrize(("by", "column"), [("class", "device_class"), ("namespace", "namespace")])
-def test_the_timeline_counts_what_the_rows_say(lab: None, by: str, column: str) -> None:
-    query = TimelineQuery(by=by, time=ChosenTime(range="7d"))
-    window, _ = query.window(NOW + timedelta(seconds=1))
-    timeline = Timeline(EVERYONE, query, window)
-    held = list(spans((window.begin, window.end), column))
-    assert len(held) > 500
-    assert timeline.count() == len(held)
-    assert timeline.groups() == Counter(group for group, _, _ in held)
-
+def levels_of(held: list[tuple[str, datetime, datetime | None]], window: Window) -> dict[str, list[int]]:
+    """How many of each group are held at each step."""
     step = window.seconds / STEPS
-    expected: dict[str, list[int]] = {group: [0] * STEPS for group, _, _ in held}
+    levels: dict[str, list[int]] = {group: [0] * STEPS for group, _, _ in held}
     for group, began, ended in held:
         first = max(0, int((began - window.begin).total_seconds() // step))
         last = STEPS if ended is None else int((ended - window.begin).total_seconds() // step)
         for number in range(first, min(last, STEPS)):
-            expected[group][number] += 1
-    assert timeline.levels(list(expected)) == expected
+            levels[group][number] += 1
+    return levels
 
 
 # What is written for one engine --------------------------------------------------------------------------------------
 
 
-def test_the_newest_events_come_in_the_order_in_which_they_were_written(lab: None) -> None:
+def test_the_newest_events_come_in_the_order_in_which_they_were_written_and_the_health_tells_the_engine(
+    lab: None,
+) -> None:
     written = {stored.name: stored.revision for stored in objects.list(kind(EVENTS)).items}
     newest_first = sorted(written, key=lambda name: -written[name])
     read = history.newest(EVENTS, limit=10)
@@ -141,6 +142,11 @@ def test_the_newest_events_come_in_the_order_in_which_they_were_written(lab: Non
     assert {one.namespace for one in only} == {"vision"}
     assert "vision" in history.namespaces_with(EVENTS)
     assert history.newest(EVENTS, limit=10, namespaces=[]) == ()
+    signs = read_signs(read_devices(), EVERYONE, now=NOW)
+    assert signs.database == {"sqlite": "SQLite", "postgresql": "PostgreSQL"}[connection.vendor]
+    assert signs.database_size > 1_000_000
+    assert signs.sampled is not None
+    assert signs.processes == []
 
 
 @pytest.mark.django_db
@@ -159,11 +165,3 @@ def test_a_last_change_is_found_by_the_fields_as_they_are_written(odd: str) -> N
     assert history.last_change(SLICES, {"spec.driver": odd}, after=latest_revision()) is None
     for alike in ("50 percent", "aXb", "backslash", "quote"):
         assert history.last_change(SLICES, {"spec.driver": alike}, after=before) is None
-
-
-def test_the_health_tells_the_engine_and_its_size(lab: None) -> None:
-    signs = read_signs(read_devices(), EVERYONE, now=NOW)
-    assert signs.database == {"sqlite": "SQLite", "postgresql": "PostgreSQL"}[connection.vendor]
-    assert signs.database_size > 1_000_000
-    assert signs.sampled is not None
-    assert signs.processes == []

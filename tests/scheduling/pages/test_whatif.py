@@ -171,23 +171,19 @@ def test_what_was_rehearsed_is_created(pages: Client, cluster: Cluster) -> None:
     assert claim.object.spec.devices.requests[0].exactly.count == 1  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (CLAIM.replace("count: 2", "count: two"), "Line 11, column 9: count must be of type int, not string."),
-        (CLAIM.replace("name: gpu", "name: GPU"), "Line 8, column 7: spec.devices.requests[0].name"),
-        (f"{CLAIM}---\n{CLAIM.replace('pasted', 'more')}", "Rehearse one claim at a time"),
-    ],
-)
-def test_text_that_cannot_be_rehearsed_says_why(pages: Client, cluster: Cluster, text: str, says: str) -> None:
-    cluster.with_gpus("node-1")
-    answer = pages.post("/what-if", {"yaml": text})
-    assert answer.status_code == 422
-    assert says in close_said(answer.content.decode())
+WRONG = {
+    CLAIM.replace("count: 2", "count: two"): "Line 11, column 9: count must be of type int, not string.",
+    CLAIM.replace("name: gpu", "name: GPU"): "Line 8, column 7: spec.devices.requests[0].name",
+    f"{CLAIM}---\n{CLAIM.replace('pasted', 'more')}": "Rehearse one claim at a time",
+}
 
 
-def test_what_is_not_there_is_said(pages: Client, cluster: Cluster) -> None:
+def test_what_cannot_be_rehearsed_or_is_not_there_is_said(pages: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1")
+    for text, says in WRONG.items():
+        answer = pages.post("/what-if", {"yaml": text})
+        assert answer.status_code == 422
+        assert says in close_said(answer.content.decode())
     assert 'Pods "nothing" not found.' in close_words(pages, "/what-if?pod=default/nothing", 422)
     cluster.create(make_template("gpus"))
     path = "/what-if?template=default/gpus&shape=nothing&nodes=1"

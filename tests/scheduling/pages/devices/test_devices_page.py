@@ -61,40 +61,35 @@ def lab() -> None:
 ALL = {"node-1/gpu-0", "node-1/gpu-1", "node-2/gpu-0"}
 
 
-@pytest.mark.parametrize(
-    ("query", "matching"),
-    [
-        ({}, ALL),
-        ({"state": "free"}, {"node-1/gpu-1"}),
-        ({"state": ["free", "taint"]}, {"node-1/gpu-1", "node-2/gpu-0"}),
-        ({"model": "A100"}, {"node-1/gpu-0", "node-1/gpu-1"}),
-        ({"model": "A100", "state": "reserved"}, {"node-1/gpu-0"}),
-        ({"ns": "lab"}, {"node-1/gpu-0"}),
-        ({"driver": "other.example.com"}, set()),
-        ({"class": "hopper"}, {"node-2/gpu-0"}),
-        ({"attr": "model:H100"}, {"node-2/gpu-0"}),
-        ({"attr": ["memory:80Gi", "index:1"]}, {"node-1/gpu-1"}),
-        ({"attr": ["memory:80Gi", "memory:141Gi"]}, ALL),
-        ({"cel": f'device.capacity["{DRIVER}"].memory.compareTo(quantity("100Gi")) > 0'}, {"node-2/gpu-0"}),
-        ({"cel": f'device.attributes["{DRIVER}"].index == 1'}, {"node-1/gpu-1"}),
-        ({"cel": "device.driver =="}, ALL),
-    ],
-    ids=[
-        "nothing asked", "a state", "either of two states", "a model", "a model and a state", "who holds it",
-        "another driver", "a class", "an attribute", "two attributes", "either of two values", "an expression",
-        "an expression without a value for some", "an expression that does not compile dims nothing",
-    ],
-)  # fmt: skip
-def test_a_filter_dims_what_does_not_match(
-    browser: Client, lab: None, query: dict[str, Any], matching: set[str]
-) -> None:
-    assert set(dim(page(browser, **query))) == ALL - matching
-    answer = page(browser, "/devices/matches", **query)
-    dims = "".join(re.findall(r"(?:&quot;|\")(?:[^&\"]*)(?:&quot;|\"):(?:&quot;|\")([01]+)", answer))
-    assert dims.count("0") == len(matching)
-    assert set(dim(page(browser, "/devices/lines", topic=f"pool:{DRIVER}/node-1", **query))) == {
-        one for one in ALL - matching if one.startswith("node-1")
-    }
+#: what is asked for -> (the query, the devices that match)
+FILTERS: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "nothing": ({}, ALL),
+    "a state": ({"state": "free"}, {"node-1/gpu-1"}),
+    "either of two states": ({"state": ["free", "taint"]}, {"node-1/gpu-1", "node-2/gpu-0"}),
+    "a model": ({"model": "A100"}, {"node-1/gpu-0", "node-1/gpu-1"}),
+    "a model and a state": ({"model": "A100", "state": "reserved"}, {"node-1/gpu-0"}),
+    "who holds it": ({"ns": "lab"}, {"node-1/gpu-0"}),
+    "another driver": ({"driver": "other.example.com"}, set()),
+    "a class": ({"class": "hopper"}, {"node-2/gpu-0"}),
+    "an attribute": ({"attr": "model:H100"}, {"node-2/gpu-0"}),
+    "two attributes": ({"attr": ["memory:80Gi", "index:1"]}, {"node-1/gpu-1"}),
+    "either of two values": ({"attr": ["memory:80Gi", "memory:141Gi"]}, ALL),
+    "an expression": (
+        {"cel": f'device.capacity["{DRIVER}"].memory.compareTo(quantity("100Gi")) > 0'}, {"node-2/gpu-0"},
+    ),
+    "one without a value for some": ({"cel": f'device.attributes["{DRIVER}"].index == 1'}, {"node-1/gpu-1"}),
+    "one that does not compile": ({"cel": "device.driver =="}, ALL),
+}  # fmt: skip
+
+
+def test_a_filter_dims_what_does_not_match(browser: Client, lab: None) -> None:
+    for case, (query, matching) in FILTERS.items():
+        assert set(dim(page(browser, **query))) == ALL - matching, case
+        answer = page(browser, "/devices/matches", **query)
+        dims = "".join(re.findall(r"(?:&quot;|\")(?:[^&\"]*)(?:&quot;|\"):(?:&quot;|\")([01]+)", answer))
+        assert dims.count("0") == len(matching), case
+        lines = page(browser, "/devices/lines", topic=f"pool:{DRIVER}/node-1", **query)
+        assert set(dim(lines)) == {one for one in ALL - matching if one.startswith("node-1")}, case
 
 
 def test_an_expression_that_fails_is_told_with_its_place_or_how_many_have_no_value(browser: Client, lab: None) -> None:
@@ -277,19 +272,22 @@ def test_a_cordoned_node_has_a_mark_a_word_and_a_place_in_the_legend(browser: Cl
     assert re.findall(r'data-name="([^"]*)"', touched) == ["node-1"]
 
 
-@pytest.mark.parametrize(
-    ("gpus", "nics", "goes_on_below", "room"),
-    [(8, 2, False, ""), (9, 0, True, ""), (8, 8, True, "--nics:8"), (8, 20, True, "--nics:8")],
-    ids=["as many as a column holds", "more devices", "a NIC for each GPU", "more NICs than a column grows for"],
-)
-def test_a_line_of_many_devices_goes_on_below_its_first_row(
-    browser: Client, gpus: int, nics: int, goes_on_below: bool, room: str
-) -> None:
-    devices = [make_device(f"gpu-{index}", attributes={"model": "A100"}) for index in range(gpus)]
-    publish(devices=devices + [make_device(f"nic-{index}", attributes={"ifName": "eth"}) for index in range(nics)])
-    markup = page(browser)
-    assert ('<div class="node many"' in markup) is goes_on_below
-    assert re.findall(r"--nics:\d+", markup) == ([room] if room else [])
+#: what a node has -> (GPUs, NICs, whether its line goes on below, the room that its NICs take)
+LINES = {
+    "as many as a column holds": (8, 2, False, []),
+    "more devices": (9, 0, True, []),
+    "a NIC for each GPU": (8, 8, True, ["--nics:8"]),
+    "more NICs than a column grows for": (8, 20, True, ["--nics:8"]),
+}
+
+
+def test_a_line_of_many_devices_goes_on_below_its_first_row(browser: Client) -> None:
+    for case, (gpus, nics, goes_on_below, room) in LINES.items():
+        devices = [make_device(f"gpu-{index}", attributes={"model": "A100"}) for index in range(gpus)]
+        publish(devices=devices + [make_device(f"nic-{index}", attributes={"ifName": "eth"}) for index in range(nics)])
+        markup = page(browser)
+        assert ('<div class="node many"' in markup) is goes_on_below, case
+        assert re.findall(r"--nics:\d+", markup) == room, case
 
 
 def test_pages_and_what_they_load_come_compressed(browser: Client, lab: None) -> None:
