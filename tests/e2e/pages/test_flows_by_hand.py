@@ -53,6 +53,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 # By keyboard ----------------------------------------------------------------------------------------------------------
 
 
+UNDONE = re.compile(r"^Undone \(1 change\)")
+
+
 def test_devices_are_tainted_and_taken_back_without_a_mouse(admin: Page, demo: Demo) -> None:
     admin.goto(f"{demo.web}/devices")
     press(admin, "Tab")
@@ -291,9 +294,6 @@ def test_a_class_is_written_saved_and_saved_over_a_conflict_without_a_mouse(
         expect(told(page)).to_contain_text("Saved class bench-by-keys.")
     assert stored(demo, "bench-by-keys") == f"{DRIVER} && true"
     demo.api.delete(f"{CLASSES}/bench-by-keys")
-
-
-UNDONE = re.compile(r"^Undone \(1 change\)")
 
 
 def test_a_node_is_tainted_and_taken_back_without_a_mouse(admin: Page, demo: Demo) -> None:

@@ -103,6 +103,17 @@ def test_every_kind_is_found_by_its_name_and_a_device_as_it_is_shown(viewer: Cli
     assert {text: sections(viewer, text)["Devices"] for text in DEVICES} == DEVICES
 
 
+GOES = {
+    "q=alpha-1&go=1": "/nodes/alpha-1",
+    "q=ALPHA-LAB&go=1": "/namespaces/alpha-lab",
+    "q=alpha-lab/alpha&go=1": "/pods/alpha-lab/alpha",
+    "q=alpha-1+/+gpu-0&go=1": "/devices/d/alpha.example.com/alpha-1/gpu-0",
+    "q=alpha-&go=1": None,
+    "q=alpha-1": None,
+    "q=nothing&go=1": None,
+}
+
+
 def test_a_match_that_is_exact_and_alone_opens(viewer: Client, lab: Cluster) -> None:
     assert {query: viewer.get(f"/find?{query}").headers.get("Location") for query in GOES} == GOES
     lab.create(make_claim("alpha", namespace="alpha-lab"))
@@ -118,17 +129,6 @@ def test_a_namespace_narrows_and_only_what_one_may_see_is_found(viewer: Client, 
     uid = lab.get(Pod, "alpha", "alpha-lab").metadata.uid
     assert sections(viewer, uid)["UIDs"] == sections(viewer, uid[:13])["UIDs"] == [uid]
     assert "UIDs" not in sections(mia, uid)
-
-
-GOES = {
-    "q=alpha-1&go=1": "/nodes/alpha-1",
-    "q=ALPHA-LAB&go=1": "/namespaces/alpha-lab",
-    "q=alpha-lab/alpha&go=1": "/pods/alpha-lab/alpha",
-    "q=alpha-1+/+gpu-0&go=1": "/devices/d/alpha.example.com/alpha-1/gpu-0",
-    "q=alpha-&go=1": None,
-    "q=alpha-1": None,
-    "q=nothing&go=1": None,
-}
 
 
 def test_of_many_the_first_are_shown_with_a_bounded_number_of_queries(viewer: Client, cluster: Cluster) -> None:

@@ -77,6 +77,9 @@ def test_a_new_namespace_is_made_and_opened(admin: Client, cluster: Cluster) -> 
     assert "fresh" in cluster.all_namespaces()
 
 
+WRONG = {"Not A Name": "Invalid name:", "fresh": "Namespace fresh already exists. Choose another name."}
+
+
 def test_a_name_that_is_refused_stands_in_the_form_with_why(admin: Client, cluster: Cluster) -> None:
     cluster.create(make_namespace("fresh"))
     for name, why in WRONG.items():
@@ -84,9 +87,6 @@ def test_a_name_that_is_refused_stands_in_the_form_with_why(admin: Client, clust
         assert answer.status_code == 422
         assert why in answer.content.decode()
         assert f'value="{name}"' in answer.content.decode()
-
-
-WRONG = {"Not A Name": "Invalid name:", "fresh": "Namespace fresh already exists. Choose another name."}
 
 
 def test_admin_access_is_explained_then_opened_then_closed(admin: Client, cluster: Cluster) -> None:

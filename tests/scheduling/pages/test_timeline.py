@@ -159,6 +159,9 @@ def test_the_export_tells_everything_with_exact_times(pages: Client, cluster: Cl
     }  # fmt: skip
 
 
+CELLS = {"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "\t=1": "'\t=1", "web-1": "web-1", "": ""}
+
+
 def test_the_export_is_a_file_of_its_window_and_no_cell_of_it_a_formula(pages: Client) -> None:
     answer = pages.get("/timeline.csv?from=2026-01-01T00:00&to=2026-01-02T00:00")
     assert answer["Content-Type"] == "text/csv; charset=utf-8; header=present"
@@ -166,9 +169,6 @@ def test_the_export_is_a_file_of_its_window_and_no_cell_of_it_a_formula(pages: C
     assert {text: safe(text) for text in CELLS} == CELLS
     keep(past(pods=['a,"b"', "=cmd"]))
     assert exported(pages)[0]["pods"] == 'a,"b" =cmd'
-
-
-CELLS = {"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@SUM(A1)": "'@SUM(A1)", "\t=1": "'\t=1", "web-1": "web-1", "": ""}
 
 
 # Many ----------------------------------------------------------------------------------------------------------------

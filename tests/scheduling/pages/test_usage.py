@@ -63,6 +63,13 @@ def rows(client: Client, query: str) -> dict[str, dict[str, str]]:
     return {row[read.fieldnames[0]]: row for row in read}
 
 
+STACKED = {
+    "class": {"gpu": 7, "big": 1},
+    "model": {"A100": 4, "H100": 3, "gpu.example.com": 1},
+    "namespace": {"vision": 6, "speech": 2},
+}
+
+
 def test_device_hours_are_summed_by_class_model_and_namespace(admin: Client) -> None:
     held("node-1", hours=(6, 2))
     held("node-2", hours=(3, 1), namespace="speech")
@@ -74,13 +81,6 @@ def test_device_hours_are_summed_by_class_model_and_namespace(admin: Client) -> 
     assert hours == STACKED
     assert rows(admin, "by=model&class=big")["H100"]["share_percent"] == "100.00"
     assert rows(admin, "by=class&ns=speech") == rows(admin, "by=class&ns=speech&range=24h")
-
-
-STACKED = {
-    "class": {"gpu": 7, "big": 1},
-    "model": {"A100": 4, "H100": 3, "gpu.example.com": 1},
-    "namespace": {"vision": 6, "speech": 2},
-}
 
 
 def test_waits_are_told_as_percentiles_of_claims_made_for_pods(admin: Client) -> None:
