@@ -7,13 +7,14 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
-from django.core.management.commands import flush
-from django.db import connections
+from django.db import connections, transaction
+from django.test import TransactionTestCase
 from hypothesis import HealthCheck, settings
 from whitenoise.middleware import WhiteNoiseMiddleware
 
@@ -76,65 +77,52 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A database of this process's own. SQLite's is a file, because the tests write from several threads."""
+    """A database of this process's own. SQLite's is a file, because the tests write from several threads.
+
+    Nothing needs to survive a crash of the machine: SQLite does not wait for the disk.
+    """
     settings = connections["default"].settings_dict
     if settings["ENGINE"].endswith("sqlite3"):
         settings["TEST"]["NAME"] = tmp_path_factory.mktemp("database") / "manciple.sqlite3"
+        settings["OPTIONS"]["init_command"] += "PRAGMA synchronous=OFF;"
     else:
         settings["TEST"]["NAME"] = f"test_manciple_{os.getpid()}"
 
 
-@pytest.fixture(autouse=True)
-def _umask() -> Iterator[None]:
-    """Our commands narrow it for their whole process."""
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
+# Hooks, not fixtures that every test uses: pytest takes a third of a millisecond for each of those, for each test.
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _the_database_is_emptied_quickly() -> Iterator[None]:
-    """After a test of several transactions: all rows go but those of what the migrations tell about the models.
-
-    Django would empty these two tables as well, and fill them again model by model, which takes longer than most tests;
-    and PostgreSQL makes new files for each table and index that it truncates, a tenth of a second for all.
-    """
-
-    def sql_flush(_style: object, tables: Sequence[str], **_options: object) -> list[str]:
-        emptied = [connection.ops.quote_name(table) for table in tables if table not in ABOUT_MODELS]
-        return [f"DELETE FROM {table}" for table in emptied]
-
-    connection = connections["default"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connection.ops, "sql_flush", sql_flush)
-        patch.setattr(flush, "emit_post_migrate_signal", lambda *_, **__: None)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _documents_can_be_encrypted() -> None:
-    """An installation has its key, and its authority, in a home that nobody has made here."""
+def pytest_sessionstart() -> None:
+    # An installation has its key, and its authority, in a home that nobody has made here.
     django_settings.ENCRYPTION_KEYS = ("for the test run only",)
     django_settings.CA_FILE = Path("/nowhere/ca.crt")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _passwords_are_hashed_quickly() -> None:
-    """How slow a password is to check is what one test asks, not all that need somebody signed in."""
+    # One test asks how slow a password is to check; all others only need somebody who is signed in.
     django_settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    # The audit trail is not written behind the back of a test; `trail.flush` writes it.
+    trail.GATHERING = 3600.0
+    TransactionTestCase._fixture_teardown = _empty_the_database  # type: ignore[attr-defined]
+    _list_static_files_once()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _the_audit_trail_waits_for_whoever_reads_it() -> Iterator[None]:
-    """What tests are refused is not written into their database behind their backs; `trail.flush` does it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trail, "GATHERING", 3600.0)
-        yield
+def _empty_the_database(_case: TransactionTestCase) -> None:
+    """After a test of several transactions: all rows go, but those about the models, which the migrations made.
+
+    Django's `flush` would look up every table each time and truncate it, for which PostgreSQL makes new files: a tenth
+    of a second. And it would write the rows about the models again, which takes longer than most tests.
+    """
+    connection = connections["default"]
+    with transaction.atomic(), connection.cursor() as cursor:
+        for table in _tables():
+            cursor.execute(f"DELETE FROM {connection.ops.quote_name(table)}")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _static_files_are_listed_once() -> Iterator[None]:
-    """Every client that a test makes has middleware of its own, which would look at each static file anew."""
+@cache
+def _tables() -> list[str]:
+    return sorted(set(connections["default"].introspection.django_table_names(only_existing=True)) - ABOUT_MODELS)
+
+
+def _list_static_files_once() -> None:
+    """Every client that a test makes has middleware of its own, which would look at each static file again."""
     listed: dict[str, Any] = {}
     look = WhiteNoiseMiddleware.add_files_from_finders
 
@@ -144,9 +132,7 @@ def _static_files_are_listed_once() -> Iterator[None]:
             listed.update(middleware.files)
         middleware.files.update(listed)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(WhiteNoiseMiddleware, "add_files_from_finders", look_once)
-        yield
+    WhiteNoiseMiddleware.add_files_from_finders = look_once
 
 
 @pytest.fixture(scope="session")
@@ -168,12 +154,10 @@ DATABASES = {"db", "transactional_db"}
 NOTHING = Nothing()
 
 
-# Hooks, not fixtures that every test uses: pytest takes a third of a millisecond for each of those, for each test.
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test without a database knows the server's own kinds alone."""
+    """A test without a database knows the server's own kinds alone. Our commands narrow the umask of the process."""
+    os.umask(0o022)
     has_database = item.get_closest_marker("django_db") is not None
     if not has_database and not DATABASES & set(getattr(item, "fixturenames", ())):
         registry.extend(lambda _surely: NOTHING)
