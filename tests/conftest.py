@@ -16,6 +16,7 @@ from django.conf import settings as django_settings
 from django.db import connections, transaction
 from django.test import TransactionTestCase
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from manciple.audit import trail
@@ -34,6 +35,9 @@ settings.register_profile(
     derandomize="CI" in os.environ,
 )
 settings.load_profile("manciple")
+if not ALL:
+    # Hypothesis reads the source of all our modules for constants to draw, in every process of a new checkout.
+    providers._get_local_constants = providers.Constants
 
 #: What Django notes about models when it has migrated; no test changes it.
 ABOUT_MODELS = {"django_content_type", "auth_permission"}

@@ -66,6 +66,7 @@ def test_the_sample_depends_on_the_seed_and_no_line_number(tmp_path: Path) -> No
     assert len({tuple(drawn(plain, seed)) for seed in range(20)}) > 1
 
 
+@pytest.mark.long
 def test_killed_survived_and_not_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test calls one function, with numbers for which `>` and `>=` are the same."""
     monkeypatch.delenv("DJANGO_SETTINGS_MODULE")

@@ -92,6 +92,7 @@ def test_no_key_is_left_in_the_home_of_a_production_process(tmp_path: Path) -> N
     assert not made.encryption_keys.exists()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("command", "environment"),
     [
@@ -111,6 +112,15 @@ def test_a_process_of_production_says_what_it_lacks(
     assert done.returncode != 0
     assert "MANCIPLE_SECRET_KEY" in done.stderr
     assert not (tmp_path / "secret-key").exists()
+
+
+def test_the_format_of_the_log_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for format_ in ("text", "json"):
+        made = read(monkeypatch, {"MANCIPLE_LOG_FORMAT": format_})["LOGGING"]
+        assert made["handlers"]["stderr"]["formatter"] == format_
+        assert format_ in made["formatters"]
+    with pytest.raises(ImproperlyConfigured, match="MANCIPLE_LOG_FORMAT must be"):
+        read(monkeypatch, {"MANCIPLE_LOG_FORMAT": "xml"})
 
 
 COOKIES: dict[str, tuple[dict[str, str], bool]] = {

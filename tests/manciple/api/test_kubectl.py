@@ -54,6 +54,7 @@ def test_client_side_apply_creates_keeps_and_changes(kubectl: Kubectl) -> None:
     assert kubectl.json("get", "pod", "web")["metadata"]["labels"] == {"app": "shop"}
 
 
+@pytest.mark.long
 def test_claims_of_a_pod_that_are_told_in_both_ways_are_no_change_to_either(kubectl: Kubectl) -> None:
     """As Kubernetes 1.30 had them, and as today."""
     ways = {"old": "source: {resourceClaimName: gpu}", "new": "resourceClaimName: gpu"}
@@ -102,6 +103,7 @@ def test_a_pod_of_the_first_draft_of_kep_3063_is_applied_again_and_read_by_comma
         kubectl("delete", "pod", "device-consumer", "--wait=false")
 
 
+@pytest.mark.long
 def test_a_slice_of_1_30_is_applied_on_the_client_then_on_the_server(kubectl: Kubectl) -> None:
     document = """\
 apiVersion: resource.k8s.io/v1alpha2
@@ -154,6 +156,7 @@ def test_unknown_fields_are_warned_of(kubectl: Kubectl) -> None:
     assert "pod/web created" in told
 
 
+@pytest.mark.long
 def test_diff_shows_what_apply_would_change(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=POD)
     shown = kubectl("diff", "-f", "-", stdin=POD.replace("app: web", "app: shop"), check=False)
@@ -161,11 +164,13 @@ def test_diff_shows_what_apply_would_change(kubectl: Kubectl) -> None:
     assert "+    app: shop" in shown
 
 
+@pytest.mark.long
 def test_dry_runs_on_the_server(kubectl: Kubectl) -> None:
     assert kubectl("apply", "--dry-run=server", "-f", "-", stdin=POD) == "pod/web created (server dry run)\n"
     assert kubectl("get", "pods", check=False) == "No resources found in default namespace.\n"
 
 
+@pytest.mark.long
 def test_labels_annotations_and_patches(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=CLAIM)
     kubectl("label", "resourceclaim", "gpu", "team=red")
@@ -175,6 +180,7 @@ def test_labels_annotations_and_patches(kubectl: Kubectl) -> None:
     assert (metadata.get("labels"), metadata["annotations"]) == (None, {"note": "mine"})
 
 
+@pytest.mark.long
 def test_edit_writes_what_the_editor_leaves(kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch) -> None:
     kubectl("create", "-f", "-", stdin=POD)
     monkeypatch.setenv("KUBE_EDITOR", "sed -i s/app:.*/app:\\ edited/")
@@ -207,6 +213,7 @@ def test_delete_waits_until_the_object_is_gone(kubectl: Kubectl) -> None:
     assert kubectl("get", "pods,resourceclaims", check=False) == "No resources found in default namespace.\n"
 
 
+@pytest.mark.long
 def test_namespaces_are_made_and_deleted(kubectl: Kubectl) -> None:
     assert kubectl("create", "ns", "team") == "namespace/team created\n"
     assert kubectl("delete", "ns", "team", "--timeout=120s") == 'namespace "team" deleted\n'
@@ -218,6 +225,7 @@ def test_who_am_i_and_may_i(kubectl: Kubectl) -> None:
     assert "system:masters" in kubectl("auth", "whoami")
 
 
+@pytest.mark.long
 def test_an_administrator_asks_in_the_name_of_another(kubectl: Kubectl) -> None:
     assert "bob" in kubectl("auth", "whoami", "--as=bob", "--as-group=team")
 
@@ -232,6 +240,7 @@ rules:
 """
 
 
+@pytest.mark.long
 def test_roles_are_made_bound_reconciled_and_asked_about(api_server: ApiServer, kubectl: Kubectl) -> None:
     ensure_roles()
     kubectl("create", "role", "pod-reader", "--verb=get,list", "--resource=pods")
@@ -261,6 +270,7 @@ def test_what_needs_a_shell_is_refused_clearly(kubectl: Kubectl) -> None:
     assert "pods/exec" in kubectl("exec", "web", "--", "ls", check=False)
 
 
+@pytest.mark.long
 def test_a_container_is_added_to_a_pod_and_its_resources_are_changed(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=POD)
     kubectl("debug", "web", "--image=busybox", "--container=look")

@@ -12,8 +12,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from django.db import OperationalError, connection
+from django.db.migrations.recorder import MigrationRecorder
 
-from manciple.processes import database_file
+from manciple.processes import command_line, database_file
 from manciple.processes.database_file import DatabaseRefused
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -132,6 +134,7 @@ def test_no_command_ends_in_a_traceback(database: Path, words: str) -> None:
     assert RESTORE in told
 
 
+@pytest.mark.long
 def test_tables_of_a_later_version(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "manciple.sqlite3")) as connection:
         connection.execute("CREATE TABLE django_migrations (id INTEGER PRIMARY KEY, app TEXT, name TEXT, applied TEXT)")
@@ -141,6 +144,15 @@ def test_tables_of_a_later_version(tmp_path: Path) -> None:
     code, told = manage(tmp_path, "token", "list")
     assert (code, "Traceback" in told) == (1, False), told
     assert "it was migrated by a later version, which has claims.0999_later: run that version" in told
+
+
+@pytest.mark.django_db
+def test_an_error_about_tables_is_explained_by_the_migrations() -> None:
+    error = OperationalError("no such column: claims_device.later")
+    command_line._explain(error)  # all is as this version needs it: the error says more than we could
+    MigrationRecorder(connection).record_applied("claims", "0999_later")
+    with pytest.raises(DatabaseRefused, match=r"which has claims\.0999_later"):
+        command_line._explain(error)
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:

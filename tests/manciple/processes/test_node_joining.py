@@ -27,7 +27,7 @@ from manciple.processes import node_bootstrap
 from manciple.processes.home import Home, write_private
 from manciple.store import objects
 from manciple.wire.registry import registry
-from nodeagent import credentials, joining
+from nodeagent import credentials, joining, request_maker
 from nodeagent.__main__ import main
 from nodeagent.client import NODES, Client
 from nodeagent.config import read_kubeconfig
@@ -73,6 +73,22 @@ def controller(cluster: ApiServer) -> Iterator[None]:
     yield
     stop.set()
     thread.join(10)
+
+
+@pytest.fixture(autouse=True)
+def _keys_are_made_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent starts a process for each key and each look at a certificate. One test shows that; here it costs most
+    of the time.
+    """
+
+    def made(what: str, file: str, *node: str) -> dict[str, Any]:
+        try:
+            return getattr(request_maker, what)(Path(file), *node)  # type: ignore[no-any-return]
+        except (OSError, TypeError, ValueError) as error:
+            raise StorageFailed(f"{file}: {error}") from error
+
+    if request.function is not test_a_machine_becomes_a_node_by_the_command_that_is_printed:
+        monkeypatch.setattr(credentials, "_made", made)
 
 
 @pytest.fixture(autouse=True)

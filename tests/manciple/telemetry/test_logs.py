@@ -5,11 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +22,6 @@ from tests.scheduling.conftest import cluster
 
 __all__ = ["cluster"]
 
-ROOT = Path(__file__).resolve().parents[3]
 log = logging.getLogger("scheduling.example")
 
 
@@ -108,10 +103,6 @@ def test_a_worker_names_the_pod_that_it_could_not_decide_about(
     ]
 
 
-def test_the_setting_chooses_the_format() -> None:
-    code = "import django; django.setup(); import logging; logging.getLogger('x').warning('hello')"
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "manciple.settings", "MANCIPLE_LOG_FORMAT": "json"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, check=True)
-    assert json.loads(done.stderr)["msg"] == "hello"
+def test_there_is_no_third_format() -> None:
     with pytest.raises(ValueError, match="no format of the log: text or json"):
         logs.begin(level="INFO", format_="xml")

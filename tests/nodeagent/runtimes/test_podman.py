@@ -58,6 +58,7 @@ def test_arguments_without_a_command_are_the_command_of_a_directory(node: Node) 
     assert node.log() == "only args\n"
 
 
+@pytest.mark.long
 def test_references_are_expanded_in_command_arguments_and_variables(node: Node) -> None:
     env = [{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)2 $$(A) $(C)"}]
     container = node.container('echo "$B"; echo "$0"', env=env)
@@ -69,6 +70,7 @@ def test_references_are_expanded_in_command_arguments_and_variables(node: Node) 
     assert node.log().splitlines() == ["12 $(A) $(C)", "12 $(A) $(C)!"]
 
 
+@pytest.mark.long
 def test_a_container_is_told_about_its_pod(node: Node) -> None:
     paths = [
         "metadata.name",
@@ -247,6 +249,7 @@ def test_limits_of_memory_reach_the_kernel(node: Node) -> None:
     assert lines == [str(64 * 1024 * 1024)]
 
 
+@pytest.mark.long
 def test_a_container_leaves_a_message(node: Node) -> None:
     node.start(node.container("echo why > /dev/termination-log; exit 1", terminationMessagePath="/dev/termination-log"))
 
@@ -320,6 +323,7 @@ def test_an_image_with_a_user_of_its_own_may_run_where_root_is_refused(node: Nod
     assert node.log() == "7\n"
 
 
+@pytest.mark.long
 def test_the_group_of_a_manifest_does_not_make_root_of_the_images_user(node: Node, image: str) -> None:
     security = {"runAsNonRoot": True, "runAsGroup": 2000}
     container = {"name": "main", "image": image, "imagePullPolicy": "Never", "args": ["id -u; id -g"]}

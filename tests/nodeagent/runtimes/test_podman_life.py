@@ -236,6 +236,7 @@ def test_grace_can_be_shortened_while_a_pod_is_being_stopped(node: Node) -> None
     assert time.monotonic() - begun < 60
 
 
+@pytest.mark.long
 def test_the_stop_signal_is_the_manifests(node: Node) -> None:
     script = "trap 'exit 8' USR1; trap '' TERM; echo up; while true; do sleep 0.1; done"
     node.start(node.container(script, lifecycle={"stopSignal": "SIGUSR1"}))

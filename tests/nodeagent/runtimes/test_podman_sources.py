@@ -41,6 +41,7 @@ def variable_files(mark: str) -> list[Path]:
     return list(VARIABLES.glob(f"*{mark}*"))
 
 
+@pytest.mark.long
 def test_a_container_gets_every_variable_as_it_stands_in_its_source(node: Node) -> None:
     names = ("user", "password", "key", "empty", "SKY", "URL")
     script = "; ".join(f'printf %s "${name}" | wc -c' for name in names) + '; printf %s "$key"'

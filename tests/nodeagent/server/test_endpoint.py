@@ -7,12 +7,13 @@ import queue
 import socket
 import ssl
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
 
-from nodeagent import https
+from nodeagent import certificate_maker, https
 from nodeagent.https import Endpoint, HttpsAnswer, Request
 from tests.nodeagent.server.served import TIMEOUT, client, unverified
 
@@ -188,6 +189,13 @@ def test_an_address_that_is_taken_is_an_error(served: Endpoint, certificate: htt
 # Certificates.
 
 
+@pytest.fixture
+def made_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Certificates are made without a process of their own, as those of the tests above are."""
+    monkeypatch.setattr(https, "_make", lambda folder, hosts: certificate_maker.make(folder, hosts, datetime.now(UTC)))
+
+
+@pytest.mark.usefixtures("made_here")
 def test_a_certificate_is_kept(tmp_path: Path) -> None:
     made = https.ensure_certificate(tmp_path, ("alpha", "127.0.0.1", "::1"))
     assert https.ensure_certificate(tmp_path, ("alpha", "127.0.0.1", "::1")) == made
@@ -197,6 +205,7 @@ def test_a_certificate_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.sample(2)
+@pytest.mark.usefixtures("made_here")
 @pytest.mark.parametrize("spoil", ["host", "certificate", "key", "other key"])
 def test_a_certificate_that_will_not_do_is_made_anew(tmp_path: Path, spoil: str) -> None:
     made = https.ensure_certificate(tmp_path, ("alpha",))
@@ -212,6 +221,7 @@ def test_a_certificate_that_will_not_do_is_made_anew(tmp_path: Path, spoil: str)
     renewed.context()
 
 
+@pytest.mark.usefixtures("made_here")
 def test_a_certificate_near_its_end_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = https.ensure_certificate(tmp_path, ("alpha",))
     monkeypatch.setattr(https, "RENEW_BEFORE", 3651 * 86400)
