@@ -70,6 +70,7 @@ def test_validate_admin_access_of_claims_and_templates(scene: Scene) -> None:
         assert "resource.kubernetes.io/admin-access: true" in scene.refused(obj)
 
 
+@pytest.mark.long
 def test_truncates_the_name_of_a_generated_resource_claim(scene: Scene) -> None:
     pod, entry = "p" * 63, "c" * 63
     scene.template(entry)

@@ -39,6 +39,7 @@ def test_simple_pod_referencing_inline_claim(scene: Scene) -> None:
     assert f"Scheduled: Successfully assigned {scene.name}/web to {scene.node_of('web')}" in scene.events("web")
 
 
+@pytest.mark.long
 def test_simple_pod_referencing_external_claim(scene: Scene) -> None:
     scene.claim("training")
     scene.pod("web", "training")
@@ -76,6 +77,7 @@ def test_external_claim_referenced_by_multiple_containers_of_multiple_pods(scene
     assert len(scene.devices("shared")) == 1
 
 
+@pytest.mark.long
 def test_supports_init_containers(scene: Scene) -> None:
     """Each claim is used by an init container alone, and held as long as the pod runs."""
     scene.claim("external")
@@ -87,6 +89,7 @@ def test_supports_init_containers(scene: Scene) -> None:
     assert len({*scene.devices("external"), *scene.devices(inline)}) == 2
 
 
+@pytest.mark.long
 def test_daemonset_with_admin_access(scene: Scene) -> None:
     """One on each node sees all of its devices, those in use as well, and takes none from anybody."""
     watching = make_request(device_class=GPU, all_devices=True, admin_access=True)
@@ -119,6 +122,7 @@ def _reserved(scene: Scene, claim: str) -> list[str]:
     return [one["name"] for one in scene.find("ResourceClaim", claim)["status"].get("reservedFor", ())]
 
 
+@pytest.mark.long
 def test_supports_sharing_a_claim_sequentially(scene: Scene) -> None:
     """A claim that nobody uses any more is given up, and allocated again for the next."""
     scene.claim("shared")
@@ -140,6 +144,7 @@ def test_supports_reusing_resources(scene: Scene) -> None:
     scene.until("the claims to be gone", lambda: not scene.all("ResourceClaim"))
 
 
+@pytest.mark.long
 def test_retries_pod_scheduling_after_creating_device_class(scene: Scene) -> None:
     scene.claim("training", scene.request())
     scene.pod("web", "training")
@@ -159,6 +164,7 @@ def test_retries_pod_scheduling_after_updating_device_class(scene: Scene) -> Non
     scene.runs("web")
 
 
+@pytest.mark.long
 def test_runs_a_pod_without_a_generated_resource_claim(scene: Scene) -> None:
     """Somebody says in the pod's status that no claim is needed."""
     scene.pod("web", templates=["gpu"], containers=[make_container()], scheduling_gates=_gate())
@@ -173,6 +179,7 @@ def _gate() -> tuple[PodSchedulingGate, ...]:
     return (PodSchedulingGate(name="example.com/wait"),)
 
 
+@pytest.mark.long
 def test_must_deallocate_after_use(scene: Scene) -> None:
     scene.claim("training")
     scene.pod("web", "training")
@@ -185,6 +192,7 @@ def test_must_deallocate_after_use(scene: Scene) -> None:
     assert "reservedFor" not in claim["status"]
 
 
+@pytest.mark.long
 def test_removes_reservation_from_claim_when_pod_is_done(scene: Scene) -> None:
     """And gives the device back, though the pod is still there."""
     scene.claim("training")
@@ -242,6 +250,7 @@ def test_keeps_pod_pending_because_of_cel_runtime_errors(scene: Scene) -> None:
     assert scene.bound("web") == "node-1"
 
 
+@pytest.mark.long
 def test_supports_claim_and_class_parameters(scene: Scene) -> None:
     """Both arrive, those of the claim behind those of the class."""
     scene.device_class(expressions=[f"device.driver == '{GPU}'"], parameters={"from": "class"})
