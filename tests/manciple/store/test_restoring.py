@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection, connections
 
-from manciple.store import objects, tail
+from claims.kinds.pods import Pod
+from manciple.store import objects, sql, tail
+from manciple.store.per_process import forget_database
 from manciple.store.restoring import skip_lost_revisions
 from manciple.wire.errors import Expired
 from manciple.wire.registry import Kind, registry
@@ -39,6 +44,44 @@ def test_who_remembers_what_is_lost_lists_again_and_the_cluster_goes_on() -> Non
     assert cluster.pod("after").spec.node_name == "node-1"
     assert int(cluster.pod("after").metadata.resource_version) > following
     assert cluster.violations() == {}
+
+
+def test_a_backup_is_put_back_and_devices_are_given_once(tmp_path: Path) -> None:
+    """With PostgreSQL's own backup: tests/e2e/production/test_disaster.py."""
+    if sql.on_postgresql():
+        return
+    cluster = Cluster()
+    cluster.with_gpus("node-1", each=2)
+    run(cluster, "before")
+    call_command("backup", to=tmp_path)
+    run(cluster, "lost")
+    latest = tail.latest_revision()
+
+    database = Path(connection.settings_dict["NAME"])
+    connections.close_all()
+    for suffix in ("-wal", "-shm"):
+        database.with_name(database.name + suffix).unlink(missing_ok=True)
+    (backup,) = tmp_path.glob("*/manciple.sqlite3")
+    shutil.copy(backup, database)
+    forget_database()
+    call_command("restored")
+
+    restored = Cluster()
+    assert [pod.metadata.name for pod in restored.all(Pod)] == ["before"]
+    run(restored, "after")
+    held = [restored.devices(restored.claim(name)) for name in ("before", "after")]
+    assert sorted(map(len, held)) == [1, 1]
+    assert held[0] != held[1]
+    assert int(restored.pod("after").metadata.resource_version) > latest
+    assert restored.violations() == {}
+
+
+def run(cluster: Cluster, name: str) -> None:
+    """A pod with a device of its own."""
+    cluster.create(make_claim(name))
+    cluster.create(make_pod(name, claims={"gpu": name}))
+    cluster.settle()
+    assert cluster.pod(name).spec.node_name == "node-1"
 
 
 def objects_kind() -> Kind:
