@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from socketserver import BaseServer
 from typing import Any
 
 import pytest
@@ -104,6 +105,8 @@ def pytest_sessionstart() -> None:
     django_settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     # The audit trail is not written behind the back of a test; `trail.flush` writes it.
     trail.GATHERING = 3600.0
+    # A server in a thread looks twice a second whether it shall end, and each test that has one waits for that.
+    BaseServer.serve_forever.__defaults__ = (0.02,)
     TransactionTestCase._fixture_teardown = _empty_the_database  # type: ignore[attr-defined]
     _list_static_files_once()
 

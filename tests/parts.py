@@ -25,18 +25,30 @@ from typing import NoReturn
 
 #: What CI keeps nobody reads.
 TYPES = ("mypy", *(["--cache-dir=/dev/null"] if "CI" in os.environ else []))
-#: name -> the arguments of pytest, the longest first
+_API = ("tests/manciple/api", "tests/manciple/extensions", "tests/manciple/admission")
+_ALLOCATOR = tuple(
+    f"tests/scheduling/{name}" for name in ("allocator", "autoscaling", "cel", "classic", "controllers", "explanations")
+)
+
+
+def _without(*folders: str) -> tuple[str, ...]:
+    return tuple(f"--ignore={folder}" for folder in folders)
+
+
+#: name -> the arguments of pytest. The longest first, those that mostly wait between those that work.
 PARTS = {
     "browser": ("tests/e2e/pages",),
-    "systems": ("tests/e2e", "--ignore=tests/e2e/production", "--ignore=tests/e2e/pages"),
+    "systems": ("tests/e2e", *_without("tests/e2e/production", "tests/e2e/pages")),
+    "manciple": ("tests/manciple", *_without(*_API)),
     "production": ("tests/e2e/production",),
-    "manciple": ("tests/manciple",),
-    "scheduling": ("tests/scheduling", "--ignore=tests/scheduling/pages"),
-    "pages": ("tests/scheduling/pages",),
-    "postgresql": ("tests/test_on_postgresql.py",),
+    "scheduling": ("tests/scheduling", *_without("tests/scheduling/pages", *_ALLOCATOR)),
     "nodeagent": ("tests/nodeagent",),
-    "claims": ("tests/claims", "tests/inventory", "tests/architecture", "tests/chaos"),
+    "pages": ("tests/scheduling/pages",),
+    "api": _API,
+    "postgresql": ("tests/test_on_postgresql.py",),
+    "allocator": _ALLOCATOR,
     "security": ("tests/security", "tests/deploy"),
+    "claims": ("tests/claims", "tests/inventory", "tests/architecture", "tests/chaos"),
 }
 #: Tests named at the end because they took longest.
 NAMED = 20

@@ -38,6 +38,9 @@ class BoundedThreads(socketserver.ThreadingMixIn):
     daemon_threads = True
     block_on_close = False
     connections = CONNECTIONS
+    #: Connections that may wait to be accepted. With socketserver's five, whoever comes while many do is made to try
+    #: again by the kernel, after a second, three, seven.
+    request_queue_size = 128
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._lock = threading.Lock()

@@ -39,6 +39,7 @@ GATES = (
     "GangScheduling",
     "DRAWorkloadResourceClaims",
     "DRANodeAllocatableResources",
+    "DRAControlPlaneController",
 )
 GROUP = PodSchedulingGroup(pod_group_name="train")
 
@@ -207,3 +208,34 @@ def test_node_allocatable_resources(scene: Scene) -> None:
         "containers": ["main"],
         "mapping": [{"name": "cpu", "quantity": "500m"}],
     }
+
+
+# Drivers with controllers of their own --------------------------------------------------------------------------------
+
+
+def test_a_controller_allocates_a_claim_for_the_node_that_a_worker_selected(scene: Scene) -> None:
+    """The controller is played here. Processes, kills and the drafts: test_early_documents.py."""
+    version = "/apis/resource.k8s.io/v1alpha2"
+    here = f"{version}/namespaces/{scene.namespace}"
+    class_ = {"apiVersion": "resource.k8s.io/v1alpha2", "kind": "ResourceClass", "driverName": scene.driver}
+    scene.api.made(f"{version}/resourceclasses", {**class_, "metadata": {"name": scene.name}})
+    claim = {"apiVersion": "resource.k8s.io/v1alpha2", "kind": "ResourceClaim", "metadata": {"name": "lamp"}}
+    scene.api.made(f"{here}/resourceclaims", {**claim, "spec": {"resourceClassName": scene.name}})
+    scene.pod("web", "lamp")
+
+    def selected() -> str:
+        context = scene.api.find(f"{here}/podschedulingcontexts/web") or {"spec": {}}
+        return str(context["spec"].get("selectedNode", ""))
+
+    node = scene.until("a node to be selected", selected)
+    handle = {"driverName": scene.driver, "data": "lamp-1"}
+    status = {"driverName": scene.driver, "allocation": {"resourceHandles": [handle]}}
+    scene.api.patch(f"{here}/resourceclaims/lamp/status", {"status": status})
+
+    assert scene.bound("web") == node
+    found = scene.api.find(f"{here}/resourceclaims/lamp") or {}
+    assert [one["name"] for one in found["status"]["reservedFor"]] == ["web"]
+    scene.delete("Pod", "web")
+    scene.gone("Pod", "web")
+    scene.api.delete(f"{here}/resourceclaims/lamp")
+    scene.api.delete(f"{version}/resourceclasses/{scene.name}")

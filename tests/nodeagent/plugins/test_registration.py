@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.drivers.simulated import SimulatedDriver
+from nodeagent.plugins import host
 from nodeagent.plugins.protocol import PluginInfo
 from nodeagent.plugins.registration import RegistrationRefused, accept, find_sockets
 from tests.nodeagent.objects import DRIVER, NODE
@@ -152,7 +153,10 @@ def test_must_register_after_plugin_restart(node: PluginNode) -> None:
     node.runs()
 
 
-def test_a_plugin_that_crashed_and_left_its_sockets_registers_again(node: PluginNode) -> None:
+def test_a_plugin_that_crashed_and_left_its_sockets_registers_again(
+    node: PluginNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "POLL_SECONDS", 1.0)  # the agent does not see that the sockets are not the same
     node.start()
     plugin = node.registered()
     plugin.crash()
