@@ -13,6 +13,7 @@ from typing import Any
 from django.apps import apps
 from django.core.management.color import no_style
 from django.db import connection, models
+from django.test import override_settings
 
 from manciple.processes.demolab import filling
 
@@ -35,7 +36,8 @@ def furnish() -> filling.Lab:
     if _kept:
         _restore(_kept)
     else:
-        filling.fill(plan())
+        with override_settings(SCHEDULER_FILTER_TIMEOUT=600.0, SCHEDULER_SEARCH_SLICE=600.0):  # on a busy machine
+            filling.fill(plan())
         _kept.update(_rows())
     return plan()
 
