@@ -18,6 +18,7 @@ from django.db import connections, transaction
 from django.test import TransactionTestCase
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from manciple.audit import trail
@@ -38,7 +39,7 @@ settings.register_profile(
 settings.load_profile("manciple")
 if not ALL:
     # Hypothesis reads the source of all our modules for constants to draw, in every process of a new checkout.
-    providers._get_local_constants = providers.Constants
+    providers._get_local_constants = Constants
 
 #: What Django notes about models when it has migrated; no test changes it.
 ABOUT_MODELS = {"django_content_type", "auth_permission"}

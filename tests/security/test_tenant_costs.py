@@ -158,7 +158,7 @@ def test_objects_do_not_grow_beyond_the_limit_and_can_be_made_smaller(api: Api) 
     values = {f"example.com/k{i}": "v" * 60_000 for i in range(4)}
     data = {f"{i:k<100}": "v" for i in range(1000)}
     applied = {**config_map(metadata={"annotations": values}), "data": data}
-    codes = []
+    codes: list[int] = []
     while (not codes or codes[-1] == 200) and len(codes) < 20:  # each manager is noted with every field
         path = f"{CONFIG_MAPS}/m?force=true&fieldManager=m{len(codes)}"
         codes.append(api.patch(path, applied, content_type=APPLY).code)
