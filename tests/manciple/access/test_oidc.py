@@ -40,10 +40,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
         yield provider
 
 
+@pytest.fixture(scope="module")
+def first_key(served: Provider) -> Any:
+    return served.keys[-1]
+
+
 @pytest.fixture
-def provider(served: Provider, settings: Any) -> Provider:
+def provider(served: Provider, first_key: Any, settings: Any) -> Provider:
     """One that the settings name, as it was at first."""
-    served.__init__(served.url, served.ca_file, keys=served.keys[-1:])  # type: ignore[misc]
+    served.__init__(served.url, served.ca_file, keys=[first_key])  # type: ignore[misc]
     settings.OIDC_ISSUER, settings.OIDC_CA_FILE = served.url, str(served.ca_file)
     settings.OIDC_CLIENT_ID, settings.OIDC_CLIENT_SECRET = CLIENT, SECRET
     settings.OIDC_USERNAME_PREFIX, settings.OIDC_GROUPS_CLAIM, settings.OIDC_GROUPS_PREFIX = "lab:", "groups", "lab:"
