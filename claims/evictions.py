@@ -19,7 +19,6 @@ from claims.kinds.pods import Pod
 from manciple.api.answers import success
 from manciple.api.requests import ResourcePath, WriteOptions, checked_deletion, propagation_of
 from manciple.api.subresources import Connected, admit_body, decoded_body
-from manciple.cel.time_limit import check_time
 from manciple.store import objects
 from manciple.store.objects import Writer
 from manciple.wire.base import timestamp
@@ -27,6 +26,7 @@ from manciple.wire.errors import ApiError, BadRequest, Conflict, NotFound
 from manciple.wire.identity import Identity, controller
 from manciple.wire.machinery import DeleteOptions, Eviction, Preconditions
 from manciple.wire.registry import Kind
+from manciple.wire.time_limit import check_time
 
 #: Who writes the status of budgets (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("disruption-controller")

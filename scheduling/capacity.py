@@ -19,10 +19,10 @@ from claims.kinds.resource_claims import ResourceClaim
 from claims.models import Pod
 from inventory.kinds import devices as kinds
 from inventory.models import DeviceClass
-from manciple.cel.time_limit import TimeLimitExceeded
 from manciple.pages.people import Person
 from manciple.store import objects
 from manciple.store.objects import decoded
+from manciple.wire.time_limit import TimeLimitExceeded
 from scheduling.cel import CompileError
 from scheduling.fitting import NOTHING, count
 from scheduling.hints import resource_key

@@ -3,8 +3,8 @@
 Verdicts are kept with the devices of each ResourceSlice for as long as it stays as it is, a bit per device, so that
 what is published anew is all that is judged anew. Devices of many slices lie side by side in one wide int.
 
-Where the time that a caller may take is over (`manciple.cel.time_limit`), devices stay unjudged: there is no verdict on
-them, neither match nor error. What was judged by then is kept, so the next caller goes on from there.
+Where the time that a caller may take is over (`manciple.wire.time_limit`), devices stay unjudged: there is no verdict
+on them, neither match nor error. What was judged by then is kept, so the next caller goes on from there.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from claims.devices.published import CandidateDevice, DevicePool, DeviceSlice, Published
-from manciple.cel.time_limit import TimeLimitExceeded
 from manciple.wire.base import Alike
+from manciple.wire.time_limit import TimeLimitExceeded
 from scheduling.cel import CompileError, DeviceView, EvaluationError, Selector, compile_selector
 
 #: Expressions whose verdicts are kept; past that many, all of them are reached anew.

@@ -30,9 +30,9 @@ from functools import partial
 from django.conf import settings
 
 from claims.kinds.pods import Pod
-from manciple.cel.time_limit import Clock, Deadline, time_limit
 from manciple.store import sql, tail
 from manciple.wire.errors import Expired
+from manciple.wire.time_limit import Clock, Deadline, time_limit
 from scheduling import hints
 from scheduling.hints import DELETED, Wakes
 from scheduling.holds import Reason

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from claims.devices.cache import read_devices
 from claims.kinds.resource_claims import ExactDeviceRequest
 from inventory.models import DeviceClass
-from manciple.cel.time_limit import TimeLimitExceeded
+from manciple.wire.time_limit import TimeLimitExceeded
 from scheduling.allocator import Deadline
 from scheduling.capacity import expressions_of
 from scheduling.capture import ClusterState

@@ -28,7 +28,7 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
-from manciple.cel.time_limit import TimeLimitExceeded
+from manciple.wire.time_limit import TimeLimitExceeded
 from scheduling.allocator import (
     Allocated,
     Deadline,

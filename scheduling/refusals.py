@@ -17,7 +17,7 @@ from typing import TypeVar, cast
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller
-from manciple.cel.time_limit import Deadline, TimeLimitExceeded, time_limit
+from manciple.wire.time_limit import Deadline, TimeLimitExceeded, time_limit
 from scheduling.allocator import AllocationFailed, Unallocatable, Undecided, overall
 from scheduling.capture import ClusterState
 from scheduling.causes import (

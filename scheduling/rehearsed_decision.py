@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from claims.kinds.pods import Pod
-from manciple.cel.time_limit import Deadline, TimeLimitExceeded, time_limit
+from manciple.wire.time_limit import Deadline, TimeLimitExceeded, time_limit
 from scheduling.capture import ClusterState
 from scheduling.causes import SearchStopped
 from scheduling.controllers.scheduler import decide

@@ -26,10 +26,10 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
 from inventory.models import PublishedSlice
-from manciple.cel.time_limit import TimeLimitExceeded, check_time
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.errors import NotFound
+from manciple.wire.time_limit import TimeLimitExceeded, check_time
 from scheduling.allocator import Deadline
 from scheduling.capture import ClusterState
 from scheduling.causes import AnyCause, OfPreemption

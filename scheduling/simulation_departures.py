@@ -18,9 +18,9 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from claims.models import AllocatedDevice
 from inventory.models import Pool
-from manciple.cel.time_limit import TimeLimitExceeded, time_limit
 from manciple.store import objects
 from manciple.store.objects import decoded
+from manciple.wire.time_limit import TimeLimitExceeded, time_limit
 from scheduling.allocator import Deadline, NodeView, place
 from scheduling.explanations.current import apart
 from scheduling.explanations.report import NodeReport, Report

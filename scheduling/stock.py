@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from inventory.models import DeviceClass
-from manciple.cel.time_limit import TimeLimitExceeded
+from manciple.wire.time_limit import TimeLimitExceeded
 from scheduling.capacity import expressions_of
 from scheduling.cel import CompileError, Selector, compile_selector
 from scheduling.fitting import count

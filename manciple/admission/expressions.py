@@ -34,10 +34,10 @@ from manciple.cel.functions import Environment
 from manciple.cel.interpreter import plan
 from manciple.cel.parser import parse
 from manciple.cel.steps import Frame, Step
-from manciple.cel.time_limit import check_time
 from manciple.cel.tree import Comprehension, Node, walk
 from manciple.cel.types import BOOL, DYN, NULL, STRING, CelType
 from manciple.cel.values import KEY_ADVICE, CelMap, no_such_key
+from manciple.wire.time_limit import check_time
 
 #: What one expression may cost (upstream: PerCallLimit).
 EXPRESSION_LIMIT = 1_000_000

@@ -28,7 +28,6 @@ from django.http import Http404, HttpResponse
 from rest_framework import exceptions as drf
 
 from manciple.api import faults
-from manciple.cel.time_limit import TimeLimitExceeded
 from manciple.store.records import Page
 from manciple.store.sealing import Undecipherable
 from manciple.wire import codec, tables
@@ -47,6 +46,7 @@ from manciple.wire.errors import (
     not_supported,
 )
 from manciple.wire.registry import Served
+from manciple.wire.time_limit import TimeLimitExceeded
 
 logger = logging.getLogger(__name__)
 

@@ -29,9 +29,9 @@ from manciple.api.flow import LIMITED, FairQueues, FlowLimits, Level, Overflow, 
 from manciple.api.request_metrics import in_line, watch_queues
 from manciple.api.request_work import UNLIMITED, WORK, RequestWork, WorkLimits
 from manciple.api.streams import Receive, Scope, Send, headers_of
-from manciple.cel.time_limit import time_limit
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import Identity
+from manciple.wire.time_limit import time_limit
 
 #: Bytes of a body from which its request counts as heavy (`FairQueues.enter`). YAML takes ten times
 #: the time of JSON, and each operation of a JSON patch (which has 30 bytes) searches the document.

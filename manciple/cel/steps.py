@@ -14,10 +14,12 @@ from manciple.cel.costs import AMPLIFYING, Counting, size_of
 from manciple.cel.errors import CostLimitExceeded, EvaluationError
 from manciple.cel.functions import Function
 from manciple.cel.operators import lookup, lookup_optional, rounds
-from manciple.cel.time_limit import UNITS_PER_LOOK, check_time
 from manciple.cel.tree import ACCUMULATOR
 from manciple.cel.values import Optional
+from manciple.wire.time_limit import check_time
 
+#: Units of cost between two looks at the clock: about a millisecond.
+UNITS_PER_LOOK = 1_000
 #: How many elements and code points one evaluation may build with AMPLIFYING functions.
 BUILD_LIMIT = 10_000_000
 

@@ -22,12 +22,12 @@ from manciple.cel.functions import Environment, base_functions, type_names
 from manciple.cel.interpreter import plan
 from manciple.cel.parser import parse
 from manciple.cel.steps import Frame, Step
-from manciple.cel.time_limit import check_time
 from manciple.cel.types import BOOL, STRING, CelType, optional_of
 from manciple.cel.values import KEY_ADVICE, NONE, optional
 from manciple.extensions.schema_types import Declared, declare, value_of
 from manciple.extensions.structure import NOWHERE, ROOT, Schema, SchemaNode
 from manciple.wire.errors import OMITTED, FieldError, duplicate, forbidden, invalid, required
+from manciple.wire.time_limit import check_time
 from manciple.wire.validation import Path
 
 #: What one evaluation may cost, and all of one object.

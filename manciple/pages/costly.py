@@ -16,9 +16,9 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
 from manciple.api.request_work import WORK, RequestWork
-from manciple.cel.time_limit import Deadline, TimeLimitExceeded, check_time, time_limit
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import Identity
+from manciple.wire.time_limit import Deadline, TimeLimitExceeded, check_time, time_limit
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 #: Seconds after which it is worth trying again: what was judged by then is kept.

@@ -1,15 +1,28 @@
 """Ends work of a thread that takes too long: whatever loops over what somebody else wrote asks `check_time`.
 
-    with time_limit(limit):
-        check_time()          # raises TimeLimitExceeded once the limit has passed
+    with time_limit(Deadline.after(0.25)):
+        check_time()          # raises TimeLimitExceeded once the deadline has passed
 
 Blocks nest: each limit is asked, and may raise an error of its own.
+
+Whoever evaluates expressions that somebody else wrote sets a deadline. The cost limit decides which of them an object
+may contain, as in Kubernetes, but it bounds no time: here a unit of cost takes between a nanosecond and 20
+microseconds, so an expression within the limit can run for a second and more. A deadline is noticed before an
+expression is compiled or evaluated, and within an evaluation every `cel.steps.UNITS_PER_LOOK` units of cost.
+`TimeLimitExceeded` is no `EvaluationError`: no operand absorbs it, and nothing may keep it as a verdict, because the
+expression was not answered.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
+
+#: Seconds from any fixed moment; never goes back.
+Clock = Callable[[], float]
 
 
 class Limit(Protocol):
@@ -17,6 +30,27 @@ class Limit(Protocol):
 
     @property
     def has_passed(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment by a clock."""
+
+    at: float
+    clock: Clock
+
+    @classmethod
+    def after(cls, seconds: float, *, clock: Clock = time.monotonic) -> Deadline:
+        return cls(clock() + seconds, clock)
+
+    @classmethod
+    def after_work(cls, seconds: float) -> Deadline:
+        """After so much processor time of this thread, which alone may ask: time spent by others does not count."""
+        return cls.after(seconds, clock=time.thread_time)
+
+    @property
+    def has_passed(self) -> bool:
+        return self.clock() >= self.at
 
 
 class TimeLimitExceeded(Exception):  # named after the event, as CostLimitExceeded

@@ -13,7 +13,7 @@
 Where Kubernetes' reference allocator allocates, the same devices come out, in the same order.
 """
 
-from manciple.cel.time_limit import Deadline
+from manciple.wire.time_limit import Deadline
 from scheduling.allocator.allocation import allocate, is_allocatable, read_claims
 from scheduling.allocator.fragmentation.demands import (
     Demand,

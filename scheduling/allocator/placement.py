@@ -22,7 +22,7 @@ from functools import partial
 from typing import NamedTuple
 
 from claims.kinds.resource_claims import ResourceClaim
-from manciple.cel.time_limit import Deadline, TimeLimitExceeded, check_time, time_limit
+from manciple.wire.time_limit import Deadline, TimeLimitExceeded, check_time, time_limit
 from scheduling.allocator.allocation import answer, read_claims
 from scheduling.allocator.fragmentation.nodes import FreeCapacity
 from scheduling.allocator.fragmentation.policy import Fragmentation

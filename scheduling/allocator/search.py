@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from manciple.cel.time_limit import Deadline, check_time
+from manciple.wire.time_limit import Deadline, check_time
 from scheduling.allocator.outcome import AllocationFailed, Undecided
 from scheduling.allocator.problem import MAX_RESULTS, AllocationProblem, RequestOnNode
 from scheduling.allocator.pruning import Pruner

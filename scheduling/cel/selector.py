@@ -19,10 +19,10 @@ from manciple.cel.interpreter import plan
 from manciple.cel.operators import type_name
 from manciple.cel.parser import parse
 from manciple.cel.steps import Frame, Step
-from manciple.cel.time_limit import check_time
 from manciple.cel.tree import Call, Comprehension, Ident, Literal, Node, Select, children, walk
 from manciple.cel.types import BOOL
 from manciple.cel.values import CelMap
+from manciple.wire.time_limit import check_time
 from scheduling.cel.compiler import compile_tree
 from scheduling.cel.device import DeviceView
 from scheduling.cel.environment import ALL_FEATURES, CelFeatures, attribute_type, environment_of

@@ -42,10 +42,10 @@ from django.conf import settings
 from claims.classic.rules import NODES_MAX
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
-from manciple.cel.time_limit import TimeLimitExceeded, time_limit
 from manciple.store.follower import Follower
 from manciple.store.per_process import PerProcess, on_new_database
 from manciple.telemetry.logs import about
+from manciple.wire.time_limit import TimeLimitExceeded, time_limit
 from scheduling import (
     coordination,
     extended_placing,

@@ -19,13 +19,13 @@ from django.conf import settings
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.api import subresources
-from manciple.cel.time_limit import Deadline, TimeLimitExceeded, time_limit
 from manciple.store import objects
 from manciple.store.follower import Follower
 from manciple.store.objects import decoded
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import GatewayTimeout, NotFound
 from manciple.wire.machinery import Event
+from manciple.wire.time_limit import Deadline, TimeLimitExceeded, time_limit
 from scheduling import preemption
 from scheduling.allocator import Features
 from scheduling.capture import ClusterState

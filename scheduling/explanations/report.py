@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from msgspec import structs
 
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaim
-from manciple.cel.time_limit import Deadline, TimeLimitExceeded, time_limit
+from manciple.wire.time_limit import Deadline, TimeLimitExceeded, time_limit
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,

@@ -24,7 +24,7 @@ from inventory.kinds.device_rules import (
 )
 from manciple.access.authentication import tokens
 from manciple.api.request_work import CostlyRequests, RequestWork, WorkLimits
-from manciple.cel.time_limit import time_limit
+from manciple.wire.time_limit import time_limit
 from scheduling.cel import selector as selectors_of_cel
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import CLAIMS, CLASSES, Api

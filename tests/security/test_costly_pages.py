@@ -13,8 +13,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from claims.devices.cache import read_devices
-from manciple.cel.time_limit import Deadline, TimeLimitExceeded, time_limit
 from manciple.pages import costly
+from manciple.wire.time_limit import Deadline, TimeLimitExceeded, time_limit
 from scheduling.explanations import current
 from scheduling.judging import judge
 from scheduling.pages.timeline import views as timeline_views

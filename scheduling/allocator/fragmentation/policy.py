@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
 
-from manciple.cel.time_limit import Deadline, TimeLimitExceeded, time_limit
+from manciple.wire.time_limit import Deadline, TimeLimitExceeded, time_limit
 from scheduling.allocator.fragmentation.demands import NOTHING_ELSE, DemandMix, NodeNeeds, NodeRoom
 from scheduling.allocator.fragmentation.nodes import NodeOutlooks
 from scheduling.allocator.fragmentation.ranking import RankedNode, Ranking

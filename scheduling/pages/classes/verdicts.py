@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from claims.devices.published import CandidateDevice
-from manciple.cel.time_limit import TimeLimitExceeded
+from manciple.wire.time_limit import TimeLimitExceeded
 from scheduling.cel import CompileError, DeviceView, Selector, compile_selector, projection
 from scheduling.cel.clauses import extremes, first_false, shown
 from scheduling.judging import JudgedDevices, complaint, places

@@ -21,9 +21,9 @@ from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import CandidateDevice
 from claims.devices.states import DeviceState
 from inventory.kinds.devices import DeviceClass
-from manciple.cel.time_limit import TimeLimitExceeded
 from manciple.pages.people import Person
 from manciple.wire.registry import Kind, registry
+from manciple.wire.time_limit import TimeLimitExceeded
 from scheduling.cel import COST_LIMIT, CelFeatures, CompileError, compile_selector
 from scheduling.fitting import NOTHING, Count, count
 from scheduling.judging import JudgedDevices, judged_devices

@@ -17,7 +17,7 @@ from claims.devices.cards import Unit
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import CandidateDevice, DeviceKey, address_of
 from inventory.kinds.pools import PoolKey
-from manciple.cel.time_limit import TimeLimitExceeded
+from manciple.wire.time_limit import TimeLimitExceeded
 from manciple.wire.validation import natural
 from scheduling.pages.devices.filters import DeviceFilters, select
 from scheduling.pages.devices.panel import key_of

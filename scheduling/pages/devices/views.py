@@ -23,11 +23,11 @@ from claims.devices.cards import Unit
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import CandidateDevice
 from inventory.models import DeviceClass
-from manciple.cel.time_limit import TimeLimitExceeded
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import listing
 from manciple.pages.saved_views import opens_as_usual
+from manciple.wire.time_limit import TimeLimitExceeded
 from scheduling.cel import CompileError
 from scheduling.fitting import NOTHING, count
 from scheduling.judging import SelectorVerdict, judge

@@ -27,7 +27,6 @@ from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DeviceKey
 from inventory.models import Incident, Node
 from manciple.audit.sign_ins import note_change
-from manciple.cel.time_limit import TimeLimitExceeded
 from manciple.pages import links
 from manciple.pages.durations import duration
 from manciple.pages.lists import (
@@ -46,6 +45,7 @@ from manciple.pages.rendering import ListContext, PageContext, render_page, show
 from manciple.pages.rights import listing
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store.tail import latest_revision
+from manciple.wire.time_limit import TimeLimitExceeded
 from manciple.wire.validation import natural
 from scheduling.judging import judge
 from scheduling.pages.devices.panel import key_of

@@ -17,9 +17,9 @@ from manciple.api.flow import FairQueues, FlowLimits, Overflow
 from manciple.api.intake import Intake
 from manciple.api.lanes import NOTICE_AFTER, ThreadedWsgi
 from manciple.api.request_work import CostlyRequests, RequestWork, WorkLimits
-from manciple.cel.time_limit import TimeLimitExceeded, check_time, time_limit
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import Identity
+from manciple.wire.time_limit import TimeLimitExceeded, check_time, time_limit
 from tests.manciple.api.test_intake import Conversation
 
 CHEAP, ALLOWANCE = 0.1, 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from manciple.cel.time_limit import Deadline
+from manciple.wire.time_limit import Deadline
 from scheduling.allocator import Allocated, NodeView, Undecided, allocate, place
 from scheduling.allocator.search import TRIALS_PER_LOOK
 from scheduling.messages import message

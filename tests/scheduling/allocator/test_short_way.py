@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
-from manciple.cel.time_limit import Deadline
 from manciple.wire.codec import decode_value
+from manciple.wire.time_limit import Deadline
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,
