@@ -128,7 +128,6 @@ def test_server_side_apply_tells_conflicts(kubectl: Kubectl) -> None:
     assert kubectl.json("get", "pod", "web")["metadata"]["labels"] == {"app": "shop"}
 
 
-@pytest.mark.long
 def test_applying_on_the_client_then_on_the_server(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=POD)
     kubectl("apply", "--server-side", "-f", "-", stdin=POD.replace("app: web", "app: shop"))
@@ -156,7 +155,6 @@ def test_unknown_fields_are_warned_of(kubectl: Kubectl) -> None:
     assert "pod/web created" in told
 
 
-@pytest.mark.long
 def test_diff_shows_what_apply_would_change(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=POD)
     shown = kubectl("diff", "-f", "-", stdin=POD.replace("app: web", "app: shop"), check=False)
@@ -170,7 +168,6 @@ def test_dry_runs_on_the_server(kubectl: Kubectl) -> None:
     assert kubectl("get", "pods", check=False) == "No resources found in default namespace.\n"
 
 
-@pytest.mark.long
 def test_labels_annotations_and_patches(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=CLAIM)
     kubectl("label", "resourceclaim", "gpu", "team=red")
@@ -180,7 +177,6 @@ def test_labels_annotations_and_patches(kubectl: Kubectl) -> None:
     assert (metadata.get("labels"), metadata["annotations"]) == (None, {"note": "mine"})
 
 
-@pytest.mark.long
 def test_edit_writes_what_the_editor_leaves(kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch) -> None:
     kubectl("create", "-f", "-", stdin=POD)
     monkeypatch.setenv("KUBE_EDITOR", "sed -i s/app:.*/app:\\ edited/")
@@ -240,7 +236,6 @@ rules:
 """
 
 
-@pytest.mark.long
 def test_roles_are_made_bound_reconciled_and_asked_about(api_server: ApiServer, kubectl: Kubectl) -> None:
     ensure_roles()
     kubectl("create", "role", "pod-reader", "--verb=get,list", "--resource=pods")

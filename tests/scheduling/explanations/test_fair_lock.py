@@ -128,5 +128,5 @@ def current_views(state: Any) -> tuple[Any, ...]:
     snapshot = state.snapshot()
     names = [view.name for view in state.nodes.views]
     devices = [len(snapshot.on_node(view).pools) for view in state.nodes.views]
-    taken = sorted((str(key), dict(pool.taken)) for key, pool in snapshot.usage.log._now.items() if pool.taken)
+    taken = sorted((str(key), dict(pool.taken)) for key, pool in snapshot.usage.log.now.items() if pool.taken)
     return names, devices, taken, state.nodes.pods_on("node-1"), snapshot.catalogue.device_count
