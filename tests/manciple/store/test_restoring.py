@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, connections
+from django.db import connections
 
 from claims.kinds.pods import Pod
 from manciple.store import objects, sql, tail
@@ -46,9 +47,30 @@ def test_who_remembers_what_is_lost_lists_again_and_the_cluster_goes_on() -> Non
     assert cluster.violations() == {}
 
 
-def test_a_backup_is_put_back_and_devices_are_given_once(tmp_path: Path) -> None:
-    """With PostgreSQL's own backup: tests/e2e/production/test_disaster.py."""
+@pytest.fixture
+def own_database(tmp_path: Path) -> Iterator[Path | None]:
+    """A database of SQLite of this test alone: threads of other tests have theirs open, which must not be replaced."""
     if sql.on_postgresql():
+        yield None
+        return
+    default = connections["default"]
+    shared, own = default.settings_dict["NAME"], tmp_path / "own.sqlite3"
+    with default.cursor() as cursor:
+        cursor.execute("VACUUM INTO %s", [str(own)])
+    use_database(own)
+    yield own
+    use_database(shared)
+
+
+def use_database(name: str | Path) -> None:
+    connections.close_all()
+    connections["default"].settings_dict["NAME"] = name
+    forget_database()
+
+
+def test_a_backup_is_put_back_and_devices_are_given_once(own_database: Path | None, tmp_path: Path) -> None:
+    """With PostgreSQL's own backup: tests/e2e/production/test_disaster.py."""
+    if own_database is None:
         return
     cluster = Cluster()
     cluster.with_gpus("node-1", each=2)
@@ -57,12 +79,11 @@ def test_a_backup_is_put_back_and_devices_are_given_once(tmp_path: Path) -> None
     run(cluster, "lost")
     latest = tail.latest_revision()
 
-    database = Path(connection.settings_dict["NAME"])
     connections.close_all()
     for suffix in ("-wal", "-shm"):
-        database.with_name(database.name + suffix).unlink(missing_ok=True)
-    (backup,) = tmp_path.glob("*/manciple.sqlite3")
-    shutil.copy(backup, database)
+        own_database.with_name(own_database.name + suffix).unlink(missing_ok=True)
+    (backup,) = tmp_path.glob("*/*.sqlite3")
+    shutil.copy(backup, own_database)
     forget_database()
     call_command("restored")
 
