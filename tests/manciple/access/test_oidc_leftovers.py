@@ -12,10 +12,10 @@ from django.utils import timezone
 from manciple.access import sign_ins
 from manciple.pages import outside
 from tests.manciple.access.oidc_provider import Provider
-from tests.manciple.access.test_oidc import provider, served, sign_in
+from tests.manciple.access.test_oidc import first_key, provider, served, sign_in
 from tests.manciple.audit.reading import look
 
-__all__ = ["provider", "served"]
+__all__ = ["first_key", "provider", "served"]
 pytestmark = pytest.mark.django_db
 
 
