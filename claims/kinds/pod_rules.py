@@ -105,7 +105,7 @@ def _is_cost(text: str) -> bool:
 
 def validate_spec(spec: PodSpec, metadata: ObjectMeta) -> Errors:
     volumes, found = validate_volumes(spec, metadata)
-    claim_names = frozenset(claim.name for claim in spec.resource_claims)
+    claim_names = frozenset(claim.name for claim in spec.resource_claims if claim.name)
     found += _validate_claims(spec.resource_claims)
     named = {volume.name: volume for volume in spec.volumes}
     found += validate_containers(Surroundings(spec=spec, claim_names=claim_names, volumes=volumes, any_volumes=named))

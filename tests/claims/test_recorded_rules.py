@@ -41,13 +41,6 @@ NOT_BY_RULES = ("pod-meta/metadata.generateName=caps", "pod-spec/windows-contain
 WITHOUT_DEFAULT_TOLERATIONS = re.compile("pod/(put-badlabel|update/spec.tolerations)")
 #: why -> names of cases whose faults have another text
 OTHER_TEXTS: Mapping[str, Sequence[str]] = {
-    "an entry without a name is listed among the names": (
-        "pod-claims/spec.resourceClaims.0=emptyobject",
-        "pod-claims/spec.resourceClaims.0.name=deleted",
-        "pod-claims/spec.resourceClaims.0.name=empty",
-        "pod-claims/spec.resourceClaims.1=null",
-        "pod-claims/spec.resourceClaims.1.name=empty",
-    ),
     "comparing tolerations are not served": ("pod-scheduling/spec.tolerations=lt-bad",),
     "the reference has two texts for one fault": (
         "pod-spec/spec.os=emptyobject",
