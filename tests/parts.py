@@ -1,11 +1,12 @@
 """`make test`: the types and all tests, in parts that run beside each other, each in a process of its own.
 
 A part is what shares something expensive: a browser, a running system, what an area's tests have compiled and decoded.
-(One pool of processes that all collect all tests costs more CPU: docs/dependencies.md has the figures.) No part takes
-longer than a third of the run; the longest begin first. What a part prints comes at once, behind its name; at the end
-stand the slowest tests, what failed and why (of a long output often only the last lines are kept), and the totals.
+(One pool of processes that all collect all tests costs more CPU: docs/dependencies.md has the figures.) The longest
+begin first: browser and systems, which mostly wait, take half of the run. What a part prints comes at once, behind its
+name; at the end stand the slowest tests, what failed and why (of a long output often only the last lines are kept), and
+the totals.
 
-    TEST_WORKERS    parts that run at the same time, 4 by default: those of systems wait half of their time
+    TEST_WORKERS    parts that run at the same time, 3 by default: those of systems wait half of their time
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def main(options: Sequence[str]) -> int:
     run = Run(options)
     signal.signal(signal.SIGTERM, _interrupt)
     names = ("types", *PARTS)
-    with ThreadPoolExecutor(int(os.environ.get("TEST_WORKERS", "4"))) as pool:
+    with ThreadPoolExecutor(int(os.environ.get("TEST_WORKERS", "3"))) as pool:
         try:
             passed = dict(zip(names, pool.map(run.part, names), strict=True))
         except KeyboardInterrupt:

@@ -268,10 +268,11 @@ def test_a_class_is_written_saved_and_saved_over_a_conflict_without_a_mouse(
     with watched_page(manager, allowed=(REFUSED,)) as page:
         page.goto(f"{demo.web}/classes")
         page.get_by_role("link", name="New class").first.press("Enter")
+        editor = editor_of(page, "Selector 1")
+        expect(editor).to_be_visible()  # it takes the place of a field that could have the focus already
         page.get_by_label("Name", exact=True).focus()
         page.keyboard.type("bench-by-keys")
         press(page, "Tab Tab")
-        editor = editor_of(page, "Selector 1")
         expect_focus(editor)
         page.keyboard.insert_text(DRIVER)
         expect(page.locator('textarea[name="selector"]')).to_have_value(DRIVER)
