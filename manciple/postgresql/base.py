@@ -18,11 +18,9 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError
 from django.db.backends.postgresql import base
-from psycopg.adapt import Dumper
-from psycopg.pq import Format
 from psycopg.types.string import StrDumperUnknown
 
-from manciple.postgresql import TEXT_ARRAY, OutcomeUnknown, TextArray
+from manciple.postgresql import OutcomeUnknown
 
 #: Classes of SQLSTATE with which a server tells that it ends: whether before or after it committed, it does not say.
 _ENDING = ("08", "57")
@@ -35,34 +33,12 @@ class TextWithoutNul(StrDumperUnknown):
         return super().dump(obj.replace("\0", "\ufffd") if "\0" in obj else obj)
 
 
-class TextArrayDumper(Dumper):
-    """How an array of long texts goes to the server."""
-
-    format = Format.BINARY
-    oid = TEXT_ARRAY
-
-    def dump(self, obj: TextArray) -> bytes:
-        return obj.binary()
-
-
-class ShownTextArray(Dumper):
-    """The same in a statement that is shown, by Django's debug log for one."""
-
-    oid = TEXT_ARRAY
-
-    def dump(self, obj: TextArray) -> bytes:
-        escaped = (text.replace("\\", "\\\\").replace('"', '\\"') for text in obj.texts)
-        return ("{" + ",".join(f'"{text}"' for text in escaped) + "}").encode()
-
-
 class DatabaseWrapper(base.DatabaseWrapper):
     """Django names it so in every backend."""
 
     def get_new_connection(self, conn_params: Any) -> Any:
         connection = super().get_new_connection(conn_params)
         connection.adapters.register_dumper(str, TextWithoutNul)
-        for dumper in (ShownTextArray, TextArrayDumper):
-            connection.adapters.register_dumper(TextArray, dumper)
         return connection
 
     def copy_rows(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:

@@ -1,6 +1,7 @@
-"""Uids, and the chance in generated names: as good as the kernel's, with one call to it for many. PURE.
+"""Random UIDs, and the random numbers for generated names. PURE.
 
-Each call to the kernel gives the interpreter to another thread, which is worth a thousand times what it asks for.
+They come from the kernel, many at a time. Each call to it releases the interpreter lock, and taking that again costs
+far more than the call.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from uuid import UUID
 
 
 class KernelRandom(SystemRandom):
-    """`SystemRandom` that keeps numbers in stock. Threads may share one; a forked process begins with none in stock."""
+    """`SystemRandom` that fetches numbers in advance. Threads may share one. A forked process fetches its own."""
 
-    #: Bits of each number in stock, and how many of them are fetched at a time.
+    #: Bits of each number fetched, and how many numbers are fetched at a time.
     BITS, STOCK = 128, 256
 
     def __init__(self, fetch: Callable[[int], bytes] = os.urandom) -> None:

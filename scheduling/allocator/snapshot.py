@@ -156,7 +156,8 @@ class PoolUsage:
         """What `result`, which has no admin access, takes of the pool more (sign 1) or less (sign -1). drawn: from its
         counters.
         """
-        device, self._left = result.device, None  # what follows is asked from now on
+        device = result.device
+        self._left = None  # the new usage is asked from now on; the log keeps this one, and need not keep the sum
         draws = self.draws if drawn is None else self._draws_with(device, drawn, sign=sign)
         if result.share_id is not None:
             shares = dict(self.shares)

@@ -1,4 +1,4 @@
-"""Random numbers kept in stock are as random as the kernel's, and no two processes have the same."""
+"""Random numbers fetched in advance are as random as the kernel's, and no two processes have the same."""
 
 from __future__ import annotations
 
