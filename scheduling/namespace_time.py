@@ -186,8 +186,8 @@ class BatchTime:
         late |= namespace in self._busy and self._last not in self._busy
         if late or self.gave_way or self._deadline.has_passed:
             return True
-        is_due = namespace in self._busy and time.monotonic() >= self._next_look
-        if self._was_slow or namespace in self._slow or is_due:
+        may_be_long = self._was_slow or namespace in self._slow or namespace in self._busy
+        if may_be_long and time.monotonic() >= self._next_look:
             # Others may wait for their claims: they are not in the queue yet.
             self.gave_way = self._newcomers.of_others(namespace)
             self._next_look = time.monotonic() + LOOK_EVERY

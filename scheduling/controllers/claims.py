@@ -40,7 +40,7 @@ from manciple.telemetry.logs import about
 from manciple.wire.errors import ApiError, Invalid, NotFound
 from manciple.wire.identity import Identity, controller
 from manciple.wire.validation import claim_generate_name
-from scheduling import controller_metrics, event_recorder
+from scheduling import controller_metrics, coordination, event_recorder
 from scheduling.causes import QuotaUsedUp
 from scheduling.controllers import scheduler
 from scheduling.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, Queue, batches
@@ -64,6 +64,9 @@ IDENTITY = controller("resource-claim-controller")
 BATCH = 100
 #: Documents read in one query.
 READ_AT_ONCE = 500
+#: Seconds for which new pods wait while others are placed, so that all that come meanwhile get their claims in one
+#: transaction. A slow search keeps them no longer.
+GATHERING = 0.25
 #: Pods changed in one sweep.
 MOST = 2000
 #: Pods whose claims were refused that are looked at again when a quota has room.
@@ -384,6 +387,8 @@ FOLLOWER = CursorFollower(
 
 def reconcile(now: datetime) -> int:  # noqa: ARG001 - the log says what to do
     """Make the claims that new pods ask for by template."""
+    scheduler.worker().wait_until_idle(GATHERING)
+    coordination.wakeups().asked_again(CONTROLLER.name)  # this run answers whoever asked until now
     return FOLLOWER.follow()
 
 
@@ -397,6 +402,8 @@ CONTROLLER = Controller(
     # Placing a pod can take seconds. A pod without its claims is not ready, so a slow search is not cut off for it:
     # another worker has to be able to make them meanwhile.
     then=scheduler.schedule,
+    # Who makes the next claims waits for these pods, and not only for who places pods already.
+    keeping=scheduler.next_turn,
     every=5,
     # A pod that somebody else has bound may lack reservations; the periodic run finds it.
     wakes_on=frozenset(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -76,6 +77,8 @@ class Controller:
     most_per_turn: int = 0
     #: what it does next, while others may already reconcile again: it may take long
     then: Callable[[datetime], int] | None = None
+    #: what it needs for that, entered before others may reconcile
+    keeping: Callable[[], AbstractContextManager[None]] = nullcontext
     #: whether the last run stopped early, so that other controllers get the thread; it then asks for itself again
     has_more: Callable[[], bool] = lambda: False
     #: the feature gate that it is a part of; there is no such controller while that is off

@@ -30,7 +30,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -135,6 +135,8 @@ class SchedulingWorker:
         self._served_twice = ServedTwiceEvents()
         self._times = NamespaceTimes()
         self._turn = threading.Lock()
+        #: the thread that keeps the turn for a `run` of its own
+        self._keeper = 0
         self._asked = threading.Event()
         self._gave_way = False
         #: whether the last run stopped while there was more to do
@@ -150,7 +152,8 @@ class SchedulingWorker:
         taken = settled = placed = 0
         end = time.monotonic() + seconds
         self._asked.set()
-        while self._asked.is_set() and self._turn.acquire(blocking=False):
+        kept = self._keeper == threading.get_ident()
+        while self._asked.is_set() and (kept or self._turn.acquire(blocking=False)):
             self.has_more = False
             try:
                 with coordination.turn() as ours:
@@ -168,10 +171,35 @@ class SchedulingWorker:
                             self.has_more = more or self._asked.is_set()
                             break
             finally:
-                self._turn.release()
+                if not kept:
+                    self._turn.release()
             if self.has_more:
                 break
         return CycleReport(taken=taken, settled=settled, placed=placed)
+
+    def wait_until_idle(self, seconds: float) -> None:
+        """Return when nobody places pods, and after `seconds` in this process and as many in others in any case.
+
+        Whoever asks in this very moment is served by the caller's own `run`, which comes next.
+        """
+        if self._turn.acquire(timeout=seconds):
+            self._turn.release()
+        with coordination.turn(patience=seconds):
+            pass
+
+    @contextmanager
+    def next_turn(self) -> Iterator[None]:
+        """The turn is kept for a `run` within, if nobody has it."""
+        with self._undisturbed(patience=0) as alone:
+            if not alone:
+                yield
+                return
+            with coordination.turn(patience=0):
+                self._keeper = threading.get_ident()
+                try:
+                    yield
+                finally:
+                    self._keeper = 0
 
     def sweep(self) -> int:
         """Flush pods that waited for long, and make the queue's rows match the pods there are."""
@@ -196,9 +224,9 @@ class SchedulingWorker:
                 return work(state)
 
     @contextmanager
-    def _undisturbed(self) -> Iterator[bool]:
-        """Whether no thread of this process places pods meanwhile; False where one has done so for too long."""
-        if not self._turn.acquire(timeout=coordination.PATIENCE):
+    def _undisturbed(self, *, patience: float = coordination.PATIENCE) -> Iterator[bool]:
+        """Whether no thread of this process places pods meanwhile; False where one has done so for `patience`."""
+        if not self._turn.acquire(timeout=patience):
             yield False
             return
         try:
@@ -497,6 +525,11 @@ def schedule(_now: datetime) -> int:
     report = worker().run(seconds=TURN_SECONDS)
     coordination.heart().did(attempts=report.taken, placed=report.placed)
     return report.placed
+
+
+def next_turn() -> AbstractContextManager[None]:
+    """Nobody else places pods before a `schedule` within, if nobody does already."""
+    return worker().next_turn()
 
 
 def has_more() -> bool:

@@ -153,11 +153,11 @@ def test_a_batch_is_committed_before_the_first_pod_of_a_namespace_that_used_much
 def test_a_batch_ends_once_pods_of_others_have_come(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
+    monkeypatch.setattr(namespace_time, "LOOK_EVERY", 0.0)
     times = NamespaceTimes(Clock())
     if why == "a slow decision":
         monkeypatch.setattr(namespace_time, "NOT_SLOW", -1.0)
     else:
-        monkeypatch.setattr(namespace_time, "LOOK_EVERY", 0.0)
         times.add_turn({"a": 1}, 2 * MUCH)
     spent = namespace_time.BatchTime(times, [], tail.latest_revision())
     with spent.deciding(make_pod("p", namespace="a")):

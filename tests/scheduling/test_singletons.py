@@ -12,7 +12,10 @@ from celery import Celery
 from django.db import connection
 
 from scheduling import coordination, tasks
+from scheduling.controllers import claims, scheduler
 from scheduling.controllers.declaration import Controller, Queue
+from scheduling.controllers.scheduler import CycleReport
+from tests.builders import make_pod
 from tests.scheduling.cluster import Cluster
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -172,3 +175,62 @@ def test_what_a_controller_does_next_does_not_keep_others_from_reconciling() -> 
     assert len(runs) == 2
     go_on.set()
     thread.join(30)
+
+
+def test_what_is_asked_meanwhile_is_handed_on_before_what_a_controller_does_next() -> None:
+    happened = list[str]()
+
+    def reconcile(_now: datetime) -> int:
+        coordination.wakeups().ask_again("then-more")
+        return 0
+
+    def then(_now: datetime) -> int:
+        happened.append("then")
+        return 0
+
+    controller = Controller(name="then-more", does="goes on", reconcile=reconcile, then=then, every=60)
+    assert not tasks.work(controller, hand_on=lambda: happened.append("handed on"))
+    assert happened == ["handed on", "then"]
+    assert tasks.work(controller)  # nobody to hand it on to
+
+
+def test_claims_are_made_for_all_pods_that_come_while_others_are_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "GATHERING", 30.0)
+    cluster = Cluster()
+    cluster.with_gpus()
+    worker, reached = cluster.worker, threading.Event()
+    monkeypatch.setattr(scheduler, "worker", lambda: worker)
+    monkeypatch.setattr(claims.FOLLOWER.__class__, "follow", lambda _follower: reached.set() or 0)
+
+    def make_claims() -> None:
+        try:
+            claims.reconcile(cluster.clock())
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=make_claims)
+    with worker.next_turn():
+        thread.start()
+        assert not reached.wait(0.05)
+    thread.join(30)
+    assert reached.is_set()
+
+
+def test_a_turn_that_is_kept_is_taken_by_nobody_else() -> None:
+    cluster = Cluster()
+    cluster.with_gpus()
+    cluster.create(make_pod("waits"))
+    reports = list[CycleReport]()
+
+    def ask() -> None:
+        try:
+            reports.append(cluster.worker.run())
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=ask)
+    with cluster.worker.next_turn():
+        thread.start()
+        thread.join(30)
+        assert [report.taken for report in reports] == [0]
+        assert cluster.worker.run().placed == 1
