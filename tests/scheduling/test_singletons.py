@@ -200,11 +200,12 @@ def test_claims_are_made_for_all_pods_that_come_while_others_are_placed(monkeypa
     cluster.with_gpus()
     worker, reached = cluster.worker, threading.Event()
     monkeypatch.setattr(scheduler, "worker", lambda: worker)
-    monkeypatch.setattr(claims.FOLLOWER.__class__, "follow", lambda _follower: reached.set() or 0)
+    monkeypatch.setattr(claims.FOLLOWER.__class__, "follow", lambda _follower: 0)
 
     def make_claims() -> None:
         try:
             claims.reconcile(cluster.clock())
+            reached.set()
         finally:
             connection.close()
 
