@@ -194,12 +194,18 @@ def _counts_whole_things(key: str) -> bool:
     return key in OBJECT_COUNTS or key == RESOURCE_CLAIMS or is_extended_resource_name(key)
 
 
+def validate_resource_name(name: str, path: Path) -> Errors:
+    """What holds for the names of resources of quotas, pods and containers alike."""
+    found = each(check_label_key(name), path, name)
+    if not found and "/" not in name and name != STORAGE and not is_standard_key(name):
+        found.append(invalid(path, name, "must be a standard resource type or fully qualified"))
+    return found
+
+
 def _validate_key(key: str, path: Path) -> Errors:
-    found = each(check_label_key(key), path, key)
+    found = validate_resource_name(key, path)
     if "/" in key:
         return found or _validate_allocated_key(key, path)
-    if not found and not is_standard_key(key) and key != STORAGE:
-        found.append(invalid(path, key, "must be a standard resource type or fully qualified"))
     if not is_standard_key(key):
         found.append(invalid(path, key, "must be a standard resource for quota"))
     return found

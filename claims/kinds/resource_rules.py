@@ -19,7 +19,7 @@ from claims.kinds.pod_amounts import (
     requests_of_containers,
 )
 from claims.kinds.pods import PodSpec
-from claims.kinds.quotas import OBJECT_COUNTS, STORAGE, is_standard_key
+from claims.kinds.quotas import OBJECT_COUNTS, validate_resource_name
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from manciple.wire.quantity import Quantity, read_amounts
 from manciple.wire.validation import (
@@ -27,7 +27,6 @@ from manciple.wire.validation import (
     SPEC,
     Path,
     check_dns_label,
-    check_label_key,
     each,
     is_extended_resource_name,
 )
@@ -83,7 +82,7 @@ def _is_multiple(amount: Quantity, name: str) -> bool:
 
 
 def _validate_container_resource_name(name: str, path: Path) -> Errors:
-    found = each(check_label_key(name), path, name)
+    found = validate_resource_name(name, path)
     if "/" not in name and name not in STANDARD_RESOURCES and not is_hugepages(name):
         found.append(invalid(path, name, "must be a standard resource for containers"))
     elif "/" in name and "kubernetes.io/" not in name and not is_extended_resource_name(name):
@@ -193,9 +192,7 @@ def _validate_sums(which: Which, given: Mapping[str, Quantity], sums: Mapping[st
 
 
 def _validate_pod_resource_name(name: str, path: Path) -> Errors:
-    found = each(check_label_key(name), path, name)
-    if not found and "/" not in name and name != STORAGE and not is_standard_key(name):
-        found.append(invalid(path, name, "must be a standard resource type or fully qualified"))
+    found = validate_resource_name(name, path)
     return found or ([] if is_pod_resource(name) else [not_supported(path, name, POD_RESOURCES)])
 
 

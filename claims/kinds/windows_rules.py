@@ -65,7 +65,7 @@ def validate_system(spec: PodSpec) -> Errors:
     if spec.os is None:
         return found
     if not name:
-        return [*found, required(SPEC.child("os", "name"), "cannot be empty")]
+        return [*found, required(SPEC.child("os", "name"))]
     if name not in SYSTEMS:
         return [*found, not_supported(SPEC.child("os"), name, SYSTEMS)]
     return found + (_validate_linux(spec) if name == "linux" else _validate_windows(spec))

@@ -88,8 +88,9 @@ def regex_message(rule: str, pattern: str, *examples: str) -> str:
     return f"{rule} (e.g. {shown}regex used for validation is '{pattern}')"
 
 
-def too_long_message(maximum: int) -> str:
-    return f"must be no more than {maximum} bytes"
+def too_long_message(maximum: int, unit: str = "characters") -> str:
+    """unit: what Kubernetes calls it. It counts bytes either way."""
+    return f"must be no more than {maximum} {unit}"
 
 
 def _byte_length(text: str) -> int:
@@ -107,9 +108,9 @@ def check_dns_label(text: str) -> Messages:
 
 
 @short_text_cache(16384)
-def check_dns_subdomain(text: str) -> Messages:
-    """RFC 1123 subdomain: most objects' names."""
-    found = [] if _byte_length(text) <= DNS_SUBDOMAIN_MAX else [too_long_message(DNS_SUBDOMAIN_MAX)]
+def check_dns_subdomain(text: str, unit: str = "characters") -> Messages:
+    """RFC 1123 subdomain: most objects' names. unit: see `too_long_message`."""
+    found = [] if _byte_length(text) <= DNS_SUBDOMAIN_MAX else [too_long_message(DNS_SUBDOMAIN_MAX, unit)]
     if not _SUBDOMAIN_RE.fullmatch(text):
         found.append(regex_message(_SUBDOMAIN_RULE, _SUBDOMAIN, "example.com"))
     return tuple(found)
@@ -133,11 +134,11 @@ def check_label_key(text: str) -> Messages:
     if slash and not prefix:
         found.append("prefix part must be non-empty")
     elif slash:
-        found.extend(f"prefix part {message}" for message in check_dns_subdomain(prefix))
+        found.extend(f"prefix part {message}" for message in check_dns_subdomain(prefix, "bytes"))
     if not name:
         found.append("name part must be non-empty")
     elif _byte_length(name) > DNS_LABEL_MAX:
-        found.append(f"name part {too_long_message(DNS_LABEL_MAX)}")
+        found.append(f"name part {too_long_message(DNS_LABEL_MAX, 'bytes')}")
     if not _QUALIFIED_RE.fullmatch(name):
         found.append(regex_message(f"name part {_QUALIFIED_RULE}", _QUALIFIED, "MyName", "my.name", "123-abc"))
     return tuple(found)
@@ -145,7 +146,7 @@ def check_label_key(text: str) -> Messages:
 
 @short_text_cache(16384)
 def check_label_value(text: str) -> Messages:
-    found = [] if _byte_length(text) <= LABEL_VALUE_MAX else [too_long_message(LABEL_VALUE_MAX)]
+    found = [] if _byte_length(text) <= LABEL_VALUE_MAX else [too_long_message(LABEL_VALUE_MAX, "bytes")]
     if not _LABEL_VALUE_RE.fullmatch(text):
         found.append(regex_message(_LABEL_VALUE_RULE, _LABEL_VALUE, "MyValue", "my_value", "12345"))
     return tuple(found)

@@ -42,10 +42,6 @@ WITHOUT_DEFAULT_TOLERATIONS = re.compile("pod/(put-badlabel|update/spec.tolerati
 #: why -> names of cases whose faults have another text
 OTHER_TEXTS: Mapping[str, Sequence[str]] = {
     "comparing tolerations are not served": ("pod-scheduling/spec.tolerations=lt-bad",),
-    "the reference has two texts for one fault": (
-        "pod-spec/spec.os=emptyobject",
-        "pod-resources/spec.containers.0.resources=attachable",
-    ),
 }
 WITH_OTHER_TEXTS = {name for names in OTHER_TEXTS.values() for name in names}
 #: (reason, field, text)
@@ -82,12 +78,10 @@ def as_stored(obj: Any) -> Any:
 
 
 def shown(text: str) -> str:
-    """The text without what Go shows in its own way: a value that is an object, and how two pods differ. Some lengths
-    are in characters there.
-    """
+    """The text without what Go shows in its own way: a value that is an object, and how two pods differ."""
     text = re.sub("(pod updates may not change fields other than).*", r"\1", text, flags=re.DOTALL)
     value = r"^Invalid value: (null|[{\[].*[}\]]): "
-    return re.sub(value, "Invalid value: …: ", text).replace(" characters", " bytes")
+    return re.sub(value, "Invalid value: …: ", text)
 
 
 def without_texts(faults: Faults) -> Faults:

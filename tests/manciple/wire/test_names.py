@@ -23,8 +23,8 @@ LABEL_RULE = (
         "empty": ("", (LABEL_RULE,)),
         "dots": ("a.b", ("must not contain dots",)),
         "newline at the end": ("a\n", (LABEL_RULE,)),
-        "63 bytes": ("a" * 63, ()),
-        "64 bytes": ("a" * 64, ("must be no more than 63 bytes",)),
+        "63 characters": ("a" * 63, ()),
+        "64 characters": ("a" * 64, ("must be no more than 63 characters",)),
     }.values(),
 )
 def test_dns_labels(text: str, messages: tuple[str, ...]) -> None:
@@ -55,6 +55,7 @@ def test_label_keys_that_are_valid(text: str) -> None:
         "two slashes": ("a/b/c", ["a valid label key must consist of"]),
         "upper case prefix": ("A/b", ["prefix part a lowercase RFC 1123 subdomain"]),
         "long name": ("a" * 64, ["name part must be no more than 63 bytes"]),
+        "long prefix": (f"{'a' * 254}/b", ["prefix part must be no more than 253 bytes"]),
     }.values(),
 )
 def test_label_keys_that_are_not(text: str, beginnings: list[str]) -> None:
