@@ -29,6 +29,7 @@ from manciple.wire.apply import KUBECTL, LAST_APPLIED, Manager, apply_patch
 from manciple.wire.base import timestamp
 from manciple.wire.codec import Strictness
 from manciple.wire.errors import (
+    OMITTED,
     AlreadyExists,
     ApiError,
     BadRequest,
@@ -92,7 +93,8 @@ class Patch:
                     lenient = requests.decode_document(self.served, patched, strictness="Warn")
                     if not added_fields(self.served, lenient.warnings, old):
                         return codec.Decoded(lenient.object)
-            wrong = invalid("patch", codec.encode(patched).decode(), error.message)
+            # Kubernetes quotes the whole patched object, which can be a megabyte.
+            wrong = invalid("patch", OMITTED, error.message)
             raise Invalid.of(kind="", group="", name="", errors=[wrong]) from error
 
 

@@ -13,6 +13,7 @@ from tests.manciple.api.requests import (
     CLASSES,
     JSON_PATCH,
     LEASES,
+    MERGE,
     METADATA,
     NAMESPACES,
     PODS,
@@ -302,6 +303,29 @@ def test_a_patch_that_does_not_fit_is_refused(api: Api, media: str, body: object
     api.made(CLAIMS, claim(labels={"a": "1"}))
     answer = api.patch(f"{CLAIMS}/c?fieldValidation=Strict", body, content_type=media)
     assert answer.code == code, answer.text
+
+
+@pytest.mark.parametrize("media", [MERGE, STRATEGIC, JSON_PATCH])
+@pytest.mark.parametrize(
+    ("place", "value", "wrong"),
+    {
+        "a text for a list": ("/spec/containers", "x", "json: cannot unmarshal string into field spec.containers"),
+        "a text for an object": ("/metadata", "x", "json: cannot unmarshal string into field metadata"),
+        "a list for an object": ("/metadata/labels", ["a"], "json: cannot unmarshal array into field metadata.labels"),
+        "an unknown field": ("/spec/nope", 1, 'strict decoding error: unknown field "spec.nope"'),
+    }.values(),
+)
+def test_a_patch_that_makes_no_pod_is_refused_without_quoting_the_pod(
+    api: Api, media: str, place: str, value: object, wrong: str
+) -> None:
+    api.post(PODS, pod("p", annotations={"notes": "long " * 1000}))
+    outer, _, inner = place[1:].partition("/")
+    merged = {outer: {inner: value} if inner else value}
+    body = [{"op": "add", "path": place, "value": value}] if media == JSON_PATCH else merged
+    answer = api.patch(f"{PODS}/p?fieldValidation=Strict", body, content_type=media)
+    assert (answer.code, answer.causes) == (422, {("FieldValueInvalid", "patch")})
+    assert wrong in answer.message
+    assert "long long" not in answer.text
 
 
 def test_a_patch_warns_of_unknown_fields(api: Api) -> None:
