@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import structs
 
 from manciple.api import first_stage
+from manciple.api.auditing import page_write
 from manciple.store import objects
 from manciple.store.hooks import Write
 from manciple.wire.base import ApiObject, timestamp
@@ -60,16 +61,26 @@ class Edit:
 
     def made(self) -> WriteAnswer:
         """Raises: BadRequest, Invalid, NotFound, Conflict."""
-        # Most often this process wrote the object last. What goes wrong on that guess says nothing: read and try again.
-        guess = self._guess()
-        for remaining in reversed(range(ATTEMPTS)):
-            try:
-                return self._attempt(guess or self._current(), guessed=guess is not None)
-            except ApiError as error:
-                if not remaining or not (guess or isinstance(error, Conflict)):
-                    raise
-            guess = None
-        raise AssertionError("the last attempt returns or raises")
+        written = page_write(
+            self.verb,
+            self.kind,
+            identity=self.identity,
+            namespace=self.namespace,
+            name=self.name,
+            subresource=self.subresource,
+            dry_run=self.dry_run,
+        )
+        with written:
+            # Most often this process wrote the object last. A failure with that guess proves nothing: read and retry.
+            guess = self._guess()
+            for remaining in reversed(range(ATTEMPTS)):
+                try:
+                    return self._attempt(guess or self._current(), guessed=guess is not None)
+                except ApiError as error:
+                    if not remaining or not (guess or isinstance(error, Conflict)):
+                        raise
+                guess = None
+            raise AssertionError("the last attempt returns or raises")
 
     def _guess(self) -> Any:
         return objects.cached(self.kind, self.namespace, self.name)

@@ -227,32 +227,20 @@ def update(
 
     Raises: BadRequest, Invalid, NotFound, Conflict.
     """
-    written = page_write(
-        "update",
+    wanted = placed(kind, obj, namespace=namespace, name=name)
+    creates = kind.resource in CREATED_BY_UPDATE and not subresource
+    if creates and objects.get(kind, namespace, name) is None:
+        return _create_by_update(kind, wanted, namespace=namespace, identity=identity, manager=manager, dry_run=dry_run)
+    edit = replacement(
         kind,
+        wanted,
         identity=identity,
-        namespace=namespace,
-        name=name,
         subresource=subresource,
+        manager=manager,
         dry_run=dry_run,
+        complete=complete,
     )
-    with written:
-        wanted = placed(kind, obj, namespace=namespace, name=name)
-        creates = kind.resource in CREATED_BY_UPDATE and not subresource
-        if creates and objects.get(kind, namespace, name) is None:
-            return _create_by_update(
-                kind, wanted, namespace=namespace, identity=identity, manager=manager, dry_run=dry_run
-            )
-        edit = replacement(
-            kind,
-            wanted,
-            identity=identity,
-            subresource=subresource,
-            manager=manager,
-            dry_run=dry_run,
-            complete=complete,
-        )
-        return edit.made()
+    return edit.made()
 
 
 def replacement(
@@ -316,17 +304,7 @@ def modify(
         dry_run=dry_run,
         verb=verb,
     )
-    written = page_write(
-        verb,
-        kind,
-        identity=identity,
-        namespace=namespace,
-        name=name,
-        subresource=subresource,
-        dry_run=dry_run,
-    )
-    with written:
-        return edit.made()
+    return edit.made()
 
 
 def delete(
