@@ -157,7 +157,7 @@ def _validate_name(container: Container, path: Path, taken: set[str]) -> Errors:
     """`taken`: the names of containers seen before, to which its own is added."""
     at = path.child("name")
     found = required_or(check_dns_label, container.name, at)
-    if container.name and container.name in taken:
+    if container.name in taken:
         found.append(duplicate(at, container.name))
     taken.add(container.name)
     return found

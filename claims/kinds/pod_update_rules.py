@@ -164,17 +164,20 @@ def validate_resize(new: Pod, old: Pod) -> Errors:
     if running is not None and running.resources is None:
         found.append(forbidden(SPEC, "Pod running on node without support for resize"))
     old = replace(old, spec=with_defaults(old.spec))
-    found += _validate_level_resize(resources_of(new.spec), resources_of(old.spec))
+    level, old_level = resources_of(new.spec), resources_of(old.spec)
+    has_amounts = any(one is not None and (one.requests or one.limits) for one in (level, old_level))
+    if has_amounts:
+        found += _validate_level_resize(level, old_level)
     if old.status.node_allocatable_resource_claim_statuses:
         found.append(forbidden(SPEC, "pods with node allocatable resource claims cannot be resized"))
-    found_order = _validate_order(new.spec, old.spec)
-    return found + (found_order or _validate_container_resizes(new.spec, old.spec))
+    found += _validate_order(new.spec, old.spec) or _validate_container_resizes(new.spec, old.spec)
+    if not found and not has_amounts and level != old_level:
+        found.append(forbidden(SPEC, "only cpu and memory resources are mutable"))
+    return found
 
 
 def _validate_level_resize(new: ResourceRequirements | None, old: ResourceRequirements | None) -> Errors:
     path = SPEC.child("resources")
-    if not any(one is not None and (one.requests or one.limits) for one in (new, old)):
-        return [] if new == old else [forbidden(SPEC, "only cpu and memory resources are mutable")]
     if old is not None and new is None:
         return [forbidden(path, "pod-level resources cannot be removed")]
     found = _validate_kept(new or _NOTHING, old or _NOTHING, path, of="pod-level resource")

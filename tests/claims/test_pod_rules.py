@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from claims.kinds.containers import Container
 from claims.kinds.pods import Affinity, Pod, PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from claims.kinds.registration import POD
 from manciple.wire.base import LabelSelector
@@ -76,6 +77,14 @@ def near(*terms: PodAffinityTerm) -> Affinity:
                 f'{NEAR}[0][0]: Invalid value: "app": exists in both matchLabelKeys and labelSelector',
                 f'{NEAR}[0].matchLabelKeys[1]: Invalid value: "tier": exists in both matchLabelKeys and mismatch',
                 f"{NEAR}[1].mismatchLabelKeys: Forbidden: must not be specified when labelSelector is not set",
+            ],
+        ),
+        "containers without names": (
+            {"containers": (Container(image="a"), Container(image="b"))},
+            [
+                "containers[0].name: Required value",
+                "containers[1].name: Required value",
+                'containers[1].name: Duplicate value: ""',
             ],
         ),
     }.values(),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from claims.kinds.containers import ResourceRequirements
 from claims.kinds.pods import (
     ContainerState,
     ContainerStateTerminated,
@@ -72,6 +73,30 @@ def test_a_gated_pod_may_be_let_go_and_narrowed() -> None:
     gated = stored(POD.prepare_create(make_pod(scheduling_gates=(PodSchedulingGate(name="x"),))))
     free = replace(gated, spec=replace(gated.spec, scheduling_gates=(), node_selector={"zone": "a"}))
     assert POD.validate_update(free, gated) == []
+
+
+RESIZED = POD.subresources["resize"]
+NOT_RESIZED = "spec: Forbidden: only cpu and memory resources are mutable"
+
+
+@pytest.mark.parametrize(
+    ("name", "resources", "expected"),
+    {
+        "no level before, an empty one now": ("main", ResourceRequirements(), [NOT_RESIZED]),
+        "beside another fault": (
+            "other",
+            ResourceRequirements(),
+            ["spec.containers[0].name: Forbidden: containers may not be renamed or reordered on resize"],
+        ),
+        "none before and now": ("main", None, []),
+    }.values(),
+)
+def test_empty_resources_of_a_whole_pod_are_no_resize(
+    name: str, resources: ResourceRequirements | None, expected: list[str]
+) -> None:
+    (container,) = OLD.spec.containers
+    new = changed(containers=(replace(container, name=name),), resources=resources)
+    assert texts(RESIZED.validate_update(new, OLD)) == expected
 
 
 # Status --------------------------------------------------------------------------------------------------------------
