@@ -332,11 +332,12 @@ class TooSmall(TooFew, frozen=True, kw_only=True):
 class DevicesInUse(TooFew, frozen=True, kw_only=True):
     """Others hold the devices, or (shared) their shares.
 
-    takes: (capacity, amount) of what the request would take of a shared device. by_default: the capacities of which it
-    does not say how much.
+    held: devices that are not shared, beside shared ones. takes: (capacity, amount) of what the request would take of a
+    shared device, "" where devices differ. by_default: the capacities of which it does not say how much.
     """
 
     shared: bool = False
+    held: int = 0
     takes: tuple[tuple[str, str], ...] = ()
     by_default: tuple[str, ...] = ()
 

@@ -174,22 +174,27 @@ def _too_small(cause: causes.TooSmall, subject: str) -> str:
 
 
 def _in_use(cause: causes.DevicesInUse, subject: str) -> str:
-    if cause.left == 0 and cause.takes:
+    room = f"{_amounts(cause.takes)} left{_defaults(cause)}" if cause.takes else ""
+    if cause.left == 0 and room and cause.held:
+        shared = cause.before - cause.held
+        which = "the other does not have" if shared == 1 else f"none of the other {shared} has"
+        held = f"{cause.held} {_are(cause.held)} held"
+        return f"{subject} accepts only {_devices(cause.before)}: {held}, and {which} {room}"
+    if cause.left == 0 and room:
         which = {1: "it does not have", 2: "neither has"}.get(cause.before, f"none of the {cause.before} has")
-        left = f"{_amounts(cause.takes)} left{_defaults(cause)}"
-        return f"{subject} accepts only {_devices(cause.before)}, and {which} {left}"
+        return f"{subject} accepts only {_devices(cause.before)}, and {which} {room}"
     if cause.left == 0:
         held = "full" if cause.shared else "held"
         return f"{subject} accepts only {_devices(cause.before)} and {_all_are(cause.before)} {held}"
+    free = f"{_are(cause.left)} free" + (f" or {'has' if cause.left == 1 else 'have'} {room}" if room else "")
     if not cause.is_scattered:
-        free = f"of which {cause.left} {_are(cause.left)} free"
-        return f"{subject} accepts only {_devices(cause.before)}, {free}, and {_wants(cause)}"
-    few = f"but no node has more than {cause.most} of them free, and {_wants(cause)}"
-    return f"{subject} accepts {_devices(cause.before)} and {cause.left} are free, {few}"
+        return f"{subject} accepts only {_devices(cause.before)}, of which {cause.left} {free}, and {_wants(cause)}"
+    few = f"but no node has more than {cause.most} of them{'' if room else ' free'}, and {_wants(cause)}"
+    return f"{subject} accepts {_devices(cause.before)} and {cause.left} {free}, {few}"
 
 
 def _amounts(takes: Sequence[tuple[str, str]]) -> str:
-    *others, last = (f"{amount} of `{name}`" for name, amount in takes)
+    *others, last = (f"{amount} of `{name}`" if amount else f"enough `{name}`" for name, amount in takes)
     return f"{', '.join(others)} and {last}" if others else last
 
 

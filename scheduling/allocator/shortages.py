@@ -86,15 +86,19 @@ def _pool(trouble: PoolTrouble) -> TroubledPool:
 
 
 def _in_use(short: Shortage) -> _Fields:
-    """Whether the devices are shared; and then what the request would take of one, which none has left."""
+    """Whether devices are shared; and then what the request would take of one, which none of them has left."""
     lost = list(short.lost)
     shared = [one for one in lost if one.published.allow_multiple_allocations]
-    takes = shared[0].capacities.consumption(short.plan.capacity) if shared and len(shared) == len(lost) else None
-    named = {name for name, _ in short.plan.capacity}
+    amounts: defaultdict[str, list[str]] = defaultdict(list)
+    for device in shared:
+        for name, amount in (device.capacities.consumption(short.plan.capacity) or {}).items():
+            amounts[name].append(amount.canonical())
+    alike = {name for name, texts in amounts.items() if len(texts) == len(shared) and len(set(texts)) == 1}
     return {
         "shared": bool(shared),
-        "takes": tuple((name, amount.canonical()) for name, amount in sorted((takes or {}).items())),
-        "by_default": tuple(sorted(set(takes or ()) - named)),
+        "held": len(lost) - len(shared) if shared else 0,
+        "takes": tuple((name, texts[0] if name in alike else "") for name, texts in sorted(amounts.items())),
+        "by_default": tuple(sorted(set(amounts) - {name for name, _ in short.plan.capacity})),
     }
 
 

@@ -268,6 +268,65 @@ def test_a_shared_device_without_room_says_what_the_request_would_take(cluster: 
     )
 
 
+def _shared(name: str, memory: str) -> dict[str, Any]:
+    return {"name": name, "allowMultipleAllocations": True, "capacity": {"memory": {"value": memory}}}
+
+
+DEFAULT = "(for `memory` that is the default, because the request does not say how much)"
+
+
+@pytest.mark.parametrize(
+    ("devices", "used", "requests", "wanted", "told"),
+    {
+        "beside a held device": (
+            [_shared("a", "10Gi"), {"name": "b"}],
+            {"m": {"memory": "5Gi"}, "b": {}},
+            {},
+            1,
+            f"only 2 devices: 1 is held, and the other does not have 10Gi of `memory` left {DEFAULT}.",
+        ),
+        "devices of several sizes": (
+            [_shared("a", "10Gi"), _shared("b", "20Gi")],
+            {"m": {"memory": "5Gi"}, "n": {"memory": "6Gi"}, "o": {"memory": "5Gi"}},
+            {},
+            1,
+            f"only 2 devices, and neither has enough `memory` left {DEFAULT}.",
+        ),
+        "as much as the request says": (
+            [_shared("a", "10Gi"), _shared("b", "20Gi")],
+            {"m": {"memory": "5Gi"}, "n": {"memory": "6Gi"}},
+            {"memory": "15Gi"},
+            1,
+            "only 1 device, and it does not have 15Gi of `memory` left.",
+        ),
+        "one of two": (
+            [_shared("a", "10Gi"), _shared("b", "10Gi")],
+            {"m": {"memory": "5Gi"}},
+            {},
+            2,
+            f"only 2 devices, of which 1 is free or has 10Gi of `memory` left {DEFAULT}, and it wants 2.",
+        ),
+    }.values(),
+)
+def test_a_default_that_leaves_no_room_is_named_whatever_else_is_in_use(
+    cluster: Cluster,
+    *,
+    devices: list[dict[str, Any]],
+    used: dict[str, dict[str, str]],
+    requests: dict[str, str],
+    wanted: int,
+    told: str,
+) -> None:
+    cluster.create(make_class(PART, expressions=[f'device.driver == "{PART}"']))
+    cluster.create(make_node())
+    cluster.create(_slice("shares", pool="node-1", count=1, devices=devices))
+    for name, amounts in used.items():
+        _ask(cluster, name, capacity=CapacityRequirements(requests=amounts))
+    _ask(cluster, "late", capacity=CapacityRequirements(requests=requests), count=wanted)
+    message = cluster.why_pending("late")
+    assert message.endswith(told), message
+
+
 def test_requests_that_must_have_the_same_value_are_told_how_many_one_value_serves(cluster: Cluster) -> None:
     cluster.create(make_class())
     cluster.create(make_node())
