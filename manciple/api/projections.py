@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from rest_framework.request import Request
@@ -12,8 +13,10 @@ from manciple.api.patches import JSON_PATCH, MERGE_PATCH, unknown_format
 from manciple.api.requests import ResourcePath
 from manciple.wire import codec
 from manciple.wire import patch as patching
+from manciple.wire.base import timestamp
 from manciple.wire.errors import BadRequest
 from manciple.wire.identity import Identity
+from manciple.wire.managed_fields import track_update
 from manciple.wire.registry import Projection, Served
 
 #: the document as it is -> as it shall be
@@ -46,14 +49,21 @@ def write(
     served: Served, where: ResourcePath, change: Change, *, identity: Identity, manager: str, dry_run: bool
 ) -> dict[str, Any]:
     """The document as it is then. Raises: NotFound, Conflict, Invalid, BadRequest."""
-    projection = served.kind.projections[where.subresource]
+    kind, subresource = served.kind, where.subresource
+    projection = kind.projections[subresource]
+
+    def changed(old: Any) -> Any:
+        new = projection.write(old, change(projection.read(old)))
+        now = timestamp(datetime.now(UTC))
+        return track_update(kind, new, old, manager=manager, subresource=subresource, now=now)
+
     written = verbs.modify(
-        served.kind,
-        lambda old: projection.write(old, change(projection.read(old))),
+        kind,
+        changed,
         namespace=where.namespace,
         name=where.name,
         identity=identity,
-        manager=manager,
         dry_run=dry_run,
+        sets_managed_fields=True,
     )
     return projection.read(written.object)

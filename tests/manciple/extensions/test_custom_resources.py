@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.manciple.api.requests import MERGE, STRATEGIC, TABLE, Api
+import pytest
+
+from tests.manciple.api.requests import JSON, MERGE, STRATEGIC, TABLE, Api
 from tests.manciple.extensions.builders import DEFINITIONS, WIDGETS, definition, of_schema, schema, version, widget
 
 SPEC = {
@@ -95,6 +97,26 @@ def test_status_scale_and_columns(api: Api) -> None:
     table = api.get(WIDGETS, accept=TABLE).json
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Replicas", "Phase", "Age"]
     assert table["rows"][0]["cells"][:3] == ["one", 5, "Ready"]
+
+
+@pytest.mark.parametrize("method", ["put", "patch"])
+def test_whoever_scales_owns_the_replicas_through_the_scale(api: Api, method: str) -> None:
+    scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    api.made(DEFINITIONS, of_schema(schema(SPEC, status=STATUS), subresources={"scale": scale}))
+    api.made(f"{WIDGETS}?fieldManager=alice", widget(spec={"replicas": 2, "color": "red"}))
+    shown = api.get(f"{WIDGETS}/one/scale").json
+    body = {**shown, "spec": {"replicas": 5}}
+    content_type = MERGE if method == "patch" else JSON
+    for _ in range(2):
+        del body["metadata"]["resourceVersion"]
+        answer = api.send(method, f"{WIDGETS}/one/scale?fieldManager=bob", body=body, content_type=content_type)
+        assert (answer.code, answer.json["spec"]) == (200, {"replicas": 5}), answer.text
+        body = answer.json
+    entries = api.get(f"{WIDGETS}/one").json["metadata"]["managedFields"]
+    assert {(one["manager"], one.get("subresource")): one["fieldsV1"] for one in entries} == {
+        ("alice", None): {"f:spec": {".": {}, "f:color": {}}},
+        ("bob", "scale"): {"f:spec": {"f:replicas": {}}},
+    }
 
 
 def test_versions_differ_in_name_schema_and_defaults(api: Api) -> None:
