@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -33,6 +34,7 @@ from manciple.wire import codec
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.machinery import Event, Lease
 from manciple.wire.reviews import TokenReview
+from manciple.wire.validation import check_path_segment
 from nodeagent.config import ClientFiles, Token
 from nodeagent.failures import ApiFailure
 
@@ -53,10 +55,17 @@ class ApiResource(Generic[Object]):
         return self.type.__name__
 
     def path(self, *, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path; without a namespace, all namespaces of a namespaced resource."""
+        """The URL path; without a namespace, all namespaces of a namespaced resource.
+
+        Raises: ApiFailure for a name that would lead to another object. Pods name Secrets and ConfigMaps as they like.
+        """
+        for text in (namespace, name):
+            if wrong := check_path_segment(text):
+                raise ApiFailure(f'invalid resource name "{text}": [{" ".join(wrong)}]', code=400, reason="BadRequest")
         root = "/apis/" if "/" in self.api_version else "/api/"
         scope = ("namespaces", namespace) if self.namespaced and namespace else ()
-        return root + "/".join(part for part in (self.api_version, *scope, self.plural, name, subresource) if part)
+        parts = (*scope, self.plural, quote(name, safe=":"), subresource)
+        return root + "/".join(part for part in (self.api_version, *parts) if part)
 
 
 PODS = ApiResource(Pod, "v1", "pods")

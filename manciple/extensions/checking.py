@@ -32,7 +32,7 @@ from manciple.wire.errors import (
     too_long,
     too_many,
 )
-from manciple.wire.validation import Path, check_dns_1035_label, validate_object_meta
+from manciple.wire.validation import Path, check_dns_1035_label, check_path_segment, validate_object_meta
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -456,10 +456,5 @@ def _check_head(value: dict[str, Any], path: Path) -> Iterator[FieldError]:
         is_namespaced = bool(metadata.namespace)
         below = path.child("metadata")
         yield from validate_object_meta(
-            metadata, namespaced=is_namespaced, name_rule=_path_segment, path=below, any_finalizers=True
+            metadata, namespaced=is_namespaced, name_rule=check_path_segment, path=below, any_finalizers=True
         )
-
-
-def _path_segment(text: str, *, prefix: bool = False) -> Sequence[str]:
-    found = [f"may not contain '{one}'" for one in ("/", "%") if one in text]
-    return found if prefix else [*(f"may not be '{text}'" for one in (".", "..") if text == one), *found]

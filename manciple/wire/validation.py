@@ -152,6 +152,12 @@ def check_label_value(text: str) -> Messages:
     return tuple(found)
 
 
+def check_path_segment(text: str, *, prefix: bool = False) -> Messages:
+    """Whatever can be one segment of a path (upstream: content.IsPathSegmentName). prefix: a name's beginning."""
+    found = [f"may not be '{text}'"] if text in (".", "..") and not prefix else []
+    return (*found, *(f"may not contain '{one}'" for one in ("/", "%") if one in text))
+
+
 def check_c_identifier(text: str) -> Messages:
     """A C identifier of any length; the length is the caller's limit."""
     if _C_IDENTIFIER_RE.fullmatch(text):

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from nodeagent.client import LEASES, NODES, PODS, Client, OpenWatch
+from nodeagent.client import CONFIG_MAPS, LEASES, NODES, PODS, Client, OpenWatch
 from nodeagent.config import TokenFile
 from nodeagent.failures import ApiFailure
 
@@ -186,7 +186,19 @@ def test_a_silent_watch_ends_when_another_thread_says_so(server: tuple[str, Path
     assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("name", ["../../other/secrets/s", "..", ".", "a/b", "/a", "a%2Fb", "%2e%2e"])
+@pytest.mark.parametrize("where", ["name", "namespace"])
+def test_a_name_that_would_lead_elsewhere_is_not_asked_for(where: str, name: str) -> None:
+    client = Client("https://127.0.0.1:1", token="secret")
+    names = {"name": "c", "namespace": "default", where: name}
+    with pytest.raises(ApiFailure, match="invalid resource name") as caught:
+        client.get(CONFIG_MAPS, names["name"], namespace=names["namespace"])
+    assert (caught.value.code, caught.value.reason) == (400, "BadRequest")
+
+
 PATHS = {
+    "an odd name": (PODS.path(namespace="a", name="p?x=1#y z"), "/api/v1/namespaces/a/pods/p%3Fx%3D1%23y%20z"),
+    "a system's name": (NODES.path(name="system:a"), "/api/v1/nodes/system:a"),
     "cluster scoped": (NODES.path(name="n"), "/api/v1/nodes/n"),
     "of a namespace": (PODS.path(namespace="a", name="p", subresource="status"), "/api/v1/namespaces/a/pods/p/status"),
     "of all namespaces": (PODS.path(), "/api/v1/pods"),

@@ -28,7 +28,6 @@ from manciple.access.kinds.certificate_requests import (
     CertificateSigningRequestCondition,
     CertificateSigningRequestStatus,
 )
-from manciple.access.kinds.roles import check_role_name
 from manciple.wire.base import timestamp
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from manciple.wire.registry import Column, Kind, Subresource
@@ -38,6 +37,7 @@ from manciple.wire.validation import (
     Path,
     check_dns_label,
     check_dns_subdomain,
+    check_path_segment,
     each,
     validate_object_meta,
     validate_object_meta_update,
@@ -107,7 +107,7 @@ def prepare(new: CertificateSigningRequest) -> CertificateSigningRequest:
 
 def validate(new: CertificateSigningRequest) -> Errors:
     spec, path = new.spec, Path("spec")
-    found = validate_object_meta(new.metadata, namespaced=False, name_rule=check_role_name)
+    found = validate_object_meta(new.metadata, namespaced=False, name_rule=check_path_segment)
     try:
         parsed_request(spec.request)
     except ValueError as error:

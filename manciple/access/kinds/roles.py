@@ -21,6 +21,7 @@ from manciple.wire.validation import (
     Errors,
     Path,
     check_object_name,
+    check_path_segment,
     each,
     validate_list,
     validate_object_meta,
@@ -135,15 +136,11 @@ def _defaulted(subject: Subject) -> Subject:
 # Rules ----------------------------------------------------------------------------------------------------------------
 
 
-def check_role_name(text: str, *, prefix: bool = False) -> Sequence[str]:
-    """Whatever can be one segment of a path (upstream: path.ValidatePathSegmentName)."""
-    found = [f"may not be '{text}'"] if text in (".", "..") and not prefix else []
-    return [*found, *(f"may not contain '{one}'" for one in ("/", "%") if one in text)]
-
-
 def validate_role(role: AnyRole) -> Errors:
     namespaced = isinstance(role, Role)
-    return validate_object_meta(role.metadata, namespaced=namespaced, name_rule=check_role_name) + _validate_rules(role)
+    return validate_object_meta(role.metadata, namespaced=namespaced, name_rule=check_path_segment) + _validate_rules(
+        role
+    )
 
 
 def validate_role_update(new: AnyRole, old: AnyRole) -> Errors:
@@ -203,7 +200,7 @@ def _validate_aggregation(rule: AggregationRule | None) -> Errors:
 
 def validate_binding(binding: AnyBinding) -> Errors:
     namespaced = isinstance(binding, RoleBinding)
-    found = validate_object_meta(binding.metadata, namespaced=namespaced, name_rule=check_role_name)
+    found = validate_object_meta(binding.metadata, namespaced=namespaced, name_rule=check_path_segment)
     return found + _validate_bound(binding)
 
 
@@ -231,7 +228,7 @@ def _validate_role_ref(reference: RoleRef, *, namespaced: bool) -> Errors:
         found.append(not_supported(path.child("kind"), reference.kind, kinds))
     if not reference.name:
         found.append(required(path.child("name")))
-    return found + each(check_role_name(reference.name), path.child("name"), reference.name)
+    return found + each(check_path_segment(reference.name), path.child("name"), reference.name)
 
 
 def _validate_subject(subject: Subject, path: Path, *, namespaced: bool) -> Errors:

@@ -14,7 +14,6 @@ from manciple.admission.kinds.rules import (
     GROUP,
     VERSION,
     MatchResources,
-    check_path_segment,
     validate_match,
     with_defaults,
 )
@@ -28,6 +27,7 @@ from manciple.wire.validation import (
     Errors,
     Path,
     check_object_name,
+    check_path_segment,
     each,
     validate_object_meta,
     validate_object_meta_update,

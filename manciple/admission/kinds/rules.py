@@ -16,7 +16,7 @@ from manciple.wire.base import LabelSelector, Value, always, pb
 from manciple.wire.errors import duplicate, invalid, not_supported, required, too_many
 from manciple.wire.selectors import validate_label_selector
 from manciple.wire.time_limit import check_time
-from manciple.wire.validation import Errors, Path, check_label_key, each, required_or, validate_list
+from manciple.wire.validation import Errors, Path, check_label_key, check_path_segment, each, required_or, validate_list
 
 GROUP, VERSION = "admissionregistration.k8s.io", "v1"
 PACKAGE = f"io.k8s.api.admissionregistration.{VERSION}"
@@ -149,12 +149,6 @@ def _validate_named_rule(rule: NamedRuleWithOperations, path: Path) -> Errors:
         if name in rule.resource_names[:position]:
             found.append(duplicate(names.at(position), name))
     return found + validate_rule(rule, path)
-
-
-def check_path_segment(text: str) -> Sequence[str]:
-    """Whatever can be one segment of a path (upstream: content.IsPathSegmentName)."""
-    found = [f"may not be '{text}'"] if text in (".", "..") else []
-    return [*found, *(f"may not contain '{one}'" for one in ("/", "%") if one in text)]
 
 
 def validate_rule(rule: RuleWithOperations, path: Path) -> Errors:
