@@ -183,13 +183,22 @@ _BUILDER = Identity("manciple:demo", (MASTERS,))
 
 
 def build_demo(path: Path = DEMO, namespace: str = NAMESPACE) -> bool:
-    """Make the objects of a demo; False where its namespace exists already, which means it was made before."""
+    """Make the objects of a demo; returns whether it did.
+
+    It does not if the namespace exists, which means that the demo was made before, nor while one of its kinds is not
+    served: a later start makes it then.
+    """
     if objects.get(registry.by_resource("namespaces"), "", namespace) is not None:
         return False
-    for document in filter(None, yaml.safe_load_all(path.read_text())):
-        kind = registry.find_kind(str(document["apiVersion"]), str(document["kind"]))
-        if kind is None:
-            raise LookupError(f"the demo has a {document['kind']} that is not served")
+    documents = [one for one in yaml.safe_load_all(path.read_text()) if one]
+    served = [
+        (kind, one)
+        for one in documents
+        if (kind := registry.find_kind(one["apiVersion"], one["kind"])) and any(registry.versions_of(kind))
+    ]
+    if len(served) < len(documents):
+        return False
+    for kind, document in served:
         obj = codec.decode_value(kind.type, document)
         if objects.get(kind, obj.metadata.namespace, obj.metadata.name) is None:
             verbs.create(kind, obj, namespace=obj.metadata.namespace, identity=_BUILDER)
