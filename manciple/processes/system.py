@@ -171,7 +171,8 @@ def register_readiness(*, worker: EmbeddedWorker, nodes: SimulatedNodes) -> None
     health.register("scheduling", scheduling)
     health.register("node-agents", agents)
     health.register("nodes-ready", registered)
-    health.register("devices-published", devices)
+    if registry.served("resource.k8s.io", "v1", "resourceslices"):  # else agents publish nothing
+        health.register("devices-published", devices)
 
 
 # What a first visitor finds: classes for the simulated devices, and a template to claim a GPU with. Written the way a

@@ -1,0 +1,36 @@
+"""What `manage.py up` makes and waits for in a new home, also while nothing of DRA is served."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from inventory.kinds import gates
+from manciple.api import health
+from manciple.processes.standing import ensure_standing_objects
+from manciple.processes.system import NAMESPACE, EmbeddedWorker, SimulatedNodes, build_demo, register_readiness
+from manciple.store import objects
+from manciple.wire.registry import registry
+
+TEMPLATES, NAMESPACES = map(registry.by_resource, ("resourceclaimtemplates.resource.k8s.io", "namespaces"))
+
+
+def test_the_demo_is_made_once_its_kinds_are_served(db: None) -> None:
+    ensure_standing_objects()
+    with gates.using(**gates.parse("DynamicResourceAllocation=false")):
+        assert not build_demo()
+        assert objects.get(NAMESPACES, "", NAMESPACE) is None
+    assert build_demo()
+    assert objects.get(TEMPLATES, NAMESPACE, "one-gpu") is not None
+    assert not build_demo()
+
+
+@pytest.mark.parametrize("gate", ["true", "false"])
+def test_the_start_waits_for_devices_where_they_are_served(monkeypatch: pytest.MonkeyPatch, gate: str) -> None:
+    monkeypatch.setattr(health, "_checks", {})
+    worker, nodes = cast(EmbeddedWorker, SimpleNamespace()), cast(SimulatedNodes, SimpleNamespace())
+    with gates.using(**gates.parse(f"DynamicResourceAllocation={gate}")):
+        register_readiness(worker=worker, nodes=nodes)
+    assert (health.one("devices-published") is not None) == (gate == "true")
