@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from inventory.kinds import gates
 from manciple.api import health
@@ -34,3 +35,11 @@ def test_the_start_waits_for_devices_where_they_are_served(monkeypatch: pytest.M
     with gates.using(**gates.parse(f"DynamicResourceAllocation={gate}")):
         register_readiness(worker=worker, nodes=nodes)
     assert (health.one("devices-published") is not None) == (gate == "true")
+
+
+def test_without_devices_there_is_no_laboratory() -> None:
+    with (
+        gates.using(**gates.parse("DynamicResourceAllocation=false")),
+        pytest.raises(CommandError, match="needs the feature gate DynamicResourceAllocation"),
+    ):
+        call_command("demo")

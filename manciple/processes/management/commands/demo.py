@@ -14,6 +14,7 @@ from django.contrib.auth.models import Group
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
+from inventory.kinds import gates
 from manciple.processes.accounts import ADMIN
 from manciple.processes.demolab import filling
 from manciple.processes.demolab.hardware import LeaseRenewal
@@ -47,6 +48,8 @@ class Command(BaseCommand):
         parser.add_argument("--home", metavar="DIR", help="where everything is kept (default ./var)")
 
     def handle(self, *_args: Any, **options: Any) -> None:
+        if not gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION):
+            raise CommandError(f"the laboratory needs the feature gate {gates.DYNAMIC_RESOURCE_ALLOCATION}")
         call_command("migrate", verbosity=0, interactive=False)
         try:
             filling.fill(filling.plan(size=options["size"], seed=options["seed"], now=datetime.now(UTC)))
