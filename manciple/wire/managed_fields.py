@@ -96,12 +96,15 @@ def unowned_of(kind: Kind, subresource: str) -> FieldSet:
 
 
 def track_create(kind: Kind, new: Any, *, manager: str, now: str, owned: Any = None) -> Any:
-    """`new`, whose fields `manager` owns. now: RFC 3339 text. owned: the object without what nobody owns of it."""
+    """`new`, whose fields `manager` owns, whatever entries it brings. now: RFC 3339 text. owned: the object without
+    what nobody owns of it."""
     entries = _readable(kind, new.metadata.managed_fields)
     text = _fields_of_new(kind, new if owned is None else owned)
-    if text:
-        own = _entry(kind, manager, "", now, text)
-        entries = tuple(sorted((*(one for one in entries if _writer(one) != _writer(own)), own), key=_order))
+    if entries:
+        own = {name: _parsed(bytes(part)) for name, part in _text_by_member(text).items()}
+        entries = _following(entries, _entry(kind, manager, "", now, NO_FIELDS), own, NOTHING)
+    elif text:
+        entries = (_entry(kind, manager, "", now, text),)
     return with_entries(new, entries)
 
 

@@ -195,6 +195,22 @@ def test_entries_that_make_no_sense_change_nothing(api: Api, given: Any) -> None
     assert api.put(f"{CONFIG_MAPS}/m", sent).json == made
 
 
+@pytest.mark.parametrize("operation", ["Apply", "Update"])
+def test_a_create_takes_its_fields_from_the_entries_that_it_brings(api: Api, operation: str) -> None:
+    brought = {
+        "manager": "other",
+        "operation": operation,
+        "apiVersion": "v1",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:data": {"f:a": {}, "f:gone": {}}},
+    }
+    body = config_map(a="1", b="2")
+    body["metadata"]["managedFields"] = [brought]
+    made = api.made(f"{CONFIG_MAPS}?fieldManager=creator", body)
+    assert fields(made, "creator") == {"f:data": {".": {}, "f:a": {}, "f:b": {}}}
+    assert fields(made, "other") == {"f:data": {"f:gone": {}}}
+
+
 def test_nobody_sets_entries_through_a_subresource(api: Api) -> None:
     path = "/api/v1/nodes"
     node = api.made(f"{path}?fieldManager=alice", {"metadata": {"name": "n", "labels": {"a": "1"}}})
