@@ -155,6 +155,9 @@ class Ticket:
 #: Costly requests: seconds of processor time that one identity may use at once, and in each second after that. Debt
 #: never grows beyond as much again.
 WORK_BURST, WORK_RATE = 10.0, 0.25
+#: Seconds of its costly requests, not yet paid back, past which an identity has one seat: threads that compute share
+#: one interpreter, so each takes as much of it as anybody else's request.
+ONE_SEAT_AFTER = 1.0
 
 
 class _Bucket:
@@ -309,6 +312,8 @@ class FairQueues:
     def _most_seats(self, level: Level, flow: str) -> int:
         if level != "exempt" and self._large and self._large.get((level, flow), 0.0) > self._clock():
             return 1
+        if level in LIMITED and self._work_left(level, flow) < WORK_BURST - ONE_SEAT_AFTER:
+            return 1
         return self._limits.flow_seats
 
     def _of_identity(self, level: Level, flow: str) -> list[_Flow]:
@@ -337,9 +342,13 @@ class FairQueues:
 
     def check_work(self, level: Level, flow: str) -> None:
         """Raises: Overflow where the identity has used up its work."""
-        bucket = self._work.get((level, flow))
-        if bucket is not None and (left := bucket.left + (self._clock() - bucket.at) * WORK_RATE) < 0:
+        if (left := self._work_left(level, flow)) < 0:
             raise Overflow("work", after=-left / WORK_RATE)
+
+    def _work_left(self, level: Level, flow: str) -> float:
+        """Seconds of costly work that the identity may still use now."""
+        bucket = self._work.get((level, flow))
+        return WORK_BURST if bucket is None else bucket.left + (self._clock() - bucket.at) * WORK_RATE
 
     def _check_queue(self, level: Level, flow: str) -> None:
         if sum(len(one.line) for one in self._of_identity(level, flow)) >= self._limits.flow_queue:

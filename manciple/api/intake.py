@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from django.conf import settings
 
@@ -29,7 +29,7 @@ from manciple.api.flow import FlowLimits
 from manciple.api.lanes import ClientGone, RequestLane, ThreadedWsgi, WsgiApplication
 from manciple.api.renewals import SEATS as RENEWALS
 from manciple.api.renewals import Renewals, is_renewal
-from manciple.api.request_work import UNLIMITED, WorkLimits
+from manciple.api.request_work import SHORT_TURNS, UNLIMITED, WorkLimits
 from manciple.api.streams import (
     Receive,
     Scope,
@@ -93,6 +93,10 @@ class Intake:
         return cls(lanes | {"renewals": Renewals(_limits(RENEWALS, "renewals"))})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with SHORT_TURNS.during() if _is_long(scope) else nullcontext():
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         lane = self._lanes["renewals" if is_renewal(scope) else lane_of(scope["path"])]
         try:
             lane.check_room()

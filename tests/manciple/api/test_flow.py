@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manciple.api.flow import FairQueues, FlowLimits, Level, Overflow, Senders, Ticket, level_of
+from manciple.api.flow import ONE_SEAT_AFTER, FairQueues, FlowLimits, Level, Overflow, Senders, Ticket, level_of
 from manciple.wire.identity import MASTERS, NODES, SCHEDULER, Identity, controller, service_account
 
 LEVELS = {
@@ -229,5 +229,35 @@ def test_large_and_small_bodies_together_never_take_all_seats() -> None:
         flood = [queues.enter("workload", "mallory", heavy=number == 0) for number in range(5)]
         assert seated(flood) == [True, True, True, False, False]
         assert queues.enter("workload", "bob").seated
+
+    played(story)
+
+
+def test_who_has_used_much_work_has_one_seat_until_it_is_paid_back() -> None:
+    def story() -> None:
+        clock = Clock()
+        queues = FairQueues(FlowLimits(seats=8), clock=clock)
+        queues.charge("workload", "mallory", ONE_SEAT_AFTER + 0.5)
+        pages = [queues.enter("workload", "mallory") for _ in range(3)]
+        assert seated(pages) == [True, False, False]
+        assert seated([queues.enter("workload", "bob") for _ in range(3)]) == [True] * 3
+        queues.leave(pages[0])
+        assert seated(pages) == [False, True, False], "the others follow one after the other"
+        clock.now += 10.0
+        queues.leave(pages[1])
+        assert seated([pages[2], queues.enter("workload", "mallory")]) == [True] * 2, "it is paid back"
+
+    played(story)
+
+
+def test_costly_work_takes_no_seats_from_the_system_and_administrators() -> None:
+    def story() -> None:
+        queues = FairQueues(FlowLimits(seats=4))
+        for level in ("system", "exempt"):
+            queues.charge(level, "ada", 5.0)
+            tickets = [queues.enter(level, "ada") for _ in range(2)]
+            assert seated(tickets) == [True] * 2
+            for ticket in tickets:
+                queues.leave(ticket)
 
     played(story)

@@ -260,3 +260,23 @@ def test_threads_hand_the_interpreter_on_sooner_while_a_long_request_is_worked_o
         assert sys.getswitchinterval() < usual
         other.end()
     assert sys.getswitchinterval() == usual
+
+
+@pytest.mark.parametrize(("size", "are_short"), [(2 * 1024 * 1024, True), (1024, False)])
+def test_threads_take_short_turns_while_a_long_body_is_received(size: int, are_short: bool) -> None:
+    usual = sys.getswitchinterval()
+    seen: list[float] = []
+
+    class Sent(Conversation):
+        async def receive(self) -> dict[str, Any]:
+            seen.append(sys.getswitchinterval())
+            return await super().receive()
+
+    def application(_environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        start("200 OK", [])
+        return [b""]
+
+    door = Intake({"api": ThreadedWsgi(application, FlowLimits(seats=1), name="api")})
+    asyncio.run(Sent("/api/v1/x", token="alice", pieces=[b"x" * size]).held(door))
+    assert [turn < usual for turn in seen] == [are_short]
+    assert sys.getswitchinterval() == usual
