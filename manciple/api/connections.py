@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
+from httptools import HttpParserError
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
@@ -23,6 +24,11 @@ from manciple.api.connection_table import OpenConnection
 
 #: Bytes of a request's line and headers (Go's net/http: DefaultMaxHeaderBytes).
 HEAD_BYTES = 1 << 20
+#: Headers of a request, trailers included. A megabyte of the shortest ones is 200,000, which take seconds to go through
+#: before anything is known about who sent them.
+HEADERS = 1_000
+#: Requests of a connection that wait for the answer to an earlier one. uvicorn reads all that have arrived.
+PIPELINED = 100
 SWITCHING_PROTOCOLS = 101
 _TOO_LARGE = b"Request Header Fields Too Large"
 #: Seconds in which a client must read some of an answer that waits for it.
@@ -37,6 +43,7 @@ class PatientConnection(CertifiedConnection):
 
     _in_head = False
     _head_bytes = 0
+    _has_too_many_headers = False
     _ends: asyncio.TimerHandle | None = None
     _reader_ends: asyncio.TimerHandle | None = None
 
@@ -77,9 +84,23 @@ class PatientConnection(CertifiedConnection):
         super().data_received(data)
         self._wait_for_head()  # nearly every head comes in one piece, and costs no timer
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) == HEADERS:
+            self._has_too_many_headers = True
+            raise HttpParserError("too many headers")
+        super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
+        if len(self.pipeline) == PIPELINED:
+            raise HttpParserError("too many requests wait for an earlier one")
         self._have_head()
         super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        if self._has_too_many_headers:
+            self._refuse()
+        else:
+            super().send_400_response(msg)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._have_head()

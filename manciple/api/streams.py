@@ -569,11 +569,10 @@ def headers_of(scope: Scope) -> dict[str, str]:
     known: dict[str, str] | None = scope.get(HEADERS)
     if known is not None:
         return known
-    found: dict[str, str] = {}
+    values: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        found[key] = f"{found[key]},{text}" if key in found else text
-    scope[HEADERS] = found
+        values.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+    found = scope[HEADERS] = {name: ",".join(some) for name, some in values.items()}
     return found
 
 

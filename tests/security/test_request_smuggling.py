@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from urllib.parse import urlsplit
+
+import pytest
 
 from manciple.api import connections
 from tests.manciple.api.server import ApiServer, api_server, server_certificates
@@ -116,3 +119,30 @@ def test_a_head_within_the_limit_is_served(api_server: ApiServer) -> None:
     filler = b"X-Filler: " + b"x" * (connections.HEAD_BYTES // 2)
     content = b"\r\n".join((b"GET /livez HTTP/1.1", b"Host: x", filler, b"", b""))
     assert statuses(exchanged(api_server, content + content))[:2] == [b"200", b"200"]
+
+
+SHORTEST = b"a:b\r\n"
+TOO_MANY_HEADERS = {
+    "in the head": b"GET /livez HTTP/1.1\r\nHost: x\r\n" + SHORTEST * 200_000 + b"\r\n",
+    "one more than allowed": b"GET /livez HTTP/1.1\r\nHost: x\r\n" + SHORTEST * connections.HEADERS + b"\r\n",
+    "behind a body": head(CHUNKED) + b"1\r\nx\r\n0\r\n" + SHORTEST * 200_000 + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("content", TOO_MANY_HEADERS.values(), ids=TOO_MANY_HEADERS.keys())
+def test_many_short_headers_are_refused_before_they_cost_anything(api_server: ApiServer, content: bytes) -> None:
+    began = time.process_time()
+    answer = exchanged(api_server, content)
+    assert statuses(answer)[-1:] in ([b"431"], [])  # [] where the connection was cut off while we sent
+    assert time.process_time() - began < 1.0
+
+
+def test_as_many_headers_as_allowed_are_served(api_server: ApiServer) -> None:
+    content = b"GET /livez HTTP/1.1\r\nHost: x\r\n" + SHORTEST * (connections.HEADERS - 1) + b"\r\n"
+    assert statuses(exchanged(api_server, content))[-1:] == [b"200"]
+
+
+def test_so_many_requests_of_a_connection_may_wait_for_an_earlier_one(api_server: ApiServer) -> None:
+    request = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+    assert statuses(exchanged(api_server, request * 50)) == [b"200"] * 51
+    assert len(statuses(exchanged(api_server, request * 5_000))) < 5_000
