@@ -27,6 +27,8 @@ HEAD_BYTES = 1 << 20
 #: Headers of a request, trailers included. A megabyte of the shortest ones is 200,000, which take seconds to go through
 #: before anything is known about who sent them.
 HEADERS = 1_000
+#: Bytes of its cookies: whoever looks for one goes through all of them, also on the event loop.
+COOKIE_BYTES = 32 * 1024
 #: Requests of a connection that wait for the answer to an earlier one. uvicorn reads all that have arrived.
 PIPELINED = 100
 SWITCHING_PROTOCOLS = 101
@@ -43,6 +45,7 @@ class PatientConnection(CertifiedConnection):
 
     _in_head = False
     _head_bytes = 0
+    _cookie_bytes = 0
     _has_too_many_headers = False
     _ends: asyncio.TimerHandle | None = None
     _reader_ends: asyncio.TimerHandle | None = None
@@ -66,6 +69,7 @@ class PatientConnection(CertifiedConnection):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._cookie_bytes = 0
         scope: Any = self.scope
         scope[CONNECTION] = self._entry
 
@@ -85,9 +89,11 @@ class PatientConnection(CertifiedConnection):
         self._wait_for_head()  # nearly every head comes in one piece, and costs no timer
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if len(self.headers) == HEADERS:
+        if name.lower() == b"cookie":
+            self._cookie_bytes += len(value)
+        if len(self.headers) == HEADERS or self._cookie_bytes > COOKIE_BYTES:
             self._has_too_many_headers = True
-            raise HttpParserError("too many headers")
+            raise HttpParserError("too many headers or cookies")
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:

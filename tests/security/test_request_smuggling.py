@@ -73,9 +73,9 @@ def connect(server: ApiServer) -> ssl.SSLSocket:
 def exchanged(server: ApiServer, content: bytes) -> bytes:
     """All that the server says to `content`. A last request makes it end the connection, where it has not already."""
     with connect(server) as connection:
-        connection.sendall(content)
         answer = b""
         try:
+            connection.sendall(content)
             connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             while piece := connection.recv(65536):
                 answer += piece
@@ -125,6 +125,8 @@ SHORTEST = b"a:b\r\n"
 TOO_MANY_HEADERS = {
     "in the head": b"GET /livez HTTP/1.1\r\nHost: x\r\n" + SHORTEST * 200_000 + b"\r\n",
     "one more than allowed": b"GET /livez HTTP/1.1\r\nHost: x\r\n" + SHORTEST * connections.HEADERS + b"\r\n",
+    "cookies": b"GET /livez HTTP/1.1\r\nHost: x\r\nCookie: " + b"a=b; " * 200_000 + b"\r\n\r\n",
+    "cookies in lines": b"GET /livez HTTP/1.1\r\nHost: x\r\n" + (b"Cookie: " + b"a=b; " * 200 + b"\r\n") * 50 + b"\r\n",
     "behind a body": head(CHUNKED) + b"1\r\nx\r\n0\r\n" + SHORTEST * 200_000 + b"\r\n",
 }
 
@@ -138,7 +140,8 @@ def test_many_short_headers_are_refused_before_they_cost_anything(api_server: Ap
 
 
 def test_as_many_headers_as_allowed_are_served(api_server: ApiServer) -> None:
-    content = b"GET /livez HTTP/1.1\r\nHost: x\r\n" + SHORTEST * (connections.HEADERS - 1) + b"\r\n"
+    cookie = b"Cookie: " + b"a=b; " * (connections.COOKIE_BYTES // 5) + b"\r\n"
+    content = b"GET /livez HTTP/1.1\r\nHost: x\r\n" + cookie + SHORTEST * (connections.HEADERS - 2) + b"\r\n"
     assert statuses(exchanged(api_server, content))[-1:] == [b"200"]
 
 
