@@ -149,3 +149,12 @@ def test_so_many_requests_of_a_connection_may_wait_for_an_earlier_one(api_server
     request = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
     assert statuses(exchanged(api_server, request * 50)) == [b"200"] * 51
     assert len(statuses(exchanged(api_server, request * 5_000))) < 5_000
+
+
+CHUNK = b"1\r\nx\r\n"
+
+
+@pytest.mark.parametrize(("chunks", "code"), [(1_000, b"405"), (connections.CHUNKS + 1, b"400")])
+def test_a_body_has_so_many_chunks_and_no_more(api_server: ApiServer, chunks: int, code: bytes) -> None:
+    answer = exchanged(api_server, head(CHUNKED) + CHUNK * chunks + b"0\r\n\r\n")
+    assert statuses(answer)[:1] in ([code], [])  # [] where the connection was cut off while we sent
