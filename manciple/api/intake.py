@@ -52,8 +52,10 @@ SHORT_BODY = 64 * 1024
 #: Seconds' worth of requests that one identity may send at once.
 BURST_SECONDS = 2.0
 #: Of a refused body: bytes that are still taken, and seconds that its sender has to notice. Closing at once would throw
-#: the answer away that is on its way (Go's net/http does the same: rstAvoidanceDelay, maxPostHandlerReadBytes).
-LINGER_BYTES, LINGER_SECONDS = 256 * 1024, 0.5
+#: the answer away that is on its way (Go's net/http does the same: rstAvoidanceDelay, maxPostHandlerReadBytes). Clients
+#: that read the answer close at once; those that do not open the next connection only after these seconds, and a
+#: handshake and the beginning of a body take the event loop milliseconds.
+LINGER_BYTES, LINGER_SECONDS = 256 * 1024, 3.0
 
 #: Seconds of processor time after which a request is costly. A page takes some of it to be drawn.
 API_CHEAP, PAGE_CHEAP = 0.1, 0.5
