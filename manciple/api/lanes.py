@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import io
 import math
+import re
 import string
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -36,6 +37,9 @@ from manciple.wire.time_limit import time_limit
 #: Bytes of a body from which its request counts as heavy (`FairQueues.enter`). YAML takes ten times
 #: the time of JSON, and each operation of a JSON patch (which has 30 bytes) searches the document.
 LARGE_BODY, LARGE_YAML, LARGE_JSON_PATCH = 128 * 1024, 16 * 1024, 32 * 1024
+
+#: Queries of pages that evaluate what they hold on all devices.
+_EXPRESSIONS = re.compile(rb"(?:^|&)(?:cel|selector)=[^&]")
 
 #: Bytes of large bodies that are received in one second of processor time: decrypted, and copied several times.
 RECEIVING_SPEED = 100e6
@@ -121,6 +125,7 @@ class RequestLane(ABC):
             try:
                 with in_line(scope):
                     await ticket.turn
+                self.check_work(scope)  # those that it waited for may have used up what was left
             except BaseException:
                 self.queues.leave(ticket)
                 raise
@@ -243,8 +248,10 @@ def _encoded(scope: Any) -> Any:
 
 
 def is_heavy(scope: Scope, size: int) -> bool:
-    """Whether it may take long: to read and check so many bytes, or to hash a password."""
+    """Whether it may take long: to read and check so many bytes, to evaluate expressions, or to hash a password."""
     if scope["method"] == "POST" and scope["path"] == settings.LOGIN_URL:
+        return True
+    if _EXPRESSIONS.search(scope["query_string"]):
         return True
     if size <= LARGE_YAML:
         return False

@@ -280,3 +280,57 @@ def test_threads_take_short_turns_while_a_long_body_is_received(size: int, are_s
     asyncio.run(Sent("/api/v1/x", token="alice", pieces=[b"x" * size]).held(door))
     assert [turn < usual for turn in seen] == [are_short]
     assert sys.getswitchinterval() == usual
+
+
+PAGES = {
+    "a workbench": b"selector=device.driver+%21%3D+%27%27",
+    "devices by an expression": b"state=free&cel=true",
+    "no expression": b"state=free&cel=&labelSelector=a",
+}
+
+
+@pytest.mark.parametrize(
+    ("query", "is_one_at_a_time"), list(zip(PAGES.values(), (True, True, False), strict=True)), ids=PAGES
+)
+def test_pages_with_expressions_of_one_person_are_served_one_at_a_time(query: bytes, is_one_at_a_time: bool) -> None:
+    at_once: list[int] = []
+    now: set[int] = set()
+
+    def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        now.add(id(environ))
+        at_once.append(len(now))
+        time.sleep(0.05)
+        now.discard(id(environ))
+        start("200 OK", [])
+        return [b""]
+
+    class Asked(Conversation):
+        @property
+        def scope(self) -> dict[str, Any]:
+            return super().scope | {"query_string": query}
+
+    async def attack() -> list[Conversation]:
+        door = Intake({"pages": ThreadedWsgi(application, FlowLimits(seats=4), name="pages")})
+        asked = [Asked("/devices", method="GET", pieces=[b""]) for _ in range(4)]
+        return await asyncio.gather(*(one.held(door) for one in asked))
+
+    assert [one.code for one in asyncio.run(attack())] == [200] * 4
+    assert (max(at_once) == 1) == is_one_at_a_time
+
+
+def test_a_request_that_waited_is_refused_if_those_before_it_used_up_the_work() -> None:
+    def application(_environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        time.sleep(0.1)  # until the others wait
+        lane.queues.charge("workload", "known", 30.0)
+        start("200 OK", [])
+        return [b""]
+
+    lane = ThreadedWsgi(application, FlowLimits(seats=4), name="api")
+    sent = [Conversation(COSTLY, pieces=[b"x" * 200 * 1024]) for _ in range(3)]
+
+    async def attack() -> None:
+        door = Intake({"api": lane})
+        await asyncio.gather(*(one.held(door) for one in sent))
+
+    asyncio.run(attack())
+    assert [one.code for one in sent] == [200, 429, 429]
