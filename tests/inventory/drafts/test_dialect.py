@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from inventory.drafts.structured.dialect import translated
@@ -166,15 +168,28 @@ def test_a_selector_sees_only_what_its_driver_published() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "message"),
+    ("expression", "column"),
     [
-        ("size(attributes) > 1", "attributes can only be asked by name"),
-        ("attributes.quantity == 1", "attributes can only be asked by name"),
-        ('device.driver == "x"', "undeclared reference to 'device'"),
-        ("[1].all(device, true)", "undeclared reference to 'device'"),
-        ('attributes["memory"] >=', "Syntax error"),
+        ("size(attributes) > 1", 6),
+        ("attributes.quantity == 1", 1),
+        ('device.driver == "x"', 1),
+        ("[1].all(device, true)", 9),
+        ('attributes["memory"] >=', 24),
     ],
 )
-def test_what_the_draft_does_not_know_is_refused(expression: str, message: str) -> None:
-    with pytest.raises(CompileError, match=message):
+def test_an_unknown_name_or_a_syntax_error_is_refused_at_its_column(expression: str, column: int) -> None:
+    with pytest.raises(CompileError) as refused:
+        translated(expression, DRIVER)
+    assert (refused.value.line, refused.value.column) == (1, column)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("size(attributes) > 1", 'attributes can only be asked by name, such as attributes["memory"]'),
+        ('device.driver == "x"', "undeclared reference to 'device' (in container '')"),
+    ],
+)
+def test_a_compile_error_names_the_cause(expression: str, message: str) -> None:
+    with pytest.raises(CompileError, match=re.escape(message)):
         translated(expression, DRIVER)
