@@ -60,13 +60,14 @@ class NotificationRuleForm(PageForm):
     def clean_scope(self) -> str:
         scope: str = self.cleaned_data["scope"]
         if scope not in (EVERYWHERE, MINE) and scope.removeprefix("in:") not in self._namespaces:
-            raise ValidationError("Choose one of the namespaces that you see.")
+            raise ValidationError("Choose one of the namespaces that you see.", code="unknown_namespace")
         return scope
 
     def clean(self) -> dict[str, Any]:
         found = self.cleaned_data
         if found.get("happening") == Happening.DEVICE_FAILS and found.get("scope") == MINE:
-            self.add_error("scope", "Nobody creates a device: choose a namespace, or everything.")
+            refusal = "Nobody creates a device: choose a namespace, or everything."
+            self.add_error("scope", ValidationError(refusal, code="no_creator"))
         return found
 
     def rule(self, person: Any, now: datetime) -> NotificationRule:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.contrib import messages
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
@@ -216,7 +217,7 @@ def keep_rule(request: HttpRequest) -> HttpResponse:
         ready = {state.name for state in channel_states(addresses.address_of(request.user)) if state.ready}
         if lacking := set(form.cleaned_data["channels"]) - ready:
             names = " and ".join(sorted(Channel(one).label for one in lacking))
-            form.add_error("channels", f"{names} cannot be used yet: see below.")
+            form.add_error("channels", ValidationError(f"{names} cannot be used yet: see below.", code="not_ready"))
         elif changed is None and _own_rules(request).count() >= MOST:
             form.add_error(None, f"You have {MOST} rules already. Delete one first.")
     if not form.is_valid():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from typing import Any
 
@@ -54,21 +55,29 @@ def test_a_rule_is_made_changed_and_deleted_by_its_owner_alone(ann: Client) -> N
     assert not NotificationRule.objects.exists()
 
 
-WRONG: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"scope": "in:team-b"}, "Choose one of the namespaces that you see."),
-    ({"minutes": "0"}, "greater than or equal to 1"),
-    ({"channels": []}, "Choose at least one way to be told."),
-    ({"channels": ["webhook", "email"]}, "E-mail and Webhook cannot be used yet"),
-    ({"happening": "device-fails", "scope": "mine"}, "Nobody creates a device"),
-    ({"happening": "the-weather"}, "not one of the available choices"),
+#: what was sent instead -> the field and the code of the one error
+WRONG: tuple[tuple[dict[str, Any], str, str], ...] = (
+    ({"scope": "in:team-b"}, "scope", "unknown_namespace"),
+    ({"minutes": "0"}, "minutes", "min_value"),
+    ({"minutes": "40321"}, "minutes", "max_value"),
+    ({"channels": []}, "channels", "required"),
+    ({"channels": ["webhook", "email"]}, "channels", "not_ready"),
+    ({"channels": ["pigeon"]}, "channels", "invalid_choice"),
+    ({"happening": "device-fails", "scope": "mine"}, "scope", "no_creator"),
+    ({"happening": "the-weather"}, "happening", "invalid_choice"),
 )
 
 
-def test_what_cannot_be_asked_for_is_told_at_its_field(ann: Client) -> None:
-    for change, says in WRONG:
+def test_an_invalid_rule_is_refused_with_the_error_at_its_field(ann: Client) -> None:
+    for change, field, code in WRONG:
         answer = ann.post("/notifications/rules", RULE | change)
-        assert answer.status_code == 422
-        assert says in answer.content.decode()
+        assert answer.status_code == 422, change
+        form = answer.context["rule_form"]
+        codes = {name: [error.code for error in errors] for name, errors in form.errors.as_data().items()}
+        assert codes == {field: [code]}, change
+        place = re.search(rf'id="{form[field].error_id}".*?</', answer.content.decode(), re.DOTALL)
+        assert place is not None, change
+        assert form.errors[field][0] in html.unescape(place[0]), change
     assert not NotificationRule.objects.exists()
 
 
