@@ -7,6 +7,7 @@ import html
 import io
 import re
 import warnings
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from manciple.wire.identity import VIEWERS
+from scheduling.pages.previews import Consequence
 
 
 @pytest.fixture
@@ -55,6 +57,16 @@ def said(page: str, *, between: str = " ") -> str:
 
 #: The same without a blank in place of each tag: "2<b>x</b>." is "2x.".
 close_words, close_said = partial(words, between=""), partial(said, between="")
+
+
+def plain(sentence: str) -> str:
+    """A sentence as a page shows it: what stands in backticks becomes code."""
+    return sentence.replace("`", "")
+
+
+def linked(consequences: Iterable[Consequence]) -> list[list[str]]:
+    """The objects that each line of a preview links to."""
+    return [[title for title, _ in one.links] for one in consequences if one.links]
 
 
 def undo(client: Client, path: str) -> str:

@@ -12,12 +12,14 @@ from msgspec import structs
 from inventory.kinds.nodes import NodeCondition
 from manciple.wire.base import ObjectMeta, ObjectReference
 from manciple.wire.machinery import Event
+from scheduling.messages import brief
+from scheduling.next_steps import next_step
 from scheduling.pages.claims import reading
 from scheduling.pages.claims import states as claim_states
 from tests.builders import make_claim, make_template
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
-from tests.scheduling.pages.browsing import signed_in, words
+from tests.scheduling.pages.browsing import plain, signed_in, words
 from tests.scheduling.pages.claim_scene import is_held_by_a_finalizer, later, pages, runs, starts
 
 __all__ = ["later", "pages"]
@@ -41,7 +43,7 @@ def test_the_list_begins_with_what_is_stuck_then_what_waits(pages: Client, clust
     rows = [text.index(one) for one in ("c-lost default", "d-waits default", "b-starts default", "a-runs default")]
     assert rows == sorted(rows)
     assert texts.POD_GONE("c-lost") in text
-    assert f"Request gpu {texts.ALL_DEVICES_HELD(4, 4)}" in text
+    assert plain(brief(cluster.cause("d-waits"), names_claim=False)) in text
     cluster.settle()
 
 
@@ -85,9 +87,9 @@ def test_a_claim_that_waits_says_why_and_what_next(pages: Client, cluster: Clust
     cluster.with_gpus("node-1", each=1)
     runs(cluster, "first")
     runs(cluster, "second")
-    text = words(pages, "/claims/default/second")
-    assert texts.WAITS_AS_REQUEST("gpu") + texts.ONLY_DEVICE_HELD in text
-    assert texts.NEXT_WAIT_FOR_A_RELEASE in text
+    text, cause = words(pages, "/claims/default/second"), cluster.cause("second")
+    assert plain(brief(cause, names_claim=False))[1:] in text
+    assert plain(next_step(cause)) in text
     assert texts.WAITED_FOR_BY("second") in text
     shown = pages.get("/claims/default/second").content.decode()
     assert 'href="/what-if?claim=default/second"' in shown
@@ -104,7 +106,9 @@ def test_a_claim_shows_what_it_got_and_the_way_to_the_cdi_file(pages: Client, cl
     assert 'href="/nodes/node-1"' in shown
     text = words(pages, "/claims/default/web")
     assert "Allocated gpu-0, gpu-1 of node-1" in text
-    assert texts.STEP_RESERVED("web") in text
+    *_, reserved = pages.get("/claims/default/web").context["sheet"].steps
+    assert "web" in reserved.text
+    assert reserved.text in text
     assert texts.WAITERS_OF_CLAIM("waits", "gpu.example.com") in text
 
 
@@ -152,7 +156,7 @@ def test_what_the_node_says_of_a_pod_that_does_not_end_is_told(
     cluster.delete(pod, grace=1)
     monkeypatch.setattr(claim_states, "PATIENCE", timedelta(minutes=-1))
     text = words(pages, "/claims/default/web")
-    assert texts.STUCK_IN_RELEASE("1 device") in text
+    assert texts.STUCK_IN_RELEASE in text
     assert texts.NODE_SAYS("gpu.example.com: device lost", 219) in text
     assert texts.NEXT_FIX_ON_NODE("node-1") in text
 

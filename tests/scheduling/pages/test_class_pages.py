@@ -58,11 +58,15 @@ def _words(answer: Any) -> str:
     return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", main)))
 
 
-def _judged(client: Client, *selectors: str, editing: str = CLASS, **fields: Any) -> str:
+def _verdicts(client: Client, *selectors: str, editing: str = CLASS, **fields: Any) -> Any:
     form = {"selector": list(selectors), "name": editing, "editing": editing, **fields}
     answer = client.post("/classes/verdicts", form)
     assert answer.status_code == 200
-    return _words(answer)
+    return answer
+
+
+def _judged(client: Client, *selectors: str, editing: str = CLASS, **fields: Any) -> str:
+    return _words(_verdicts(client, *selectors, editing=editing, **fields))
 
 
 def _stored(name: str = CLASS) -> DeviceClass:
@@ -126,8 +130,8 @@ def test_check_shows_the_verdicts_without_script_and_stores_nothing(
     admin: Client, viewer: Client, shelf: Cluster
 ) -> None:
     before = _stored()
-    said = _words(admin.post(f"/classes/c/{CLASS}", {"selector": LARGE, "name": CLASS, "check": ""}))
-    assert texts.CLASS_FITS(2, 4, 2, 2) in said
+    answer = admin.post(f"/classes/c/{CLASS}", {"selector": LARGE, "name": CLASS, "check": ""})
+    assert "2 of 4" in answer.content.decode().partition('id="verdicts"')[2]
     assert 'action="/classes/check"' in viewer.get(f"/classes/c/{CLASS}").content.decode()
     checked = viewer.post("/classes/check", {"editing": CLASS, "name": CLASS, "selector": LARGE, "check": "1"})
     assert "keeps 2 of 4" in _words(checked)
@@ -151,8 +155,11 @@ def test_the_difference_says_what_waiting_and_held_claims_would_see(admin: Clien
     shelf.settle()
     shelf.create(make_claim("waits"))
     shelf.create(make_claim("looks-elsewhere", requests=[make_request(expressions=[LARGE])]))
-    said = _judged(admin, OF_DRIVER, LARGE)
-    assert texts.CHANGE_OF_CLASS("2 lines", 4, 2, "1 waiting claim", "1 held claim") in said
+    answer = _verdicts(admin, OF_DRIVER, LARGE)
+    said, impact = _words(answer), answer.context["bench"].impact
+    assert (impact.before, impact.after, impact.held) == (4, 2, 1)
+    assert [effect.claim.name for effect in impact.fewer] == ["waits"]
+    assert impact.sentence in said
     assert "default/waits sees 4 → 2 devices" in said
     assert "+ expression: " in said
 
@@ -164,8 +171,11 @@ def test_nobody_is_told_of_claims_in_namespaces_that_they_do_not_see(admin: Clie
     for text in (_words(mia.get(f"/classes/c/{CLASS}")), _judged(mia, LARGE), _words(mia.get("/classes"))):
         assert "hidden" not in text
         assert "secret" not in text
-    assert texts.WOULD_SEE_FEWER_DEVICES("1 waiting claim") in _judged(mia, LARGE)
-    assert texts.WOULD_SEE_FEWER_DEVICES("2 waiting claims") in _judged(admin, LARGE)
+    shown = {
+        client: {effect.claim.name for effect in _verdicts(client, LARGE).context["bench"].impact.fewer}
+        for client in (mia, admin)
+    }
+    assert shown == {mia: {"mine"}, admin: {"mine", "secret"}}
 
 
 # Saving --------------------------------------------------------------------------------------------------------------

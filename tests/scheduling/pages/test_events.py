@@ -145,10 +145,11 @@ def test_what_the_scheduler_says_reads_as_on_other_pages_and_is_found_by_either_
 
 
 def test_a_claim_that_a_quota_refuses_is_told_in_plain_words(pages: Client, cluster: Cluster) -> None:
-    cluster.create(make_quota({"count/resourceclaims.resource.k8s.io": "0"}))
+    key = "count/resourceclaims.resource.k8s.io"
+    cluster.create(make_quota({key: "0"}))
     cluster.create(make_template("one-gpu"))
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
     cluster.settle()
     shown = text(pages, "/events?q=quota")
-    assert texts.CLAIM_REFUSED_BY_QUOTA("gpu", "most") in shown
+    assert texts.CLAIM_REFUSED_BY_QUOTA("gpu", "most", key, 1, "0 of 0") in shown
     assert "is forbidden" not in shown

@@ -12,6 +12,7 @@ from manciple.wire.base import ApiObject
 from scheduling.allocator.stages import PoolTrouble
 from scheduling.pages.funnels import troubled_pools
 from tests.builders import DRIVER, make_claim, make_class, make_devices, make_node, make_pod, make_request, make_slice
+from tests.outlines import Outline
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
 from tests.scheduling.pages.browsing import signed_in, words
@@ -32,18 +33,15 @@ def half_published(node: str) -> ResourceSlice:
     [
         ([trouble("a")], "pool a is incomplete"),
         ([trouble("a"), trouble("b")], "pools a and b are incomplete"),
-        ([trouble("a"), trouble("b"), trouble("c")], "pools a, b and c are incomplete"),
-        ([trouble(name) for name in "abcde"], "pools a, b and 3 more are incomplete"),
-        ([trouble("a"), trouble("b", "invalid")], "pool a is incomplete; pool b is invalid"),
-        ([trouble("a"), trouble("b"), trouble("c"), trouble("d", matching=1)], "pools d, a and 2 more are incomplete"),
-        (
-            [trouble("a"), trouble("a", driver="nic.example.com")],
-            "pools gpu.example.com/a and nic.example.com/a are incomplete",
-        ),
+        ([trouble("a"), trouble("b"), trouble("c")], "… a, b and c …"),
+        ([trouble(name) for name in "abcde"], "… a, b and 3 more …"),
+        ([trouble("a"), trouble("b", "invalid")], "… a …; … b … invalid"),
+        ([trouble("a"), trouble("b"), trouble("c"), trouble("d", matching=1)], "… d, a and 2 more …"),
+        ([trouble("a"), trouble("a", driver="nic.example.com")], "… gpu.example.com/a and nic.example.com/a …"),
     ],
 )
 def test_all_pools_in_trouble_are_named_or_counted(troubles: list[PoolTrouble], says: str) -> None:
-    assert troubled_pools(troubles) == says
+    assert troubled_pools(troubles) == Outline(says)
 
 
 INDEX = f'device.attributes["{DRIVER}"].index'
@@ -53,7 +51,7 @@ WORLDS: dict[str, tuple[Sequence[ApiObject], Sequence[str], str]] = {
     "every incomplete pool is named": (
         [make_class(), *(make(node) for node in ("node-1", "node-2") for make in (make_node, half_published))],
         [],
-        texts.FUNNEL_POOLS_INCOMPLETE("node-1", "node-2"),
+        "node-1 and node-2",
     ),
     "a node that takes no pod says so in the words of its page": (
         [make_class(), make_node(unschedulable=True), make_slice()], [], "node-1 2 2 2 Cordoned",
@@ -64,7 +62,7 @@ WORLDS: dict[str, tuple[Sequence[ApiObject], Sequence[str], str]] = {
     "each selector of a class is told by what it asks": (
         [CLASS_OF_TWO, make_node(), make_slice()], [], "size(driver) > 3 0",
     ),
-    "without its class nothing was counted": ([make_node()], [], texts.FUNNEL_EMPTY_WITH_ADVICE),
+    "without its class nothing was counted": ([make_node()], [], texts.FUNNEL_EMPTY),
     "what a selector loses is told in whole": (
         [make_class(), make_node(), make_slice(devices=make_devices(6))],
         [f"{INDEX} != 0 && {INDEX} > 9"],

@@ -129,8 +129,10 @@ def test_a_move_lets_all_of_a_gang_start_and_each_of_it_keeps_its_room(halves: C
         halves.create(make_pod(f"large-{at}", templates={"gpu": "pair"}, meta=meta))
     halves.settle()
     assert "gang train of 2" in words(admin, "/pods/default/large-0")
-    assert texts.GANG_WOULD_NOT_START("train", 1, 2) in words(admin, "/what-if?pod=default/large-0")
-    assert texts.MOVE_POD_FOR("1 pod", "gang train") in words(admin, "/pods/default/large-1/move")
+    result = admin.get("/what-if?pod=default/large-0").context["page"].result
+    assert (result.good, result.wanted, result.left) == (False, 2, 2)
+    preview = admin.get("/pods/default/large-1/move").context["preview"]
+    assert (preview.whom, len(preview.picks)) == ("gang train", 1)
     admin.post("/pods/default/large-1/move", form(admin, "large-1"))
     (gone,) = leaving(halves)
     rooms = {halves.pod(f"large-{at}").status.nominated_node_name for at in range(2)}

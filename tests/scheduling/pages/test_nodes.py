@@ -201,7 +201,7 @@ def test_a_drain_cordons_and_evicts_all_but_daemonsets_and_undoing_uncordons(adm
     gone = cluster.find(Pod, "goes")
     assert gone is None or gone.metadata.deletion_timestamp
     assert not cluster.pod("stays").metadata.deletion_timestamp
-    assert texts.DRAINED_WITH_UNDO("node-1", "1 pod") in words(admin, "/nodes/node-1")
+    assert texts.DRAINED("node-1", "1 pod") in words(admin, "/nodes/node-1")
     undo(admin, "/nodes/node-1")
     assert not cluster.node().spec.unschedulable
 

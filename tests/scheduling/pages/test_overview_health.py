@@ -83,30 +83,34 @@ def test_broken_devices_lead_to_themselves_and_rates_are_for_those_who_see_every
 
 
 @pytest.mark.parametrize(
-    ("seen", "words"),
+    ("seen", "words", "step"),
     [
-        (1, "Pool `gpu-b04` is a slice short; its 8 devices are not allocatable. Its slices last changed at 10:11:00."),
-        (4, "Pool `gpu-b04` has 2 more slices than it announces; its 8 devices are not allocatable."),
+        (
+            1,
+            "Pool `gpu-b04` is a slice short; its 8 devices are not allocatable. Its slices last changed at 10:11:00.",
+            texts.NEXT_SEE_DRIVERS_POOL("gpu-b04"),
+        ),
+        (4, "Pool `gpu-b04` has 2 more slices than it announces; its 8 devices are not allocatable.", "gpu-b04"),
     ],
 )
-def test_a_pool_that_is_not_whole_says_since_when(seen: int, words: str) -> None:
+def test_a_pool_that_is_not_whole_says_since_when(seen: int, words: str, step: str) -> None:
     changed = NOW.replace(minute=11, second=0) if seen == 1 else None
     pool = ShortPool(driver="d", name="gpu-b04", node="gpu-b04", expected=2, seen=seen, devices=8, changed=changed)
     found = line("Driver d", replace(WELL, drivers=[DriverSign(name="d", pools=2, short=(pool,))]))
     assert (found.severity, found.value) == ("warn", "1 of 2")
     assert found.troubles[0].what == words
     assert found.troubles[0].url == "/nodes/gpu-b04"
-    assert found.troubles[0].step.startswith(texts.NEXT_SEE_DRIVERS_POOL("gpu-b04"))
+    assert step in found.troubles[0].step
 
 
 def test_without_a_worker_nothing_is_placed() -> None:
     nobody = replace(WELL, processes=[ProcessSign(name="host-1", seen=ago(90))])
     scheduler, workers = line("Scheduler", nobody), line("Workers", nobody)
     assert (scheduler.severity, workers.severity) == ("err", "err")
-    assert scheduler.troubles[0].what == texts.QUEUE_STANDS_SINCE("10:19:00")
+    assert scheduler.troubles[0].what == texts.QUEUE_STANDS(" since 10:19:00")
     assert workers.troubles[0].what == texts.PROCESS_LAST_SEEN("host-1", "1 min")
     never = line("Scheduler", replace(WELL, processes=[]))
-    assert never.troubles[0].what == texts.QUEUE_STANDS_NO_POD_PLACED
+    assert never.troubles[0].what == texts.QUEUE_STANDS("")
 
 
 def test_tasks_that_fail_and_a_clock_that_stands_still_are_told() -> None:
@@ -141,4 +145,4 @@ def test_a_database_that_runs_full_needs_attention(nearly: bool, full: bool, sev
     found = line("Database", signs)
     assert (found.severity, [one.what for one in found.troubles]) == (severity, what)
     assert found.note == ("PostgreSQL, 950 MiB of 1000 MiB" if what else "PostgreSQL, 950 MiB")
-    assert all(texts.NEXT_GROW_DISK in one.step for one in found.troubles)
+    assert all("MANCIPLE_DATABASE_BYTES" in one.step for one in found.troubles)

@@ -43,14 +43,14 @@ def change(client: Client, who: str, **fields: str) -> Any:
     return client.post("/people/change", {"who": who, "groups": "", **fields})
 
 
-@pytest.mark.parametrize("path", ["/people", "/people?who=ada"])
-def test_only_administrators_look_at_people(viewer: Client, path: str) -> None:
+def test_only_administrators_look_at_people(viewer: Client) -> None:
     person("ada")
-    answer = viewer.get(path)
-    assert answer.status_code == 403
-    assert "Ask an administrator" in answer.content.decode()
-    assert 'aria-label="Main"' in answer.content.decode()
-    assert Client().get(path).headers["Location"].startswith("/login")
+    for path in ("/people", "/people?who=ada"):
+        answer = viewer.get(path)
+        assert answer.status_code == 403, path
+        assert "Ask an administrator" in answer.content.decode(), path
+        assert 'aria-label="Main"' in answer.content.decode(), path
+        assert Client().get(path).headers["Location"].startswith("/login"), path
 
 
 LISTS = {

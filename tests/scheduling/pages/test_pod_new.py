@@ -86,9 +86,11 @@ def test_several_documents_are_created_and_the_pod_is_shown(member: Client, clus
 def test_checking_says_where_the_pod_would_start_and_stores_nothing(member: Client, cluster: Cluster) -> None:
     cluster.create(make_node("node-1"))
     revision = latest_revision()
-    text = said(member.post("/pods/new", {"yaml": POD, "action": "check"}).content.decode())
-    assert texts.NEW_POD_PREVIEW in text
-    assert "Starts now on node-1 ." in text
+    answer = member.post("/pods/new", {"yaml": POD, "action": "check"})
+    assert texts.NEW_POD_PREVIEW in said(answer.content.decode())
+    started = answer.context["page"].started
+    assert started.good
+    assert "`node-1`" in started.title
     assert latest_revision() == revision
     assert cluster.find(Pod, "web", "team-a") is None
 
@@ -210,9 +212,13 @@ TRAINER = {"from": "form", "name": "trainer", "namespace": "team-a", "image": "e
 
 
 def _made(client: Client, **fields: str) -> str:
+    return said(f"<main{_posted(client, **fields).content.decode()}</main>")
+
+
+def _posted(client: Client, **fields: str) -> Any:
     answer = client.post("/pods/new/made", {**TRAINER, "class": "gpu.example.com", **fields})
     assert answer.status_code == 200
-    return said(f"<main{answer.content.decode()}</main>")
+    return answer
 
 
 def test_the_form_says_where_the_pod_starts_and_the_scheduler_does_so(member: Client, namespaces: Cluster) -> None:
@@ -222,8 +228,8 @@ def test_the_form_says_where_the_pod_starts_and_the_scheduler_does_so(member: Cl
     assert texts.STARTS_NOW_ON("node-2", "gpu-0 , gpu-1 , gpu-2") in _made(member, count="3")
     assert texts.WAITS_BECAUSE in _made(member, count="5")
     assert texts.NEXT_ASK_FOR_FEWER(4) in _made(member, count="5")
-    assert "Starts now" not in _made(member, **{"class": ""})
-    assert "Starts now" not in _made(member, namespace="team-b")  # where they may make nothing
+    assert _posted(member, **{"class": ""}).context["started"] is None
+    assert _posted(member, namespace="team-b").context["started"] is None  # where they may make nothing
     member.post("/pods/new", {**TRAINER, "class": "gpu.example.com", "count": "3", "action": "create"})
     namespaces.settle()
     assert namespaces.get(Pod, "trainer", "team-a").spec.node_name == "node-2"
@@ -235,10 +241,10 @@ def test_a_quota_that_refuses_the_claim_is_told_before_the_pod_is_made(member: C
     one_device = {"gpu.example.com.deviceclass.resource.k8s.io/devices": "1"}
     namespaces.create(make_quota(one_device, name="one", namespace="team-a"))
     revision = latest_revision()
-    assert texts.STARTS_NOW_ON("node-1", "gpu-0") in _made(member, count="1")
-    waits = _made(member, count="2")
-    assert texts.WOULD_WAIT_AS_CLAIM_REFUSED("devices") in waits
-    assert "one" in waits
+    starts, waits = (_posted(member, count=count).context["started"] for count in ("1", "2"))
+    assert (starts.good, waits.good) == (True, False)
+    assert "`devices`" in waits.title
+    assert "`one`" in waits.title
     assert latest_revision() == revision, "nothing was written to find that out"
     member.post("/pods/new", {**TRAINER, "class": "gpu.example.com", "count": "2", "action": "create"})
     namespaces.settle()

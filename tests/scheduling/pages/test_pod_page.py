@@ -44,7 +44,7 @@ def _pair(cluster: Cluster) -> None:
 
 
 PARTS = (
-    ("waits", "", texts.WAITS_AS_REQUEST("gpu") + texts.BOTH_DEVICES_HELD("2 devices")),
+    ("waits", "", "gpu-0, gpu-1 holds"),
     ("waits", "why", "Who holds the 2"),
     ("waits", "why", "no deadline known"),
     ("waits", "claims", "from template two"),

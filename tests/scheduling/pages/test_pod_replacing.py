@@ -94,7 +94,7 @@ def test_a_claim_that_the_pod_names_is_made_under_another_name(cluster: Cluster,
 
 def test_what_is_refused_or_another_pod_by_then_loses_nothing(waiting: Cluster, admin: Client) -> None:
     refused = f"{PATH}/replace?class.gpu/gpu=Not_a_name"
-    assert texts.NOT_POSSIBLE_NOW in words(admin, refused)
+    assert admin.get(refused).context["preview"].effect.refused
     before = waiting.pod("web")
     assert getattr(_sent(admin, waiting, refused), "status_code", 0) == 409
     answer = admin.post(FEWER, {"uid": "another"})

@@ -11,7 +11,7 @@ from inventory.kinds.devices import DeviceTaintRule
 from tests.builders import DRIVER, make_taint_rule
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.pages import texts
-from tests.scheduling.pages.browsing import admin, undo, viewer, words
+from tests.scheduling.pages.browsing import admin, linked, undo, viewer, words
 from tests.scheduling.pages.claim_scene import wants
 
 __all__ = ["admin", "viewer"]
@@ -49,7 +49,8 @@ def test_a_dry_run_says_whom_it_would_evict_and_is_then_made_real_and_taken_back
     assert texts.TAINT_RULE_CREATED("repair") in words(admin, "/taint-rules/repair")
     made = cluster.get(DeviceTaintRule, "repair")
     change = query | {"effect": "NoExecute", "version": made.metadata.resource_version}
-    assert texts.EVICTED_AT_ONCE("1 pod", "default/web") in said_by(admin, "/taint-rules/repair/change", change)
+    effect = admin.get("/taint-rules/repair/change", change).context["effect"]
+    assert linked(effect.consequences)[0] == ["default/web"]
     admin.post("/taint-rules/repair/change", change)
     assert cluster.get(DeviceTaintRule, "repair").spec.taint.effect == "NoExecute"
     undo(admin, "/taint-rules/repair")
@@ -79,7 +80,8 @@ def test_a_rule_is_deleted_after_a_preview_and_comes_back(admin: Client, cluster
     cluster.with_gpus("node-1", each=1)
     made = cluster.create(make_taint_rule("repair", driver=DRIVER))
     wants(cluster, "web")
-    assert texts.WOULD_START_NOW("1 pod", "default/web") in words(admin, "/taint-rules/repair/delete")
+    effect = admin.get("/taint-rules/repair/delete").context["preview"].effect
+    assert linked(effect.consequences)[-1] == ["default/web"]
     assert admin.post("/taint-rules/repair/delete", {"uid": "another"}).status_code == 409
     admin.post("/taint-rules/repair/delete", {"uid": made.metadata.uid})
     assert cluster.all(DeviceTaintRule) == []
