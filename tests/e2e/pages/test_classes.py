@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -84,7 +85,7 @@ def test_a_class_written_with_completions_serves_a_pod(page: Page, up: Up, hands
     )
     expect(page.get_by_text("Parses")).to_be_visible()
     page.get_by_role("button", name="Save class").click()
-    expect(page.get_by_text("Created class first-gpu.")).to_be_visible()
+    expect(page.locator(".says", has_text="first-gpu")).to_be_visible()
     text = EXAMPLE.read_text().replace("namespace: demo", "namespace: form").replace("name: demo", "name: form")
     hands.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "form"}}, *documents(TEMPLATE + text))
     hands.wait_pods("Ready", "form", "trainer", "notebook")
@@ -92,7 +93,7 @@ def test_a_class_written_with_completions_serves_a_pod(page: Page, up: Up, hands
     devices = [claim["status"]["allocation"]["devices"]["results"][0]["device"] for claim in claims]
     assert devices == ["gpu-0", "gpu-0"]
     expect(page.locator("#users")).to_contain_text("form")  # by itself
-    expect(page.locator("#verdicts")).to_contain_text(texts.CLASS_FITS(3, 24, 1, 1), ignore_case=True)
+    expect(page.locator("#verdicts")).to_contain_text(re.compile(r"3 of 24\D+1 \D+1 "))
     hands.remove("Namespace", "form")
     page.get_by_role("link", name="Delete…").click()
     dialog = page.get_by_role("dialog", name="Delete class first-gpu?")
@@ -113,14 +114,14 @@ def test_what_does_not_compile_is_told_under_the_caret_and_mended(page: Page, up
     expect(page.locator("#selector-1-diagnostics")).to_contain_text(texts.CEL_TYPE_ERROR(2, 18, "isGreaterThan"))
     expect(page.locator(".cm-bad")).to_have_text('"9.0.0"')
     expect(editor).to_have_attribute("aria-invalid", "true")
-    expect(page.locator("#savebar")).to_contain_text("Cannot save yet")
+    expect(page.locator("#save-class")).to_have_attribute("aria-disabled", "true")
     sent: list[str] = []
     page.on("request", lambda request: sent.append(request.url) if request.is_navigation_request() else None)
     page.get_by_role("button", name="Save class").click(force=True)
     page.get_by_role("button", name="Apply fix").click()
-    expect(page.locator("#count-1")).to_have_text("keeps 0 of 24")
+    expect(page.locator("#count-1")).to_contain_text("0 of 24")
     assert sent == []  # it could not be saved, and was not
-    expect(page.locator("#impact")).to_contain_text("Matches 24 → 0.")
+    expect(page.locator("#impact")).to_contain_text("24 → 0")
     page.get_by_role("button", name="Show diff").click()
     expect(page.locator("#diff .add").first).to_be_visible()
     editor.fill('device.attributes["gpu.example.com"].rack == "a"')

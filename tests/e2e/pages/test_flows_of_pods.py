@@ -54,7 +54,7 @@ def test_a_pod_is_rehearsed_created_and_replaced_without_a_mouse(manager: Browse
         page.get_by_role("button", name="Create", exact=True).press("Enter")
         expect(told(page)).to_contain_text("Created")
         page.goto(f"{demo.web}/pods/{NAMESPACE}/rehearsed-pod")
-        expect(page.locator("main")).to_contain_text("It waits because")
+        expect(page.locator("#h-why")).to_be_visible()
         page.get_by_role("link", name=re.compile("^Replace pod")).first.press("Enter")
         dialog = page.get_by_role("dialog")
         expect_focus(dialog.get_by_role("link", name="Cancel"))

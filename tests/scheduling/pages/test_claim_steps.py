@@ -11,6 +11,7 @@ from manciple.wire.base import Condition, ObjectMeta, ObjectReference
 from manciple.wire.machinery import Event
 from scheduling.causes import CannotAllocate, DevicesInUse, NoNodeFits, encode
 from scheduling.event_recorder import CAUSE
+from scheduling.messages import brief
 from scheduling.pages.claims.steps import ClaimRevision, Past, changes, steps
 from tests.builders import DRIVER, make_allocation, make_claim, make_consumer, make_result, stored
 from tests.scheduling.pages import texts
@@ -97,9 +98,7 @@ def test_a_pod_that_waits_says_only_for_what() -> None:
     cause = NoNodeFits(nodes=3, refused=((CannotAllocate(), 3),), because=short)
     meta = ObjectMeta(annotations={CAUSE: encode(cause)})
     event = Event(metadata=meta, reason="FailedScheduling", first_timestamp="2026-11-20T12:00:04Z")
-    assert steps(claim(), [], [event], [])[-1].text.endswith(
-        f"`default/training` {texts.BOTH_DEVICES_HELD('2 devices')}"
-    )
+    assert steps(claim(), [], [event], [])[-1].text.endswith(brief(cause))
 
 
 def test_other_finalizers_than_delete_protection_are_told() -> None:

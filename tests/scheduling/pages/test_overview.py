@@ -102,7 +102,7 @@ def test_waiting_pods_are_grouped_by_cause_with_the_next_step_and_lead_to_just_t
 ) -> None:
     cluster.with_gpus("node-1", each=1)
     wants(cluster, "first")
-    assert texts.NO_POD_WAITS_FOR_NODE_OR_DEVICE in text(pages, part="waiting")
+    assert texts.NO_POD_WAITS in text(pages, part="waiting")
     for number in range(5):
         wants(cluster, f"late-{number}")
     wants(cluster, "lost", device_class="gpu-h100")
