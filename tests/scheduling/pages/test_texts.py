@@ -87,6 +87,68 @@ def test_each_row_is_used() -> None:
     assert set(ROWS) - used - parts == set()
 
 
+def rows_of(tree: ast.AST) -> set[str]:
+    """The rows that a part of a module looks for; one that a page must not show is not looked for."""
+    if isinstance(tree, ast.Compare) and isinstance(tree.ops[0], ast.NotIn):
+        return set()
+    if isinstance(tree, ast.Call) and getattr(tree.func, "attr", "").startswith("not_to_"):
+        return set()
+    if isinstance(tree, ast.Attribute) and isinstance(tree.value, ast.Name) and tree.value.id == "texts":
+        return {tree.attr}
+    return {row for child in ast.iter_child_nodes(tree) for row in rows_of(child)}
+
+
+def lookups(source: str) -> dict[str, set[str]]:
+    """Test -> the rows that it looks for, also through the module's tables and helpers."""
+    rows: dict[str, set[str]] = {}
+    names: dict[str, set[str]] = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef):
+            defined = [node.name]
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            defined = [target.id for target in targets if isinstance(target, ast.Name)]
+        else:
+            continue
+        for name in defined:
+            rows[name] = rows_of(node)
+            names[name] = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)} - {name}
+    for _ in rows:  # a chain of names has at most as many links
+        for name, used in names.items():
+            rows[name] = rows[name].union(*(rows[one] for one in used & rows.keys()))
+    return {name: found for name, found in rows.items() if name.startswith("test_")}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("def test_a():\n    assert texts.ONE in page", {"ONE"}),
+        ("def test_a():\n    assert texts.ONE not in page", set()),
+        ("def test_a():\n    expect(page).not_to_contain_text(texts.ONE)", set()),
+        ("TABLE = [texts.ONE]\ndef said():\n    return TABLE\ndef test_a():\n    assert said()", {"ONE"}),
+    ],
+)
+def test_rows_of_a_test_are_found(source: str, expected: set[str]) -> None:
+    assert lookups(source) == {"test_a": expected}
+
+
+def test_one_test_looks_for_each_row() -> None:
+    """The others look for what the sentence is about: a rewording breaks one row, and one test."""
+    parts = {
+        target.id: {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)} & ROWS.keys()
+        for node in ast.parse(HOME).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    tests: dict[str, set[str]] = {}
+    for file in FILES:
+        for test, rows in lookups(file.read_text()).items():
+            for row in rows.union(*(parts.get(row, ()) for row in rows)) & ROWS.keys():
+                tests.setdefault(row, set()).add(f"{file.relative_to(TESTS)}::{test}")
+    assert {row: found for row, found in tests.items() if len(found) > 1} == {}
+
+
 def test_no_row_repeats_another() -> None:
     """One that contains another's wording is composed of it."""
     written = [str(string.value) for string in strings(ast.parse(HOME)) if isinstance(string, ast.Constant)]

@@ -1,8 +1,10 @@
 """Every sentence of the pages that a test looks for, once, under a name that says what it means.
 
-A test gives the parameters: `texts.EVICTED_AT_ONCE("1 pod", "default/first")`. Whoever rewords a page changes one row.
+A test gives the parameters: `texts.EVICTED_AT_ONCE("1 pod", "default/first")`. One test looks for each row, so a
+rewording breaks one row and one test. Other tests look for what the sentence is about: the view's context, a form's
+error code, a link, an element, a name, a number; or they take the sentence from its home, such as `brief(cause)`.
 A row begins and ends where the wording does; what stands around it belongs to the test. `test_texts.py` checks that
-each row is used, and that no test of a page spells out a sentence of its own.
+each row is used by one test, and that no test of a page spells out a sentence of its own.
 """
 
 from __future__ import annotations
