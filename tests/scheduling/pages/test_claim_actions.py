@@ -130,7 +130,7 @@ def test_what_is_tainted_or_unpublished_is_not_called_free(pages: Client, cluste
     known = cluster.slice()
     cluster.update(with_spec(known, devices=known.spec.devices[:2]))
     text = words(pages, "/claims/default/web/release")
-    assert texts.SOME_FREE_AT_ONCE("3 devices node-1/gpu-0") in text
+    assert " 3 devices node-1/gpu-0 " in text
     assert texts.NOT_FREE_AS_TAINTED("node-1/gpu-1") in text
     assert texts.NOT_FREE_AS_UNPUBLISHED("node-1/gpu-2") in text
     cluster.create(make_taint_rule("more", device="gpu-0"))

@@ -33,11 +33,11 @@ def half_published(node: str) -> ResourceSlice:
     [
         ([trouble("a")], "pool a is incomplete"),
         ([trouble("a"), trouble("b")], "pools a and b are incomplete"),
-        ([trouble("a"), trouble("b"), trouble("c")], "… a, b and c …"),
-        ([trouble(name) for name in "abcde"], "… a, b and 3 more …"),
+        ([trouble("a"), trouble("b"), trouble("c")], "… a, b … c …"),
+        ([trouble(name) for name in "abcde"], "… a, b … 3 more …"),
         ([trouble("a"), trouble("b", "invalid")], "… a …; … b … invalid"),
-        ([trouble("a"), trouble("b"), trouble("c"), trouble("d", matching=1)], "… d, a and 2 more …"),
-        ([trouble("a"), trouble("a", driver="nic.example.com")], "… gpu.example.com/a and nic.example.com/a …"),
+        ([trouble("a"), trouble("b"), trouble("c"), trouble("d", matching=1)], "… d, a … 2 more …"),
+        ([trouble("a"), trouble("a", driver="nic.example.com")], "… gpu.example.com/a … nic.example.com/a …"),
     ],
 )
 def test_all_pools_in_trouble_are_named_or_counted(troubles: list[PoolTrouble], says: str) -> None:
@@ -51,7 +51,7 @@ WORLDS: dict[str, tuple[Sequence[ApiObject], Sequence[str], str]] = {
     "every incomplete pool is named": (
         [make_class(), *(make(node) for node in ("node-1", "node-2") for make in (make_node, half_published))],
         [],
-        "node-1 and node-2",
+        f"lost: {troubled_pools([trouble('node-1'), trouble('node-2')])}",
     ),
     "a node that takes no pod says so in the words of its page": (
         [make_class(), make_node(unschedulable=True), make_slice()], [], "node-1 2 2 2 Cordoned",

@@ -231,7 +231,8 @@ def test_a_process_with_such_a_view_does_not_start() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     assert ended.returncode != 0
-    assert "These views declare no rights" in ended.stderr
+    assert "ImproperlyConfigured" in ended.stderr
+    assert "scheduling.pages.nodes.views.list_nodes" in ended.stderr
     assert "started" not in ended.stdout
 
 

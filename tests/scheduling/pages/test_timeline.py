@@ -89,7 +89,7 @@ def test_filters_narrow_page_and_export_alike(pages: Client) -> None:
 def test_classes_and_namespaces_show_how_many_were_held(pages: Client, by: str, name: str) -> None:
     keep(past("gpu-0", hours=(12, 6)), past("gpu-1", hours=(12, 3)), past("gpu-2", hours=(48, 47)))
     text = words(pages, f"/timeline?by={by}")
-    assert re.search(rf"{name} 0 \D+ 2 \D+ 0\.6 \D+ 15\.0 ", text)
+    assert re.search(rf"{name} 0 .* 2 .* 0\.6 .* 15\.0 ", text)
     assert "2 allocations" in text
     shown = pages.get(f"/timeline?by={by}").content.decode()
     assert shown.count('<path d="M0 40') == 1
