@@ -43,11 +43,11 @@ def test_a_waiting_pod_says_why_and_the_page_follows(crowd: Hands, page: Page, u
     page.evaluate("window.untouched = true")  # a reload would lose it
     crowd.apply(*documents("eval", 2))
     row = page.get_by_role("row", name="eval")
-    expect(row).to_contain_text(re.compile(r"gpu .*\b24\b"))
+    expect(row).to_contain_text(re.compile(r"gpu.*\b24\b", re.DOTALL))
     assert page.evaluate("window.untouched")
     row.get_by_role("link", name="eval").click()
     why = page.locator("#h-why")
-    expect(why).to_contain_text(re.compile(r"gpu .*\b24\b"))
+    expect(why).to_contain_text(re.compile(r"gpu.*\b24\b", re.DOTALL))
     expect(page.locator(".funnel li.key")).to_contain_text("24")
     expect(page.locator("section", has_text="Who holds the 24").get_by_role("link", name="train-1")).to_be_visible()
     page.evaluate("window.untouched = true")
