@@ -41,7 +41,7 @@ def test_claims_come_and_change_by_themselves_and_lead_to_their_sheet(crowd: Han
     assert page.evaluate("window.untouched")
     row.get_by_role("link", name="large-gpu-").click()
     sheet = page.locator("#claim-sheet")
-    expect(sheet.locator("#h-call")).to_contain_text("gpu")
+    expect(sheet.locator("#h-call")).to_contain_text("20")
     expect(page).to_have_url(re.compile("at=demo%2Flarge-gpu-"))
     page.evaluate("window.untouched = true")
     crowd.remove("Pod", "large", "demo")
