@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from django.test import Client
@@ -32,7 +33,7 @@ PAGE = f"/drivers/{DRIVER}"
 def test_a_driver_that_is_well_until_a_pool_is_incomplete(viewer: Client, cluster: Cluster) -> None:
     cluster.with_gpus("node-1", "node-2", each=2)
     cluster.create_allocated(make_claim("training"), make_allocation(make_result("gpu-1")))
-    assert texts.DRIVER_ROW("gpu.example.com 2 2", 3, 4) in words(viewer, "/drivers")
+    assert re.search(texts.DRIVER_ROW("gpu.example.com 2 2", r"3 \w+ \w+ 4 "), words(viewer, "/drivers"))
     text = words(viewer, PAGE)
     assert "No problems found" in text
     assert texts.DRIVER_SUMMARY(2, 2, 1, 3, 4) in text

@@ -45,7 +45,6 @@ def _pair(cluster: Cluster) -> None:
 
 PARTS = (
     ("waits", "", "gpu-0, gpu-1 holds"),
-    ("waits", "why", "Who holds the 2"),
     ("waits", "why", "no deadline known"),
     ("waits", "claims", "from template two"),
     ("holds", "", "node-1 / gpu-0 request gpu"),
