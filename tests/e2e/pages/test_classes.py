@@ -111,7 +111,7 @@ def test_what_does_not_compile_is_told_under_the_caret_and_mended(page: Page, up
     editor = editor_of(page, "Selector 2")
     expect_focus(editor)
     editor.fill('device.attributes["gpu.example.com"].driverVersion\n  .isGreaterThan("9.0.0")')
-    expect(page.locator("#selector-1-diagnostics")).to_contain_text(texts.CEL_TYPE_ERROR(2, 18, "isGreaterThan"))
+    expect(page.locator("#selector-1-diagnostics")).to_contain_text(re.compile(r"\b2\b.*\b18\b.*isGreaterThan"))
     expect(page.locator(".cm-bad")).to_have_text('"9.0.0"')
     expect(editor).to_have_attribute("aria-invalid", "true")
     expect(page.locator("#save-class")).to_have_attribute("aria-disabled", "true")

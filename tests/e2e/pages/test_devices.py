@@ -114,7 +114,7 @@ def test_a_tile_changes_alone_and_the_reader_keeps_focus_scroll_and_panel(
     expect(page.locator("#panel")).to_contain_text("gpu-3")
     expect(page.locator('#legend [data-count="bad"]')).to_have_text("1")
     page.keyboard.press("Enter")
-    expect(page.locator("#panel")).to_contain_text(texts.TAINT_SET_BY_DRIVER("card.example.com"))
+    expect(page.locator("#panel")).to_contain_text("card.example.com/unhealthy")
     page.keyboard.press("Escape")
     expect(page.locator("#panel")).to_be_hidden()
     expect_focus(tile)

@@ -58,4 +58,4 @@ def test_a_move_is_proposed_reviewed_and_carried_out_on_a_phone(scattered: Hands
     page.get_by_role("button", name="Move 1 pod").press("Enter")
     expect(page.locator(".says:focus")).to_contain_text(texts.MOVED("1 pod", "large"))
     scattered.wait_pods("PodScheduled", "demo", "large")
-    expect(page.get_by_text("on node").first).to_contain_text("node-1")
+    expect(page.locator("#pod-head")).to_contain_text("node-1")

@@ -49,7 +49,7 @@ def test_figures_bars_and_events_change_by_themselves(overview: Page, hands: Han
     expect(overview.locator("#events")).to_contain_text("Successfully assigned demo/newcomer")
     expect(overview.locator("#use")).to_contain_text("2 of 24")
     expect(overview.locator("#use details")).to_have_attribute("open", "")  # what was opened stays so
-    expect(overview.locator("#said")).to_contain_text("22 devices are free")
+    expect(overview.locator("#said")).to_contain_text("22")
     hands.forget(*newcomers)
     expect(_figure(overview, "Free")).to_have_text("24")
     assert overview.evaluate("window.untouched")
@@ -81,7 +81,7 @@ def test_events_are_filtered_by_choosing_and_new_ones_come_in(page: Page, up: Up
     expect(found).to_contain_text("FailedScheduling")
     page.get_by_label("saying").fill("no such words")
     page.keyboard.press("Enter")
-    expect(found).to_contain_text("No event matches")
+    expect(found.locator("tbody tr")).to_have_count(0)
     hands.remove("Pod", "stuck", "demo")
 
 

@@ -88,6 +88,7 @@ def test_a_claim_that_waits_says_why_and_what_next(pages: Client, cluster: Clust
     runs(cluster, "first")
     runs(cluster, "second")
     text, cause = words(pages, "/claims/default/second"), cluster.cause("second")
+    assert cause is not None
     assert plain(brief(cause, names_claim=False))[1:] in text
     assert plain(next_step(cause)) in text
     assert texts.WAITED_FOR_BY("second") in text
