@@ -25,7 +25,7 @@ from manciple.store.tail import latest_revision
 from manciple.wire import codec
 from manciple.wire.base import OwnerReference
 from manciple.wire.registry import Kind
-from scheduling.causes import AwaitingDrivers
+from scheduling.causes import AwaitingDrivers, NoNodeFits
 from scheduling.controllers import draft_claims, garbage
 from scheduling.explanations.current import explain_pod
 from scheduling.pages.pods.draft_conversation import read_draft_conversation
@@ -296,7 +296,11 @@ def test_a_claim_that_the_pod_does_not_own_is_not_used_and_the_pod_is_blocked_un
     name = draft.claim_wanted("device-consumer-gpu", memory="2Gi").metadata.name
     pod = draft.apply(POD, POD_OF_THE_STORY)
     draft.settle()
-    assert "was not made for the pod" in draft.cluster.why_pending("device-consumer")
+    refusal = draft.cluster.cause("device-consumer")
+    assert isinstance(refusal, NoNodeFits)
+    assert isinstance(refusal.because, AwaitingDrivers)
+    assert refusal.because.drivers == ()
+    assert f'"{name}"' in refusal.because.message
     stranger = draft.claim(name)
     if way_out == "it is removed":
         draft.cluster.delete(stranger)

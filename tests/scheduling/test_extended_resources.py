@@ -326,7 +326,7 @@ def test_a_node_that_serves_a_resource_twice_is_told_of(cluster: Cluster, gpu: s
     assert cluster.pod("web").status.extended_resource_claim_status is None
     (event,) = cluster.events("ExtendedResourceServedTwice")
     assert (event.type, event.involved_object.kind, event.involved_object.name) == ("Warning", "Node", "both")
-    assert event.message == Outline(f"node both … {gpu} … DeviceClass {CLASS}…")
+    assert event.message == Outline(f"… both … {gpu} … {CLASS}…")
     assert event.count == 1
     for capacity in (NODE, {**NODE, gpu: "1"}):  # its device plugin goes, and comes again
         node = cluster.node("both")
