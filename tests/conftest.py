@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
+from django.core import mail
 from django.db import connections, transaction
 from django.test import TransactionTestCase
 from hypothesis import HealthCheck, settings
@@ -26,7 +28,7 @@ from manciple.extensions import catalogue
 from manciple.store.per_process import forget_database
 from manciple.wire.registry import Nothing, registry
 from tests import services
-from tests.examples import ALL, ORDER, sample, some
+from tests.examples import ALL, MIGRATED, ORDER, sample, some
 
 # How long a busy machine takes to make an example says nothing about the code; CI draws the same examples every time.
 settings.register_profile(
@@ -91,8 +93,16 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
     if settings["ENGINE"].endswith("sqlite3"):
         settings["TEST"]["NAME"] = tmp_path_factory.mktemp("database") / "manciple.sqlite3"
         settings["OPTIONS"]["init_command"] += "PRAGMA synchronous=OFF;"
+        if MIGRATED in os.environ:
+            shutil.copy(os.environ[MIGRATED], settings["TEST"]["NAME"])
     else:
         settings["TEST"]["NAME"] = f"test_manciple_{os.getpid()}"
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """Whether the database is there already."""
+    return MIGRATED in os.environ and connections["default"].settings_dict["ENGINE"].endswith("sqlite3")
 
 
 # Hooks, not fixtures that every test uses: pytest takes a third of a millisecond for each of those, for each test.
@@ -143,6 +153,13 @@ def _list_static_files_once() -> None:
     WhiteNoiseMiddleware.add_files_from_finders = look_once
 
 
+# No test here replaces URLs or apps, or serves pages from a thread of Django's. pytest-django prepares for that before
+# each test, which takes a third of what an empty test does; a fixture of the session is set up once.
+_NOTHING = pytest.fixture(scope="session")(lambda: None)
+_dj_autoclear_mailbox = _django_clear_site_cache = _django_isolate_apps = _django_set_urlconf = _NOTHING
+_django_setup_unittest = _live_server_helper = _template_string_if_invalid_marker = _NOTHING
+
+
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[services.Server]:
     """A PostgreSQL server for this test process; `.url` is what MANCIPLE_DATABASE_URL takes."""
@@ -179,3 +196,4 @@ def pytest_runtest_teardown() -> Iterator[None]:
     finally:
         registry.extend(catalogue.added)
         forget_database()
+        getattr(mail, "outbox", []).clear()

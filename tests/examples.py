@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 ALL = "TEST_ALL" in os.environ
 ORDER = os.environ.get("TEST_ORDER", "")
+#: Names the database that has been migrated once for all parts (tests/parts.py), which a new one is a copy of.
+MIGRATED = "TEST_MIGRATED"
 _TIMES = float(os.environ.get("MANCIPLE_EXAMPLES", "1" if ALL else "0.25"))
 
 

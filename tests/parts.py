@@ -1,16 +1,20 @@
 """`make test`: the types and all tests, in parts that run beside each other, each in a process of its own.
 
 A part is what shares something expensive: a browser, a running system, what an area's tests have compiled and decoded.
-(One pool of processes that all collect all tests costs more CPU: docs/dependencies.md has the figures.) The longest
-begin first: browser and systems, which mostly wait, take half of the run. What a part prints comes at once, behind its
-name; at the end stand the slowest tests, what failed and why (of a long output often only the last lines are kept), and
-the totals.
+(One pool of processes that all collect all tests costs more CPU: docs/dependencies.md has the figures.) All are forked
+from one process that has imported what most of them need. The longest begin first, those that mostly wait among them.
+What a part prints comes at once, behind its name; at the end stand the slowest tests, what failed and why (of a long
+output often only the last lines are kept), and the totals.
 
     TEST_WORKERS    parts that run at the same time, 3 by default: those of systems wait half of their time
 """
 
 from __future__ import annotations
 
+import atexit
+import gc
+import importlib
+import multiprocessing
 import os
 import re
 import signal
@@ -20,9 +24,19 @@ import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import NoReturn
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NoReturn, cast
+
+import django
+import pytest
+from django.core.management import call_command
+from django.db import connections
+
+from tests.examples import MIGRATED
 
 #: What CI keeps nobody reads.
 TYPES = ("mypy", *(["--cache-dir=/dev/null"] if "CI" in os.environ else []))
@@ -51,6 +65,14 @@ PARTS = {
     "security": ("tests/security", "tests/deploy"),
     "claims": ("tests/claims", "tests/inventory", "tests/architecture", "tests/chaos"),
 }
+#: What most parts import, but nothing of the tests: pytest rewrites their assertions when it imports them itself.
+IMPORTS = (
+    "django.test.client", "hypothesis.strategies", "manciple.celery", "manciple.live.consumers",
+    "manciple.processes.accounts", "manciple.urls", "psycopg", "redis", "scheduling.invariants", "scheduling.tasks",
+    "yaml",
+)  # fmt: skip
+WORKERS = int(os.environ.get("TEST_WORKERS", "3"))
+FORKING = multiprocessing.get_context("fork")
 #: Tests named at the end because they took longest.
 NAMED = 20
 _DURATION = re.compile(r"([\d.]+)s (?:call|setup|teardown) +tests/")
@@ -91,35 +113,100 @@ class Totals:
 
 
 class Run:
-    """All parts, once."""
+    """All parts, once. One thread: what forks must hold no lock of another thread."""
 
     def __init__(self, options: Sequence[str]) -> None:
         self._options = options
-        self._printing = threading.Lock()
-        self._processes: list[subprocess.Popen[str]] = []
+        self._running: dict[Connection, tuple[str, BaseProcess | subprocess.Popen[bytes]]] = {}
+        self._rest: dict[Connection, str] = {}
         self.totals = Totals()
+        self.failed: list[str] = []
 
-    def part(self, name: str) -> bool:
-        """Whether it passed. Raises: OSError."""
-        pytest = ("pytest", "-q", f"--durations={NAMED}", *self._options, *PARTS.get(name, ()))
-        command = [sys.executable, "-u", "-m", *(pytest if name in PARTS else TYPES)]
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-        )
-        self._processes.append(process)
-        assert process.stdout is not None
-        for line in process.stdout:
-            with self._printing:
-                self.totals.read(name, line)
-                if not _DURATION.match(line.strip()):
-                    print(f"{name:10} {line}", end="", flush=True)
-        return process.wait() == 0
+    def start(self, name: str) -> None:
+        reading, writing = FORKING.Pipe(duplex=False)
+        if name in PARTS:
+            arguments = ["-q", f"--durations={NAMED}", *self._options, *PARTS[name]]
+            forked = FORKING.Process(target=_test, args=(arguments, writing))
+            forked.start()
+            self._running[reading] = name, forked
+        else:
+            self._running[reading] = (
+                name,
+                subprocess.Popen(
+                    [sys.executable, "-u", "-m", *TYPES],
+                    stdout=writing,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                ),
+            )
+        writing.close()
+
+    def follow(self, *, at_once: int = 0) -> None:
+        """Print what the parts say until no more than `at_once` of them run."""
+        while len(self._running) > at_once:
+            for ready in cast("list[Connection]", wait(list(self._running))):
+                said = os.read(ready.fileno(), 1 << 16).decode(errors="replace")
+                *lines, self._rest[ready] = (self._rest.get(ready, "") + said).split("\n")
+                for line in lines if said else [*lines, self._rest[ready]]:
+                    self._tell(self._running[ready][0], line)
+                if not said:
+                    self._end(ready)
+
+    def _tell(self, name: str, line: str) -> None:
+        self.totals.read(name, line)
+        if line and not _DURATION.match(line.strip()):
+            print(f"{name:10} {line}", flush=True)
+
+    def _end(self, ended: Connection) -> None:
+        name, process = self._running.pop(ended)
+        ended.close()
+        if isinstance(process, subprocess.Popen):
+            status: int | None = process.wait()
+        else:
+            process.join()
+            status = process.exitcode
+        if status != 0:
+            self.failed.append(name)
 
     def stop(self) -> None:
         """Each part ends what it has started."""
-        for process in self._processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGINT)
+        for _, process in self._running.values():
+            if process.pid:
+                os.kill(process.pid, signal.SIGINT)
+
+
+def _test(arguments: list[str], output: Connection) -> NoReturn:
+    """In a process of its own: pytest, which says what it has to say to `output`."""
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for descriptor in (1, 2):
+        os.dup2(output.fileno(), descriptor)
+    os.closerange(3, 1024)
+    sys.argv[:] = ["pytest", *arguments]
+    status = pytest.main(arguments)
+    getattr(threading, "_shutdown")()  # noqa: B009 - waits for threads, as at every end; it has no public name
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _prepare(folder: Path) -> None:
+    """Import what most parts need, and migrate a database that they copy: each would take three seconds for it."""
+    os.environ["DJANGO_SETTINGS_MODULE"] = "manciple.settings"
+    django.setup()
+    for module in IMPORTS:
+        importlib.import_module(module)
+    database = folder / "manciple.sqlite3"
+    settings = connections["default"].settings_dict
+    if settings["ENGINE"].endswith("sqlite3"):
+        name, settings["NAME"] = settings["NAME"], str(database)
+        call_command("migrate", verbosity=0, interactive=False)
+        del connections["default"]
+        settings["NAME"] = name
+        os.environ[MIGRATED] = str(database)
+    gc.collect()
+    gc.freeze()  # a collection in a part would copy every page of memory that the parts share
 
 
 def _interrupt(*_signal: object) -> NoReturn:
@@ -130,17 +217,20 @@ def main(options: Sequence[str]) -> int:
     began = time.monotonic()
     run = Run(options)
     signal.signal(signal.SIGTERM, _interrupt)
-    names = ("types", *PARTS)
-    with ThreadPoolExecutor(int(os.environ.get("TEST_WORKERS", "3"))) as pool:
+    with TemporaryDirectory() as folder:
         try:
-            passed = dict(zip(names, pool.map(run.part, names), strict=True))
+            run.start("types")
+            _prepare(Path(folder))
+            for name in PARTS:
+                run.follow(at_once=WORKERS - 1)
+                run.start(name)
+            run.follow()
         except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
             run.stop()
             return 130
-    failed = [name for name, well in passed.items() if not well]
-    print(run.totals.told(), f"in {time.monotonic() - began:.0f} s", f"; FAILED: {', '.join(failed)}" if failed else "")
-    return 1 if failed else 0
+    failed = f"; FAILED: {', '.join(run.failed)}" if run.failed else ""
+    print(run.totals.told(), f"in {time.monotonic() - began:.0f} s", failed)
+    return 1 if run.failed else 0
 
 
 if __name__ == "__main__":

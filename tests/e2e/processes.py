@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import httpx
 
 from tests.e2e.checker import Checker
 from tests.e2e.nursery import NURSERY, Child
+from tests.examples import MIGRATED
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Generous: the machine that runs the tests may be busy with other tests.
@@ -181,9 +183,16 @@ class Up:
     env: Mapping[str, str] = field(default_factory=dict)
     #: the checkout that is run
     folder: Path = ROOT
+    #: it finds a database that is migrated already, where the test run has one
+    migrated: bool = True
 
     def start(self) -> Up:
         """Returns once it says that it is ready."""
+        database = self.home / "manciple.sqlite3"
+        if self.migrated and MIGRATED in os.environ and not database.exists():
+            self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.copy(os.environ[MIGRATED], database)
+            database.chmod(0o600)
         self.process = Process(
             [
                 sys.executable,

@@ -36,7 +36,7 @@ MANIFESTS = [*EXAMPLES, *(Manifest(path) for path in sorted(file for name in REA
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """What `make run` starts: GPU nodes, and one with partitions and shared interfaces."""
-    up = Up(home=tmp_path_factory.mktemp("home"), mixed_nodes=1).start()
+    up = Up(home=tmp_path_factory.mktemp("home"), mixed_nodes=1, migrated=False).start()
     yield up
     assert up.process.stop() == 0, "\n".join(up.process.output)
 
