@@ -278,7 +278,7 @@ def test_no_token_of_a_closed_name_is_recognised_or_issued(tmp_path: Path) -> No
     call_command("token", "issue", "bob", stdout=StringIO())
 
 
-def test_a_certificate_of_a_closed_name_lets_nobody_in(tmp_path: Path) -> None:
+def test_a_certificate_of_a_closed_name_lets_nobody_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     certificates.ensure(tmp_path)
     shown = Credentials(headers={}, certificate=signed(tmp_path, "bob", [MASTERS]).der)
     bob = person("bob")
@@ -292,6 +292,7 @@ def test_a_certificate_of_a_closed_name_lets_nobody_in(tmp_path: Path) -> None:
     open_directly(bob)
     CertificateRevocation.objects.all().delete()
     client_certificates.forget()
+    monkeypatch.setattr(epoch, "WINDOW", 3600.0)  # a busy machine may take longer than it lasts
     assert chain.identify(shown) is not None
     assert chain.remembered(shown) is not None
 
