@@ -12,7 +12,7 @@ from scheduling.plans import Placement, PodRefusal
 from scheduling.pod_claims import names_of_claims
 from scheduling.scheduler_metrics import imagined
 
-#: Seconds for one pod: others wait for the state meanwhile.
+#: Seconds of work for one pod: others wait for the state meanwhile. Waiting for a busy machine is no work.
 SECONDS = 1.0
 
 
@@ -20,7 +20,7 @@ def rehearse(state: ClusterState, pod: Pod) -> Placement | PodRefusal:
     """A placement is assumed on the state; nothing else is done about it. Raises: TimeLimitExceeded past a deadline
     that the caller set.
     """
-    deadline = Deadline.after(SECONDS)
+    deadline = Deadline.after_work(SECONDS)
     try:
         with state.trying(pod), imagined(), time_limit(deadline):
             return decide(state, pod)

@@ -50,11 +50,26 @@ def _without(*folders: str) -> tuple[str, ...]:
     return tuple(f"--ignore={folder}" for folder in folders)
 
 
+#: Pages of a system whose nodes run; the others are those of the demo's laboratory.
+_LIVE_PAGES = tuple(
+    f"tests/e2e/pages/test_{name}.py"
+    for name in ("ages", "claims", "classes", "drafts", "grid", "moves", "names", "nodes", "pods", "tour")
+)
+#: Those that start systems of their own.
+_SYSTEMS = (
+    *(
+        f"tests/e2e/test_{name}.py"
+        for name in ("faults", "limits_storm", "restart", "two_versions", "upgrade", "wheel")
+    ),
+    "tests/e2e/plugins",
+)
 #: name -> the arguments of pytest. The longest first, those that mostly wait between those that work.
 PARTS = {
-    "browser": ("tests/e2e/pages",),
-    "systems": ("tests/e2e", *_without("tests/e2e/production", "tests/e2e/pages")),
+    "laboratory": ("tests/e2e/pages", *_without(*_LIVE_PAGES)),
+    "systems": _SYSTEMS,
     "manciple": ("tests/manciple", *_without(*_API)),
+    "live pages": _LIVE_PAGES,
+    "kubectl": ("tests/e2e", *_without("tests/e2e/production", "tests/e2e/pages", *_SYSTEMS)),
     "production": ("tests/e2e/production",),
     "scheduling": ("tests/scheduling", *_without("tests/scheduling/pages", *_ALLOCATOR)),
     "nodeagent": ("tests/nodeagent",),
@@ -71,6 +86,8 @@ IMPORTS = (
     "manciple.processes.accounts", "manciple.urls", "psycopg", "redis", "scheduling.invariants", "scheduling.tasks",
     "yaml",
 )  # fmt: skip
+#: pytest would rather rewrite the assertions of hypothesis, too.
+KNOWN = ("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning")
 WORKERS = int(os.environ.get("TEST_WORKERS", "3"))
 FORKING = multiprocessing.get_context("fork")
 #: Tests named at the end because they took longest.
@@ -125,7 +142,7 @@ class Run:
     def start(self, name: str) -> None:
         reading, writing = FORKING.Pipe(duplex=False)
         if name in PARTS:
-            arguments = ["-q", f"--durations={NAMED}", *self._options, *PARTS[name]]
+            arguments = ["-q", f"--durations={NAMED}", *KNOWN, *self._options, *PARTS[name]]
             forked = FORKING.Process(target=_test, args=(arguments, writing))
             forked.start()
             self._running[reading] = name, forked

@@ -26,7 +26,7 @@ from weakref import ReferenceType, ref
 from manciple.access.attributes import Attributes, Decision
 from manciple.access.authorization import HeldRules, register_authorizer
 from manciple.access.kinds import default_roles, roles
-from manciple.access.kinds.policy_rules import ALL, CompiledRules, Place, names_matter, places_of
+from manciple.access.kinds.policy_rules import ALL, CompiledRules, Place, compiled, names_matter, places_of
 from manciple.access.kinds.roles import AnyBinding, ClusterRole, PolicyRule, RoleBinding, RoleRef, Subject
 from manciple.store import announce, hooks, transactions
 from manciple.store.follower import Follower, View
@@ -258,7 +258,7 @@ class PolicyView(View):
             if new is None:
                 self.policy.roles.pop(key, None)
             else:
-                self.policy.roles[key] = CompiledRules(new.rules)
+                self.policy.roles[key] = compiled(new.rules)
             return
         if old is not None:
             self.policy.remove(old)
@@ -271,11 +271,11 @@ class PolicyView(View):
     def _compiled(self) -> Policy:
         policy = Policy()
         if not self._started:
-            policy.roles.update({_key(role): CompiledRules(role.rules) for role in default_roles.gathered()})
+            policy.roles.update({_key(role): compiled(role.rules) for role in default_roles.gathered()})
             for binding in default_roles.BINDINGS:
                 policy.add(binding)
         for resource in (CLUSTER_ROLES, ROLES):
-            policy.roles.update({key: CompiledRules(role.rules) for key, role in self._stored[resource].items()})
+            policy.roles.update({key: compiled(role.rules) for key, role in self._stored[resource].items()})
         for resource in (CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS):
             for binding in self._stored[resource].values():
                 policy.add(binding)

@@ -82,7 +82,13 @@ def test_killed_survived_and_not_reached(tmp_path: Path, monkeypatch: pytest.Mon
     assert (root / "product.py").read_bytes() == before
 
 
-@pytest.mark.parametrize("broken_forks", [False, True], ids=["in forks", "in processes where forks fail"])
+@pytest.mark.parametrize(
+    "broken_forks",
+    [
+        pytest.param(False, id="in forks"),
+        pytest.param(True, id="in processes where forks fail", marks=pytest.mark.long),
+    ],
+)
 def test_forks_judge_as_processes_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken_forks: bool) -> None:
     monkeypatch.delenv("DJANGO_SETTINGS_MODULE")
     root = tree(tmp_path / "tree")

@@ -5,6 +5,7 @@ For every class of the demo's laboratory, and for classes of random clusters.
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from claims.devices.holdings import Holdings, holding_of
 from claims.devices.nodes import Nodes
 from claims.devices.pools import DeviceSnapshot, PoolState
 from claims.devices.published import DeviceSlice, Published, gather, read_slice
+from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import (
     DeviceClaim,
     DeviceRequest,
@@ -44,15 +46,17 @@ from inventory.kinds.nodes import Node, Taint
 from inventory.kinds.pools import PoolKey
 from inventory.models import DeviceClass
 from manciple.wire.base import ObjectMeta
+from scheduling import rehearsed_decision
 from scheduling.allocator.published import Capacities
 from scheduling.capacity import expressions_of
 from scheduling.capture import ClusterState
+from scheduling.controllers.scheduler import decide
 from scheduling.explanations.current import Apart
 from scheduling.fitting import Count, count
 from scheduling.judging import judge
 from scheduling.pages.charts import HELD
 from scheduling.pages.devices.words import how_many
-from scheduling.plans import Placement
+from scheduling.plans import Placement, PodRefusal
 from scheduling.resources import CLAIMS, SLICES
 from scheduling.resources import CLASSES as DEVICE_CLASSES
 from scheduling.resources import NODES as NODE_RESOURCE
@@ -404,3 +408,14 @@ def test_who_is_spared_for_a_rare_device_does_not_change_how_many_fit() -> None:
     held = _held("held", rare, rare.spec.devices[0], admin=False)
     cluster = Cluster(nodes=nodes, slices=[common, rare, plain], claims=[held])
     assert (count(cluster.snapshot(), ()).fits, cluster.placed("every")) == (2, 2)
+
+
+def test_a_rehearsal_that_had_to_wait_for_the_machine_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decide_late(state: ClusterState, pod: Pod) -> Placement | PodRefusal:
+        time.sleep(1.1 * rehearsed_decision.SECONDS)
+        return decide(state, pod)
+
+    monkeypatch.setattr(rehearsed_decision, "SECONDS", 0.2)
+    monkeypatch.setattr(rehearsed_decision, "decide", decide_late)
+    device = make_slice("n0-gpus", node="n0", devices=[make_device("gpu-0")])
+    assert Cluster(nodes=[make_node("n0")], slices=[device]).placed("every") == 1

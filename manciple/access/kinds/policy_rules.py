@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 
 from msgspec.structs import replace
@@ -81,6 +82,12 @@ class CompiledRules:
             (wanted.verb in verbs or ALL in verbs) and any(url_covers(url, wanted.path) for url in urls)
             for verbs, urls in self.paths
         )
+
+
+@lru_cache(maxsize=1024)
+def compiled(rules: tuple[PolicyRule, ...]) -> CompiledRules:
+    """A policy is read again as a whole, and of its roles hardly any has changed."""
+    return CompiledRules(rules)
 
 
 def names_matter(named: Collection[tuple[Place, str]], wanted: Attributes, places: Sequence[Place]) -> bool:
