@@ -36,6 +36,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connections
 
+from tests.e2e.nursery import NURSERY
 from tests.examples import MIGRATED
 
 #: What CI keeps nobody reads.
@@ -134,6 +135,7 @@ class Run:
 
     def __init__(self, options: Sequence[str]) -> None:
         self._options = options
+        self._nursery = NURSERY.share()
         self._running: dict[Connection, tuple[str, BaseProcess | subprocess.Popen[bytes]]] = {}
         self._rest: dict[Connection, str] = {}
         self.totals = Totals()
@@ -143,7 +145,7 @@ class Run:
         reading, writing = FORKING.Pipe(duplex=False)
         if name in PARTS:
             arguments = ["-q", f"--durations={NAMED}", *KNOWN, *self._options, *PARTS[name]]
-            forked = FORKING.Process(target=_test, args=(arguments, writing))
+            forked = FORKING.Process(target=_test, args=(arguments, writing, self._nursery))
             forked.start()
             self._running[reading] = name, forked
         else:
@@ -192,13 +194,15 @@ class Run:
                 os.kill(process.pid, signal.SIGINT)
 
 
-def _test(arguments: list[str], output: Connection) -> NoReturn:
+def _test(arguments: list[str], output: Connection, nursery: int) -> NoReturn:
     """In a process of its own: pytest, which says what it has to say to `output`."""
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)
-    os.closerange(3, 1024)
+    os.closerange(3, nursery)
+    os.closerange(nursery + 1, 1024)
     sys.argv[:] = ["pytest", *arguments]
     status = pytest.main(arguments)
     getattr(threading, "_shutdown")()  # noqa: B009 - waits for threads, as at every end; it has no public name
@@ -245,6 +249,8 @@ def main(options: Sequence[str]) -> int:
         except KeyboardInterrupt:
             run.stop()
             return 130
+        finally:
+            NURSERY.end()
     failed = f"; FAILED: {', '.join(run.failed)}" if run.failed else ""
     print(run.totals.told(), f"in {time.monotonic() - began:.0f} s", failed)
     return 1 if run.failed else 0

@@ -42,6 +42,8 @@ LARGEST = 1 << 20
 _NODE_AGENT = ("nodeagent.agent", "nodeagent.catalog", "nodeagent.options")
 #: Programs that begin by setting up Django: all of them are children of one nursery.
 DJANGO = {"manage.py", "manciple", "tests.e2e.checker"}
+#: Of this program there may be one nursery for several test processes.
+SHARED = "manage.py"
 #: What is imported before the first fork, by program: nothing that reads Django's settings.
 IMPORTS: Mapping[str, Sequence[str]] = {
     "nodeagent": _NODE_AGENT,
@@ -130,6 +132,11 @@ class Nursery:
         pid = ours.recv(64)
         assert pid, "the nursery has ended"
         return Child(int(pid), ours, os.fdopen(reading, "r", encoding="utf-8", errors="replace"))
+
+    def share(self) -> int:
+        """Begin the one of `manage.py` for all processes that are forked from now on; the descriptor that they keep."""
+        self._asking[SHARED] = self._begin(SHARED)
+        return self._asking[SHARED].fileno()
 
     def _begin(self, program: str) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
