@@ -100,9 +100,10 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
 
 
 @pytest.fixture(scope="session")
-def django_db_keepdb() -> bool:
-    """Whether the database is there already."""
-    return MIGRATED in os.environ and connections["default"].settings_dict["ENGINE"].endswith("sqlite3")
+def django_db_keepdb(request: pytest.FixtureRequest) -> bool:
+    """Whether the database is there already, or stays."""
+    is_sqlite = connections["default"].settings_dict["ENGINE"].endswith("sqlite3")
+    return (is_sqlite and MIGRATED in os.environ) or request.config.getoption("reuse_db")
 
 
 # Hooks, not fixtures that every test uses: pytest takes a third of a millisecond for each of those, for each test.
