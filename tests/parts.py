@@ -17,6 +17,7 @@ import importlib
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import NoReturn, cast
 
 import django
@@ -153,7 +154,7 @@ class Run:
                 name,
                 subprocess.Popen(
                     [sys.executable, "-u", "-m", *TYPES],
-                    stdout=writing,
+                    stdout=writing.fileno(),
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 ),
@@ -238,19 +239,20 @@ def main(options: Sequence[str]) -> int:
     began = time.monotonic()
     run = Run(options)
     signal.signal(signal.SIGTERM, _interrupt)
-    with TemporaryDirectory() as folder:
-        try:
-            run.start("types")
-            _prepare(Path(folder))
-            for name in PARTS:
-                run.follow(at_once=WORKERS - 1)
-                run.start(name)
-            run.follow()
-        except KeyboardInterrupt:
-            run.stop()
-            return 130
-        finally:
-            NURSERY.end()
+    folder = Path(mkdtemp())  # a TemporaryDirectory would go with the first part that ends
+    try:
+        run.start("types")
+        _prepare(folder)
+        for name in PARTS:
+            run.follow(at_once=WORKERS - 1)
+            run.start(name)
+        run.follow()
+    except KeyboardInterrupt:
+        run.stop()
+        return 130
+    finally:
+        NURSERY.end()
+        shutil.rmtree(folder, ignore_errors=True)
     failed = f"; FAILED: {', '.join(run.failed)}" if run.failed else ""
     print(run.totals.told(), f"in {time.monotonic() - began:.0f} s", failed)
     return 1 if run.failed else 0

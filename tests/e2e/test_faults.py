@@ -40,7 +40,8 @@ from manciple.api.namespaces import ensure_namespaces
 
 call_command("migrate", verbosity=0, interactive=False)
 ensure_namespaces()
-get_user_model().objects.create_superuser("admin", password="{PASSWORD}")
+if not get_user_model().objects.exists():
+    get_user_model().objects.create_superuser("admin", password="{PASSWORD}")
 print("token", tokens.issue("admin", ["system:masters"]), flush=True)
 call_command("serve", api="127.0.0.1:0", web=os.environ["WEB"])
 """
@@ -52,8 +53,15 @@ class Installation:
 
     process: Process
     web: str
-    token: str
     database: str
+    token: str = ""
+
+    def start(self) -> None:
+        said = len(self.process.output)
+        self.process.start()
+        wait_for("its token", lambda: any(line.startswith("token ") for line in self.process.output[said:]))
+        self.token = next(line for line in self.process.output[said:] if line.startswith("token ")).split()[1]
+        wait_for("the API", lambda: answers(f"{self.web}/readyz"))
 
     def client(self) -> httpx.Client:
         """One kept connection that shows the administrator's token."""
@@ -61,7 +69,7 @@ class Installation:
 
 
 @pytest.fixture(scope="module")
-def installation(tmp_path_factory: pytest.TempPathFactory, postgresql: Server) -> Iterator[Installation]:
+def process_of_all(tmp_path_factory: pytest.TempPathFactory, postgresql: Server) -> Iterator[Installation]:
     home = tmp_path_factory.mktemp("faults")
     (home / "static").mkdir()
     with psycopg.connect(postgresql.url, autocommit=True) as connection:
@@ -75,12 +83,19 @@ def installation(tmp_path_factory: pytest.TempPathFactory, postgresql: Server) -
         "MANCIPLE_LOCK_TIMEOUT": "0.5",
         "WEB": web,
     }
-    process = Process([sys.executable, "-c", PROGRAM], env=environment).start()
-    token = process.line(r"^token (\S+)$").group(1)
-    wait_for("the API", lambda: answers(f"http://{web}/readyz"))
-    yield Installation(process, f"http://{web}", token, database)
-    if process.running:
-        process.kill()
+    made = Installation(Process([sys.executable, "-c", PROGRAM], env=environment), f"http://{web}", database)
+    made.start()
+    yield made
+    if made.process.running:
+        made.process.kill()
+
+
+@pytest.fixture
+def installation(process_of_all: Installation) -> Installation:
+    """It runs, though an earlier test may have ended it."""
+    if not process_of_all.process.running:
+        process_of_all.start()
+    return process_of_all
 
 
 def lease(name: str) -> dict[str, Any]:
