@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.e2e.api_client import Hands, documents
-from tests.e2e.pages.browser import REFUSED, editor_of, watched_page
+from tests.e2e.pages.browser import GONE, REFUSED, editor_of, watched_page
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import ROOT, Up
 from tests.scheduling.pages import texts
@@ -31,6 +31,13 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: first-
 def page(administrator: BrowserContext, up: Up) -> Iterator[Page]:
     """A page of the administrator, with nothing opened yet, which asks for nothing that is gone."""
     with watched_page(administrator, allowed=(REFUSED,)) as page:
+        yield page
+
+
+@pytest.fixture
+def deleting_page(administrator: BrowserContext, up: Up) -> Iterator[Page]:
+    """One that deletes what it shows, and may hear of that before its own form is answered."""
+    with watched_page(administrator, allowed=(REFUSED, GONE)) as page:
         yield page
 
 
@@ -56,7 +63,8 @@ def when_enter_takes(page: Page) -> None:
     }""")
 
 
-def test_a_class_written_with_completions_serves_a_pod(page: Page, up: Up, hands: Hands) -> None:
+def test_a_class_written_with_completions_serves_a_pod(deleting_page: Page, up: Up, hands: Hands) -> None:
+    page = deleting_page
     page.goto(f"{up.web}/classes")
     page.get_by_role("link", name="New class").first.click()
     page.get_by_label("Name", exact=True).fill("first-gpu")
