@@ -84,6 +84,8 @@ def told(collector: AllProcesses, name: str) -> dict[tuple[str, str], float]:
 
 @pytest.mark.usefixtures("beginning")
 def test_all_processes_are_told_together_each_by_its_name(redis_server: Server) -> None:
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.flushall()
     workers = []
     for number in (1, 2):
         registry = CollectorRegistry()
