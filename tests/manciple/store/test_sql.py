@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+
 import pytest
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
@@ -169,3 +171,16 @@ def test_documents_are_compressed_by_lz4_where_postgresql_can() -> None:
         "SELECT attcompression FROM pg_attribute WHERE attrelid = 'store_event'::regclass AND attname = 'document'"
     )
     assert used == ("l" if "lz4" in methods else "")
+
+
+def test_documents_of_a_few_kilobytes_stay_in_the_page_of_their_row_on_postgresql() -> None:
+    if not sql.on_postgresql():
+        return
+    with objects.writing() as writer:
+        made = writer.create(NOTES, note("three-kilobytes", text=secrets.token_hex(1500)))
+    ((characters, stored),) = sql.fetch(
+        "SELECT length(document), pg_column_size(document) FROM store_event WHERE revision = %s",
+        [int(made.metadata.resource_version)],
+    )
+    assert characters > 3000
+    assert stored == characters + 4  # the header of a text in its row; elsewhere it has none
