@@ -66,7 +66,7 @@ BATCH = 100
 READ_AT_ONCE = 500
 #: Seconds for which new pods wait while others are placed, so that all that come meanwhile get their claims in one
 #: transaction. A slow search keeps them no longer.
-GATHERING = 0.25
+GATHERING = 0.15
 #: Pods changed in one sweep.
 MOST = 2000
 #: Pods whose claims were refused that are looked at again when a quota has room.
