@@ -61,22 +61,15 @@ SENT = "manciple_sent"
 MOST_IN_A_ROW = 20
 
 
-def work(controller: Controller, *, hand_on: Callable[[], object] | None = None) -> bool:
-    """Let it reconcile once, which is a sign of life. Returns whether it should be asked again soon.
-
-    hand_on: sends a message for it, so that what is left to reconcile does not wait for what the controller does next.
-    """
+def work(controller: Controller) -> bool:
+    """Let it reconcile once, which is a sign of life. Returns whether it should be asked again soon."""
     with coordination.heart().running(), controller_metrics.working(controller.queue_name), ExitStack() as kept:
         unfinished = _reconcile_alone(controller, kept) if controller.singleton else _reconcile(controller)
         if unfinished is None:
             return False
         if controller.then is not None:
-            if unfinished and hand_on is not None:
-                try:
-                    hand_on()
-                    unfinished = False
-                except (KombuError, OSError):
-                    log.warning("%s goes on by itself: no message could be sent", controller.name, exc_info=True)
+            if unfinished:  # whoever asked meanwhile does not wait for what comes next
+                unfinished = _reconcile_alone(controller, kept)
             controller.then(utc_now())
         return bool(unfinished) or controller.has_more()
 
@@ -124,7 +117,7 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
     def _work(self) -> None:
         # Whoever waits for scheduling need not wait for another message; a sweep lets the others have its thread.
         for _ in range(MOST_IN_A_ROW if self.controller.queue is Queue.SCHEDULING else 1):
-            if not work(self.controller, hand_on=self.apply_async):
+            if not work(self.controller):
                 return
             if self.controller.has_more():
                 break

@@ -182,6 +182,8 @@ class SchedulingWorker:
 
         Whoever asks in this very moment is served by the caller's own `run`, which comes next.
         """
+        if self._keeper == threading.get_ident():
+            return
         if self._turn.acquire(timeout=seconds):
             self._turn.release()
         with coordination.turn(patience=seconds):
