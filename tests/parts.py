@@ -6,7 +6,7 @@ from one process that has imported what most of them need. The longest begin fir
 What a part prints comes at once, behind its name; at the end stand the slowest tests, what failed and why (of a long
 output often only the last lines are kept), and the totals.
 
-    TEST_WORKERS    parts that run at the same time, 4 by default: two cores are busy then, though some wait
+    TEST_WORKERS    parts that run at the same time, 3 by default: those of systems wait half of their time
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ IMPORTS = (
 )  # fmt: skip
 #: pytest would rather rewrite the assertions of hypothesis, too.
 KNOWN = ("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning")
-WORKERS = int(os.environ.get("TEST_WORKERS", "4"))
+WORKERS = int(os.environ.get("TEST_WORKERS", "3"))
 FORKING = multiprocessing.get_context("fork")
 #: Tests named at the end because they took longest.
 NAMED = 20

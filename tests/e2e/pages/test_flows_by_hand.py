@@ -94,6 +94,7 @@ ANSWERS = {
 
 
 def test_a_page_that_answers_has_the_focus_on_its_answer(admin: Page, demo: Demo) -> None:
+    admin.goto(f"{demo.web}/overview")  # where an offer to undo what another test did has the focus, once
     for path, answer in ANSWERS.items():
         admin.goto(demo.web + path)
         expect_focus(admin.locator(answer))
