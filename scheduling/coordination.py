@@ -113,9 +113,17 @@ def _wait(key: list[int], patience: float) -> bool:
             sql.execute("SELECT pg_advisory_lock(%s, %s)", key)
     except OperationalError as error:
         if getattr(error.__cause__, "sqlstate", "") == "55P03":  # lock_not_available: the time is over
+            # If it was granted in that very moment, the session has it all the same, and would keep it.
+            sql.fetch(_UNLOCK_IF_HELD, [*key, key[0], key[1] % 2**32])
             return False
         raise
     return True
+
+
+_UNLOCK_IF_HELD = (
+    "SELECT pg_advisory_unlock(%s, %s) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() "
+    "AND granted AND classid = CAST(CAST(%s AS bigint) AS oid) AND objid = CAST(CAST(%s AS bigint) AS oid)"
+)
 
 
 # Wake-ups -------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 from celery import Celery
 from django.db import connection
 
+from manciple.store import sql
 from scheduling import coordination, tasks
 from scheduling.controllers import claims, scheduler
 from scheduling.controllers.declaration import Controller, Queue
@@ -60,6 +61,32 @@ def test_the_scheduling_turn_is_waited_for_no_longer_than_allowed() -> None:
         assert ours is (connection.vendor != "postgresql")
     with coordination.turn(patience=0.05) as ours:
         assert ours
+
+
+def test_a_turn_that_comes_just_when_the_time_is_over_is_given_back() -> None:
+    """PostgreSQL may grant a lock and report the timeout; the session's lock outlives the transaction that failed."""
+    if connection.vendor != "postgresql":
+        return
+    done = threading.Event()
+
+    def hold() -> None:
+        try:
+            while not done.is_set():
+                with coordination.turn(patience=5):
+                    done.wait(0.004)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        for _ in range(300):
+            with coordination.turn(patience=0.004):
+                pass
+            assert not sql.fetch("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
+    finally:
+        done.set()
+        thread.join(30)
 
 
 def test_a_worker_that_does_not_get_the_turn_leaves_the_pods_to_who_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
