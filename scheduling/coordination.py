@@ -113,7 +113,7 @@ def _wait(key: list[int], patience: float) -> bool:
             sql.execute("SELECT pg_advisory_lock(%s, %s)", key)
     except OperationalError as error:
         if getattr(error.__cause__, "sqlstate", "") == "55P03":  # lock_not_available: the time is over
-            # If it was granted in that very moment, the session has it all the same, and would keep it.
+            # PostgreSQL may grant the lock and still report the timeout, and a session's lock outlives the transaction.
             sql.fetch(_UNLOCK_IF_HELD, [*key, key[0], key[1] % 2**32])
             return False
         raise

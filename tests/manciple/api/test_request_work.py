@@ -191,21 +191,28 @@ def test_a_costly_request_is_charged_whole() -> None:
 KIB = 1024
 
 
+def overlapping(at_once: list[int]) -> Callable[..., Iterable[bytes]]:
+    """An application that notes, for each request, how many are being served."""
+    now: set[int] = set()
+
+    def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        now.add(id(environ))
+        at_once.append(len(now))
+        time.sleep(0.05)
+        now.discard(id(environ))
+        start("200 OK", [])
+        return [b""]
+
+    return application
+
+
 @pytest.mark.parametrize(
     ("media", "size"),
     [("application/json", 200 * KIB), ("application/yaml", 20 * KIB), ("application/json-patch+json", 40 * KIB)],
 )
 def test_large_bodies_of_one_identity_are_read_one_at_a_time_and_none_is_refused(media: str, size: int) -> None:
     at_once: list[int] = []
-    now: set[int] = set()
-
-    def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        now.add(id(environ))
-        at_once.append(len(now))
-        time.sleep(0.02)
-        now.discard(id(environ))
-        start("200 OK", [])
-        return [b""]
+    application = overlapping(at_once)
 
     class Sent(Conversation):
         @property
@@ -294,15 +301,7 @@ PAGES = {
 )
 def test_pages_with_expressions_of_one_person_are_served_one_at_a_time(query: bytes, is_one_at_a_time: bool) -> None:
     at_once: list[int] = []
-    now: set[int] = set()
-
-    def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        now.add(id(environ))
-        at_once.append(len(now))
-        time.sleep(0.05)
-        now.discard(id(environ))
-        start("200 OK", [])
-        return [b""]
+    application = overlapping(at_once)
 
     class Asked(Conversation):
         @property
