@@ -38,8 +38,13 @@ from manciple.wire.time_limit import time_limit
 #: the time of JSON, and each operation of a JSON patch (which has 30 bytes) searches the document.
 LARGE_BODY, LARGE_YAML, LARGE_JSON_PATCH = 128 * 1024, 16 * 1024, 32 * 1024
 
-#: Queries of pages that evaluate what they hold on all devices.
-_EXPRESSIONS = re.compile(rb"(?:^|&)(?:cel|selector)=[^&]")
+#: Parameters of pages that hold an expression to evaluate on all devices. Letters of a name may be percent-encoded. Not
+#: parsed: this is asked on the event loop, of queries of up to a megabyte.
+_EXPRESSIONS = re.compile(
+    rb"(?:^|&)(?:%s)=[^&]"
+    % b"|".join(b"".join(b"(?:%c|%%%02x)" % (letter, letter) for letter in name) for name in (b"cel", b"selector")),
+    re.IGNORECASE,
+)
 
 #: Bytes of large bodies that are received in one second of processor time: decrypted, and copied several times.
 RECEIVING_SPEED = 100e6
