@@ -284,7 +284,7 @@ class CursorFollower:
 
     name: str
     resources: frozenset[str]
-    #: looks at what these events point to; returns how many objects it changed
+    #: looks at what these events, read `lean`, point to; returns how many objects it changed
     handle: Callable[[Sequence[EventRecord]], int]
     #: looks at everything: at the first start, and when the log was pruned past the cursor
     sweep: Callable[[datetime], int]
@@ -312,7 +312,7 @@ class CursorFollower:
 
     def _step(self, position: int, now: datetime) -> tuple[int, int]:
         """(how far the log is looked at now, how many objects changed)."""
-        read = partial(tail.stretch_after, resources=self.resources, limit=BATCH)
+        read = partial(tail.stretch_after, resources=self.resources, limit=BATCH, lean=True)
         stretch = since(position or None, read)
         if stretch is None:
             latest = tail.latest_revision()

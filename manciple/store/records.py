@@ -4,12 +4,14 @@ of the objects that this process has written last, as committed.
 What a process has just written, it is likely to read again at once: the next update of an object (a Lease that is
 renewed every ten seconds), the follower that comes after a controller. By its text a value is found in place of
 decoding the document again, which is always right. By its key it may be out of date, because other processes write
-too: good for an attempt whose transaction checks the revision.
+too: good for an attempt whose transaction checks the revision. Who reads the log need not have the database send what
+this process has sent it (`written_after`): earlier states are kept for a while for them.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +22,7 @@ import msgspec
 import orjson
 
 from manciple.store import sealing
+from manciple.store.per_process import on_new_database
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import Kind
@@ -33,38 +36,68 @@ Key = tuple[str, str, str]  # (resource, namespace, name)
 #: those of ten thousand nodes have room.
 ROOM = 8_000_000
 LONGEST = 16_384
+#: Characters of the documents that have a successor: what a process writes between two looks at the log.
+ROOM_FOR_EARLIER = 2_000_000
+#: Documents that one look at the log need not be sent.
+MOST_SPARED = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """An object as it was committed; on a deletion its last state, which is not kept."""
+    """An object as it was committed, or its last state on a deletion. at: when, as the log has it."""
 
     key: Key
     text: str
     object: ApiObject
     gone: bool
+    at: datetime
+
+    @property
+    def revision(self) -> int:
+        return int(self.object.metadata.resource_version)
 
 
 class ObjectCache:
-    """Of one process. Reading takes no lock: each step is one look-up."""
+    """Of one process. Finding one object takes no lock: each step is one look-up."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         #: the oldest first
         self._by_key: dict[Key, Committed] = {}
+        self._earlier: deque[Committed] = deque()
+        #: of both
         self._by_text: dict[str, ApiObject] = {}
-        self._taken = 0
+        self._by_revision: dict[int, Committed] = {}
+        self._taken = self._taken_by_earlier = 0
 
     def add(self, written: Iterable[Committed]) -> None:
         with self._guard:
             for one in written:
-                self._drop(one.key)
-                if not one.gone and len(one.text) <= LONGEST:
+                self._supersede(one.key)
+                if len(one.text) > LONGEST:
+                    continue
+                self._by_text[one.text] = one.object
+                self._by_revision[one.revision] = one
+                if one.gone:
+                    self._keep_for_a_while(one)
+                else:
                     self._by_key[one.key] = one
-                    self._by_text[one.text] = one.object
                     self._taken += len(one.text)
             while self._taken > ROOM:
-                self._drop(next(iter(self._by_key)))
+                self._supersede(next(iter(self._by_key)))
+            while self._taken_by_earlier > ROOM_FOR_EARLIER:
+                oldest = self._earlier.popleft()
+                self._taken_by_earlier -= len(oldest.text)
+                self._by_text.pop(oldest.text, None)
+                self._by_revision.pop(oldest.revision, None)
+
+    def clear(self) -> None:
+        with self._guard:
+            self._by_key.clear()
+            self._earlier.clear()
+            self._by_text.clear()
+            self._by_revision.clear()
+            self._taken = self._taken_by_earlier = 0
 
     def by_text(self, text: str) -> ApiObject | None:
         return self._by_text.get(text)
@@ -73,15 +106,30 @@ class ObjectCache:
         found = self._by_key.get(key)
         return found.object if found else None
 
-    def _drop(self, key: Key) -> None:
+    def written_after(self, revision: int) -> dict[int, Committed]:
+        """Newer writes that are kept, by their revisions: the first `MOST_SPARED`."""
+        found = list[Committed]()
+        with self._guard:
+            for number in reversed(self._by_revision):  # as they were committed, or nearly so
+                if number <= revision:
+                    break
+                found.append(self._by_revision[number])
+        return {one.revision: one for one in found[-MOST_SPARED:]}
+
+    def _supersede(self, key: Key) -> None:
         known = self._by_key.pop(key, None)
         if known is not None:
-            self._by_text.pop(known.text, None)
             self._taken -= len(known.text)
+            self._keep_for_a_while(known)
+
+    def _keep_for_a_while(self, one: Committed) -> None:
+        self._earlier.append(one)
+        self._taken_by_earlier += len(one.text)
 
 
 #: Of this process.
 cache = ObjectCache()
+on_new_database(cache.clear)
 
 
 # Documents ------------------------------------------------------------------------------------------------------------
@@ -177,15 +225,18 @@ class EventRecord:
     namespace: str
     name: str
     uid: str
-    document: str  # as the database has it
+    document: str | None  # as the database has it; None where it was not asked for
     stored_labels: str = "{}"
     stored_fields: str = "{}"
     stored_previous_labels: str | None = None
     stored_previous_fields: str | None = None
+    deleting: bool = False  # metadata.deletionTimestamp is set
 
     @cached_property
     def text(self) -> str:
-        """The document as the API serves it. Raises: Undecipherable."""
+        """The document as the API serves it. Raises: Undecipherable; LookupError where it was not asked for."""
+        if self.document is None:
+            raise LookupError(f"the document of revision {self.revision} was not read")
         return plain(self.document, self.revision)
 
     @cached_property

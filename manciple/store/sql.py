@@ -12,7 +12,7 @@ them in a second statement is as consistent as the first was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import cache
@@ -448,6 +448,16 @@ def object_at(revision: int) -> tuple[str, str, str] | None:
     """(resource, namespace, name) of what was written at a revision; None where it is pruned."""
     found = fetch("SELECT resource, namespace, name FROM store_event WHERE revision = %s", [revision])
     return found[0] if found else None
+
+
+def among(column: str, numbers: Collection[int]) -> Query:
+    """The condition that the column is one of these, with its parameters."""
+    if not numbers:
+        return "1 = 0", ()
+    listed = ",".join(map(str, numbers))
+    if on_postgresql():
+        return f"{column} = ANY(%s::bigint[])", (f"{{{listed}}}",)
+    return f"{column} IN (SELECT value FROM json_each(%s))", (f"[{listed}]",)  # noqa: S608 - names of our columns
 
 
 def texts(revisions: Iterable[int]) -> dict[int, str]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -20,7 +20,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from manciple.store import announce, records, sql
 from manciple.store.log_metrics import TAIL
 from manciple.store.per_process import PerProcess, on_new_database
-from manciple.store.records import EventRecord, EventType
+from manciple.store.records import Committed, EventRecord, EventType
 from manciple.wire.errors import Expired
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "read_after",
     "sketches_after",
     "stretch_after",
+    "with_documents",
 ]
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ OnExpired = Callable[[Expired], None]
 
 Item = TypeVar("Item")
 
-_COLUMNS = "revision, type, resource, namespace, name, uid, document, labels, fields, previous_labels, previous_fields"
+_HEAD = "revision, type, resource, namespace, name, uid, labels, fields, previous_labels, previous_fields, deleting"
 _SKETCHED = "revision, resource, type, deleting, namespace, fields"
 #: the counter's row beside every event, or alone where there is none
 _READ = (
@@ -91,17 +92,38 @@ def read_after(revision: int, *, resources: Collection[str] | None = None, limit
 
 
 def stretch_after(
-    revision: int, *, resources: Collection[str] | None = None, limit: int = BATCH
+    revision: int, *, resources: Collection[str] | None = None, limit: int = BATCH, lean: bool = False
 ) -> Stretch[EventRecord]:
     """What `read_after` says, and how far that goes: one query, so both are of one moment.
 
+    lean: without the documents of what was modified, but for those that this process has at hand; most who look for
+    something to do need few of them (`with_documents`).
     Raises: Expired, as `read_after`.
     """
     conditions = ""
     if resources is not None:
         conditions = f" AND resource IN ({_places(resources)})" if resources else " AND 1 = 0"
-    found = _read(_COLUMNS, conditions, revision, resources or (), limit)
-    return Stretch([_record(values) for values in found.changes], found.revision, found.more)
+    own = records.cache.written_after(revision)
+    is_own, numbers = sql.among("revision", own)
+    is_spared = f"{is_own} OR type = 'MODIFIED'" if lean else is_own
+    columns = f"{_HEAD}, CASE WHEN {is_spared} THEN NULL ELSE document END, CASE WHEN {is_own} THEN created_at END"
+    found = _read(columns, conditions, revision, resources or (), limit, of_columns=[*numbers, *numbers])
+    changes = [_record(values, own) for values in found.changes]
+    unknown = [] if lean else [one for one in changes if one.document is None]
+    if unknown:
+        read = {one.revision: one for one in with_documents(unknown)}
+        if len(read) < len(unknown):
+            raise expired(revision, floor())
+        changes = [read.get(one.revision, one) for one in changes]
+    return Stretch(changes, found.revision, found.more)
+
+
+def with_documents(records_of_log: Iterable[EventRecord]) -> list[EventRecord]:
+    """The same events, each with its document, but for those that have been pruned since."""
+    wanted = list(records_of_log)
+    texts = sql.texts(one.revision for one in wanted if one.document is None)
+    read = (one if one.document is not None else replace(one, document=texts.get(one.revision)) for one in wanted)
+    return [one for one in read if one.document is not None]
 
 
 def portion_after(
@@ -125,8 +147,8 @@ def portion_after(
     more = sized.more or count < len(sized.changes)
     if not count:
         return Stretch([], upto)
-    found = _read(_COLUMNS, conditions, revision, values, count)
-    events = [_record(row) for row in found.changes]
+    found = _read(f"{_HEAD}, document, NULL", conditions, revision, values, count)
+    events = [_record(row, {}) for row in found.changes]
     return Stretch(events, events[-1].revision if more else upto, more)
 
 
@@ -161,11 +183,17 @@ def sketches_after(revision: int, *, resources: Collection[str], limit: int) -> 
 
 
 def _read(
-    columns: str, conditions: str, revision: int, values: Collection[object], limit: int
+    columns: str,
+    conditions: str,
+    revision: int,
+    values: Collection[object],
+    limit: int,
+    *,
+    of_columns: Sequence[object] = (),
 ) -> Stretch[tuple[Any, ...]]:
-    """values: of the placeholders in `conditions`."""
+    """values, of_columns: of the placeholders in `conditions` and in `columns`."""
     statement = _READ.format(columns=columns, conditions=conditions)
-    found = sql.fetch(statement, [revision, *values, limit])
+    found = sql.fetch(statement, [*of_columns, revision, *values, limit])
     latest, lowest = found[0][:2] if found else (sql.FIRST_REVISION, 0)
     # Pruning moves the floor before it removes anything, and a statement sees one state: the floor vouches for it.
     if revision < lowest:
@@ -181,8 +209,13 @@ def _places(resources: Collection[str]) -> str:
     return ", ".join(["%s"] * len(resources))
 
 
-def _record(values: tuple[Any, ...]) -> EventRecord:
-    revision, type_, resource, namespace, name, uid, document, labels, fields, previous_labels, previous_fields = values
+def _record(values: tuple[Any, ...], own: Mapping[int, Committed]) -> EventRecord:
+    """own: what this process has written. Object and moment vouch for it: where an older database was put back, a
+    revision names something else."""
+    revision, type_, resource, namespace, name, uid, labels, fields, old_labels, old_fields, *rest = values
+    deleting, document, at = rest
+    if at is not None and (uid, at) == (own[revision].object.metadata.uid, sql.adapted(own[revision].at)):
+        document = own[revision].text
     return EventRecord(
         revision=revision,
         type=type_,
@@ -193,8 +226,9 @@ def _record(values: tuple[Any, ...]) -> EventRecord:
         document=document,
         stored_labels=labels,
         stored_fields=fields,
-        stored_previous_labels=previous_labels,
-        stored_previous_fields=previous_fields,
+        stored_previous_labels=old_labels,
+        stored_previous_fields=old_fields,
+        deleting=bool(deleting),
     )
 
 

@@ -71,6 +71,8 @@ class Writer:
         #: who writes: what the rules are told
         self.identity = identity
         self._revision = counter.current
+        #: when its events happened, as the log has it; before `flush`, when it began
+        self._flushed_at = sources.now()
         #: where the log ends: before `flush` without this transaction's own writes
         self.end_offset = counter.end_offset
         self._policy = counter.policy
@@ -115,7 +117,7 @@ class Writer:
         for event in self._events:
             obj = event.current.object
             key = (event.kind.resource, obj.metadata.namespace, obj.metadata.name)
-            yield Committed(key, event.text, obj, event.type == "DELETED")
+            yield Committed(key, event.text, obj, event.type == "DELETED", self._flushed_at)
 
     # Savepoints ------------------------------------------------------------------------------------------------------
 
@@ -332,7 +334,7 @@ class Writer:
         changes = self.net_changes()
         # Very many rows go faster by COPY, which a pipeline cannot carry; fewer cost little but the way there and back.
         with sql.pipelined() if len(self._events) < sql.COPY_FROM else nullcontext():
-            at = self._sources.now()
+            self._flushed_at = at = self._sources.now()
             self.end_offset = persistence.append_events(self._events, at, after=self.end_offset)
             persistence.store_objects(changes)
             _project(changes, at)
@@ -474,7 +476,7 @@ def _changes_policy(kind: Kind, type_: EventType, obj: ApiObject, previous: Curr
     return type_ == "DELETED" or previous is None or kind.policy_of(obj) != kind.policy_of(previous.object)
 
 
-def to_read(*keys: tuple[Kind, Iterable[tuple[str, str]]]) -> Wanted:
+def to_read(*keys: tuple[Kind, Iterable[tuple[str, str]]]) -> dict[Key, tuple[Kind, Current | None]]:
     """The objects with these (namespace, name), of which the caller has read nothing before."""
     return {(kind.resource, *key): (kind, None) for kind, those in keys for key in those}
 

@@ -31,7 +31,7 @@ from claims.kinds.resource_claims import POD_CLAIM_ANNOTATION, ResourceClaim, Re
 from claims.quotas import QuotaExceeded
 from inventory.kinds import gates
 from manciple.admission import door
-from manciple.store import objects, persistence, sql
+from manciple.store import objects, persistence, sql, tail
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer, decoded, to_read
 from manciple.store.records import EventRecord
@@ -80,10 +80,20 @@ COMPONENT = "resource_claim"
 def handle(records: Sequence[EventRecord]) -> int:
     """Look at the pods that `records` point to: new ones, owners of deleted claims, those that wait for a template, or
     for room in a quota."""
-    quotas = {record.namespace: record for record in records if record.resource == QUOTAS}
-    keys = [key for record in records if record.resource != QUOTAS for key in _pods_behind(record)]
+    keys, pods, quotas = list[Key](), dict[Key, Pod](), dict[str, EventRecord]()
+    for namespace in {one.namespace for one in records if one.resource == TEMPLATES and one.type == "ADDED"}:
+        keys += wanting(namespace)
+    for one in tail.with_documents(filter(_is_worth_reading, records)):
+        if one.resource == QUOTAS:
+            quotas[one.namespace] = one
+        elif one.resource == CLAIMS:
+            owner = controller_of(decoded(one, ResourceClaim).metadata)
+            keys += [(one.namespace, owner[0])] if owner else []
+        elif wants_attention(pod := decoded(one, Pod)):
+            keys.append(pod.key)
+            pods[pod.key] = pod
     roomy = [one for one in quotas.values() if one.type == "DELETED" or leaves_room(decoded(one, ResourceQuota))]
-    return sum(_retry(one.namespace) for one in roomy) + sync(keys)
+    return sum(_retry(one.namespace) for one in roomy) + sync(keys, pods)
 
 
 def sweep(now: datetime, *, most: float = MOST) -> int:  # noqa: ARG001 - every controller is swept at a time
@@ -108,19 +118,13 @@ def wanting(namespace: str = "") -> Iterator[Key]:
         yield from (pod.key for pod in pods if wants_attention(pod))
 
 
-def _pods_behind(record: EventRecord) -> Iterable[Key]:
-    if record.resource == PODS:
-        # Most of what happens to pods happens to those that run, or that the scheduler here has just bound, with their
-        # reservations: their documents need not be read.
-        node, phase = record.fields.get("spec.nodeName"), record.fields.get("status.phase")
-        runs = node and (phase not in ("", "Pending") or looked_after.by(record.revision))
-        if record.type != "DELETED" and not runs and wants_attention(decoded(record, Pod)):
-            yield record.namespace, record.name
-    elif record.resource == TEMPLATES:
-        if record.type == "ADDED":
-            yield from wanting(record.namespace)
-    elif record.type == "DELETED" and (owner := controller_of(decoded(record, ResourceClaim).metadata)):
-        yield record.namespace, owner[0]
+def _is_worth_reading(record: EventRecord) -> bool:
+    """Most of what happens to pods happens to those that run, or is what the controllers here have just written."""
+    if record.resource != PODS:
+        return record.resource == QUOTAS or (record.resource == CLAIMS and record.type == "DELETED")
+    node, phase = record.fields.get("spec.nodeName"), record.fields.get("status.phase")
+    runs = node and phase not in ("", "Pending")
+    return record.type != "DELETED" and not runs and not looked_after.by(record.revision)
 
 
 def leaves_room(quota: ResourceQuota) -> bool:
@@ -160,19 +164,24 @@ def wants_attention(pod: Pod) -> bool:
     return any(reference.needed and reference.claim is None for reference in references(pod))
 
 
-def sync(keys: Iterable[Key]) -> int:
-    """Bring the claims of these pods into being. Returns how many pods were changed; none while the feature is off."""
+def sync(keys: Iterable[Key], known: Mapping[Key, Pod] = {}) -> int:
+    """Bring the claims of these pods into being. Returns how many pods were changed; none while the feature is off.
+
+    known: pods as the caller has read them, which are not read again where they are current still.
+    """
     if not gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION):
         return 0
-    return sum(map(_sync_batch, sql.chunks(dict.fromkeys(keys), BATCH)))
+    return sum(_sync_batch(batch, known) for batch in sql.chunks(dict.fromkeys(keys), BATCH))
 
 
-def _sync_batch(keys: Sequence[Key]) -> int:
+def _sync_batch(keys: Sequence[Key], known: Mapping[Key, Pod]) -> int:
     # A full batch is one of many: others may schedule its pods while this worker goes on.
     began, looking = time.time(), NOBODY if len(keys) == BATCH else LOOKING
     verdicts = ask_about(keys, IDENTITY)
     # The rules ask for the namespaces.
     reads = to_read((kind(PODS), keys), (kind(NAMESPACES), [("", namespace) for namespace, _ in keys]))
+    for key, pod in ((key, known[key]) for key in keys if key in known):
+        reads[PODS, *key] = kind(PODS), objects.known(kind(PODS), pod)
     with objects.writing(identity=IDENTITY, reads=reads) as writer, looked_after.noted(writer, looking):
         pods = [pod for key in keys if (pod := _living(writer, key)) is not None]
         made_before = persistence.dependents([pod.metadata.uid for pod in pods], kind(CLAIMS))

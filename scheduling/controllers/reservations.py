@@ -39,7 +39,7 @@ from claims.kinds.resource_claims import (
     ResourceClaimStatus,
     is_allocated_by_controller,
 )
-from manciple.store import objects, persistence, sql
+from manciple.store import objects, persistence, sql, tail
 from manciple.store.objects import Writer, decoded
 from manciple.store.records import EventRecord
 from manciple.wire.identity import controller
@@ -138,23 +138,21 @@ IDLE_AFTER = timedelta(seconds=60)
 
 def handle(records: Sequence[EventRecord]) -> int:
     """Look at the claims that `records` point to."""
-    keys: dict[Key, None] = {}
-    for record in records:
-        keys.update(dict.fromkeys(_claims_behind(record)))
+    keys = dict.fromkeys(
+        (one.namespace, one.name)
+        for one in records
+        if one.resource == CLAIMS and one.deleting and one.type != "DELETED"
+    )
+    for one in tail.with_documents(filter(_may_end_a_pod, records)):
+        pod = decoded(one, Pod)
+        if one.type == "DELETED" or is_done(pod):
+            keys |= dict.fromkeys((one.namespace, name) for name in claim_names(pod))
     return release(keys)
 
 
-def _claims_behind(record: EventRecord) -> Iterable[Key]:
-    # Most changes end nothing, so their documents are not decoded.
-    deleting = '"deletionTimestamp"' in record.text
-    if record.resource == PODS:
-        over = deleting or record.type == "DELETED" or record.fields.get("status.phase") in FINISHED_PHASES
-        if over and (is_done(pod := decoded(record, Pod)) or record.type == "DELETED"):
-            yield from ((record.namespace, name) for name in claim_names(pod))
-    elif (
-        deleting and record.type != "DELETED" and decoded(record, ResourceClaim).metadata.deletion_timestamp is not None
-    ):
-        yield record.namespace, record.name
+def _may_end_a_pod(record: EventRecord) -> bool:
+    over = record.deleting or record.type == "DELETED" or record.fields.get("status.phase") in FINISHED_PHASES
+    return record.resource == PODS and over
 
 
 def sweep(now: datetime, *, most: float = MOST) -> int:

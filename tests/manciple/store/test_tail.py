@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import DatabaseError
 from msgspec import structs
 
-from manciple.store import announce, objects, tail
+from manciple.store import announce, objects, records, sql, tail
+from manciple.store.metadata import with_meta
 from manciple.store.pruning import prune
 from manciple.store.tail import EventRecord, Tail
 from manciple.wire.errors import Expired
@@ -83,6 +86,66 @@ def test_reading_only_some_resources() -> None:
     assert [record.name for record in tail.read_after(0, resources=[SHELVES.resource])] == ["s"]
     assert [record.name for record in tail.read_after(0, resources=[SHELVES.resource, NOTES.resource])] == ["a", "s"]
     assert tail.read_after(0, resources=[]) == []
+
+
+def changed(name: str) -> tuple[tail.EventRecord, tail.EventRecord, tail.EventRecord]:
+    """What the log says of a note that was made, changed and deleted."""
+    with objects.writing() as writer:
+        writer.create(NOTES, note(name))
+        writer.update(NOTES, structs.replace(note(name, shelf="s")))
+        writer.delete(NOTES, "home", name, grace_seconds=0)
+    added, modified, deleted = tail.read_after(tail.latest_revision() - 3)
+    return added, modified, deleted
+
+
+@pytest.fixture
+def documents_sent(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """The documents of each event that the database has sent."""
+    sent, fetch = list[str | None](), sql.fetch
+
+    def fetched(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        rows = fetch(statement, parameters)
+        sent.extend(row[-2] for row in rows if len(row) == len(tail._HEAD.split(", ")) + 4)
+        return rows
+
+    monkeypatch.setattr(sql, "fetch", fetched)
+    return sent
+
+
+def test_what_this_process_has_written_is_not_sent_to_it_and_reads_the_same(documents_sent: list[str | None]) -> None:
+    own = changed("a")
+    assert documents_sent == [None] * 3
+    records.cache.clear()
+    assert list(own) == tail.read_after(own[0].revision - 1)
+    assert documents_sent[3:] == [one.text for one in own]
+
+
+@pytest.mark.parametrize("differs", ["uid", "at"])
+def test_a_revision_of_another_database_is_not_taken_for_ours(differs: str) -> None:
+    own = changed("a")
+    others = []
+    for record in own:
+        object_ = objects.decode(NOTES, record.text)
+        if differs == "uid":
+            object_ = with_meta(object_, uid="another")
+        at = datetime.now(UTC) if differs == "at" else records.cache.written_after(0)[record.revision].at
+        others.append(records.Committed(key=("notes", "home", "a"), text="{}", object=object_, gone=False, at=at))
+    records.cache.clear()
+    records.cache.add(others)
+    assert tail.read_after(own[0].revision - 1) == list(own)
+
+
+def test_who_needs_few_documents_gets_those_of_what_came_and_went() -> None:
+    own = changed("a")
+    after = own[0].revision - 1
+    assert tail.stretch_after(after, lean=True).changes == list(own), "what is at hand costs nothing"
+    records.cache.clear()
+    added, modified, deleted = tail.stretch_after(after, lean=True).changes
+    assert (added, deleted) == (own[0], own[2])
+    assert modified == replace(own[1], document=None)
+    with pytest.raises(LookupError):
+        _ = modified.text
+    assert tail.with_documents([added, modified, deleted]) == list(own)
 
 
 def test_events_tell_what_selectors_saw_before() -> None:
