@@ -394,7 +394,7 @@ class Hub:
             record = self._arrived.popleft()
             self._begun = record.revision
             if self._watchers.get(record.resource):
-                event = SharedEvent(record, len(record.document))
+                event = SharedEvent(record, len(record.document or ""))
                 owners: set[str] = set()
                 for watcher in tuple(self._concerned(record)):
                     watcher.enqueue(event)

@@ -180,8 +180,7 @@ def _sync_batch(keys: Sequence[Key], known: Mapping[Key, Pod]) -> int:
     verdicts = ask_about(keys, IDENTITY)
     # The rules ask for the namespaces.
     reads = to_read((kind(PODS), keys), (kind(NAMESPACES), [("", namespace) for namespace, _ in keys]))
-    for key, pod in ((key, known[key]) for key in keys if key in known):
-        reads[PODS, *key] = kind(PODS), objects.known(kind(PODS), pod)
+    reads |= {(PODS, *key): (kind(PODS), objects.known(kind(PODS), known[key])) for key in keys if key in known}
     with objects.writing(identity=IDENTITY, reads=reads) as writer, looked_after.noted(writer, looking):
         pods = [pod for key in keys if (pod := _living(writer, key)) is not None]
         made_before = persistence.dependents([pod.metadata.uid for pod in pods], kind(CLAIMS))
