@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -272,6 +273,7 @@ def _lifecycle(lifecycle: Lifecycle | None) -> Lifecycle | None:
 
 _MODED_SOURCES = ("secret", "config_map", "downward_api", "projected")
 _SOURCES = VolumeSource.__struct_fields__
+_sources = attrgetter(*_SOURCES)
 #: source -> what its fields are where they are left out
 _CARRIED: Mapping[str, Mapping[str, Any]] = {
     "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
@@ -283,11 +285,10 @@ _CARRIED: Mapping[str, Mapping[str, Any]] = {
 
 def _volume(volume: Volume) -> Volume:
     """A volume without a source is an empty directory; files are readable by all unless said otherwise."""
-    chosen = [name for name in _SOURCES if getattr(volume, name) is not None]
+    chosen = {name: source for name, source in zip(_SOURCES, _sources(volume), strict=True) if source is not None}
     if not chosen:
         return replace(volume, empty_dir=EmptyDirVolumeSource())
-    changed = {name: _source(name, getattr(volume, name)) for name in chosen}
-    return replace(volume, **changed)
+    return replace(volume, **{name: _source(name, source) for name, source in chosen.items()})
 
 
 def _source(name: str, source: Any) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv6Address, ip_address
+from operator import attrgetter
 from typing import Any
 
 from claims.kinds.containers import Container, ContainerPort
@@ -47,6 +48,8 @@ _OLD_VOLUMES = {
     "storageos": "deprecated in v1.22, non-functional in v1.25+",
     "photonPersistentDisk": "deprecated in v1.11, non-functional in v1.16+",
 }
+_old_volumes = attrgetter(*_OLD_VOLUMES)
+_NO_SOURCES = VolumeProjection()
 #: Amounts of these are whole bytes.
 _BYTES = ("memory", "ephemeral-storage")
 
@@ -133,7 +136,8 @@ def _of_term(term: NodeSelectorTerm, path: Path, *, preferred: bool) -> Iterator
 def _of_volumes(volumes: Iterable[Volume]) -> Iterator[str]:
     for position, volume in enumerate(volumes):
         at = SPEC.child("volumes").at(position)
-        yield from (f"{at.child(source)}: {why}" for source, why in _OLD_VOLUMES.items() if getattr(volume, source))
+        if any(_old_volumes(volume)):
+            yield from (f"{at.child(source)}: {why}" for source, why in _OLD_VOLUMES.items() if getattr(volume, source))
         yield from _of_claim(volume, at)
         if volume.secret is not None:
             paths = [(one.path, "") for one in volume.secret.items]
@@ -159,7 +163,7 @@ def _of_claim(volume: Any, path: Path) -> Iterator[str]:
 
 def _of_projected(projected: ProjectedVolumeSource, volume: str) -> Iterator[str]:
     for source in projected.sources:
-        if source == VolumeProjection():
+        if source == _NO_SOURCES:
             yield f"{volume} has no sources provided"
     paths = [found for source in projected.sources for found in _projected_paths(source)]
     yield from _of_paths(paths, volume)

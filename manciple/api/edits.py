@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -143,7 +143,7 @@ class Edit:
         if self.manager:
             now = timestamp(datetime.now(UTC))
             new = track_update(kind, new, old, manager=self.manager, subresource=subresource, now=now)
-        first_stage.ask_checks(replace(write, new=new))
+        first_stage.ask_checks(structs.replace(write, new=new))
         return new
 
 

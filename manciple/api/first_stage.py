@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from msgspec import structs
 
 from manciple.store import hooks
 from manciple.store.hooks import Write
@@ -85,7 +86,7 @@ def register_completion(resource: str, complete: Completion) -> None:
 
 
 def _both(first: Completion, second: Completion) -> Completion:
-    return lambda write: second(replace(write, new=first(write)))
+    return lambda write: second(structs.replace(write, new=first(write)))
 
 
 def completed(write: Write) -> Any:

@@ -7,9 +7,10 @@ anew. Each creation and deletion is checked, admitted and written down as if it 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec import structs
 
 from manciple.api import edits, first_stage, verbs
 from manciple.api.auditing import page_write
@@ -91,5 +92,5 @@ def _admitted(kind: Kind, wanted: ApiObject, *, identity: Identity, dry_run: boo
     edits.refuse_wrong(kind, obj, kind.create_rule(first_stage.version())(obj))
     uid = new_uid()
     seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
-    first_stage.ask_checks(replace(write, new=seen))
+    first_stage.ask_checks(structs.replace(write, new=seen))
     return kind, obj, uid

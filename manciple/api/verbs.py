@@ -170,7 +170,7 @@ def create(
             )
         for remaining in reversed(range(NAME_ATTEMPTS)):
             try:
-                return _create(replace(write, new=_named(prepared)))
+                return _create(structs.replace(write, new=_named(prepared)))
             except AlreadyExists as error:
                 if prepared.metadata.name:
                     raise
@@ -197,7 +197,7 @@ def _create(write: Write) -> Any:
         first_stage.ask_precedence(write)
         raise
     seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
-    first_stage.ask_checks(replace(write, new=seen))
+    first_stage.ask_checks(structs.replace(write, new=seen))
     made = objects.write(
         lambda writer: writer.create(kind, obj, uid=uid, rules_first=True, owned=True),
         identity=write.identity,

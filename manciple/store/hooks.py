@@ -34,6 +34,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
+import msgspec
+from msgspec import structs
+
 from manciple.store import persistence, records, sql
 from manciple.store.models import OwnerLink
 from manciple.store.origins import Origin
@@ -53,8 +56,7 @@ if TYPE_CHECKING:  # the writer asks the rules
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class Write(msgspec.Struct, frozen=True, kw_only=True):
     """One write, about to be done. `new` is None on DELETE, `old` on CREATE; `subresource` is "" for the object.
 
     verb: what the client asked for ("create", "update", "patch", "delete"), where the API's verbs know; else "".
@@ -71,7 +73,7 @@ class Write:
     dry_run: bool = False
     verb: str = ""
     version: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 #: what is returned is written in place of `write.new`; None lets that stand
@@ -110,7 +112,7 @@ def check_rules(writer: Writer, write: Write) -> Any:
     for rule in rules_for(write.operation, write.kind.resource):
         changed = rule(writer, write)
         if changed is not None:
-            write = replace(write, new=changed)
+            write = structs.replace(write, new=changed)
     return write.new
 
 

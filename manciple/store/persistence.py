@@ -242,13 +242,13 @@ def locked_counter(references: Sequence[sql.Reference] = ()) -> Iterator[Locked]
 def in_turn() -> AbstractContextManager[None]:
     """What stands before a transaction that writes: on SQLite the process's turn."""
     # Inside somebody's transaction the database lock is held already: waiting for a turn could only deadlock.
-    needed = connection.vendor == "sqlite" and not connection.in_atomic_block
+    needed = not sql.on_postgresql() and not connection.in_atomic_block
     return _turn if needed else nullcontext()
 
 
 def _lock(references: Sequence[sql.Reference]) -> Locked:
     statement = sql.COUNTER
-    if connection.features.has_select_for_update:
+    if sql.on_postgresql():
         statement += " FOR UPDATE"
     # Each statement sees what is committed when it begins: the second begins once the first has the lock.
     queries = [(statement, ()), *sql.references_queries(references)]

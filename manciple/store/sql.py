@@ -105,7 +105,9 @@ def execute_many(statement: str, rows: Sequence[Row]) -> None:
             cursor.executemany(statement, rows)
 
 
+@cache
 def on_postgresql() -> bool:
+    """Asked several times for each statement: Django's `connection` looks itself up each time."""
     return connection.vendor == "postgresql"
 
 
@@ -261,10 +263,12 @@ def _among(
     model: ModelClass, columns: Sequence[str], by: Sequence[str], keys: Iterable[Row]
 ) -> Iterator[tuple[str, str, list[Any]]]:
     """(WITH clause, SELECT of `columns`, parameters) triples that together cover `keys`."""
-    listed = ", ".join(f"t.{column}" for column in columns)
-    match = " AND ".join(f"t.{column} = given.{column}" for column in by)
-    found = for_each_given(listed, f"{model._meta.db_table} t", match)
+    found = ""
     for given, parameters in given_tables(by, keys):
+        if not found:
+            listed = ", ".join(f"t.{column}" for column in columns)
+            match = " AND ".join(f"t.{column} = given.{column}" for column in by)
+            found = for_each_given(listed, f"{model._meta.db_table} t", match)
         yield given, found, parameters
 
 
