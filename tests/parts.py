@@ -65,21 +65,22 @@ _SYSTEMS = (
     ),
     "tests/e2e/plugins",
 )
-#: name -> the arguments of pytest. The longest first, those that mostly wait between those that work.
+#: name -> the arguments of pytest. The longest first, those that mostly wait between those that work, and at the end
+#: the shortest, so that no part is left to run alone.
 PARTS = {
     "laboratory": ("tests/e2e/pages", *_without(*_LIVE_PAGES)),
     "systems": _SYSTEMS,
     "manciple": ("tests/manciple", *_without(*_API)),
+    "api": _API,
     "live pages": _LIVE_PAGES,
-    "kubectl": ("tests/e2e", *_without("tests/e2e/production", "tests/e2e/pages", *_SYSTEMS)),
-    "production": ("tests/e2e/production",),
-    "scheduling": ("tests/scheduling", *_without("tests/scheduling/pages", *_ALLOCATOR)),
     "nodeagent": ("tests/nodeagent",),
     "pages": ("tests/scheduling/pages",),
-    "api": _API,
+    "kubectl": ("tests/e2e", *_without("tests/e2e/production", "tests/e2e/pages", *_SYSTEMS)),
+    "security": ("tests/security", "tests/deploy"),
+    "scheduling": ("tests/scheduling", *_without("tests/scheduling/pages", *_ALLOCATOR)),
+    "production": ("tests/e2e/production",),
     "postgresql": ("tests/test_on_postgresql.py",),
     "allocator": _ALLOCATOR,
-    "security": ("tests/security", "tests/deploy"),
     "claims": ("tests/claims", "tests/inventory", "tests/architecture", "tests/chaos"),
 }
 #: What most parts import, but nothing of the tests: pytest rewrites their assertions when it imports them itself.
