@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.architecture.sources import Call, within
+import ast
+from functools import cache
+
+from tests.architecture.sources import calls, sources
 
 FOLDERS = ("manciple", "inventory", "claims", "scheduling")
 CALLS = {"objects.writing", "writing", "objects.write"}
@@ -10,9 +13,11 @@ CALLS = {"objects.writing", "writing", "objects.write"}
 OPENERS = {"manciple/store/transactions.py"}
 
 
-def opened() -> list[tuple[str, Call]]:
+@cache
+def opened() -> list[tuple[str, ast.Call]]:
     """(where, the call) of every `writing(...)` and `objects.write(...)` of the product."""
-    return [(place, call) for place, source in within(*FOLDERS).items() for call in source.calls if call.name in CALLS]
+    files = sources(r"\b(writing|objects\.write)\(", *FOLDERS)
+    return [(place, call) for place, nodes in files.items() for name, call in calls(nodes) if name in CALLS]
 
 
 def test_there_are_writes() -> None:
@@ -20,5 +25,7 @@ def test_there_are_writes() -> None:
 
 
 def test_whoever_opens_a_transaction_says_who_writes() -> None:
-    silent = [(place, call.line) for place, call in opened() if "identity" not in call.keywords]
+    silent = [
+        (place, call.lineno) for place, call in opened() if "identity" not in {word.arg for word in call.keywords}
+    ]
     assert [(place, line) for place, line in silent if place not in OPENERS] == []

@@ -5,15 +5,15 @@ The layers are those of import-linter's contracts in pyproject.toml.
 
 from __future__ import annotations
 
-import ast
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 
+import grimp
 import pytest
 
-from tests.architecture.sources import ROOT, Source, within
-
+ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("manciple", "inventory", "claims", "scheduling", "nodeagent")
 #: (who imports, what is imported) -> why it must be so
 EXCEPTIONS = {
@@ -28,30 +28,10 @@ def contracts() -> list[list[str]]:
 
 
 @cache
-def modules() -> Mapping[str, Source]:
-    """module -> its file; a package is a module too."""
-    return {_module(place): source for place, source in within(*PACKAGES).items()}
-
-
-def _module(place: str) -> str:
-    return place.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
-
-
-@cache
 def imports() -> Mapping[str, Sequence[str]]:
-    """module -> those of ours that it imports, wherever in its text."""
-    return {module: sorted(set(_imported(module, source)) - {module}) for module, source in modules().items()}
-
-
-def _imported(module: str, source: Source) -> Iterator[str]:
-    for node in source.imports:
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in modules())
-        else:
-            assert node.level == 0, f"{module}: names are absolute"
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                yield from (name for name in (inner if inner in modules() else str(node.module),) if name in modules())
+    """module -> those of ours that it imports, wherever in its text; a package is a module too."""
+    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
+    return {module: sorted(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
 
 
 def layer(module: str, layers: Sequence[str]) -> int | None:

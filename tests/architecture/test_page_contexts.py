@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from tests.architecture.sources import within
+import ast
 
-PAGES = "scheduling/pages/"
+from tests.architecture.sources import calls, sources
 
 
 def test_every_view_hands_its_template_a_typed_context() -> None:
     """Nobody gives a dict to Django's `render`: what a template may use is declared, with its type."""
-    views = {place: source for place, source in within("scheduling").items() if place.startswith(PAGES)}
-    assert any(call.name == "render_page" for source in views.values() for call in source.calls)
+    views = sources(r"\brender", "scheduling/pages")
+    assert any(name == "render_page" for nodes in views.values() for name, _ in calls(nodes))
     assert [
         place
-        for place, source in views.items()
-        for one in source.imports
-        if any(name.name == "render" for name in one.names)
+        for place, nodes in views.items()
+        for node in nodes
+        if isinstance(node, ast.Import | ast.ImportFrom) and any(name.name == "render" for name in node.names)
     ] == []

@@ -8,7 +8,7 @@ document in place of what was generated.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import orjson
@@ -26,8 +26,8 @@ from tests.security.fuzz.judging import REVISION
 from tests.security.fuzz.oddities import QUERY
 from tests.security.fuzz.scene import NAMES, NAMESPACE, NAMESPACES, places
 
-Operation = APIOperation[Any, Any, Any, Any]
-AnyCase = Case[Any]
+Operation: TypeAlias = APIOperation[Any, Any, Any, Any]
+AnyCase: TypeAlias = Case[Any]
 
 #: Headers that belong to the connection, or that the front door adds itself.
 _DROPPED = frozenset({"host", "content-length", "authorization", "connection", "transfer-encoding", "cookie"})
@@ -81,7 +81,8 @@ def _cases(operation: Operation, mode: GenerationMode) -> st.SearchStrategy[AnyC
 def _known(label: str, _schema: int, mode: GenerationMode) -> st.SearchStrategy[AnyCase]:
     """Kept, as making one takes longer than drawing from it."""
     operation = next(one for one in operations() if one.label == label)
-    return operation.as_strategy(mode)
+    strategy: st.SearchStrategy[AnyCase] = operation.as_strategy(mode)
+    return strategy
 
 
 def _address(draw: st.DrawFn, case: AnyCase) -> None:
