@@ -83,11 +83,11 @@ PARTS = {
     "allocator": _ALLOCATOR,
     "claims": ("tests/claims", "tests/inventory", "tests/architecture", "tests/chaos"),
 }
-#: What most parts import, but nothing of the tests: pytest rewrites their assertions when it imports them itself.
+#: What most parts import, but no tests: pytest rewrites their assertions when it imports them itself.
 IMPORTS = (
     "django.test.client", "hypothesis.strategies", "manciple.celery", "manciple.live.consumers",
     "manciple.processes.accounts", "manciple.urls", "psycopg", "redis", "scheduling.invariants", "scheduling.tasks",
-    "yaml",
+    "tests.laboratory", "yaml",
 )  # fmt: skip
 #: pytest would rather rewrite the assertions of hypothesis, too.
 KNOWN = ("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning")

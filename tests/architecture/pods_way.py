@@ -126,7 +126,7 @@ def main(folder: Path) -> None:
 
 
 def follow_pods(tracer: Tracer, started: Any) -> dict[str, Any]:
-    """{"modules": those that every pod came through, "changes": of module, the fewest}"""
+    """{"modules": those that every pod came through, "changes": of module, the fewest, "packages": all imported}"""
     import httpx
 
     from manciple.api import kubeconfig
@@ -141,7 +141,8 @@ def follow_pods(tracer: Tracer, started: Any) -> dict[str, Any]:
         tracer.on = False
         ways.append(tracer.take())
     modules = set.intersection(*(modules for modules, _ in ways))
-    return {"modules": sorted(modules), "changes": min(changes for _, changes in ways)}
+    packages = sorted({name.partition(".")[0] for name in sys.modules})
+    return {"modules": sorted(modules), "changes": min(changes for _, changes in ways), "packages": packages}
 
 
 def go(client: Any, name: str) -> None:
