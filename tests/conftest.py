@@ -28,6 +28,7 @@ from manciple.extensions import catalogue
 from manciple.store.per_process import forget_database
 from manciple.wire.registry import Nothing, registry
 from tests import services
+from tests.e2e.nursery import NURSERY
 from tests.examples import ALL, MIGRATED, ORDER, sample, some
 
 # How long a busy machine takes to make an example says nothing about the code; CI draws the same examples every time.
@@ -173,6 +174,11 @@ def redis_server() -> Iterator[services.Server]:
     """A Redis server for this test process; `.url` is what MANCIPLE_REDIS_URL takes. Who stops it starts it again."""
     with services.redis_server() as server:
         yield server
+
+
+@pytest.hookimpl(trylast=True)  # after those who have started something from it
+def pytest_sessionfinish() -> None:
+    NURSERY.end()
 
 
 #: Fixtures that give a test a database.

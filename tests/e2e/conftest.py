@@ -10,7 +10,6 @@ import pytest
 
 from tests.e2e.earlier import earlier_tree
 from tests.e2e.kubectl import Kubectl, find_kubectl
-from tests.e2e.nursery import NURSERY
 from tests.e2e.processes import CHECKER, ROOT, Up, kill_all
 
 # Some hundred Python processes are started here. Where the environment forbids bytecode beside the sources, each would
@@ -23,7 +22,6 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
 def pytest_sessionfinish() -> None:
     CHECKER.end()
     kill_all()
-    NURSERY.end()
 
 
 @pytest.fixture(scope="package")

@@ -133,6 +133,13 @@ class Nursery:
         assert pid, "the nursery has ended"
         return Child(int(pid), ours, os.fdopen(reading, "r", encoding="utf-8", errors="replace"))
 
+    def run(self, command: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
+        """As `start`, to its end. Returns its exit status and what it printed."""
+        child = self.start(command, env)
+        with child.stdout:
+            printed = child.stdout.read()
+        return child.wait(PATIENCE), printed
+
     def share(self) -> int:
         """Begin the one of `manage.py` for all processes that are forked from now on; the descriptor that they keep."""
         self._asking[SHARED] = self._begin(SHARED)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -17,8 +16,8 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from manciple.processes import command_line, database_file
 from manciple.processes.database_file import DatabaseRefused
+from tests.e2e.nursery import NURSERY
 
-ROOT = Path(__file__).resolve().parents[3]
 Harm = Callable[[Path], None]
 
 
@@ -118,10 +117,7 @@ def test_a_database_of_somebody_else(database: Path, target: str, why: str, monk
 
 
 def manage(home: Path, *words: str) -> tuple[int, str]:
-    environment = {**os.environ, "MANCIPLE_HOME": str(home)}
-    command = [sys.executable, "manage.py", *words]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    return done.returncode, done.stdout + done.stderr
+    return NURSERY.run([sys.executable, "manage.py", *words], {**os.environ, "MANCIPLE_HOME": str(home)})
 
 
 @pytest.mark.sample(1)
