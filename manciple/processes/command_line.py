@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from manciple import configuration, layout
+from manciple import collector, configuration, layout
 from manciple.configuration import ConfigurationRefused
 from manciple.processes import database_file, home
 from manciple.processes.database_file import DatabaseRefused
@@ -313,6 +313,7 @@ def help_text() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """`manciple`, and `python -m manciple`. Returns the exit status."""
+    collector.start()
     os.umask(home.UMASK)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
     words = take_options(sys.argv[1:] if arguments is None else arguments)
@@ -360,6 +361,7 @@ def _unknown(words: Sequence[str]) -> str:
 
 def manage(arguments: Sequence[str]) -> NoReturn:
     """What `manage.py` of a checkout does: Django's commands alone."""
+    collector.start()
     os.umask(home.UMASK)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
     words = take_options(arguments)

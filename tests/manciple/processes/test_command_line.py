@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from manciple import layout
+from manciple import collector, layout
 from manciple.processes import command_line, completion
 from tests.architecture.test_documentation import commands
 from tests.e2e.processes import ROOT
@@ -26,6 +27,19 @@ def _the_environment_stays() -> Iterator[None]:
     yield
     os.environ.clear()
     os.environ.update(before)
+
+
+def test_the_garbage_collector_is_asked_seldom_while_a_program_loads() -> None:
+    before = gc.get_threshold()
+    try:
+        gc.set_threshold(700, 10, 10)
+        assert command_line.main(["--version"]) == 0
+        assert gc.get_threshold()[:2] == (collector.YOUNG, collector.OLDER)
+        gc.set_threshold(50_000)
+        assert command_line.main(["--version"]) == 0
+        assert gc.get_threshold()[0] == 50_000
+    finally:
+        gc.set_threshold(*before)
 
 
 def test_every_command_of_manage_is_a_verb() -> None:
