@@ -217,6 +217,7 @@ def _test(arguments: list[str], output: Connection, nursery: int) -> NoReturn:
 def _prepare(folder: Path) -> None:
     """Import what most parts need, and migrate a database that they copy: each would take three seconds for it."""
     os.environ["DJANGO_SETTINGS_MODULE"] = "manciple.settings"
+    gc.disable()
     django.setup()
     for module in IMPORTS:
         importlib.import_module(module)
@@ -230,6 +231,7 @@ def _prepare(folder: Path) -> None:
         os.environ[MIGRATED] = str(database)
     gc.collect()
     gc.freeze()  # a collection in a part would copy every page of memory that the parts share
+    gc.enable()
 
 
 def _interrupt(*_signal: object) -> NoReturn:

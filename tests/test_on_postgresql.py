@@ -51,10 +51,10 @@ SECURITY = [
 
 
 #: What `make test` runs: writes, the log and its order, locks of the scheduler's transactions, queries that are written
-#: for one engine. Quotas and preemption run on PostgreSQL in tests/e2e/production.
+#: for one engine. Quotas and preemption run on PostgreSQL in tests/e2e/production. A flood is counted in memory.
 QUICK = [
     "tests/manciple/store",
-    "tests/manciple/audit",
+    *(f"tests/manciple/audit/test_{name}.py" for name in ("commands", "denials", "keeping", "writes")),
     "tests/inventory/test_impairments.py",
     "tests/scheduling/test_races.py",
     "tests/scheduling/test_query_budgets.py",

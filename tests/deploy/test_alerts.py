@@ -173,25 +173,24 @@ def test_every_alert_has_a_case_in_which_it_fires() -> None:
         assert rule["annotations"].keys() == {"summary", "description"}, name
 
 
-def alert_states(name: str, series: Series, firing_count: int) -> dict[str, Any]:
-    """promtool's test of how many alerts of that name fire after an hour."""
-    expression = f'count(ALERTS{{alertname="{name}",alertstate="firing"}}) or vector(0)'
+def alert_states(names: Sequence[str], series: Series, firing_count: int) -> dict[str, Any]:
+    """promtool's test of how many alerts of each of those names fire after an hour."""
+    counted = 'count(ALERTS{alertname="%s",alertstate="firing"}) or vector(0)'
     expected = [{"labels": "{}", "value": firing_count}]
     return {
         "interval": "1m",
-        "name": f"{name}: {firing_count}",
+        "name": f"{', '.join(names)}: {firing_count}",
         "input_series": [{"series": one, "values": values} for one, values in series.items()],
-        "promql_expr_test": [{"expr": expression, "eval_time": "70m", "exp_samples": expected}],
+        "promql_expr_test": [{"expr": counted % name, "eval_time": "70m", "exp_samples": expected} for name in names],
     }
 
 
 def test_each_alert_fires_on_what_it_is_for_and_stays_silent_otherwise(tmp_path: Path) -> None:
     promtool("check", "rules", str(RULES))
-    tests = [
-        alert_states(name, series, count)
-        for name, (wrong, right) in CASES.items()
-        for series, count in ((wrong, 1), (right, 0))
-    ]
+    tests = [alert_states([name], wrong, 1) for name, (wrong, _) in CASES.items()]
+    # Each test is a database of its own. All of what is right does not fit into one: two alerts count the same calls.
+    for some in (list(CASES)[::2], list(CASES)[1::2]):
+        tests.append(alert_states(some, {one: values for name in some for one, values in CASES[name][1].items()}, 0))
     file = tmp_path / "alerts.test.yaml"
     file.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "5m", "tests": tests}))
     promtool("test", "rules", str(file))

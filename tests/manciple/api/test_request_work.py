@@ -22,7 +22,7 @@ from manciple.wire.identity import Identity
 from manciple.wire.time_limit import TimeLimitExceeded, check_time, time_limit
 from tests.manciple.api.test_intake import Conversation
 
-CHEAP, ALLOWANCE = 0.1, 1.0
+CHEAP, ALLOWANCE = 0.1, 0.5
 COSTLY = "/api/v1/costly"
 
 
