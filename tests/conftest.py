@@ -14,6 +14,7 @@ from socketserver import BaseServer
 from typing import Any
 
 import pytest
+from _pytest import main as pytest_main
 from django.conf import settings as django_settings
 from django.core import mail
 from django.db import connections, transaction
@@ -23,6 +24,7 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 from whitenoise.middleware import WhiteNoiseMiddleware
 
+from manciple import frames
 from manciple.audit import trail
 from manciple.extensions import catalogue
 from manciple.store.per_process import forget_database
@@ -105,6 +107,13 @@ def django_db_keepdb(request: pytest.FixtureRequest) -> bool:
     """Whether the database is there already, or stays."""
     is_sqlite = connections["default"].settings_dict["ENGINE"].endswith("sqlite3")
     return (is_sqlite and MIGRATED in os.environ) or request.config.getoption("reuse_db")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> object:
+    """pytest's own, with room for its many frames and ours."""
+    frames.make_room_in_threads()
+    return frames.with_room(pytest_main.pytest_runtestloop, session)
 
 
 # Hooks, not fixtures that every test uses: pytest takes a third of a millisecond for each of those, for each test.

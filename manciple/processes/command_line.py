@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from manciple import collector, configuration, layout
+from manciple import collector, configuration, frames, layout
 from manciple.configuration import ConfigurationRefused
 from manciple.processes import database_file, home
 from manciple.processes.database_file import DatabaseRefused
@@ -314,6 +314,7 @@ def help_text() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """`manciple`, and `python -m manciple`. Returns the exit status."""
     collector.start()
+    frames.make_room_in_threads()
     os.umask(home.UMASK)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
     words = take_options(sys.argv[1:] if arguments is None else arguments)
@@ -334,7 +335,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_or_refuse(run: Callable[[], int]) -> int:
     try:
-        return run()
+        return frames.with_room(run)
     except ConfigurationRefused as refusal:
         listed = (
             refusal.problems[0] if len(refusal.problems) == 1 else "".join(f"\n  {one}" for one in refusal.problems)
@@ -362,6 +363,7 @@ def _unknown(words: Sequence[str]) -> str:
 def manage(arguments: Sequence[str]) -> NoReturn:
     """What `manage.py` of a checkout does: Django's commands alone."""
     collector.start()
+    frames.make_room_in_threads()
     os.umask(home.UMASK)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
     words = take_options(arguments)
