@@ -185,9 +185,13 @@ def redis_server() -> Iterator[services.Server]:
         yield server
 
 
-@pytest.hookimpl(trylast=True)  # after those who have started something from it
-def pytest_sessionfinish() -> None:
-    NURSERY.end()
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish() -> Iterator[None]:
+    """The nursery ends after what came from it."""
+    try:
+        return (yield)
+    finally:
+        NURSERY.end()
 
 
 #: Fixtures that give a test a database.
