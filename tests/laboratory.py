@@ -38,8 +38,8 @@ def plan() -> filling.Lab:
 
 def furnish() -> filling.Lab:
     """Make the test's empty database the laboratory's."""
-    shared = Path(os.environ.get(MIGRATED, "/nowhere")).with_name(f"laboratory-{connection.vendor}-{NOW.timestamp()}")
-    if not _kept and shared.exists():
+    shared = _shared()
+    if not _kept and shared is not None and shared.exists():
         _kept.update(pickle.loads(shared.read_bytes()))
     if _kept:
         _restore(_kept)
@@ -47,11 +47,17 @@ def furnish() -> filling.Lab:
         with override_settings(SCHEDULER_FILTER_TIMEOUT=600.0, SCHEDULER_SEARCH_SLICE=600.0):  # on a busy machine
             filling.fill(plan())
         _kept.update(_rows())
-        if MIGRATED in os.environ:
+        if shared is not None:
             draft = shared.with_name(f"{shared.name}-{os.getpid()}")
             draft.write_bytes(pickle.dumps(_kept))
             draft.rename(shared)
     return plan()
+
+
+def _shared() -> Path | None:
+    """Where the first part of `make test` leaves the rows for the others."""
+    name = f"laboratory-{connection.vendor}-{NOW.timestamp()}"
+    return Path(os.environ[MIGRATED]).with_name(name) if MIGRATED in os.environ else None
 
 
 def _models() -> list[type[models.Model]]:
