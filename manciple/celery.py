@@ -40,13 +40,14 @@ from django.db import close_old_connections
 from kombu.entity import Queue as BrokerQueue
 from kombu.transport import TRANSPORT_ALIASES, memory
 
-from manciple import collector, layout
+from manciple import collector, frames, layout
 from manciple.telemetry import metrics, processes
 from scheduling.controllers.declaration import Queue
 
 log = logging.getLogger(__name__)
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
+frames.make_room_in_threads()  # Celery's own command begins here
 
 # The broker -----------------------------------------------------------------------------------------------------------
 
