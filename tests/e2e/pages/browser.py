@@ -12,7 +12,8 @@ from manciple.processes.demolab.pages import MISSING, find_browser
 from tests.e2e.processes import PATIENCE
 
 #: Chromium as root needs --no-sandbox; scripts that live for a second are not worth optimizing, nor compiling again for
-#: each page; the rest keeps it from talking to anybody but us.
+#: each page; one process draws all pages, which spares each tab a start; the rest keeps Chromium from talking to anybody
+#: but us.
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -21,6 +22,7 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--renderer-process-limit=1",
     "--js-flags=--no-flush-bytecode,--no-opt,--no-maglev",
 ]
 DESKTOP = {"width": 1440, "height": 900}

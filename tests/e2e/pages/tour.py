@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from playwright.sync_api import Browser, Page
 
-from manciple.processes.demolab.pages import PageAddress, every_page, is_document
+from manciple.processes.demolab.pages import PageAddress, is_document
 from tests.e2e.pages.browser import CHANCES, DESKTOP, PHONE, WATCH_SHIFTS, Watched, new_context
 from tests.e2e.processes import PATIENCE
 
@@ -177,9 +177,9 @@ def asking(web: str, state: Any) -> httpx.Client:
     return httpx.Client(base_url=web, cookies=cookies, timeout=PATIENCE)
 
 
-def documents(client: httpx.Client) -> Iterator[tuple[PageAddress, str]]:
-    """The addresses that answer with a whole page, and their text. What leads elsewhere is no page."""
-    for address in every_page():
+def documents(client: httpx.Client, addresses: Iterable[PageAddress]) -> Iterator[tuple[PageAddress, str]]:
+    """Those that answer with a whole page, and their text. What leads elsewhere is no page."""
+    for address in addresses:
         answer = client.get(address.path)
         if answer.is_success and is_document(answer.headers.get("content-type", ""), answer.text):
             yield address, answer.text
