@@ -53,10 +53,10 @@ def _without(*folders: str) -> tuple[str, ...]:
 
 
 #: Pages of a system whose nodes run; the others are those of the demo's laboratory.
-_LIVE_PAGES = tuple(
-    f"tests/e2e/pages/test_{name}.py"
-    for name in ("ages", "claims", "classes", "drafts", "grid", "moves", "names", "nodes", "pods", "tour")
-)
+_LIVE = (
+    "ages", "claims", "classes", "devices", "drafts", "grid", "moves", "names", "nodes", "overview", "pods", "tour",
+)  # fmt: skip
+_LIVE_PAGES = tuple(f"tests/e2e/pages/test_{name}.py" for name in _LIVE)
 #: Those that start systems of their own.
 _SYSTEMS = (
     *(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import re
 import ssl
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -108,6 +109,15 @@ class Api:
     def _answer(self, answer: httpx.Response) -> Document:
         assert not answer.is_error, f"{answer.request.method} {answer.request.url}: {answer.text}"
         return dict(answer.json())
+
+
+def submit_form(client: httpx.Client, page: str, values: dict[str, str]) -> None:
+    """Fill in the form of a page and send it, as a browser does; it must lead on to another page."""
+    opened = client.get(page, follow_redirects=True)
+    token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', opened.text)
+    assert token is not None, opened.url
+    answer = client.post(opened.url, data={"csrfmiddlewaretoken": token.group(1), **values})
+    assert answer.status_code == httpx.codes.FOUND, answer.status_code
 
 
 def documents(text: str) -> list[Document]:

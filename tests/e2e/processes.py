@@ -172,6 +172,15 @@ class Process:
         return self.wait()
 
 
+def place_migrated(home: Path) -> None:
+    """Give a home without a database one that is migrated already, where the test run has one."""
+    database = home / "manciple.sqlite3"
+    if MIGRATED in os.environ and not database.exists():
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        shutil.copy(os.environ[MIGRATED], database)
+        database.chmod(0o600)
+
+
 @dataclass
 class Up:
     """A running `manage.py up`."""
@@ -188,11 +197,8 @@ class Up:
 
     def start(self) -> Up:
         """Returns once it says that it is ready."""
-        database = self.home / "manciple.sqlite3"
-        if self.migrated and MIGRATED in os.environ and not database.exists():
-            self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            shutil.copy(os.environ[MIGRATED], database)
-            database.chmod(0o600)
+        if self.migrated:
+            place_migrated(self.home)
         self.process = Process(
             [
                 sys.executable,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ import httpx
 from manciple.processes.accounts import ADMIN
 from tests.builders import make_pod
 from tests.chaos.clients import NAMESPACE, Client, Holdings, Notes, Stays, Watcher, Worker, document, place
-from tests.e2e.api_client import Document
+from tests.e2e.api_client import Document, submit_form
 from tests.e2e.processes import PATIENCE, wait_for
 from tests.e2e.two_versions import TEMPLATE, Door, Mixed
 
@@ -120,19 +119,11 @@ class Reader(Worker):
 def _set_password(http: httpx.Client, door: Door, link: str) -> None:
     """Which signs in as well."""
     password = dict.fromkeys(("new_password1", "new_password2"), PASSWORD)
-    _fill_in(http, f"http://{door.web}{urlsplit(link).path}", password)
+    submit_form(http, f"http://{door.web}{urlsplit(link).path}", password)
 
 
 def _sign_in(http: httpx.Client, door: Door) -> None:
-    _fill_in(http, f"http://{door.web}/login", {"username": ADMIN, "password": PASSWORD})
-
-
-def _fill_in(http: httpx.Client, form: str, values: dict[str, str]) -> None:
-    page = http.get(form, follow_redirects=True)
-    token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
-    assert token is not None, page.url
-    answer = http.post(page.url, data={"csrfmiddlewaretoken": token.group(1), **values})
-    assert answer.status_code == httpx.codes.FOUND, answer.status_code
+    submit_form(http, f"http://{door.web}/login", {"username": ADMIN, "password": PASSWORD})
 
 
 class Traffic:

@@ -2,9 +2,10 @@
 
     cd VERSION; python .../upgrade_play.py MIGRATIONS PART [POD TO END...]
 
-MIGRATIONS: "" for the newest of this version, or a JSON object, app -> migration to go back to, which is all that is
-done then. Otherwise pods are made that ask for extended resources by both kinds of names, everybody does what there is
-to do, the named pods end, and what there is then is printed as JSON: pods, and what the invariants say.
+Pods are made that ask for extended resources by both kinds of names, everybody does what there is to do, the named pods
+end, and what there is then is printed as JSON: pods, and what the invariants say.
+
+MIGRATIONS: a JSON object, app -> migration to go back to at the end, as before a downgrade.
 """
 
 from __future__ import annotations
@@ -63,12 +64,10 @@ def main() -> None:
 
     migrations, part, *ended = sys.argv[1:]
     django.setup()
-    if migrations:
-        for app, migration in json.loads(migrations).items():
-            call_command("migrate", app, migration, verbosity=0)
-        return
     call_command("migrate", verbosity=0)
     print(json.dumps(play(part, ended)))
+    for app, migration in json.loads(migrations).items():
+        call_command("migrate", app, migration, verbosity=0)
 
 
 if __name__ == "__main__":

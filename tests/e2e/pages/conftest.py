@@ -81,9 +81,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 
 @pytest.fixture(scope="package")
-def states(chromium: Browser, demo: Demo) -> dict[str, Any]:
+def states(demo: Demo) -> dict[str, Any]:
     """name -> what a browser in which they are signed in keeps."""
-    return {name: signed_in(chromium, demo.web, name, password) for name, password in demo.passwords.items()}
+    return {name: signed_in(demo.web, name, password) for name, password in demo.passwords.items()}
 
 
 @pytest.fixture(scope="package")

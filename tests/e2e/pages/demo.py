@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from manciple.api import kubeconfig
-from tests.e2e.processes import Process
+from tests.e2e.processes import Process, place_migrated
 
 PODS = "/api/v1/namespaces/{namespace}/pods/{name}"
 NODES = "/api/v1/nodes/{name}"
@@ -66,6 +66,7 @@ class Demo:
 @contextmanager
 def served(home: Path, *, size: str = "lab") -> Iterator[Demo]:
     """A laboratory on a home of its own, ready."""
+    place_migrated(home)
     command = [sys.executable, "manage.py", "demo", "--serve", "--size", size, "--home", str(home)]
     process = Process([*command, "--api", "127.0.0.1:0", "--web", "127.0.0.1:0"]).start()
     web = process.line(r"Dashboard +(http\S+)").group(1)

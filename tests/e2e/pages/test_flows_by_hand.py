@@ -5,7 +5,7 @@ tapped there is large enough, is `test_quality`.
 
 | Flow | Keyboard | Phone |
 | --- | --- | --- |
-| Find devices, act on them, undo | here; `test_devices` | the preview, finding: here |
+| Find devices, act on them, undo | here; `test_grid_of_many` | the preview, finding: here |
 | Cordon, drain, taint a node | a taint: here | a drain's preview: here |
 | Why a pod waits, replace it | its rehearsal: here; replaced: `test_flows_of_pods` | the preview: here |
 | What if, create this | `test_flows_of_pods` | `test_quality` |

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.api_client import Hands, documents
 from tests.e2e.pages.browser import new_context
-from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.manifests import pod
 from tests.e2e.processes import ROOT, Up
 from tests.scheduling.pages import texts
@@ -94,35 +92,3 @@ def test_a_phone_shows_what_waits_before_events(chromium: Browser, up: Up, admin
     assert heights == sorted(heights)
     assert len(heights) == 3
     context.close()
-
-
-# The demo's laboratory: pages beside each other ----------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_the_overview_the_grid_the_nodes_and_the_classes_count_alike(admin: Page, demo: Demo) -> None:
-    admin.goto(f"{demo.web}/devices")
-    legend = {one: admin.locator(f'#legend [data-count="{one}"]').inner_text() for one in ("free", "taint", "bad")}
-    admin.goto(f"{demo.web}/overview")
-    for state, count in legend.items():
-        cell = admin.locator("#figures > div").filter(has=admin.locator(f'[data-s="{state}"]'))
-        expect(cell.locator(".n")).to_have_text(count)
-    tainted_on = re.search(r"on (\d+) nodes", admin.locator("#figures").inner_text())
-    assert tainted_on
-    row = admin.locator("tr").filter(has=admin.get_by_role("link", name="gpu-hopper", exact=True)).first
-    free, fits, *_ = row.locator("td.num").all_inner_texts()
-    admin.goto(f"{demo.web}/nodes")
-    expect(admin.get_by_role("link", name=f"Devices tainted {tainted_on[1]}")).to_be_visible()
-    admin.goto(f"{demo.web}/classes")
-    listed = admin.locator("#class-gpu-hopper")
-    expect(listed.locator('[data-l="Free"]')).to_have_text(free)
-    expect(listed.locator('[data-l="Fits"]')).to_have_text(fits)
-
-
-def test_what_is_copied_says_so_over_plain_http_too(admin: Page, demo: Demo) -> None:
-    admin.goto(f"{demo.web}/claims/teaching/course-gpu")
-    admin.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
-    admin.get_by_role("button", name="Copy name").click()
-    expect(admin.locator(".tip.copied")).to_have_text("Copied")
-    expect(admin.locator("#said")).to_have_text("Copied.")
-    expect(admin.locator(".tip.copied")).to_have_count(0)
