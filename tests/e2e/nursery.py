@@ -41,7 +41,7 @@ LARGEST = 1 << 20
 
 _NODE_AGENT = ("nodeagent.agent", "nodeagent.catalog", "nodeagent.options")
 #: Programs that begin by setting up Django: all of them are children of one nursery.
-DJANGO = {"manage.py", "manciple", "tests.e2e.checker"}
+DJANGO = {"manage.py", "manciple", "tests.e2e.checker", "tests.e2e.one_process"}
 #: Of this program there may be one nursery for several test processes.
 SHARED = "manage.py"
 #: What is imported before the first fork, by program: nothing that reads Django's settings.

@@ -20,6 +20,7 @@ import httpx
 import psycopg
 import pytest
 
+from tests.e2e.one_process import PASSWORD
 from tests.e2e.processes import Process, answers, wait_for
 from tests.services import Server, free_port
 
@@ -27,24 +28,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.postgres]
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 WATCH = f"{LEASES}?watch=true"
-PASSWORD = "of the administrator"
-#: Everything in one process, because starting one costs more than the tests do.
-PROGRAM = f"""
-import os, django
-os.environ["DJANGO_SETTINGS_MODULE"] = "manciple.settings"
-django.setup()
-from django.contrib.auth import get_user_model
-from django.core.management import call_command
-from manciple.access.authentication import tokens
-from manciple.api.namespaces import ensure_namespaces
-
-call_command("migrate", verbosity=0, interactive=False)
-ensure_namespaces()
-if not get_user_model().objects.exists():
-    get_user_model().objects.create_superuser("admin", password="{PASSWORD}")
-print("token", tokens.issue("admin", ["system:masters"]), flush=True)
-call_command("serve", api="127.0.0.1:0", web=os.environ["WEB"])
-"""
 
 
 @dataclass
@@ -83,7 +66,9 @@ def process_of_all(tmp_path_factory: pytest.TempPathFactory, postgresql: Server)
         "MANCIPLE_LOCK_TIMEOUT": "0.5",
         "WEB": web,
     }
-    made = Installation(Process([sys.executable, "-c", PROGRAM], env=environment), f"http://{web}", database)
+    made = Installation(
+        Process([sys.executable, "-m", "tests.e2e.one_process"], env=environment), f"http://{web}", database
+    )
     made.start()
     yield made
     if made.process.running:

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.pages.browser import GONE, REFUSED, new_context, slow_down, watched_page
-from tests.e2e.pages.tour import AXE
+from tests.e2e.pages.tour import Axe
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import Up
 
@@ -90,12 +90,10 @@ def test_who_types_faster_than_the_server_answers_gets_the_answer_to_what_stands
 def test_rehearsals_and_results_are_accessible_and_fit_a_phone(chromium: Browser, up: Up, admin_state: Any) -> None:
     context = new_context(chromium, state=admin_state, phone=True, still=False)
     page = context.new_page()
+    axe = Axe(page)
     for path in ASKED:
         page.goto(f"{up.web}{path}")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
-        page.evaluate(AXE)
-        violations = page.evaluate(
-            "axe.run(document).then((found) => found.violations.map((one) => one.id + one.nodes[0].html))"
-        )
-        assert violations == [], path
+        axe.read()
+        assert axe.find() == [], path
     context.close()
