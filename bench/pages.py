@@ -37,7 +37,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
 from cases.figures import Figure
 from playwright.sync_api import Page
 
-from tests.e2e.pages.browser import launched, new_context, sign_in
+from tests.e2e.pages.browser import launched, new_context, signed_in
 from tests.e2e.pages.demo import Demo, served
 
 REPEATS = 9
@@ -225,9 +225,8 @@ def main() -> None:
 def _measured(home: Path) -> list[Figure]:
     with served(home) as demo, launched() as chromium:
         _give_way(demo.process.pid)
-        context = new_context(chromium)
+        context = new_context(chromium, state=signed_in(demo.web, "admin", demo.passwords["admin"]))
         page = context.new_page()
-        sign_in(page, demo.web, "admin", demo.passwords["admin"])
         figures = measure(demo, page)
         context.close()
     return figures
