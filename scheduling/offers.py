@@ -33,7 +33,7 @@ from scheduling.scheduler_metrics import imagined
 from scheduling.simulation_rehearsal import Rehearsal
 from scheduling.simulation_workload import Changes, Workload, known_claim
 
-#: Seconds for all offers of one pod.
+#: Seconds of work for all offers of one pod. Waiting for a busy machine is no work.
 BUDGET = 0.4
 #: How many like it are counted; classes and selectors that are tried.
 COUNTED, CLASSES, SELECTORS = 20, 12, 6
@@ -61,7 +61,7 @@ def offers(workload: Workload, report: Report | None, cause: AnyCause | None) ->
         if known is not None and known.of() is state and state.news_after(known.revision) == []:
             return known.found
         revision, of = state.revision, weakref.ref(state)
-    found = tuple(_rehearsed(workload, candidates(workload, report, cause), Deadline.after(BUDGET)))
+    found = tuple(_rehearsed(workload, candidates(workload, report, cause), Deadline.after_work(BUDGET)))
     _known[key] = _Known(of, revision, found)
     while len(_known) > REMEMBERED:
         _known.popitem(last=False)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from claims.kinds.pods import Pod
 from scheduling.explanations.current import cluster as warm
 from scheduling.explanations.current import explain_pod
 from scheduling.offers import Offer, offers
+from scheduling.plans import Placement, PodRefusal
+from scheduling.simulation_rehearsal import Rehearsal
 from scheduling.simulation_workload import Changes, stored_pod, written_anew
 from tests.builders import (
     DRIVER,
@@ -53,6 +57,21 @@ def test_without_the_selector_that_stands_in_the_way(cluster: Cluster) -> None:
     assert Changes(counts={"gpu/gpu": 1}) in changes
     assert Changes(without=frozenset({("gpu/gpu", 1)})) in changes
     assert Changes(without=frozenset({("gpu/gpu", 0)})) not in changes
+
+
+def test_a_machine_that_is_busy_with_others_changes_nothing_about_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place_next = Rehearsal.place_next
+
+    def place_when_the_processor_is_free(rehearsal: Rehearsal) -> Placement | PodRefusal:
+        time.sleep(0.1)
+        return place_next(rehearsal)
+
+    monkeypatch.setattr("scheduling.offers.BUDGET", 0.1)
+    monkeypatch.setattr(Rehearsal, "place_next", place_when_the_processor_is_free)
+    cluster.with_gpus("node-1", each=3)
+    assert len(_offers(cluster, count=2, expressions=[f'device.driver == "{DRIVER}"', FIRST])) == 2
 
 
 def test_another_class_of_the_same_kind_and_how_many_it_fits(cluster: Cluster) -> None:
