@@ -1,7 +1,4 @@
-"""The device grid in Firefox: what it is there for, by keyboard and by mouse, and live.
-
-`make test` does the same in Chromium alone (test_grid_of_many.py, test_grid.py).
-"""
+"""The device grid in Firefox: what it is there for, by keyboard and by mouse, and live."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from tests.e2e.pages.firefox import PROGRAM, FirefoxPage, firefox
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.browser,
-    pytest.mark.long,
     pytest.mark.skipif(not shutil.which(PROGRAM), reason=f"{PROGRAM} is not installed: not every release has it"),
 ]
 
@@ -61,6 +57,7 @@ def test_the_grid_is_used_by_keyboard_in_firefox(demo: Demo, states: dict[str, A
         page.wait(f"{PANEL}.hidden && ({AT}) === {first!r}", "the focus to be back at its device")
 
 
+@pytest.mark.long
 def test_the_grid_is_used_by_mouse_and_stays_live_in_firefox(
     demo: Demo, states: dict[str, Any], tmp_path: Path
 ) -> None:
