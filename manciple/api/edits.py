@@ -44,6 +44,8 @@ class WriteAnswer:
 class Edit:
     """One change of one object, which may be attempted several times.
 
+    subresource: the part that is written. Where that is shown as another document (`Kind.projections`), checks see the
+    documents, and the whole object is prepared and validated.
     within: what each attempt happens in, such as the request that asks for it.
     """
 
@@ -126,12 +128,15 @@ class Edit:
     def _successor(self, old: Any) -> Any:
         """What `old` becomes, when everybody has been asked. Raises: ApiError."""
         kind, subresource, dry_run = self.kind, self.subresource, self.dry_run
+        projection = kind.projections.get(subresource)
+        seen: Change = projection.show if projection else lambda obj: obj
+        wanted = self.change(old)
         write = Write(
             operation="UPDATE",
             kind=kind,
             subresource=subresource,
-            new=self.change(old),
-            old=old,
+            new=seen(wanted),
+            old=seen(old),
             identity=self.identity,
             dry_run=dry_run,
             verb=self.verb,
@@ -139,11 +144,11 @@ class Edit:
             options=first_stage.options("UpdateOptions", dry_run=dry_run),
         )
         first_stage.ask_gates(write)
-        new = successor(kind, write.new, old, subresource=subresource)
+        new = successor(kind, wanted, old, subresource="" if projection else subresource)
         if self.manager:
             now = timestamp(datetime.now(UTC))
             new = track_update(kind, new, old, manager=self.manager, subresource=subresource, now=now)
-        first_stage.ask_checks(structs.replace(write, new=new))
+        first_stage.ask_checks(structs.replace(write, new=seen(new)))
         return new
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from rest_framework.request import Request
@@ -13,10 +12,9 @@ from manciple.api.patches import JSON_PATCH, MERGE_PATCH, unknown_format
 from manciple.api.requests import ResourcePath
 from manciple.wire import codec
 from manciple.wire import patch as patching
-from manciple.wire.base import timestamp
+from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import BadRequest
 from manciple.wire.identity import Identity
-from manciple.wire.managed_fields import track_update
 from manciple.wire.registry import Projection, Served
 
 #: the document as it is -> as it shall be
@@ -28,12 +26,14 @@ def read(served: Served, where: ResourcePath, projection: Projection) -> dict[st
     return projection.read(edits.current(served.kind, where.namespace, where.name))
 
 
-def body(content: bytes, request: Request) -> dict[str, Any]:
-    """The document in the body of a PUT. Raises: BadRequest, UnsupportedMediaType."""
+def body(served: Served, where: ResourcePath, content: bytes, request: Request) -> Change:
+    """The change to the document in the body of a PUT. Raises: BadRequest, UnsupportedMediaType."""
     document = codec.read_document(content, content_type=request.content_type or "")
     if not isinstance(document, dict):
         raise BadRequest("the body of the request is not an object")
-    return document
+    metadata = codec.decode_value(ObjectMeta, document.get("metadata") or {})
+    verbs.check_place(served.kind, metadata, namespace=where.namespace, name=where.name)
+    return lambda _document: document
 
 
 def patch(content: bytes, *, media: str) -> Change:
@@ -46,24 +46,19 @@ def patch(content: bytes, *, media: str) -> Change:
 
 
 def write(
-    served: Served, where: ResourcePath, change: Change, *, identity: Identity, manager: str, dry_run: bool
+    served: Served, where: ResourcePath, change: Change, *, identity: Identity, manager: str, dry_run: bool, verb: str
 ) -> dict[str, Any]:
     """The document as it is then. Raises: NotFound, Conflict, Invalid, BadRequest."""
-    kind, subresource = served.kind, where.subresource
-    projection = kind.projections[subresource]
-
-    def changed(old: Any) -> Any:
-        new = projection.write(old, change(projection.read(old)))
-        now = timestamp(datetime.now(UTC))
-        return track_update(kind, new, old, manager=manager, subresource=subresource, now=now)
-
+    projection = served.kind.projections[where.subresource]
     written = verbs.modify(
-        kind,
-        changed,
+        served.kind,
+        lambda old: projection.write(old, change),
         namespace=where.namespace,
         name=where.name,
         identity=identity,
+        subresource=where.subresource,
+        manager=manager,
         dry_run=dry_run,
-        sets_managed_fields=True,
+        verb=verb,
     )
     return projection.read(written.object)

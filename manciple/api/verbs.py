@@ -34,7 +34,7 @@ from manciple.store.records import DeletionAnswer, Page, Stored
 from manciple.store.writer import NAME_ATTEMPTS
 from manciple.telemetry import traces
 from manciple.wire import codec
-from manciple.wire.base import ApiObject, timestamp
+from manciple.wire.base import ApiObject, ObjectMeta, timestamp
 from manciple.wire.errors import (
     AlreadyExists,
     ApiError,
@@ -380,16 +380,21 @@ def _identified(options: DeleteOptions) -> DeleteOptions:
 def placed(kind: Kind, obj: Any, *, namespace: str, name: str = "") -> Any:
     """`obj` in the namespace, and under the name, that the path gives. Raises: BadRequest where it names others."""
     meta = obj.metadata
+    check_place(kind, meta, namespace=namespace, name=name)
+    if meta.namespace == namespace and obj.kind == kind.kind and obj.api_version == kind.api_version:
+        return obj
+    here = structs.replace(meta, namespace=namespace)
+    return structs.replace(obj, api_version=kind.api_version, kind=kind.kind, metadata=here)
+
+
+def check_place(kind: Kind, meta: ObjectMeta, *, namespace: str, name: str) -> None:
+    """Raises: BadRequest where a body names another namespace or another name than the path."""
     if kind.namespaced and meta.namespace and meta.namespace != namespace:
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
     if name and not meta.name:
         raise BadRequest(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
     if name and meta.name != name:
         raise BadRequest(f"the name of the object ({meta.name}) does not match the name on the URL ({name})")
-    if meta.namespace == namespace and obj.kind == kind.kind and obj.api_version == kind.api_version:
-        return obj
-    here = structs.replace(meta, namespace=namespace)
-    return structs.replace(obj, api_version=kind.api_version, kind=kind.kind, metadata=here)
 
 
 def _reads_of_creation(kind: Kind, obj: ApiObject) -> list[objects.Read]:

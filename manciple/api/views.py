@@ -247,7 +247,8 @@ class ResourceView(ApiView):
         form = _form(self.http, self.served)
         wanted = requests.write_options(self.http.GET, operation="Update")
         if self._projection:
-            return self._project(request, lambda _shown: projections.body(body_of(self.http), request), wanted)
+            change = projections.body(self.served, self.where, body_of(self.http), request)
+            return self._project(request, change, wanted, verb="update")
         obj = self._successor(request, wanted.strictness)
         written = verbs.update(
             self.kind,
@@ -270,7 +271,7 @@ class ResourceView(ApiView):
         wanted = requests.write_options(self.http.GET, operation="Patch", applies=applying)
         identity, body = identity_of(request), body_of(self.http)
         if self._projection:
-            return self._project(request, projections.patch(body, media=media), wanted)
+            return self._project(request, projections.patch(body, media=media), wanted, verb="patch")
         if applying:
             applied = patches.apply(self.served, self.where, body, identity=identity, options=wanted)
             code = 201 if applied.created else 200
@@ -292,7 +293,9 @@ class ResourceView(ApiView):
     def _projection(self) -> Projection | None:
         return self.kind.projections.get(self.where.subresource)
 
-    def _project(self, request: Request, change: projections.Change, wanted: requests.WriteOptions) -> HttpResponse:
+    def _project(
+        self, request: Request, change: projections.Change, wanted: requests.WriteOptions, *, verb: str
+    ) -> HttpResponse:
         written = projections.write(
             self.served,
             self.where,
@@ -300,6 +303,7 @@ class ResourceView(ApiView):
             identity=identity_of(request),
             manager=_manager(self.http, wanted),
             dry_run=wanted.dry_run,
+            verb=verb,
         )
         return document_answer(written)
 

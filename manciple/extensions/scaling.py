@@ -5,7 +5,7 @@ Source: apiextensions-apiserver/pkg/registry/customresource/{etcd,validator}.go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import structs
@@ -17,20 +17,39 @@ from manciple.wire.errors import ApiError, BadRequest, FieldError, invalid
 from manciple.wire.registry import Projection
 
 _GREATEST = 2**31 - 1
-_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+#: What a patch finds where the object has no replicas: it may replace the number, but not leave it.
+_UNSET = -(2**31)
+_METADATA = ("name", "namespace", "uid", "resource_version", "creation_timestamp")
 
 
 def scale_projection(scale: CustomResourceSubresourceScale) -> Projection:
-    def read(obj: OpenObject) -> dict[str, Any]:
-        document = to_builtins(obj)
-        if _at(document, scale.spec_replicas_path) is None:
-            why = f'the spec replicas field "{scale.spec_replicas_path}" does not exist'
-            raise ApiError(f"Internal error occurred: {why}", details={"causes": [{"message": why}]})
-        return _scale_of(scale, document)
+    replicas_path = scale.spec_replicas_path
 
-    def write(obj: OpenObject, document: dict[str, Any]) -> OpenObject:
+    def read(obj: OpenObject) -> dict[str, Any]:
+        if _at(obj.content, replicas_path) is None:
+            why = f'the spec replicas field "{replicas_path}" does not exist'
+            raise ApiError(f"Internal error occurred: {why}", details={"causes": [{"message": why}]})
+        return to_builtins(show(obj))
+
+    def show(obj: OpenObject) -> OpenObject:
+        metadata = {name: getattr(obj.metadata, name) for name in _METADATA}
+        wanted = _number(obj.content, replicas_path)
+        status: dict[str, Any] = {"replicas": _number(obj.content, scale.status_replicas_path) or 0}
+        selector = _at(obj.content, scale.label_selector_path) if scale.label_selector_path else None
+        if isinstance(selector, str) and selector:
+            status["selector"] = selector
+        content = {"spec": {"replicas": wanted} if wanted else {}, "status": status}
+        return OpenObject(api_version="autoscaling/v1", kind="Scale", metadata=ObjectMeta(**metadata), content=content)
+
+    def write(obj: OpenObject, change: Callable[[dict[str, Any]], dict[str, Any]]) -> OpenObject:
+        shown = to_builtins(show(obj))
+        if _at(obj.content, replicas_path) is None:
+            shown["spec"]["replicas"] = _UNSET
+        document = change(shown)
         replicas = _wanted(document)
-        content = _with(obj.content, _steps(scale.spec_replicas_path), replicas)
+        if replicas == _UNSET:
+            raise BadRequest(f'the spec replicas field "{replicas_path}" cannot be empty')
+        content = _with(obj.content, _steps(replicas_path), replicas)
         asked = decode_value(ObjectMeta, document.get("metadata") or {})
         metadata = structs.replace(
             obj.metadata,
@@ -39,17 +58,7 @@ def scale_projection(scale: CustomResourceSubresourceScale) -> Projection:
         )
         return structs.replace(obj, metadata=metadata, content=content)
 
-    return Projection(group="autoscaling", version="v1", kind="Scale", read=read, write=write)
-
-
-def _scale_of(scale: CustomResourceSubresourceScale, document: Mapping[str, Any]) -> dict[str, Any]:
-    metadata = {name: document["metadata"][name] for name in _METADATA if name in document["metadata"]}
-    wanted = _number(document, scale.spec_replicas_path)
-    status: dict[str, Any] = {"replicas": _number(document, scale.status_replicas_path) or 0}
-    if scale.label_selector_path and isinstance(selector := _at(document, scale.label_selector_path), str) and selector:
-        status["selector"] = selector
-    spec = {"replicas": wanted} if wanted else {}
-    return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
+    return Projection(group="autoscaling", version="v1", kind="Scale", read=read, show=show, write=write)
 
 
 def _wanted(document: Mapping[str, Any]) -> int:

@@ -69,10 +69,12 @@ class Projection:
     group: str
     version: str
     kind: str
-    #: the stored object -> the document
+    #: the stored object -> the document, as clients read it. Raises: ApiError where the object lacks the parts.
     read: Callable[[Any], dict[str, Any]]
-    #: (the stored object, the document as it shall be) -> the object. Raises: ApiError.
-    write: Callable[[Any, dict[str, Any]], Any]
+    #: the stored object -> the document, as admission sees it
+    show: Callable[[Any], ApiObject]
+    #: (the stored object, what makes the new document of the old) -> the object. Raises: ApiError.
+    write: Callable[[Any, Callable[[dict[str, Any]], dict[str, Any]]], Any]
 
 
 #: Where a field stands, by its attributes or by its names in JSON, from the object down; never within a list.
