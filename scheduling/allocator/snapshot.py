@@ -249,12 +249,13 @@ class PublishedPools:
             return only
         found = pools_in_use(driver, pool, node, published)
         if node and allocation.allocation_timestamp and published.keys().isdisjoint((node, "")):
-            # As times, not as texts: another scheduler may write fractions of a second, or an offset.
-            allocated = datetime.fromisoformat(allocation.allocation_timestamp)
+            # As times, not as texts: another scheduler may write fractions of a second, or an offset. The creation of a
+            # slice is known to the second: in the same second it may have been before or after.
+            allocated = datetime.fromisoformat(allocation.allocation_timestamp).replace(microsecond=0)
             found += tuple(
                 PoolKey(driver, name, node)
                 for name, since in self._at.get((driver, node), {}).items()
-                if since and datetime.fromisoformat(since) > allocated
+                if since and datetime.fromisoformat(since) >= allocated
             )
         return found
 

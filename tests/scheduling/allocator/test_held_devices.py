@@ -318,8 +318,10 @@ def test_admin_access_draws_nothing_and_is_not_kept_as_if_it_did() -> None:
 #: since when the pool is published, when the device was allocated -> whether it may be that pool under another name
 TIMES = {
     "a second later": ("2026-01-02T00:00:01Z", "2026-01-02T00:00:00Z", True),
-    "at the same time": ("2026-01-02T00:00:00Z", "2026-01-02T00:00:00Z", False),
-    "half a second earlier": ("2026-01-02T00:00:00Z", "2026-01-02T00:00:00.5Z", False),
+    "in the same second": ("2026-01-02T00:00:00Z", "2026-01-02T00:00:00Z", True),
+    "in the same second, told in fractions": ("2026-01-02T00:00:00Z", "2026-01-02T00:00:00.5Z", True),
+    "a second earlier": ("2026-01-02T00:00:00Z", "2026-01-02T00:00:01Z", False),
+    "a second earlier, told in fractions": ("2026-01-02T00:00:00Z", "2026-01-02T00:00:01.5Z", False),
     "an hour earlier, in another zone": ("2026-01-02T01:00:00Z", "2026-01-02T01:00:00-01:00", False),
     "an hour later, in another zone": ("2026-01-02T00:00:00Z", "2026-01-02T00:00:00+01:00", True),
     "at a time that is not known": ("", "2026-01-02T00:00:00Z", False),
