@@ -278,9 +278,9 @@ def _with_known_generations(new: PodStatus, old: PodStatus) -> PodStatus:
     )
 
 
-def grace_seconds(pod: Pod) -> int:
-    """Seconds that a deleted pod gets: none when it never ran anywhere, or has ended."""
+def grace_seconds(pod: Pod) -> int | None:
+    """Seconds that a deleted pod gets unless the client chooses; None when it never ran anywhere, or has ended."""
     if not pod.spec.node_name or pod.status.phase in TERMINAL_PHASES:
-        return 0
+        return None
     granted = pod.spec.termination_grace_period_seconds or 0
     return granted if granted >= 0 else 1

@@ -122,11 +122,12 @@ def held(meta: ObjectMeta) -> bool:
 
 
 def grace_for(kind: Kind, obj: ApiObject, wanted: int | None) -> int:
-    """Seconds of grace. Only a kind that grants some by itself lets the client choose; a negative wish means 1."""
+    """Seconds of grace: the client's choice, where the object may have some; a negative number means 1."""
     granted = kind.grace_seconds(obj)
-    if granted <= 0 or wanted is None:
-        return max(granted, 0)
-    return wanted if wanted >= 0 else 1
+    if granted is None:
+        return 0
+    grace = granted if wanted is None else wanted
+    return grace if grace >= 0 else 1
 
 
 def mark_deleting(

@@ -121,9 +121,8 @@ class Conversion:
     selectable: Mapping[str, str] = field(default_factory=dict)
 
 
-def no_grace(_obj: Any) -> int:
+def no_grace(_obj: Any) -> None:
     """Of kinds that a DELETE removes at once."""
-    return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,8 +156,9 @@ class Kind:
     generation_of: Callable[[Any], Any] | None = None
     #: the part by which other writes are judged (a limit, a default); None where the kind judges none
     policy_of: Callable[[Any], Any] | None = None
-    #: seconds a DELETE without grace period waits for the owner to let go; 0 removes at once (pods: by spec and node)
-    grace_seconds: Callable[[Any], int] = no_grace
+    #: seconds a DELETE without grace period waits for the owner to let go (pods: by spec); None: at once, whatever the
+    #: client wants (pods: those without a node, and those that have ended)
+    grace_seconds: Callable[[Any], int | None] = no_grace
     #: the other versions under which the kind is served: "v1beta1" -> its conversion; `version` is the one stored
     served_versions: Mapping[str, Conversion] = field(default_factory=dict)
     #: whether clients find it; the store keeps its objects either way (a feature that is off and may come back)

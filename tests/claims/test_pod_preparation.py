@@ -201,15 +201,15 @@ def test_quality_of_service(containers: list[Container], expected: str) -> None:
 @pytest.mark.parametrize(
     ("pod", "seconds"),
     {
-        "never bound": (made(), 0),
+        "never bound": (made(), None),
         "bound": (made(node="n"), 30),
         "bound, its own grace": (made(node="n", termination_grace_period_seconds=5), 5),
         "bound, none": (made(node="n", termination_grace_period_seconds=0), 0),
         "bound, negative": (made(node="n", termination_grace_period_seconds=-1), 1),
-        "ended": (replace(made(node="n"), status=PodStatus(phase="Succeeded")), 0),
+        "ended": (replace(made(node="n"), status=PodStatus(phase="Succeeded")), None),
     }.values(),
 )
-def test_grace_of_deletion(pod: Pod, seconds: int) -> None:
+def test_grace_of_deletion(pod: Pod, seconds: int | None) -> None:
     assert POD.grace_seconds(pod) == seconds
 
 

@@ -30,7 +30,7 @@ def _valid(_obj: Any, _old: Any = None) -> tuple[()]:
     return ()
 
 
-#: A note on a shelf gets 30 seconds of grace; generations count its spec.
+#: A note on a shelf gets 30 seconds of grace, on the low one none; generations count its spec.
 NOTES = Kind(
     group="test.example.com",
     version="v1",
@@ -42,7 +42,7 @@ NOTES = Kind(
     validate_update=_valid,
     selectable=lambda note: {"spec.shelf": note.spec.shelf},
     generation_of=lambda note: note.spec,
-    grace_seconds=lambda note: 30 if note.spec.shelf else 0,
+    grace_seconds=lambda note: {"": None, "low": 0}.get(note.spec.shelf, 30),
 )
 
 SHELVES = Kind(

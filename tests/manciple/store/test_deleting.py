@@ -124,6 +124,14 @@ def test_no_grace_removes_at_once() -> None:
     assert delete(grace_seconds=0).gone
 
 
+def test_the_client_chooses_the_grace_of_an_object_with_none_of_its_own() -> None:
+    create(note("a", shelf="low"))
+    assert grace_of(delete(grace_seconds=5)) == ("2026-11-20T12:00:05Z", 5)
+    assert delete(grace_seconds=0).gone
+    create(note("a", shelf="low"))
+    assert delete().gone
+
+
 def test_a_kind_without_grace_grants_none() -> None:
     create(note("a"))
     assert delete(grace_seconds=30).gone
