@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -18,6 +19,7 @@ from inventory.kinds.nodes import Taint
 from manciple.store.pruning import prune
 from manciple.wire import codec
 from scheduling import commit, queue
+from scheduling.allocator.placement import place
 from scheduling.capture import ClusterState
 from scheduling.causes import DevicesInUse, NoNodeFits, NotVisible
 from scheduling.controllers import scheduler
@@ -383,6 +385,22 @@ def test_a_search_that_runs_out_of_time_says_so_and_is_tried_again(cluster: Clus
     settings.SCHEDULER_FILTER_TIMEOUT = 10.0
     cluster.later(600)  # nothing in the cluster changes: the queue's own sweep brings the pod back
     cluster.worker.sweep()
+    cluster.settle()
+    assert cluster.pod("web").spec.node_name == "node-1"
+
+
+def test_a_machine_that_stands_still_ends_no_search(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    def after_a_while(*args: Any, **options: Any) -> Any:
+        time.sleep(1.1 * settings.SCHEDULER_FILTER_TIMEOUT)
+        return place(*args, **options)
+
+    cluster.with_gpus("node-1")
+    cluster.create(make_claim("training", requests=[make_request(all_devices=True)]))
+    cluster.create(make_pod("web", claims={"gpu": "training"}))
+    settings.SCHEDULER_FILTER_TIMEOUT = 0.5
+    monkeypatch.setattr(scheduler, "place", after_a_while)
     cluster.settle()
     assert cluster.pod("web").spec.node_name == "node-1"
 
