@@ -382,10 +382,15 @@ class CountersExhausted(NotTogether, frozen=True, kw_only=True):
 
 
 class RequestsCompete(NotTogether, frozen=True):
-    """The requests want `wanted` devices together, and `serving` of the free ones would do."""
+    """The requests want `wanted` devices together, and `serving` of the free ones would do.
+
+    claim: whose requests they are, also those with admin access, for which devices need not be free; "" where they are
+    all of those without, of all claims.
+    """
 
     wanted: int
     serving: int
+    claim: str = ""
 
 
 class ConstraintsUnmet(NotTogether, frozen=True):

@@ -246,6 +246,10 @@ def _conflict(cause: NotTogether) -> str:
             have = f"the free ones have only {cause.values} value{'' if cause.values == 1 else 's'}"
             text = f"claim `{cause.claim}` wants {cause.wanted} devices that differ in `{cause.attribute}`, and "
             text += have if cause.values else "none of the free ones has it"
+        case causes.RequestsCompete(claim=claim) if claim:
+            serve = "1 device serves" if cause.serving == 1 else f"{cause.serving} devices serve"
+            text = f"the requests of claim `{claim}` want {cause.wanted} devices together, and only {serve} them; "
+            text += "no claim gets a device twice, not even with admin access"
         case _:
             text = _CONFLICTS[type(cause)].format(cause)
     return text

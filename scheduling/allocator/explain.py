@@ -123,7 +123,7 @@ def _proven(problem: AllocationProblem, requests: Sequence[RequestOnNode]) -> It
                 _unequal(constraint, covered) if constraint.plan.distinct else _equal(problem, constraint, covered)
             )
     yield from _drawn_up(problem, requests)
-    yield from _contested(problem)
+    yield from _contested(problem, requests)
 
 
 def _equal(
@@ -192,13 +192,17 @@ def _exhausted(problem: AllocationProblem, one: RequestOnNode, served: int | Non
     )
 
 
-def _contested(problem: AllocationProblem) -> Iterator[NotTogether]:
-    """All requests, of all claims, together want more devices than there are."""
-    options = [alternatives for _, alternatives in problem.steps if not any(one.plan.admin for one in alternatives)]
-    total = sum(min(one.count for one in alternatives) for alternatives in options)
-    union = _union([one for alternatives in options for one in alternatives])
-    if union.bit_count() < total and not union & problem.shared:
-        yield RequestsCompete(total, union.bit_count())
+def _contested(problem: AllocationProblem, requests: Sequence[RequestOnNode]) -> Iterator[NotTogether]:
+    """More devices are wanted than there are: by all requests, of all claims, that give nothing twice; or by those of
+    this claim, which gets no device twice, with admin access either.
+    """
+    exclusive = [alternatives for _, alternatives in problem.steps if not any(one.plan.admin for one in alternatives)]
+    of_claim = [alternatives for _, alternatives in problem.steps if any(alternatives[0] is one for one in requests)]
+    for options, claim in ((exclusive, ""), (of_claim, requests[0].plan.claim)):
+        total = sum(min(one.count for one in alternatives) for alternatives in options)
+        union = _union([one for alternatives in options for one in alternatives])
+        if union.bit_count() < total and not union & problem.shared:
+            yield RequestsCompete(total, union.bit_count(), claim)
 
 
 def _union(requests: Sequence[RequestOnNode]) -> int:

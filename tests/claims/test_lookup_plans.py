@@ -23,15 +23,15 @@ from scheduling.controllers import reservations
 
 pytestmark = pytest.mark.django_db
 
-#: Rows of each table; keys that are looked up; rows that a plan may read for them: an index still has what other tests
-#: have rolled back.
-ROWS, KEYS, MOST_READ = 300, range(5), 200
+#: Rows of each table, so many that reading a whole index is no alternative; keys that are looked up; rows that a plan
+#: may read for them: an index still has what other tests have rolled back.
+ROWS, KEYS, MOST_READ = 1000, range(5), 200
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 @pytest.fixture
 def grown() -> None:
-    """Claims c0 to c299 of pods p0 to p299, each with a device of a pool of its own that is impaired."""
+    """Claims c0, c1, ... of pods p0, p1, ..., each with a device of a pool of its own that is impaired."""
     numbers = range(ROWS)
     Claim.objects.bulk_create(
         Claim(uid=f"c{n}", namespace="ns", name=f"c{n}", allocated=True, deleting=False, created_at=NOW)
@@ -81,10 +81,10 @@ def grown() -> None:
         for n in numbers
     )
     columns = ("revision", "type", "resource", "namespace", "name", "uid", "deleting", "created_at", "labels", "fields")
-    events = [(1000 + n, "ADDED", "pods", "ns", f"p{n}", f"p{n}", False, NOW, "{}", "{}") for n in numbers]
+    events = [(10_000 + n, "ADDED", "pods", "ns", f"p{n}", f"p{n}", False, NOW, "{}", "{}") for n in numbers]
     sql.insert(Event, (*columns, "document", "actor"), [(*event, "{}", "") for event in events])
     of_objects = ("uid", "resource", "namespace", "name", "event_id", "propagation")
-    sql.insert(StoredObject, of_objects, [(f"p{n}", "pods", "ns", f"p{n}", 1000 + n, "") for n in numbers])
+    sql.insert(StoredObject, of_objects, [(f"p{n}", "pods", "ns", f"p{n}", 10_000 + n, "") for n in numbers])
     of_links = ("object_id", "owner_uid", "resolvable", "gone", "controller", "blocking")
     sql.insert(OwnerLink, of_links, [(f"p{n}", f"c{n}", True, False, True, True) for n in numbers])
 

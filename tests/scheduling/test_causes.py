@@ -77,6 +77,7 @@ CAUSES: tuple[AnyCause, ...] = (
     causes.TooFewValues(claim="a/b", attribute="example.com/root", wanted=2, values=1),
     causes.CountersExhausted(request="gpu", wanted=2, accepted=3),
     causes.RequestsCompete(4, 3),
+    causes.RequestsCompete(2, 1, claim="a/b"),
     causes.ConstraintsUnmet("a/b", ("matchAttribute: example.com/root",)),
     causes.QuotaUsedUp(quota="most", key="manciple.dev/allocated.gpu", requested="1", used="2", hard="2"),
     causes.AwaitingBinding("node-1"),

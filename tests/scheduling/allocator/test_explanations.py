@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from inventory.kinds.devices import ResourceSlice
 from scheduling.allocator import Allocated, Inventory, Unallocatable, overall
 from scheduling.allocator.outcome import cause_of
-from scheduling.causes import DevicesInUse, Fault, Misconfigured, OfDevices
+from scheduling.causes import DevicesInUse, Fault, Misconfigured, OfDevices, RequestsCompete
 from scheduling.messages import clause, message
 from scheduling.next_steps import next_step
 from tests.outlines import Outline
@@ -321,6 +323,25 @@ def test_requests_that_compete_are_told_so() -> None:
         clause(outcome.reasons[0].cause)
         == "its requests want 4 devices together, and only 3 of the free ones serve them"
     )
+
+
+MONITORED = {
+    "a request and a monitor": (request("a"), request("m", adminAccess=True)),
+    "two monitors": (request("m", adminAccess=True), request("n", adminAccess=True)),
+}
+
+
+@pytest.mark.parametrize("which", MONITORED)
+@pytest.mark.parametrize("drawing", [False, True], ids=["plain", "drawing on counters"])
+def test_a_claim_gets_no_device_twice_with_admin_access_either(which: str, drawing: bool) -> None:
+    card: dict[str, Any] = {"name": "card"}
+    slices = [make_slice(card, count=1 + drawing)]
+    if drawing:
+        card["consumesCounters"] = [{"counterSet": "set", "counters": {"memory": {"value": "20Gi"}}}]
+        counters = [{"name": "set", "counters": {"memory": {"value": "40Gi"}}}]
+        slices = [make_slice(card, count=2), make_slice(name="counters", count=2, sharedCounters=counters)]
+    outcome = _no(make_inventory(*slices), *MONITORED[which])
+    assert outcome.reasons[0].cause == RequestsCompete(2, 1, claim="default/claim")
 
 
 def test_the_request_that_is_furthest_from_being_met_comes_first() -> None:
