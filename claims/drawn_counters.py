@@ -12,9 +12,10 @@ from typing import Any
 
 from msgspec import structs
 
+from claims.kinds.allocated_draws import names_of_counters
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, DrawnCounters, ResourceClaim
 from claims.models import AllocatedDevice
-from inventory.kinds.devices import ResourceSlice
+from inventory.kinds.devices import CounterSet, ResourceSlice
 from inventory.models import PublishedSlice
 from manciple.store import hooks
 from manciple.store.hooks import Write
@@ -43,21 +44,21 @@ def keep_draws(writer: Writer, write: Write) -> None:
         held = held.filter(node__in=(old.node_name, ""))
     kind, keys = registry.by_resource(CLAIMS), sorted(set(held.values_list("claim__namespace", "claim__name")))
     writer.load(kind, keys)
-    counter_sets: tuple[str, ...] | None = None
+    counters: dict[str, tuple[str, ...]] | None = None
     for key in keys:
         claim: Any = writer.get(kind, *key)
         missing = _unrecorded(claim, write.old, changed) if claim is not None else []
         if not missing:
             continue
-        if counter_sets is None:
-            counter_sets = _counter_sets(writer, write.old)
+        if counters is None:
+            counters = names_of_counters(_counter_sets(writer, write.old))
         drawn = (
             DrawnCounters(
                 driver=result.driver,
                 pool=result.pool,
                 device=result.device,
                 consumes=changed[result.device].consumes_counters,
-                counter_sets=counter_sets,
+                **counters,
             )
             for result in missing
         )
@@ -84,12 +85,12 @@ def _unrecorded(
     ]
 
 
-def _counter_sets(writer: Writer, published: ResourceSlice) -> tuple[str, ...]:
-    """The names of the counter sets that the slice's pool has."""
+def _counter_sets(writer: Writer, published: ResourceSlice) -> list[CounterSet]:
+    """Those that the slice's pool has."""
     kind, spec = registry.by_resource(SLICES), published.spec
     names = PublishedSlice.objects.filter(driver=spec.driver, pool=spec.pool.name).values_list("name", flat=True)
     keys = [("", name) for name in names]
     writer.load(kind, keys)
     found = (*(writer.get(kind, *key) for key in keys), published)
     of_pool = [one.spec for one in found if isinstance(one, ResourceSlice)]
-    return tuple(sorted({counter_set.name for one in of_pool for counter_set in one.shared_counters}))
+    return [counter_set for one in of_pool for counter_set in one.shared_counters]

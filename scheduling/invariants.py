@@ -159,7 +159,7 @@ def _counters_are_kept(facts: ClusterFacts) -> Iterator[str]:
                 allocated[key._replace(node="several")][device] += draws
     for key, slices in sorted(pools.items()):
         devices, drawn = _devices(slices), Counter[tuple[str, str]]()
-        counter_sets = [one.name for published in slices for one in published.spec.shared_counters]
+        counter_sets = {one.name: one.counters for published in slices for one in published.spec.shared_counters}
         for name, draws in allocated[key].items():
             now = [DrawnCounters(consumes=devices[name].consumes_counters)] if name in devices else []
             amounts = (recorded_draw(one, counter_sets, device_is_published=bool(now)) for one in (*now, *draws))

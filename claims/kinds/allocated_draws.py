@@ -10,25 +10,41 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 from claims.kinds.resource_claims import DrawnCounters
+from inventory.kinds.devices import CounterSet
 from manciple.wire.quantity import Quantity
 
 Key = TypeVar("Key")
 
 
 def recorded_draw(
-    drawn: DrawnCounters, published: Collection[str], *, device_is_published: bool
+    drawn: DrawnCounters, published: Mapping[str, Collection[str]], *, device_is_published: bool
 ) -> dict[tuple[str, str], int]:
-    """(counter set, counter) -> nanos. published: the counter sets that the pool has now.
+    """(counter set, counter) -> nanos. published: the counter sets that the pool has now, with the names of their
+    counters.
 
-    A counter set that is gone may be any of those that were added since, unless the device is still published.
+    A counter set or counter that is gone may be any that was added since, unless the device is still published.
     """
     came = [] if device_is_published else [name for name in published if name not in drawn.counter_sets]
     found: dict[tuple[str, str], int] = {}
     for one in drawn.consumes:
         for name in (one.counter_set,) if one.counter_set in published else came:
+            added = [] if device_is_published else _added(drawn, one.counter_set, published[name])
             for counter, amount in one.counters.items():
-                found[name, counter] = found.get((name, counter), 0) + Quantity.parse(amount.value).nanos
+                for charged in (counter,) if counter in published[name] else added:
+                    found[name, charged] = found.get((name, charged), 0) + Quantity.parse(amount.value).nanos
     return found
+
+
+def _added(drawn: DrawnCounters, counter_set: str, published: Collection[str]) -> list[str]:
+    """The counters that the set had not when the device was allocated; none where that is not recorded."""
+    return [name for name in published if f"{counter_set}/{name}" not in drawn.counters] if drawn.counters else []
+
+
+def names_of_counters(counter_sets: Iterable[CounterSet]) -> dict[str, tuple[str, ...]]:
+    """`counter_sets` and `counters` of a `DrawnCounters`, in a pool with these sets."""
+    known = {one.name: one.counters for one in counter_sets}
+    counters = (f"{name}/{counter}" for name in known for counter in known[name])
+    return {"counter_sets": tuple(sorted(known)), "counters": tuple(sorted(counters))}
 
 
 def highest(drawn: Iterable[Mapping[Key, int]]) -> dict[Key, int]:

@@ -195,7 +195,7 @@ class DrawnCounters(Value):
     driver may change what it publishes of the device, or publish it no more.
 
     driver, pool, device: as in the result. consumes: by counter set. counter_sets: the names of all that the pool had.
-    One that the pool gets later may be one of these under another name.
+    counters: SET/COUNTER of all that these sets had. What the pool gets later may be one of these under another name.
     """
 
     driver: Annotated[str, pb(1)] = ""
@@ -203,6 +203,7 @@ class DrawnCounters(Value):
     device: Annotated[str, pb(3)] = ""
     consumes: Annotated[tuple[DeviceCounterConsumption, ...], pb(4)] = ()
     counter_sets: Annotated[tuple[str, ...], pb(5)] = ()
+    counters: Annotated[tuple[str, ...], pb(6)] = ()
 
 
 class AllocationResult(Value):

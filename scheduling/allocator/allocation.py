@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from claims.kinds.allocated_draws import names_of_counters
 from claims.kinds.resource_claims import (
     AllocationResult,
     DeviceAllocationConfiguration,
@@ -78,7 +79,7 @@ def _drawn(problem: AllocationProblem, taken: Taken) -> DrawnCounters:
         pool=device.key.name,
         device=device.name,
         consumes=device.published.consumes_counters,
-        counter_sets=tuple(sorted(view.counter_sets)),
+        **names_of_counters(view.counter_sets.values()),
     )
 
 

@@ -14,7 +14,7 @@ nodes see otherwise from one to the next, so that an index can follow them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import accumulate
@@ -172,6 +172,11 @@ class PoolOnNode:
     @property
     def key(self) -> PoolKey:
         return self.generation.key
+
+    @cached_property
+    def counter_names(self) -> Mapping[str, Collection[str]]:
+        """By counter set."""
+        return {name: one.counters for name, one in self.counter_sets.items()}
 
     @cached_property
     def counters(self) -> Mapping[CounterKey, int]:

@@ -126,7 +126,7 @@ class PoolUsage:
                 ):
                     continue
             held &= ~mask
-            recorded = highest(recorded_draw(one, view.counter_sets, device_is_published=bool(mask)) for one in draws)
+            recorded = highest(recorded_draw(one, view.counter_names, device_is_published=bool(mask)) for one in draws)
             by_counter = {(view.key, *counter): nanos for counter, nanos in recorded.items()}
             yield highest((*(now[position] for position in bits(mask)), by_counter))
         for position in bits(held):

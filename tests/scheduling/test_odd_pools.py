@@ -119,6 +119,7 @@ def test_what_a_device_draws_is_stored_with_its_allocation_and_shown_to_nobody(c
     assert allocation is not None
     (drawn,) = allocation.drawn_counters
     assert (drawn.driver, drawn.pool, drawn.device, drawn.counter_sets) == (PART, "node-1", "half-a", ("gpu0",))
+    assert drawn.counters == ("gpu0/memory",)
 
 
 def _forget_draws(cluster: Cluster) -> AllocationResult:

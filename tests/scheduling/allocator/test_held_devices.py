@@ -32,8 +32,8 @@ from tests.scheduling.allocator.cases import (
 BEFORE, ALLOCATED, AFTER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "2026-01-03T00:00:00Z"
 
 
-def _part(name: str, amount: int, *, counter_set: str = "gpu0", **fields: Any) -> Json:
-    drawn = [{"counterSet": counter_set, "counters": {"memory": {"value": f"{amount}Gi"}}}]
+def _part(name: str, amount: int, *, counter_set: str = "gpu0", counter: str = "memory", **fields: Any) -> Json:
+    drawn = [{"counterSet": counter_set, "counters": {counter: {"value": f"{amount}Gi"}}}]
     return {"name": name, "consumesCounters": drawn, **fields}
 
 
@@ -47,10 +47,12 @@ def _pool(
     generation: int = 1,
     total: int = 40,
     counter_sets: Sequence[str] = ("gpu0",),
+    counters: Sequence[str] = ("memory",),
     at: str = BEFORE,
     on: str = "node-1",
 ) -> list[ResourceSlice]:
-    sets = [{"name": name, "counters": {"memory": {"value": f"{total}Gi"}}} for name in counter_sets]
+    amounts = {counter: {"value": f"{total}Gi"} for counter in counters}
+    sets = [{"name": name, "counters": amounts} for name in counter_sets]
     where: Json = {"pool": pool, "generation": generation, "count": 2, "nodeName": on}
     return [
         _created(make_slice(*parts, name=f"{pool}-devices", **where), at),
@@ -110,6 +112,24 @@ REPUBLISHED: dict[str, tuple[list[ResourceSlice], list[list[str]] | None]] = {
             counter_sets=["x", "y"],
         ),
         [["other"]],
+    ),
+    "with its counter renamed": (_pool(_part("whole", 40, counter="vram"), generation=2, counters=["vram"]), None),
+    "with its counter renamed, and room beside it": (
+        _pool(_part("half-x", 20, counter="vram"), generation=2, counters=["vram"]),
+        [["half-x"]],
+    ),
+    "with its counter set and its counter renamed": (
+        _pool(
+            _part("whole", 40, counter_set="card", counter="vram"),
+            generation=2,
+            counter_sets=["card"],
+            counters=["vram"],
+        ),
+        None,
+    ),
+    "with a counter more": (
+        _pool(_part("cores", 40, counter="cores"), WHOLE, generation=2, counters=["memory", "cores"]),
+        [["cores"]],
     ),
     "with another card": (
         _pool(_part("other", 40, counter_set="gpu1"), generation=2, counter_sets=["gpu0", "gpu1"]),
