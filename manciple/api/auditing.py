@@ -257,7 +257,8 @@ def page_write(
     A page's own request names no object, and makes no write, one, or hundreds. Outside of pages this does nothing: a
     request to the API is audited as a whole, and controllers have no request.
     of_several: other objects are written too, so each entry of the log has its own verb; this object is named only if
-    the whole write fails. A dry run that succeeds is not audited: pages check forms by it before they write.
+    the whole write fails. A dry run that succeeds is not audited: pages check forms by it before they write. Of a
+    request that only checks (`only_checks`) nothing is audited but what is forbidden.
     """
     request = hooks.origin()
     if request is None or request.resource:
@@ -279,6 +280,8 @@ def page_write(
             yield
     except Exception as error:
         refusal = error if isinstance(error, ApiError) else ApiError("")
+        if dry_run and request.dry_run and refusal.code != FORBIDDEN:
+            raise
         part.dry_run = dry_run
         quotes = refusal.code in _QUOTING and (kind.confidential or subresource == "token")
         message = "" if quotes else refusal.message
@@ -290,6 +293,12 @@ def page_write(
         part.dry_run = False
         trail.tell(Happened(origin=part, code=201 if verb == "create" else 200, **where))
         request.closed = True
+
+
+def only_checks() -> None:
+    """The page's request writes nothing, whatever comes of it: it checks a text that is still being written."""
+    if (request := hooks.origin()) is not None:
+        request.dry_run = True
 
 
 def note_denial(verb: str, resource: str, *, identity: Identity, namespace: str, name: str, message: str) -> None:

@@ -24,6 +24,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaimTemplate
 from claims.models import Pod as PodRow
 from inventory.models import DeviceClass
+from manciple.api.auditing import only_checks
 from manciple.pages.links import claim_url, pod_url, template_url
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import TemplateContext, ValueContext, render_page
@@ -93,6 +94,7 @@ def show_completions(request: HttpRequest) -> JsonResponse:
 @require_POST
 def show_diagnostics(request: HttpRequest) -> JsonResponse:
     """What is wrong with `text`: all that creating it would say, or (`?for=what-if`) that its kinds' rules say."""
+    only_checks()
     text = request.POST.get("text", "").replace("\r\n", "\n")
     person = person_of(request)
     if request.GET.get("for") == "what-if":

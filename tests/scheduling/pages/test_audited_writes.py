@@ -89,6 +89,27 @@ def test_a_pod_that_is_created_changed_and_deleted(admin: Client, filled: Cluste
     assert did(admin, "/pods/default/web/delete", {"uid": uid}) == [("delete", "pods default/web", 200)]
 
 
+def test_a_text_is_checked_while_it_is_written_without_an_entry_unless_it_is_forbidden(
+    admin: Client, filled: Cluster
+) -> None:
+    filled.create(make_pod("web"))
+    texts = (POD.replace("NAME", "web"), POD.replace("NAME", "Not a name"), "kind: Pod")
+    for text in texts:
+        assert did(admin, "/pods/new/diagnostics", {"text": text}) == []
+        assert admin.post("/pods/new/diagnostics", {"text": text}).json() != []
+    assert did(admin, "/pods/new", {"yaml": texts[0], "action": "create"}) == [("create", "pods default/web", 409)]
+
+    def refuse(_writer: object, _write: Write) -> None:
+        raise Forbidden.of(PODS, "new", "it is Sunday")
+
+    hooks.register_rule(refuse, operations={"CREATE"}, resources={PODS})
+    try:
+        denied = did(admin, "/pods/new/diagnostics", {"text": POD.replace("NAME", "new")})
+    finally:
+        hooks.unregister_rule(refuse)
+    assert denied == [("create", "pods default/new", 403)]
+
+
 def test_each_object_of_an_act_has_an_entry(admin: Client, filled: Cluster) -> None:
     """Several documents at once, a bulk deletion that is refused in part, and its undoing."""
     text = "---\n".join(POD.replace("NAME", name) for name in ("a", "b"))
