@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from typing import cast
@@ -92,7 +91,7 @@ def _ask(decision: Decision) -> Decision:
     if not isinstance(decision, Placement) or decision.special is None or not _makes_claim(decision):
         return decision
     try:
-        door.check(replace(_creation(), new=kind(CLAIMS).prepare_create(to_create(decision.special.claim))))
+        door.check(structs.replace(_creation(), new=kind(CLAIMS).prepare_create(to_create(decision.special.claim))))
     except ApiError as error:
         SCHEDULER_CREATES["failure"].inc()
         return refusal_by(decision.pod, error)
