@@ -82,7 +82,7 @@ def plan_for(uid: str) -> MovePlan | None:
 
 
 def _rehearsal(copy: Apart) -> MoveRehearsal:
-    return MoveRehearsal(copy, now=utc_now(), deadline=Deadline.after(SECONDS))
+    return MoveRehearsal(copy, now=utc_now(), deadline=Deadline.after_work(SECONDS))
 
 
 def _subjects(state: ClusterState) -> list[Pod]:

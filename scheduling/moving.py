@@ -50,7 +50,7 @@ class MoveOutcome:
 def verified(pod: Pod, victims: Sequence[Pod], gone: Iterable[str] = ()) -> MovePlan | str:
     """What comes of these moves on the cluster as it is; or why they would be in vain."""
     with apart() as copy, imagined():
-        rehearsal = MoveRehearsal(copy, now=utc_now(), deadline=Deadline.after(SECONDS))
+        rehearsal = MoveRehearsal(copy, now=utc_now(), deadline=Deadline.after_work(SECONDS))
         return rehearsal.verified(pod, victims, gone)
 
 

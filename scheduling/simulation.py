@@ -361,7 +361,7 @@ class _Filling:
 
     def _moves(self, pod: Pod) -> MovePlan | None:
         """Those by which the pod, or all of its gang, would start."""
-        rehearsal, deadline = self._rehearsal, Deadline.after(MOVE_SECONDS)
+        rehearsal, deadline = self._rehearsal, Deadline.after_work(MOVE_SECONDS)
         with rehearsal.once(), imagined():
             if pod.metadata.uid not in rehearsal.state.pending:
                 rehearsal.imagine(PODS, pod)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from django.test import Client
@@ -13,7 +14,9 @@ from claims.kinds.pods import Pod
 from manciple.wire.base import OwnerReference
 from scheduling import moving
 from scheduling.controllers import moves as policy
+from scheduling.move_plans import MovePlan
 from scheduling.move_proposals import read_proposals
+from scheduling.moves import MoveRehearsal
 from scheduling.pages.moves import views
 from tests.builders import (
     make_claim,
@@ -76,6 +79,21 @@ def known(client: Client) -> str:
         if read_proposals(1.0).complete:
             return text if "Moves that would make room" in text else words(client, "/overview")
     raise AssertionError("nothing is found out")
+
+
+def test_a_machine_that_is_busy_with_others_does_not_keep_moves_from_being_proposed(
+    halves: Cluster, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is found out is kept until something changes."""
+    plan = MoveRehearsal.plan
+
+    def plan_when_the_processor_is_free(rehearsal: MoveRehearsal, pod: Pod) -> MovePlan | None:
+        time.sleep(0.4)
+        return plan(rehearsal, pod)
+
+    monkeypatch.setattr("scheduling.move_proposals.SECONDS", 0.3)
+    monkeypatch.setattr(MoveRehearsal, "plan", plan_when_the_processor_is_free)
+    assert texts.MOVES_HEADING in known(admin)
 
 
 def test_the_overview_and_a_what_if_propose_who_moves_from_where_to_where_and_who_starts(
