@@ -120,7 +120,13 @@ class Process:
                 raise AssertionError(f"{self.command} ended with {self._child.returncode}:\n" + "\n".join(self.output))
             return None
 
-        return wait_for(f"the line /{pattern}/ of {' '.join(map(str, self.command[-4:]))}", find)
+        try:
+            return wait_for(f"the line /{pattern}/ of {' '.join(map(str, self.command[-4:]))}", find)
+        except AssertionError as failure:
+            if not self.running:
+                raise
+            self._where_it_stands()
+            raise AssertionError(f"{failure}\n" + "\n".join(self.output[-200:])) from None
 
     def kill(self) -> None:
         """kill -9, to the whole group; one that has ended by itself meanwhile is fine."""
