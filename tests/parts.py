@@ -42,7 +42,7 @@ from tests.examples import MIGRATED
 
 #: What CI keeps nobody reads.
 TYPES = ("mypy", *(["--cache-dir=/dev/null"] if "CI" in os.environ else []))
-_API = ("tests/manciple/api", "tests/manciple/extensions", "tests/manciple/admission")
+_API, _EXTENSIONS = ("tests/manciple/api",), ("tests/manciple/extensions", "tests/manciple/admission")
 _ALLOCATOR = tuple(
     f"tests/scheduling/{name}" for name in ("allocator", "autoscaling", "cel", "classic", "controllers", "explanations")
 )
@@ -70,7 +70,7 @@ _SYSTEMS = (
 PARTS = {
     "laboratory": ("tests/e2e/pages", *_without(*_LIVE_PAGES)),
     "systems": _SYSTEMS,
-    "manciple": ("tests/manciple", *_without(*_API)),
+    "manciple": ("tests/manciple", *_without(*_API, *_EXTENSIONS)),
     "api": _API,
     "live pages": _LIVE_PAGES,
     "nodeagent": ("tests/nodeagent",),
@@ -79,6 +79,7 @@ PARTS = {
     "security": ("tests/security", "tests/deploy"),
     "scheduling": ("tests/scheduling", *_without("tests/scheduling/pages", *_ALLOCATOR)),
     "production": ("tests/e2e/production",),
+    "extensions": _EXTENSIONS,
     "postgresql": ("tests/test_on_postgresql.py",),
     "allocator": _ALLOCATOR,
     "claims": ("tests/claims", "tests/inventory", "tests/architecture", "tests/chaos"),
