@@ -17,6 +17,7 @@ from scheduling.controllers import claims, scheduler
 from scheduling.controllers.declaration import Controller, Queue
 from scheduling.controllers.scheduler import CycleReport
 from tests.builders import make_pod
+from tests.e2e.processes import wait_for
 from tests.scheduling.cluster import Cluster
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -112,8 +113,12 @@ def test_a_holder_that_dies_hands_the_lock_on() -> None:
     thread = threading.Thread(target=die)
     thread.start()
     thread.join(30)
-    with coordination.alone("prune") as ours:
-        assert ours
+
+    def is_free() -> bool:
+        with coordination.alone("prune") as ours:
+            return ours
+
+    wait_for("the lock of a session that PostgreSQL is about to end", is_free)
 
 
 def singleton(reconcile: Callable[[datetime], int]) -> Controller:
