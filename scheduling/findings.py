@@ -10,8 +10,8 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import ClassVar, Generic, Self, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from django.db import connections
 
@@ -43,6 +43,8 @@ class FindingsProgress(ABC, Generic[_FoundT]):
     began: float
     found: _FoundT
     found_all: bool = False
+    #: something has happened since; it does for a while all the same
+    outdated: bool = False
     cost: float = field(default=0.0)
 
     @abstractmethod
@@ -59,7 +61,10 @@ class FindingsProgress(ABC, Generic[_FoundT]):
 
 
 class RehearsedFindings(Generic[_FoundT]):
-    """What is known in this process. One thread at a time finds out more; the others get what is known."""
+    """What is known in this process. One thread at a time finds out more; the others get what is known.
+
+    What is found is a dataclass that says whether it is `complete`: not where an older answer does for a while.
+    """
 
     #: how it is found out
     progress: ClassVar[type[FindingsProgress]]  # type: ignore[type-arg]  # of this class's own type
@@ -80,7 +85,10 @@ class RehearsedFindings(Generic[_FoundT]):
             finally:
                 self._working.release()
         known = self._progress
-        return self._unknown if known is None else known.found
+        if known is None:
+            return self._unknown
+        # Who shows an older answer has to ask again: what happened meanwhile may have been the last that happens.
+        return cast("_FoundT", replace(cast("Any", known.found), complete=False)) if known.outdated else known.found
 
     def _in_background(self) -> None:
         """The state is read first, which takes long where the cluster is large."""
@@ -99,10 +107,12 @@ class RehearsedFindings(Generic[_FoundT]):
         began, deadline = time.monotonic(), Deadline.after(budget)
         with cluster(within=ANNOUNCED) as state:
             known = self._progress
-            if known is None or known.of() is not state or not (known.is_young or _is_current(known, state)):
-                found = self._unknown if known is None or known.of() is not state else known.found
-                known = self.progress.about(state, found)
+            of_state = known is not None and known.of() is state
+            outdated = known is not None and not (of_state and _is_current(known, state))
+            if known is None or not of_state or (outdated and not known.is_young):
+                known = self.progress.about(state, known.found if known is not None and of_state else self._unknown)
             elif known.found_all:
+                known.outdated = outdated
                 return
         with apart_within(budget) as copy, imagined():
             if copy is None:

@@ -12,10 +12,10 @@ from msgspec import structs
 from claims.kinds.gangs import GANG, SIZE
 from claims.kinds.pods import Pod
 from manciple.wire.base import OwnerReference
-from scheduling import moving
+from scheduling import findings, moving
 from scheduling.controllers import moves as policy
 from scheduling.move_plans import MovePlan
-from scheduling.move_proposals import read_proposals
+from scheduling.move_proposals import Proposals, read_proposals
 from scheduling.moves import MoveRehearsal
 from scheduling.pages.moves import views
 from tests.builders import (
@@ -95,6 +95,22 @@ def test_a_machine_that_is_busy_with_others_does_not_keep_moves_from_being_propo
     monkeypatch.setattr(MoveRehearsal, "plan", plan_when_the_processor_is_free)
     known(admin)
     assert read_proposals(0.0).plans
+
+
+def test_who_is_shown_an_older_answer_is_told_to_ask_again(
+    halves: Cluster, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing may happen any more that would make a page ask."""
+    monkeypatch.setattr(findings, "REST_AT_LEAST", 60.0)
+    halves.delete(halves.pod("large"))
+    assert read_proposals(1.0) == Proposals()
+    halves.create(make_pod("large", claims={"gpu": "two"}))
+    halves.settle()
+    assert not read_proposals(1.0).complete
+    monkeypatch.setattr(findings, "REST_AT_LEAST", 0.0)
+    monkeypatch.setattr(findings, "REST", 0.0)
+    known(admin)
+    assert read_proposals(1.0).plans
 
 
 def test_the_overview_and_a_what_if_propose_who_moves_from_where_to_where_and_who_starts(
