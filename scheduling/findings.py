@@ -11,7 +11,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import ClassVar, Generic, Self, TypeVar
 
 from django.db import connections
 
@@ -30,7 +30,18 @@ ANNOUNCED = 1.0
 #: Devices of a cluster whose state is read for this while a page waits; that of more is read in the background.
 SMALL = 2_000
 
-_FoundT = TypeVar("_FoundT")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """complete: everything was rehearsed; otherwise there may be more when somebody asks again. outdated: something has
+    happened since. It may have been the last thing to happen, so whoever shows these findings asks again.
+    """
+
+    complete: bool = True
+    outdated: bool = False
+
+
+_FoundT = TypeVar("_FoundT", bound=Findings)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,8 +54,6 @@ class FindingsProgress(ABC, Generic[_FoundT]):
     began: float
     found: _FoundT
     found_all: bool = False
-    #: something has happened since; it does for a while all the same
-    outdated: bool = False
     cost: float = field(default=0.0)
 
     @abstractmethod
@@ -61,10 +70,7 @@ class FindingsProgress(ABC, Generic[_FoundT]):
 
 
 class RehearsedFindings(Generic[_FoundT]):
-    """What is known in this process. One thread at a time finds out more; the others get what is known.
-
-    What is found is a dataclass that says whether it is `complete`: not where an older answer does for a while.
-    """
+    """What is known in this process. One thread at a time finds out more; the others get what is known."""
 
     #: how it is found out
     progress: ClassVar[type[FindingsProgress]]  # type: ignore[type-arg]  # of this class's own type
@@ -77,18 +83,17 @@ class RehearsedFindings(Generic[_FoundT]):
 
     def read(self, budget: float = BUDGET) -> _FoundT:
         """What is known now; for as long as `budget` seconds more is found out, where that is not all."""
+        is_current = False
         if not is_known() and len(read_devices().candidates) > SMALL:
             self._in_background()
         elif self._working.acquire(blocking=False):
             try:
-                self._go_on(budget)
+                is_current = self._go_on(budget)
             finally:
                 self._working.release()
         known = self._progress
-        if known is None:
-            return self._unknown
-        # Who shows an older answer has to ask again: what happened meanwhile may have been the last that happens.
-        return cast("_FoundT", replace(cast("Any", known.found), complete=False)) if known.outdated else known.found
+        found = self._unknown if known is None else known.found
+        return found if is_current else replace(found, outdated=True)
 
     def _in_background(self) -> None:
         """The state is read first, which takes long where the cluster is large."""
@@ -103,23 +108,24 @@ class RehearsedFindings(Generic[_FoundT]):
             self._working.release()
             connections.close_all()
 
-    def _go_on(self, budget: float) -> None:
+    def _go_on(self, budget: float) -> bool:
+        """Whether all is known now about the cluster as it is."""
         began, deadline = time.monotonic(), Deadline.after(budget)
         with cluster(within=ANNOUNCED) as state:
             known = self._progress
-            of_state = known is not None and known.of() is state
-            outdated = known is not None and not (of_state and _is_current(known, state))
-            if known is None or not of_state or (outdated and not known.is_young):
-                known = self.progress.about(state, known.found if known is not None and of_state else self._unknown)
-            elif known.found_all:
-                known.outdated = outdated
-                return
+            if known is None or known.of() is not state:
+                known, is_current = self.progress.about(state, self._unknown), True
+            elif not (is_current := _is_current(known, state)) and not known.is_young:
+                known, is_current = self.progress.about(state, known.found), True
+            if known.found_all:
+                return is_current
         with apart_within(budget) as copy, imagined():
             if copy is None:
-                return  # whoever asks next goes on from here
+                return False  # whoever asks next goes on from here
             known.go_on(copy, deadline)
         known.cost += time.monotonic() - began
         self._progress = known
+        return is_current and self._progress.found_all
 
 
 def _is_current(known: FindingsProgress[_FoundT], state: ClusterState) -> bool:

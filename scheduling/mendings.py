@@ -39,7 +39,7 @@ from scheduling.causes import AnyCause
 from scheduling.controllers.scheduler import decide
 from scheduling.coordination import utc_now
 from scheduling.explanations.current import Apart
-from scheduling.findings import FindingsProgress, RehearsedFindings
+from scheduling.findings import Findings, FindingsProgress, RehearsedFindings
 from scheduling.holds import Hold
 from scheduling.plans import Placement, PodRefusal
 from scheduling.pod_claims import has_group, keeps_unused
@@ -52,7 +52,7 @@ from scheduling.simulation_rehearsal import CONDITION_TAINTS, Overlay
 
 #: Troubles that are rehearsed, and slices that one of them may concern.
 MOST, SLICES_OF_ONE = 32, 64
-#: Pods that are tried, the first in the queue, and seconds for one round of them.
+#: Pods that are tried, the first in the queue, and seconds of work for one round of them.
 TRIED, ATTEMPT_SECONDS = 2_000, 0.5
 #: Seconds after which an allocation that nobody uses is forgotten: its controller takes others back after one minute.
 FORGOTTEN = 180
@@ -264,14 +264,12 @@ class Mending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mended:
+class Mended(Findings):
     """waiting: pods that were tried. rest: uid -> why it waits when all of `mendings` are done."""
 
     waiting: int = 0
     mendings: tuple[Mending, ...] = ()
     rest: Mapping[str, AnyCause | None] = field(default_factory=dict)
-    #: whether everything was rehearsed; otherwise more may come of it, when somebody asks again
-    complete: bool = True
 
     def of(self, uid: str) -> Mending | None:
         """The mending that starts the pod."""
@@ -355,7 +353,7 @@ class _Rehearsing:
         """Try every pod that waits; what is given out for that is taken back."""
         started, waiting, alike = set[str](), dict[str, AnyCause | None](), dict[Hashable, AnyCause | None]()
         self._tries = WaitingPods(state=self._state, give_way=self._give_way)
-        deadline = Deadline.after(ATTEMPT_SECONDS)
+        deadline = Deadline.after_work(ATTEMPT_SECONDS)
         for pod in self._pods:
             self._give_way()
             if deadline.has_passed:

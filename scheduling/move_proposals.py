@@ -22,7 +22,7 @@ from scheduling.allocator import Deadline
 from scheduling.capture import ClusterState
 from scheduling.coordination import utc_now
 from scheduling.explanations.current import Apart, apart
-from scheduling.findings import FindingsProgress, RehearsedFindings
+from scheduling.findings import Findings, FindingsProgress, RehearsedFindings
 from scheduling.holds import Hold
 from scheduling.move_plans import MovePlan
 from scheduling.moves import MoveRehearsal
@@ -37,11 +37,10 @@ SUBJECTS, PLANS, SECONDS = 12, 3, 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proposals:
+class Proposals(Findings):
     """See the module's docstring."""
 
     plans: tuple[MovePlan, ...] = ()
-    complete: bool = True
 
 
 UNKNOWN = Proposals(complete=False)

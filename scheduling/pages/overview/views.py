@@ -105,6 +105,7 @@ def show_overview(request: HttpRequest) -> HttpResponse:
         rehearsing=bool(waiting) and not mended.complete,
         plans=[shown for one in proposed.plans if (shown := told(one, person)) is not None],
         looking=bool(waiting) and not proposed.complete,
+        outdated=bool(waiting) and (mended.outdated or proposed.outdated),
         waiting=census.waiting,
         oldest=signs.queue.oldest,
         events=latest(person, shown=EVENTS),
@@ -122,8 +123,8 @@ class OverviewContext(PageContext):
 
     any_blocked: whether a class has devices that others hold in part; any_stranded: whether it is known of a class
     which part of what is free is expected to stay unused; rehearsing: what would start the pods is not
-    known yet; plans: moves that would start some of them, looking: whether more may be found; oldest: since when the
-    first pod waits.
+    known yet; plans: moves that would start some of them; looking: whether more may be found; outdated: something has
+    happened since all this was found; oldest: since when the first pod waits.
     """
 
     steps: FirstSteps | None
@@ -137,6 +138,7 @@ class OverviewContext(PageContext):
     rehearsing: bool
     plans: Sequence[ShownPlan]
     looking: bool
+    outdated: bool
     waiting: int
     oldest: datetime | None
     events: Sequence[ShownEvent]

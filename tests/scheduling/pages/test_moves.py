@@ -97,6 +97,11 @@ def test_a_machine_that_is_busy_with_others_does_not_keep_moves_from_being_propo
     assert read_proposals(0.0).plans
 
 
+def asking_again(client: Client) -> list[str]:
+    """In how many seconds each part of the overview asks for itself."""
+    return re.findall(r"load delay:(\d)s", client.get("/overview").content.decode())
+
+
 def test_who_is_shown_an_older_answer_is_told_to_ask_again(
     halves: Cluster, admin: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,11 +111,13 @@ def test_who_is_shown_an_older_answer_is_told_to_ask_again(
     assert read_proposals(1.0) == Proposals()
     halves.create(make_pod("large", claims={"gpu": "two"}))
     halves.settle()
-    assert not read_proposals(1.0).complete
+    assert read_proposals(1.0) == Proposals(outdated=True)
+    assert asking_again(admin) == ["4", "4"]
     monkeypatch.setattr(findings, "REST_AT_LEAST", 0.0)
     monkeypatch.setattr(findings, "REST", 0.0)
     known(admin)
     assert read_proposals(1.0).plans
+    assert asking_again(admin) == []
 
 
 def test_the_overview_and_a_what_if_propose_who_moves_from_where_to_where_and_who_starts(
