@@ -47,7 +47,7 @@ from scheduling.controllers.declaration import Queue
 log = logging.getLogger(__name__)
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "manciple.settings")
-frames.make_room_in_threads()  # Celery's own command begins here
+frames.make_room_in_threads()  # `celery worker` runs none of our own entry points
 
 # The broker -----------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Python's garbage collector: what starts, requests and tasks wait for it, so it runs seldom.
+"""Python's garbage collector: starts, requests and tasks wait for it, so it runs seldom.
 
 Nearly all that they drop is freed by its count of references. With Python's own thresholds the collector took a tenth
 of their time, in pauses of up to 90 ms.
@@ -14,7 +14,7 @@ YOUNG, OLDER = 5_000, 40
 
 
 def start() -> None:
-    """Before a program loads: to look again and again through what is loaded, and stays, took a sixth of its start."""
+    """Called before a program loads its modules: looking through them again and again took a sixth of its start."""
     if gc.get_threshold()[0] < YOUNG:
         gc.set_threshold(YOUNG, OLDER)
 

@@ -20,11 +20,12 @@ _SLOTS = 70_000
 
 
 def with_room(call: Callable[P, R], *args: P.args, **keywords: P.kwargs) -> R:
+    """What the call returns; in it, the frames of this thread have room."""
     return call(*args, **keywords)
 
 
 def make_room_in_threads() -> None:
-    """In those that start from now on."""
+    """Gives the frames of each thread room that starts from now on."""
     run = threading.Thread.run
     run.__code__ = run.__code__.replace(co_stacksize=_SLOTS)
 

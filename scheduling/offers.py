@@ -33,7 +33,7 @@ from scheduling.scheduler_metrics import imagined
 from scheduling.simulation_rehearsal import Rehearsal
 from scheduling.simulation_workload import Changes, Workload, known_claim
 
-#: Seconds of work for all offers of one pod. Waiting for a busy machine is no work.
+#: Seconds of processor time for all offers of one pod: they are kept, so a busy machine must not cut them short.
 BUDGET = 0.4
 #: How many like it are counted; classes and selectors that are tried.
 COUNTED, CLASSES, SELECTORS = 20, 12, 6

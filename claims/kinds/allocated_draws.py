@@ -22,22 +22,23 @@ def recorded_draw(
     """(counter set, counter) -> nanos. published: the counter sets that the pool has now, with the names of their
     counters.
 
-    A counter set or counter that is gone may be any that was added since, unless the device is still published.
+    A counter set or counter that is gone may be any that was added since, unless the device is still published. For
+    counters this needs the record of those that there were, which earlier versions did not write.
     """
+    counters_recorded = bool(drawn.counters) and not device_is_published
     came = [] if device_is_published else [name for name in published if name not in drawn.counter_sets]
     found: dict[tuple[str, str], int] = {}
     for one in drawn.consumes:
         for name in (one.counter_set,) if one.counter_set in published else came:
-            added = [] if device_is_published else _added(drawn, one.counter_set, published[name])
+            added = [
+                counter
+                for counter in published[name]
+                if counters_recorded and f"{one.counter_set}/{counter}" not in drawn.counters
+            ]
             for counter, amount in one.counters.items():
                 for charged in (counter,) if counter in published[name] else added:
                     found[name, charged] = found.get((name, charged), 0) + Quantity.parse(amount.value).nanos
     return found
-
-
-def _added(drawn: DrawnCounters, counter_set: str, published: Collection[str]) -> list[str]:
-    """The counters that the set had not when the device was allocated; none where that is not recorded."""
-    return [name for name in published if f"{counter_set}/{name}" not in drawn.counters] if drawn.counters else []
 
 
 def names_of_counters(counter_sets: Iterable[CounterSet]) -> dict[str, tuple[str, ...]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -273,7 +272,6 @@ def _lifecycle(lifecycle: Lifecycle | None) -> Lifecycle | None:
 
 _MODED_SOURCES = ("secret", "config_map", "downward_api", "projected")
 _SOURCES = VolumeSource.__struct_fields__
-_sources = attrgetter(*_SOURCES)
 #: source -> what its fields are where they are left out
 _CARRIED: Mapping[str, Mapping[str, Any]] = {
     "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
@@ -285,7 +283,7 @@ _CARRIED: Mapping[str, Mapping[str, Any]] = {
 
 def _volume(volume: Volume) -> Volume:
     """A volume without a source is an empty directory; files are readable by all unless said otherwise."""
-    chosen = {name: source for name, source in zip(_SOURCES, _sources(volume), strict=True) if source is not None}
+    chosen = {name: source for name in _SOURCES if (source := getattr(volume, name)) is not None}
     if not chosen:
         return replace(volume, empty_dir=EmptyDirVolumeSource())
     return replace(volume, **{name: _source(name, source) for name, source in chosen.items()})

@@ -38,19 +38,6 @@ MOST_TEXT = 128 * 1024
 
 Errors = list[FieldError]
 
-_LISTS = {
-    name: SPEC.child(name)
-    for name in (
-        "containers",
-        "initContainers",
-        "ephemeralContainers",
-        "resourceClaims",
-        "tolerations",
-        "nodeSelector",
-        "topologySpreadConstraints",
-    )
-}
-_RESOURCES, _AFFINITY = SPEC.child("containers", "resources"), SPEC.child("affinity")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -73,18 +60,18 @@ def validate_size(spec: PodSpec) -> Errors:
 
 def _counts(spec: PodSpec) -> Iterator[tuple[Path, int, int]]:
     """(where, how many are there, how many may be there)"""
-    yield _LISTS["containers"], len(spec.containers), MOST_CONTAINERS
-    yield _LISTS["initContainers"], len(spec.init_containers), MOST_CONTAINERS
-    yield _LISTS["ephemeralContainers"], len(spec.ephemeral_containers), MOST_CONTAINERS
+    yield SPEC.child("containers"), len(spec.containers), MOST_CONTAINERS
+    yield SPEC.child("initContainers"), len(spec.init_containers), MOST_CONTAINERS
+    yield SPEC.child("ephemeralContainers"), len(spec.ephemeral_containers), MOST_CONTAINERS
     containers = (*spec.containers, *spec.init_containers)
     resources = {name for one in containers for name in (*one.resources.requests, *one.resources.limits)}
-    yield _RESOURCES, len(resources), MOST_RESOURCES
-    yield _LISTS["resourceClaims"], len(spec.resource_claims), MOST_CLAIMS
-    yield _LISTS["tolerations"], len(spec.tolerations), MOST_TOLERATIONS
-    yield _LISTS["nodeSelector"], len(spec.node_selector), MOST_REQUIREMENTS
+    yield SPEC.child("containers", "resources"), len(resources), MOST_RESOURCES
+    yield SPEC.child("resourceClaims"), len(spec.resource_claims), MOST_CLAIMS
+    yield SPEC.child("tolerations"), len(spec.tolerations), MOST_TOLERATIONS
+    yield SPEC.child("nodeSelector"), len(spec.node_selector), MOST_REQUIREMENTS
     constraints = spec.topology_spread_constraints
-    yield _LISTS["topologySpreadConstraints"], len(constraints), MOST_SPREAD_CONSTRAINTS
-    affinity, path = spec.affinity, _AFFINITY
+    yield SPEC.child("topologySpreadConstraints"), len(constraints), MOST_SPREAD_CONSTRAINTS
+    affinity, path = spec.affinity, SPEC.child("affinity")
     if affinity is None:
         return
     yield path, _values(affinity), MOST_VALUES

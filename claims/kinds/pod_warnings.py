@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv6Address, ip_address
-from operator import attrgetter
 from typing import Any
 
 from claims.kinds.containers import Container, ContainerPort
@@ -48,7 +47,6 @@ _OLD_VOLUMES = {
     "storageos": "deprecated in v1.22, non-functional in v1.25+",
     "photonPersistentDisk": "deprecated in v1.11, non-functional in v1.16+",
 }
-_old_volumes = attrgetter(*_OLD_VOLUMES)
 _NO_SOURCES = VolumeProjection()
 #: Amounts of these are whole bytes.
 _BYTES = ("memory", "ephemeral-storage")
@@ -136,8 +134,7 @@ def _of_term(term: NodeSelectorTerm, path: Path, *, preferred: bool) -> Iterator
 def _of_volumes(volumes: Iterable[Volume]) -> Iterator[str]:
     for position, volume in enumerate(volumes):
         at = SPEC.child("volumes").at(position)
-        if any(_old_volumes(volume)):
-            yield from (f"{at.child(source)}: {why}" for source, why in _OLD_VOLUMES.items() if getattr(volume, source))
+        yield from (f"{at.child(source)}: {why}" for source, why in _OLD_VOLUMES.items() if getattr(volume, source))
         yield from _of_claim(volume, at)
         if volume.secret is not None:
             paths = [(one.path, "") for one in volume.secret.items]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from operator import attrgetter
 from typing import Any
 
 from claims.kinds.pods import PodSpec
@@ -89,7 +88,6 @@ _SOURCES: Mapping[str, tuple[str, ...]] = {
     "ephemeral": ("volumeClaimTemplate",),
     "image": ("reference",),
 }
-_sources = attrgetter(*_SOURCES)
 _SHOWN = dict(zip(VolumeSource.__struct_fields__, VolumeSource.__struct_encode_fields__, strict=True))
 #: Where the reference names a source differently: what is wrong inside of it, and that it is one too many.
 _SHOWN_INSIDE = {**_SHOWN, "gcePersistentDisk": "persistentDisk"}
@@ -139,7 +137,7 @@ def _validate_claim_exists(volume: Any, path: Path, created: Collection[str]) ->
 
 def _validate_sources(volume: Any, path: Path, metadata: ObjectMeta) -> Errors:
     """One source; only the first is looked into."""
-    chosen = [name for name, source in zip(_SOURCES, _sources(volume), strict=True) if source is not None]
+    chosen = [name for name in _SOURCES if getattr(volume, name) is not None]
     if not chosen:
         return [required(path, "must specify a volume type")]
     name, *others = chosen

@@ -4,8 +4,8 @@ of the objects that this process has written last, as committed.
 What a process has just written, it is likely to read again at once: the next update of an object (a Lease that is
 renewed every ten seconds), the follower that comes after a controller. By its text a value is found in place of
 decoding the document again, which is always right. By its key it may be out of date, because other processes write
-too: good for an attempt whose transaction checks the revision. Who reads the log need not have the database send what
-this process has sent it (`written_after`): earlier states are kept for a while for them.
+too: good for an attempt whose transaction checks the revision. A reader of the log need not fetch what this process has
+written itself (`written_after`), so states that have a successor are kept for a while.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ ROOM = 8_000_000
 LONGEST = 16_384
 #: Characters of the documents that have a successor: what a process writes between two looks at the log.
 ROOM_FOR_EARLIER = 2_000_000
-#: Documents that one look at the log need not be sent.
+#: Own writes that one read of the log can leave out.
 MOST_SPARED = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """An object as it was committed, or its last state on a deletion. at: when, as the log has it."""
+    """An object as it was committed; on a deletion, its last state. at: the time of its entry in the log."""
 
     key: Key
     text: str
@@ -107,7 +107,7 @@ class ObjectCache:
         return found.object if found else None
 
     def written_after(self, revision: int) -> dict[int, Committed]:
-        """Newer writes that are kept, by their revisions: the first `MOST_SPARED`."""
+        """Own writes above `revision` by revision; at most `MOST_SPARED`, the oldest."""
         found = list[Committed]()
         with self._guard:
             for number in reversed(self._by_revision):  # as they were committed, or nearly so

@@ -96,8 +96,8 @@ def stretch_after(
 ) -> Stretch[EventRecord]:
     """What `read_after` says, and how far that goes: one query, so both are of one moment.
 
-    lean: without the documents of what was modified, but for those that this process has at hand; most who look for
-    something to do need few of them (`with_documents`).
+    lean: without the documents of modifications, except those that this process has written. Controllers need few of
+    them, and read these by `with_documents`.
     Raises: Expired, as `read_after`.
     """
     conditions = ""
@@ -105,8 +105,8 @@ def stretch_after(
         conditions = f" AND resource IN ({_places(resources)})" if resources else " AND 1 = 0"
     own = records.cache.written_after(revision)
     is_own, numbers = sql.among("revision", own)
-    is_spared = f"{is_own} OR type = 'MODIFIED'" if lean else is_own
-    columns = f"{_HEAD}, CASE WHEN {is_spared} THEN NULL ELSE document END, CASE WHEN {is_own} THEN created_at END"
+    left_out = f"{is_own} OR type = 'MODIFIED'" if lean else is_own
+    columns = f"{_HEAD}, CASE WHEN {left_out} THEN NULL ELSE document END, CASE WHEN {is_own} THEN created_at END"
     found = _read(columns, conditions, revision, resources or (), limit, of_columns=[*numbers, *numbers])
     changes = [_record(values, own) for values in found.changes]
     unknown = [] if lean else [one for one in changes if one.document is None]
@@ -118,9 +118,9 @@ def stretch_after(
     return Stretch(changes, found.revision, found.more)
 
 
-def with_documents(records_of_log: Iterable[EventRecord]) -> list[EventRecord]:
-    """The same events, each with its document, but for those that have been pruned since."""
-    wanted = list(records_of_log)
+def with_documents(events: Iterable[EventRecord]) -> list[EventRecord]:
+    """The same events, each with its document; those that have been pruned since are missing."""
+    wanted = list(events)
     texts = sql.texts(one.revision for one in wanted if one.document is None)
     read = (one if one.document is not None else replace(one, document=texts.get(one.revision)) for one in wanted)
     return [one for one in read if one.document is not None]

@@ -143,16 +143,17 @@ def handle(records: Sequence[EventRecord]) -> int:
         for one in records
         if one.resource == CLAIMS and one.deleting and one.type != "DELETED"
     )
-    for one in tail.with_documents(filter(_may_end_a_pod, records)):
+    over = (
+        one
+        for one in records
+        if one.resource == PODS
+        and (one.deleting or one.type == "DELETED" or one.fields.get("status.phase") in FINISHED_PHASES)
+    )
+    for one in tail.with_documents(over):
         pod = decoded(one, Pod)
         if one.type == "DELETED" or is_done(pod):
             keys |= dict.fromkeys((one.namespace, name) for name in claim_names(pod))
     return release(keys)
-
-
-def _may_end_a_pod(record: EventRecord) -> bool:
-    over = record.deleting or record.type == "DELETED" or record.fields.get("status.phase") in FINISHED_PHASES
-    return record.resource == PODS and over
 
 
 def sweep(now: datetime, *, most: float = MOST) -> int:

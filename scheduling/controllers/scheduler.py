@@ -496,7 +496,7 @@ def _search(state: ClusterState, asking: Asking, nodes: tuple[NodeView, ...]) ->
 def filter_deadline() -> Deadline:
     """When the search for one pod's devices is given up; never where the gate is off (Kubernetes' filterTimeout).
 
-    What is given up waits until something changes, which a machine that is busy or frozen for a while is no reason for.
+    It counts work, not the wait for a busy machine: a pod whose search is given up waits until something changes.
     """
     gated = settings.FEATURE_GATES.get("DRASchedulerFilterTimeout", True)
     return Deadline.after_work(settings.SCHEDULER_FILTER_TIMEOUT if gated else math.inf)

@@ -6,7 +6,6 @@ Source: apiextensions-apiserver/pkg/registry/customresource/etcd.go (toScaleUpda
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from tests.manciple.admission.documents import (
     webhook,
     webhooks,
 )
-from tests.manciple.admission.webhook_server import WebhookServer, serving
+from tests.manciple.admission.webhook_server import WebhookServer
 from tests.manciple.api.requests import JSON, JSON_PATCH, MERGE, Answer, Api
 from tests.manciple.extensions.builders import DEFINITIONS, WIDGETS, definition, schema, version, widget
 
@@ -29,20 +28,6 @@ SCALE = f"{WIDGETS}/one/scale"
 SCALE_KIND = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 PATHS = {"specReplicasPath": ".spec.size.wanted", "statusReplicasPath": ".status.running"}
 ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-
-
-@pytest.fixture(scope="module")
-def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookServer]:
-    with serving(tmp_path_factory.mktemp("webhook")) as server:
-        yield server
-
-
-@pytest.fixture
-def server(listening: WebhookServer) -> WebhookServer:
-    listening.behaviours.clear()
-    listening.behaviours["/"] = {"response": {"allowed": True}}
-    del listening.asked[:]
-    return listening
 
 
 def make_widget(api: Api, **spec: Any) -> None:
@@ -56,6 +41,7 @@ def make_widget(api: Api, **spec: Any) -> None:
 
 
 def watch(api: Api, server: WebhookServer, *resources: str, **members: Any) -> None:
+    server.behaviours.setdefault("/", {"response": {"allowed": True}})
     rules = [rule(one, "*", group="example.com") for one in resources]
     api.made(WEBHOOKS, webhooks(webhook(server.client_config("/"), rules=rules, **members)))
 

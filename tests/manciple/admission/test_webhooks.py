@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from tests.manciple.admission.documents import (
     webhook,
     webhooks,
 )
-from tests.manciple.admission.webhook_server import Behaviour, WebhookServer, serving
+from tests.manciple.admission.webhook_server import Behaviour, WebhookServer
 from tests.manciple.api.requests import CLAIMS, Api, claim
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -28,19 +27,6 @@ ALLOWED = {"response": {"allowed": True}}
 
 def denied(message: str) -> Behaviour:
     return {"response": {"allowed": False, "status": {"message": message}}}
-
-
-@pytest.fixture(scope="module")
-def listening(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookServer]:
-    with serving(tmp_path_factory.mktemp("webhook")) as server:
-        yield server
-
-
-@pytest.fixture
-def server(listening: WebhookServer) -> WebhookServer:
-    listening.behaviours.clear()
-    del listening.asked[:]
-    return listening
 
 
 def installed(api: Api, server: WebhookServer, *behaviours: Behaviour, **members: Any) -> None:
