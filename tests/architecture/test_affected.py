@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,3 +65,11 @@ def test_settings_can_affect_every_test() -> None:
 
 def test_what_no_test_uses_affects_none() -> None:
     assert affected(["a/new.py"], Graph({}, {}), ["tests/b/test_one.py"]) == []
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(30.0, "1 passed"), (0.0, "left to `make test`: 1 of the files")])
+def test_the_chosen_tests_are_run_until_the_time_is_over(seconds: float, said: str) -> None:
+    test = "tests/architecture/test_affected.py::test_what_no_test_uses_affects_none"
+    run = f"import pytest; from tests.affected import QuickTests; pytest.main({['-q', test]}, [QuickTests({seconds})])"
+    output = subprocess.run([sys.executable, "-c", run], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert said in output
