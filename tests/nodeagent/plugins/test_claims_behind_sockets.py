@@ -180,13 +180,15 @@ def test_run_pod_if_NodeUnprepareResources_fails_then_succeeds(node: PluginNode)
 
 
 def test_a_pod_whose_driver_has_left_waits_and_says_so(node: PluginNode) -> None:
-    node.start()
+    agent = node.start()
     plugin = node.registered()
     node.come()
     node.runs()
+    left = threading.Event()
+    agent.registry.subscribe(lambda: None if agent.registry.get(NAME) else left.set())
     plugin.stop()
-    assert node.agent is not None
-    node.agent.registry.subscribe(lambda: node.api.delete("pods", "p") if node.api.find("pods", "p") else None)
+    assert left.wait(TIMEOUT)
+    node.api.delete("pods", "p")
     node.says(NAME, reason="FailedUnprepareDynamicResources")
     plugin.start()
     node.ends()
