@@ -131,6 +131,8 @@ class PluginNode:
     def close(self) -> None:
         self.stop()
         for plugin in self._plugins:
+            if plugin.hold is not None:  # the interpreter ends once every call has
+                plugin.hold.set()
             plugin.crash()
 
 
