@@ -34,16 +34,16 @@ django.setup()
 from django.core.management import call_command  # noqa: E402 - models can be imported from here on
 
 from claims.devices.cache import read_devices  # noqa: E402 - models can be imported from here on
+from dashboard.classes.users import counts  # noqa: E402 - models can be imported from here on
+from dashboard.devices.lines import lines_of  # noqa: E402 - models can be imported from here on
+from insight.capacity import read_census  # noqa: E402 - models can be imported from here on
 from manciple.asgi import application  # noqa: E402 - models can be imported from here on
 from manciple.pages.people import ALL_NAMESPACES, Person  # noqa: E402 - models can be imported from here on
 from manciple.store import objects  # noqa: E402 - models can be imported from here on
 from manciple.urls import urlpatterns  # noqa: E402 - models can be imported from here on
 from manciple.wire.identity import MASTERS, Identity  # noqa: E402 - models can be imported from here on
 from manciple.wire.registry import registry  # noqa: E402 - models can be imported from here on
-from scheduling.capacity import read_census  # noqa: E402 - models can be imported from here on
-from scheduling.explanations.current import explain_claim  # noqa: E402 - models can be imported from here on
-from scheduling.pages.classes.users import counts  # noqa: E402 - models can be imported from here on
-from scheduling.pages.devices.lines import lines_of  # noqa: E402 - models can be imported from here on
+from scheduling.rehearsal.explanations.current import explain_claim  # noqa: E402 - models can be imported from here on
 from tests.builders import (  # noqa: E402 - models can be imported from here on
     Version,
     make_allocation,

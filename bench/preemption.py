@@ -35,19 +35,19 @@ django.setup()
 
 from cases.figures import quantile  # noqa: E402
 
+from claims.causes.causes import Evicting, NoNodeFits  # noqa: E402
 from claims.kinds.pods import Pod  # noqa: E402
 from claims.kinds.resource_claims import ResourceClaim  # noqa: E402
 from inventory.kinds.devices import DeviceClass, ResourceSlice  # noqa: E402
 from inventory.kinds.nodes import Node  # noqa: E402
 from manciple.wire.base import timestamp  # noqa: E402
 from manciple.wire.codec import decode_value  # noqa: E402
+from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES  # noqa: E402
 from scheduling.allocator import Deadline  # noqa: E402
-from scheduling.capture import ClusterState  # noqa: E402
-from scheduling.causes import Evicting, NoNodeFits  # noqa: E402
-from scheduling.controllers.scheduler import decide  # noqa: E402
-from scheduling.plans import PodRefusal  # noqa: E402
-from scheduling.remedies import Remedies  # noqa: E402
-from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES  # noqa: E402
+from scheduling.cycle.decisions import PodRefusal  # noqa: E402
+from scheduling.cycle.remedies import Remedies  # noqa: E402
+from scheduling.cycle.scheduler import decide  # noqa: E402
+from scheduling.state.cluster import ClusterState  # noqa: E402
 
 BUDGET = 100
 NODES_THERE, DEVICES = 500, 10

@@ -13,6 +13,7 @@ from manciple.wire.registry import registry
 class ClaimsConfig(AppConfig):
     name = "claims"
     label = "claims"
+    controllers = ("claims.controllers",)
 
     def ready(self) -> None:
         # Models can be imported from here on only.

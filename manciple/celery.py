@@ -12,8 +12,8 @@ system would cost.
 A worker has some threads for each queue, so that sweeps never occupy those that schedule, nor the other way. It fetches
 few messages that it cannot begin yet (Celery's prefetch), whatever their queue. Those of the sweeps are acknowledged
 when they are handed over, not when they begin: they take up none of these places, and however long a sweep runs, the
-messages that schedule go on coming in. At most one message a controller is on its way (`scheduling.coordination`), so
-what waits here is short; losing it with the process costs one interval.
+messages that schedule go on coming in. At most one message a controller is on its way
+(`manciple.controllers.coordination`), so what waits here is short; losing it with the process costs one interval.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from kombu.entity import Queue as BrokerQueue
 from kombu.transport import TRANSPORT_ALIASES, memory
 
 from manciple import collector, frames, layout
+from manciple.controllers.declaration import Queue
 from manciple.telemetry import metrics, processes
-from scheduling.controllers.declaration import Queue
 
 log = logging.getLogger(__name__)
 
@@ -233,8 +233,8 @@ app.conf.task_default_queue = Queue.SCHEDULING.value
 
 def _declare(**_signal: object) -> None:
     """Called after Celery's own receivers: Django is ready by then."""
-    from scheduling import tasks  # noqa: PLC0415 - imported late: they need Django's apps
-    from scheduling.controllers.declaration import beat_schedule, controllers, task_name, task_routes  # noqa: PLC0415
+    from manciple.controllers import tasks  # noqa: PLC0415 - imported late: they need Django's apps
+    from manciple.controllers.declaration import beat_schedule, controllers, task_name, task_routes  # noqa: PLC0415
 
     app.conf.beat_schedule = beat_schedule(controllers())
     app.conf.task_routes = task_routes(controllers())
@@ -296,9 +296,9 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
         self._dispatcher: Any = None
 
     def start(self, worker: Any) -> None:
-        from scheduling import controller_metrics, coordination, tasks  # noqa: PLC0415 - as above
+        from manciple.controllers import coordination, metrics, tasks  # noqa: PLC0415 - as above
 
-        controller_metrics.tell_waiting(tasks.waiting_messages)
+        metrics.tell_waiting(tasks.waiting_messages)
         _begin("worker")
         collector.settle()
         among = coordination.wakeups()
@@ -308,7 +308,7 @@ class Dispatching(bootsteps.StartStopStep):  # type: ignore[misc]  # as above
     def stop(self, worker: Any) -> None:  # noqa: ARG002
         if self._dispatcher is not None:
             self._dispatcher.stop()
-            from scheduling import coordination  # noqa: PLC0415 - as above
+            from manciple.controllers import coordination  # noqa: PLC0415 - as above
 
             coordination.stop_heart()
             processes.end()

@@ -13,8 +13,8 @@ from typing import Any
 
 from celery.worker.consumer import Consumer
 
-from scheduling import coordination
-from scheduling.controllers.declaration import controller_name
+from manciple.controllers import coordination
+from manciple.controllers.declaration import controller_name
 
 log = logging.getLogger(__name__)
 

@@ -121,9 +121,12 @@ INSTALLED_APPS = [
     "manciple.live",
     "manciple.notifications",
     "manciple.pages",
+    "manciple.controllers",
     "inventory",
     "claims",
     "scheduling",
+    "insight",
+    "dashboard",
     "manciple.admission",  # its check is the last one
     "manciple.processes",
 ]
@@ -252,9 +255,10 @@ if SCHEDULER_PLACEMENT not in PLACEMENT_POLICIES:
     )
 #: A file that declares what pods usually ask for; "" to learn it from the pods that there are.
 SCHEDULER_DEMANDS = os.environ.get("MANCIPLE_DEMANDS", "")
-#: Whether pods of one priority take turns by what their namespaces hold for their weights (`scheduling.fair_share`).
+#: Whether pods of one priority take turns by what their namespaces hold for their weights
+#: (`scheduling.state.fair_share`).
 SCHEDULER_FAIR_SHARE = switch("MANCIPLE_FAIR_SHARE", default=False)
-#: Whether pods are moved so that others can start, without anybody's asking (`scheduling.controllers.moves`).
+#: Whether pods are moved so that others can start, without anybody's asking (`scheduling.rehearsal.move_controller`).
 SCHEDULER_DEFRAGMENTATION = switch("MANCIPLE_DEFRAGMENTATION", default=False)
 #: Seconds after which room is kept for the pod that has waited for longest among those of its priority; 0 for never.
 SCHEDULER_FAIRNESS = float(os.environ.get("MANCIPLE_FAIRNESS_SECONDS", "60"))

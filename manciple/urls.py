@@ -22,7 +22,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("login/oidc", outside.begin, name="oidc"),
     path("login/oidc/return", outside.finish, name="oidc-return"),
     path("logout", public(LogoutView.as_view(next_page="login")), name="logout"),
-    path("", include("scheduling.urls")),
+    path("", include("dashboard.urls")),
 ]
 
 # A view without declared rights ends the start of every process that serves pages.

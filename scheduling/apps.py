@@ -14,24 +14,19 @@ from scheduling.cel import CelFeatures, CompileError, compile_new_selector
 class SchedulingConfig(AppConfig):
     name = "scheduling"
     label = "scheduling"
+    controllers = ("scheduling.cycle.scheduler", "scheduling.rehearsal.move_controller", "scheduling.earlier")
 
     def ready(self) -> None:
         # Validation of selectors asks the environment that will evaluate them.
         device_rules.set_checker(checker(settings.FEATURE_GATES))
         # Models can be imported from here on only.
-        from scheduling import (  # noqa: PLC0415
-            cluster_metrics,  # noqa: F401 - what it tells is registered with its import
-            live,
-            placement_policies,
-            resource_metrics,  # noqa: F401 - as cluster_metrics
-        )
-        from scheduling.autoscaling import endpoints  # noqa: PLC0415
-        from scheduling.explanations import current  # noqa: PLC0415
+        from scheduling.placement import policies  # noqa: PLC0415
+        from scheduling.rehearsal.autoscaling import endpoints  # noqa: PLC0415
+        from scheduling.rehearsal.explanations import current  # noqa: PLC0415
 
         current.register()
         endpoints.register()
-        live.register()
-        placement_policies.register()
+        policies.register()
 
 
 def checker(gates: Mapping[str, bool]) -> Callable[[str], tuple[str, int]]:

@@ -25,7 +25,7 @@ from manciple.store import objects, tail
 from manciple.store.objects import listed
 from manciple.store.records import EventRecord, Stored
 from manciple.wire.registry import registry
-from scheduling.resources import CLAIMS, CLASSES, CONTEXTS, DRAFT_CLAIMS, NODES, POD_GROUPS, PODS, QUOTAS, SLICES
+from manciple.wire.resources import CLAIMS, CLASSES, CONTEXTS, DRAFT_CLAIMS, NODES, POD_GROUPS, PODS, QUOTAS, SLICES
 
 #: Events read at a time.
 BATCH = 1000

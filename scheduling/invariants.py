@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
+from claims.controllers.reservations import FINALIZER, decide, is_idle
 from claims.drafts.cdi.rules import claim_of, listed_resources
 from claims.kinds.allocated_draws import highest, recorded_draw
 from claims.kinds.allocated_pools import node_of, pools_allocated_from, pools_in_use
@@ -52,20 +53,19 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
     is_allocated_by_controller,
 )
+from claims.pod_claims import claim_names, is_done, is_reserved_for
 from claims.quota_accounts import owning_pod
 from inventory.kinds import gates
 from inventory.kinds.devices import Device, ResourceSlice
 from inventory.kinds.nodes import Node
 from inventory.kinds.pools import PoolKey
 from manciple.wire.quantity import Quantity
+from manciple.wire.resources import CLAIMS, PODS
 from manciple.wire.selectors import node_selector_matches
-from scheduling import draft_claims
+from scheduling.claims.extended_resources import owner_uid
 from scheduling.cluster_facts import ClusterFacts
-from scheduling.controllers.reservations import FINALIZER, decide, is_idle
-from scheduling.extended_resources import owner_uid
-from scheduling.plans import POD_SCHEDULED, condition_of
-from scheduling.pod_claims import claim_names, is_done, is_reserved_for
-from scheduling.resources import CLAIMS, PODS
+from scheduling.cycle.decisions import POD_SCHEDULED, condition_of
+from scheduling.earlier import draft_claims
 
 #: (pool, device)
 DeviceKey = tuple[PoolKey, str]

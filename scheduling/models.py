@@ -1,7 +1,7 @@
-"""The scheduler's own tables: the queue, how far each follower of the event log has read, and what pages tell of it.
+"""The scheduling queue, and samples of how devices were used.
 
-Queue and cursors are derived: dropping every row costs a re-seed from the pod index (`queue.reseed`) and a second look
-at objects that were looked at before, never a wrong decision. Nothing is decided by usage samples and heartbeats.
+The queue is derived: dropping every row costs a re-seed from the pod index (`queue.reseed`), never a wrong decision.
+Of the samples, only the sizes of classes are read by the scheduler (`scheduling.state.fair_share`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class QueuedPod(models.Model):
     not_before = models.DateTimeField(null=True)
     #: in backoff: an event may have helped, so it may be tried before `not_before`
     woken = models.BooleanField(default=False, db_default=False)
-    #: `scheduling.holds.Reason` bits; 0 unless unschedulable
+    #: `scheduling.queue.reasons.Reason` bits; 0 unless unschedulable
     held_by = models.IntegerField(default=0)
     #: keys of the objects awaited by name
     awaited = models.JSONField(default=list)
-    #: `scheduling.causes` as JSON; "" until it was tried
+    #: `claims.causes.causes` as JSON; "" until it was tried
     cause = models.TextField(default="")
     #: when the state was last decided
     parked_at = models.DateTimeField(null=True)
@@ -50,22 +50,12 @@ class QueuedPod(models.Model):
         return f"{self.namespace}/{self.name} ({self.state})"
 
 
-class Cursor(models.Model):
-    """How far `name` has read the event log."""
-
-    name = models.CharField(max_length=64, primary_key=True)
-    revision = models.BigIntegerField(default=0)
-
-    def __str__(self) -> str:
-        return f"{self.name} at {self.revision}"
-
-
 class UsageSample(models.Model):
     """How many devices were in which state at a minute: of all devices ("" as the class), or of those of one class."""
 
     at = models.DateTimeField()  # truncated to the minute
     device_class = models.CharField(max_length=253)
-    counts = models.JSONField()  # state (as in scheduling.pages.devices.lines) -> devices
+    counts = models.JSONField()  # state (as in dashboard.devices.lines) -> devices
     waiting = models.IntegerField()  # pods without a node that ask for the class; for "", all that wait
     #: of a class, in devices: what is free, shares and partitions too, and how much of that is expected to stay unused
     free = models.FloatField(null=True)
@@ -77,17 +67,3 @@ class UsageSample(models.Model):
 
     def __str__(self) -> str:
         return f"{self.device_class or 'all'} at {self.at:%Y-%m-%d %H:%M}"
-
-
-class Heartbeat(models.Model):
-    """The sign of life of one process that runs tasks (see `scheduling.coordination`)."""
-
-    name = models.CharField(max_length=128, primary_key=True)
-    kind = models.CharField(max_length=32)  # "worker"
-    started_at = models.DateTimeField()
-    seen_at = models.DateTimeField()
-    #: what it did in the minute before `seen_at`: {"tasks": 61, "attempts": 4, "placed": 3, "failed": 0}
-    lately = models.JSONField()
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name}"

@@ -5,8 +5,8 @@
 
 A file of tests is affected if it changed, or if it imports or names what changed, however indirectly. Imports come from
 grimp's graph; names are the paths that sources give for templates, documents and recorded data. What runs in a test
-without either, such as a view behind its address, is found by its place: `tests/scheduling/pages/test_pods.py` is about
-`scheduling/pages/pods/` and `templates/pods/`. The nearest tests come first, so that those left out when the time is
+without either, such as a view behind its address, is found by its place: `tests/dashboard/test_pods.py` is about
+`dashboard/pods/` and `templates/pods/`. The nearest tests come first, so that those left out when the time is
 over are the least likely to fail. Tests that start services or take long are left to `make test`.
 """
 
@@ -25,7 +25,7 @@ import grimp
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("manciple", "inventory", "claims", "scheduling", "nodeagent", "tests")
+PACKAGES = ("manciple", "inventory", "claims", "scheduling", "insight", "dashboard", "nodeagent", "tests")
 #: Where files lie that are no modules, but that modules and tests name.
 NAMED = ("templates", "static", "docs", "deploy", "tests/conformance_data")
 #: Tests beyond this many steps of imports have little to do with a change; most go through an entry point.
@@ -102,7 +102,7 @@ def _alike(path: str, test: str) -> float | None:
     about = PurePosixPath(test).parent.relative_to("tests")
     subject = PurePosixPath(test).stem.removeprefix("test_")
     if path.startswith("templates/"):
-        folder = PurePosixPath("scheduling/pages", *folder.parts[1:])
+        folder = PurePosixPath("dashboard", *folder.parts[1:])
     if path == test:
         return 0
     if path.startswith("tests/"):
@@ -112,9 +112,10 @@ def _alike(path: str, test: str) -> float | None:
         return 3  # they read every source and document
     if about == folder:
         return 0.5 if subject.startswith(name) or name.startswith(subject) else 2.5
-    # tests/scheduling/pages/test_pods.py, test_pod_page.py: about the package scheduling/pages/pods
+    # tests/dashboard/test_pods.py, test_pod_page.py: about the package dashboard/pods
+    # tests/scheduling/test_hints.py: about scheduling/queue/hints.py
     if about == folder.parent:
-        return 0.5 if subject.startswith(folder.name.rstrip("s")) else None
+        return 0.5 if subject.startswith((folder.name.rstrip("s"), name)) else None
     return None
 
 

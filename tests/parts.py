@@ -74,10 +74,10 @@ PARTS = {
     "api": _API,
     "live pages": _LIVE_PAGES,
     "nodeagent": ("tests/nodeagent",),
-    "pages": ("tests/scheduling/pages",),
+    "pages": ("tests/dashboard",),
     "kubectl": ("tests/e2e", *_without("tests/e2e/production", "tests/e2e/pages", *_SYSTEMS)),
     "security": ("tests/security", "tests/deploy"),
-    "scheduling": ("tests/scheduling", *_without("tests/scheduling/pages", *_ALLOCATOR)),
+    "scheduling": ("tests/scheduling", *_without(*_ALLOCATOR)),
     "production": ("tests/e2e/production",),
     "extensions": _EXTENSIONS,
     "postgresql": ("tests/test_on_postgresql.py",),
@@ -87,8 +87,8 @@ PARTS = {
 #: What most parts import, but no tests: pytest rewrites their assertions when it imports them itself.
 IMPORTS = (
     "django.test.client", "hypothesis.strategies", "manciple.celery", "manciple.live.consumers",
-    "manciple.processes.accounts", "manciple.urls", "psycopg", "redis", "scheduling.invariants", "scheduling.tasks",
-    "tests.laboratory", "yaml",
+    "manciple.controllers.tasks", "manciple.processes.accounts", "manciple.urls", "psycopg", "redis",
+    "scheduling.invariants", "tests.laboratory", "yaml",
 )  # fmt: skip
 #: pytest would rather rewrite the assertions of hypothesis, too.
 KNOWN = ("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning")

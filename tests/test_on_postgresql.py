@@ -37,7 +37,7 @@ PAGES = [
     "tests/claims/test_history.py",
     "tests/scheduling/test_usage.py",
     "tests/scheduling/test_usage_heartbeats.py",
-    *(f"tests/scheduling/pages/test_{name}.py" for name in ("every_page", "events", "timeline", "usage")),
+    *(f"tests/dashboard/test_{name}.py" for name in ("every_page", "events", "timeline", "usage")),
     "tests/scheduling/test_waiting_times.py",
 ]
 
@@ -61,7 +61,7 @@ QUICK = [
     "tests/scheduling/test_singletons.py",
     "tests/claims/test_history.py",
     "tests/scheduling/test_usage.py",
-    "tests/scheduling/pages/test_timeline.py",
+    "tests/dashboard/test_timeline.py",
     "tests/security/test_strange_requests.py",
 ]
 

@@ -24,14 +24,14 @@ from cases.figures import Figure
 from cases.fleet import renewals
 from cases.installation import Installation, installed
 from cases.storm import figures_of, raging, supervised, wrong_with
+from claims.pod_claims import controller_of
+from manciple.controllers.coordination import utc_now
 from manciple.store import tail
 from manciple.wire.codec import encode
+from manciple.wire.resources import PODS as POD_RESOURCE
 from scheduling.cluster_facts import ClusterFacts, gather
-from scheduling.coordination import utc_now
 from scheduling.management.commands.check_invariants import persisting
 from scheduling.models import QueuedPod
-from scheduling.pod_claims import controller_of
-from scheduling.resources import PODS as POD_RESOURCE
 from tests.builders import NAMESPACE
 from tests.chaos.faults import Storm, Victim
 from tests.services import Server

@@ -11,10 +11,10 @@ import time
 from cases import cluster
 from cases.figures import Figure
 from claims import models
+from claims.controllers import generated_claims
 from claims.kinds.pods import Pod
-from scheduling.controllers import claims
-from scheduling.controllers.scheduler import SchedulingWorker
-from scheduling.coordination import utc_now
+from manciple.controllers.coordination import utc_now
+from scheduling.cycle.scheduler import SchedulingWorker
 from tests.builders import make_class, make_container, make_pod
 
 CLASSES = (25, 50)
@@ -57,6 +57,6 @@ def _asking(prefix: str, number: int, classes: int) -> Pod:
 def _seconds(worker: SchedulingWorker) -> float:
     """Until all pods that wait have their claims and their nodes."""
     start = time.perf_counter()
-    claims.FOLLOWER.follow()
+    generated_claims.FOLLOWER.follow()
     worker.run()
     return time.perf_counter() - start

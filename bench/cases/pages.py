@@ -19,11 +19,11 @@ from websockets.asyncio.client import ClientConnection, connect
 from cases import cluster
 from cases.figures import Figure, quantile
 from cases.installation import Installation, installed
+from claims.controllers.generated_claims import FOLLOWER
+from manciple.controllers.coordination import utc_now
 from manciple.store import objects
-from scheduling.controllers.claims import FOLLOWER
-from scheduling.controllers.scheduler import SchedulingWorker
-from scheduling.coordination import utc_now
-from scheduling.resources import CLAIMS, kind
+from manciple.wire.resources import CLAIMS, kind
+from scheduling.cycle.scheduler import SchedulingWorker
 from tests.builders import DRIVER
 
 REPEATS = 9

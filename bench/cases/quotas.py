@@ -34,8 +34,8 @@ from manciple.store import tail
 from manciple.store.objects import decoded
 from manciple.wire.codec import encode
 from manciple.wire.errors import Expired
+from manciple.wire.resources import QUOTAS
 from scheduling.management.commands.check_invariants import persisting
-from scheduling.resources import QUOTAS
 from tests.builders import CLASS, make_claim, make_namespace, make_pod, make_quota, make_template
 from tests.chaos.faults import Storm
 

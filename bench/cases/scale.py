@@ -29,10 +29,10 @@ from cases.connection import Connection, running
 from cases.figures import Figure, quantile
 from cases.fleet import fleet
 from cases.installation import Installation, installed
+from claims.controllers.reservations import FINALIZER
 from claims.kinds.pods import PodStatus
 from manciple.store import objects, sql
 from manciple.wire.codec import encode
-from scheduling.controllers.reservations import FINALIZER
 from tests.builders import NAMESPACE, make_allocation, make_claim, make_consumer, make_pod, make_result, make_uid
 from tests.e2e.processes import Process
 

@@ -19,11 +19,11 @@ from cases.connection import running
 from cases.figures import Figure, quantile
 from cases.fleet import fleet
 from cases.installation import Installation, installed
+from claims.controllers.node_lifecycle import UNREACHABLE
 from claims.kinds.pods import Toleration
 from inventory.models import Node
 from manciple.wire.base import ApiObject
 from manciple.wire.codec import encode
-from scheduling.controllers.node_lifecycle import UNREACHABLE
 from tests.builders import make_pod
 
 #: Nodes that are well; the first by name.

@@ -11,7 +11,7 @@ import httpx
 from cases import cluster, cpu
 from cases.figures import Figure
 from cases.installation import Installation, installed
-from scheduling.controllers.claims import FOLLOWER
+from claims.controllers.generated_claims import FOLLOWER
 from tests.builders import NAMESPACE, make_pod
 
 PATH = "/apis/manciple.dev/v1alpha1/simulations"

@@ -23,13 +23,13 @@ from cases.fleet import fleet
 from cases.installation import Installation, installed
 from cases.latency import watch
 from cases.silent_nodes import Phase, creating, figures, until
+from claims.controllers.reservations import FINALIZER
 from claims.models import Pod
+from claims.pod_claims import consumer
 from manciple.store import objects, sql
 from manciple.store.objects import to_read
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import registry
-from scheduling.controllers.reservations import FINALIZER
-from scheduling.pod_claims import consumer
 from tests.builders import (
     DRIVER,
     make_allocation,

@@ -13,10 +13,10 @@ from typing import Any
 
 from cases import cluster
 from cases.figures import Figure
+from claims.controllers import generated_claims
 from claims.models import AllocatedDevice, Pod
-from scheduling.controllers import claims
-from scheduling.controllers.scheduler import SchedulingWorker
-from scheduling.coordination import utc_now
+from manciple.controllers.coordination import utc_now
+from scheduling.cycle.scheduler import SchedulingWorker
 
 
 def _timed(step: Callable[[], Any]) -> float:
@@ -30,10 +30,10 @@ def measure(*, nodes: int, devices: int, pods: int, budget: float) -> list[Figur
     cluster.fill(nodes=nodes, devices=devices)
     worker = SchedulingWorker(utc_now)
     cluster.create(cluster.pods(1, prefix="warm"))
-    claims.FOLLOWER.follow()
+    generated_claims.FOLLOWER.follow()
     worker.run()
     creating = _timed(lambda: cluster.create(cluster.pods(pods)))
-    claiming = _timed(claims.FOLLOWER.follow)
+    claiming = _timed(generated_claims.FOLLOWER.follow)
     scheduling = _timed(worker.run)
     bound = Pod.objects.exclude(node_name="").count()
     assert bound == AllocatedDevice.objects.count() == pods + 1, f"{bound} of {pods + 1} pods are bound"

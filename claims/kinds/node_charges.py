@@ -1,6 +1,6 @@
 """What a pod's status says that the devices of its claims take of its node (KEP-5517). PURE.
 
-Written by the scheduler (`scheduling.node_charges`) when it binds the pod, counted wherever a node's room is.
+Written by the scheduler (`scheduling.state.node_charges`) when it binds the pod, counted wherever a node's room is.
 Sources: component-helpers/resource/helpers.go and pkg/apis/core/validation of Kubernetes 1.37.
 """
 

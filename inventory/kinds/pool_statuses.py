@@ -1,7 +1,7 @@
 """ResourcePoolStatusRequest: a question about a driver's pools, answered once in its status (KEP-5677).
 
 Its spec never changes, and neither does its status once it is there: whoever wants newer numbers asks again. Served
-while gate DRAResourcePoolStatus is on; `scheduling.controllers.pool_statuses` answers and clears away.
+while gate DRAResourcePoolStatus is on; `claims.controllers.pool_statuses` answers and clears away.
 Sources: k8s.io/api/resource/v1alpha3, pkg/registry/resource/resourcepoolstatusrequest,
 pkg/apis/resource/validation/validation_resourcepoolstatusrequest.go and printResourcePoolStatusRequest of
 pkg/printers/internalversion; the summaries are of Kubernetes 1.37.

@@ -5,5 +5,5 @@
     the notification goes out by each channel, is tried again, and in the end given up   `Delivery`
 
 This package knows people, texts and channels. What happens in the cluster, and who may see it, is found out by the
-controller `notify` (`scheduling.controllers.notifications`), which hands over texts (`recording`).
+controller `notify` (`insight.notifications`), which hands over texts (`recording`).
 """

@@ -195,7 +195,7 @@ class ColumnChoice:
 
 @dataclass(frozen=True, slots=True)
 class BulkAct:
-    """What can be done with the rows that somebody picks. url: shows what it would do (see `scheduling.pages.bulk`)."""
+    """What can be done with the rows that somebody picks. url: shows what it would do (see `dashboard.bulk`)."""
 
     word: str
     url: str

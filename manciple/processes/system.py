@@ -36,6 +36,7 @@ from manciple.audit import trail
 from manciple.audit.searching import Search
 from manciple.audit.shipping import Shipment
 from manciple.celery import app
+from manciple.controllers.declaration import task_name
 from manciple.processes import accounts, demo_controller, keys, node_bootstrap
 from manciple.processes.home import Home
 from manciple.processes.listeners import Address, Listeners, Tls, bind, warm
@@ -49,7 +50,6 @@ from manciple.wire.registry import registry
 from nodeagent.agent import Agent
 from nodeagent.catalog import DriverEntry, create_drivers
 from nodeagent.config import AgentConfig, ListenAddress, read_kubeconfig
-from scheduling.controllers.declaration import task_name
 
 #: What a simulated node offers besides its GPUs: a server's worth, whatever this machine has.
 CPU, MEMORY = "32", "256Gi"

@@ -1,6 +1,7 @@
 """Lines of the log as JSON, each with the object that it is about and the request in which it was said.
 
-    {"ts": "2026-11-23T18:40:01.123456Z", "level": "ERROR", "logger": "scheduling.commit", "msg": "pod lab/train-1 ...",
+    {"ts": "2026-11-23T18:40:01.123456Z", "level": "ERROR", "logger": "scheduling.cycle.commit", "msg": "pod lab/train-1
+    ...",
      "object": {"kind": "Pod", "namespace": "lab", "name": "train-1", "uid": "..."}, "error": "Traceback ..."}
 
 Whoever works on one object says so once, around the work (`about`); what is logged within, by whichever module, has its

@@ -15,17 +15,6 @@ Where Kubernetes' reference allocator allocates, the same devices come out, in t
 
 from manciple.wire.time_limit import Deadline
 from scheduling.allocator.allocation import allocate, is_allocatable, read_claims
-from scheduling.allocator.fragmentation.demands import (
-    Demand,
-    DemandHistory,
-    DemandMix,
-    NodeNeeds,
-    NodeRoom,
-    RoomTable,
-    UsualDemands,
-)
-from scheduling.allocator.fragmentation.nodes import FreeCapacity
-from scheduling.allocator.fragmentation.policy import Fragmentation
 from scheduling.allocator.index import Fit, Score, best_fitting, first_named, most_packed, most_spread
 from scheduling.allocator.outcome import (
     Allocated,
@@ -42,6 +31,17 @@ from scheduling.allocator.published import Features, NodeView
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.snapshot import Inventory, Snapshot
 from scheduling.allocator.stages import Stage
+from scheduling.placement.fragmentation.demands import (
+    Demand,
+    DemandHistory,
+    DemandMix,
+    NodeNeeds,
+    NodeRoom,
+    RoomTable,
+    UsualDemands,
+)
+from scheduling.placement.fragmentation.nodes import FreeCapacity
+from scheduling.placement.fragmentation.policy import Fragmentation
 
 __all__ = [
     "Allocated",

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from claims.causes.messages import message
 from claims.kinds.resource_claims import (
     AllocationResult,
     DeviceAllocationResult,
@@ -31,7 +32,6 @@ from scheduling.allocator.allocation import allocate
 from scheduling.allocator.outcome import Allocated, AllocationFailed, Outcome, Undecided
 from scheduling.allocator.published import Features, NodeView
 from scheduling.allocator.snapshot import Inventory
-from scheduling.messages import message
 
 
 def run_scenario(scenario: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from claims.causes.causes import Fault, Misconfigured
 from claims.kinds.allocated_draws import names_of_counters
 from claims.kinds.resource_claims import (
     AllocationResult,
@@ -34,7 +35,6 @@ from scheduling.allocator.search import DEFAULT_LIMIT, NoSolution, Solution, sol
 from scheduling.allocator.snapshot import Snapshot
 from scheduling.allocator.stages import Funnel
 from scheduling.allocator.state import Taken
-from scheduling.causes import Fault, Misconfigured
 
 _SHARES = uuid.UUID("5f2f6bb9-1b0e-4a5c-9a5d-0f6f2d8a4c11")
 

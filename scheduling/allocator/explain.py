@@ -14,6 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from claims.causes.causes import (
+    ConstraintsUnmet,
+    CountersExhausted,
+    NoCommonValue,
+    NotTogether,
+    RequestsCompete,
+    TooFewValues,
+)
 from scheduling.allocator import stages
 from scheduling.allocator.outcome import RequestReason
 from scheduling.allocator.pools import Generation, PoolOnNode, bits, union
@@ -29,14 +37,6 @@ from scheduling.allocator.problem import (
 from scheduling.allocator.requests import ClaimPlan, RequestPlan, chosen
 from scheduling.allocator.stages import DeviceSet, Funnel, PoolTrouble, Stage
 from scheduling.allocator.state import CounterLedger
-from scheduling.causes import (
-    ConstraintsUnmet,
-    CountersExhausted,
-    NoCommonValue,
-    NotTogether,
-    RequestsCompete,
-    TooFewValues,
-)
 
 _Left = dict[PoolOnNode, int]
 

@@ -15,11 +15,19 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
+from claims.causes.causes import (
+    CannotAllocate,
+    Misconfigured,
+    NotTogether,
+    OfDevices,
+    OfNode,
+    SearchStopped,
+    TooFew,
+)
 from claims.kinds.resource_claims import AllocationResult
 from scheduling.allocator.requests import RequestPlan
 from scheduling.allocator.shortages import told
 from scheduling.allocator.stages import ASKED, Funnel, Shortage, merged, most_left
-from scheduling.causes import CannotAllocate, Misconfigured, NotTogether, OfDevices, OfNode, SearchStopped, TooFew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

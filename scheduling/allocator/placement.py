@@ -24,8 +24,6 @@ from typing import NamedTuple
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.time_limit import Deadline, TimeLimitExceeded, check_time, time_limit
 from scheduling.allocator.allocation import answer, read_claims
-from scheduling.allocator.fragmentation.nodes import FreeCapacity
-from scheduling.allocator.fragmentation.policy import Fragmentation
 from scheduling.allocator.index import (
     Fit,
     NodeIndex,
@@ -42,6 +40,8 @@ from scheduling.allocator.requests import ClaimPlan, RequestPlan, name_of, plan_
 from scheduling.allocator.search import DEFAULT_LIMIT, DEFAULT_TIMEOUT, NoSolution, Solution, solve
 from scheduling.allocator.shapes import ClaimShape, ShapeAnswer, Variant, direct_results, first_devices, shape_of
 from scheduling.allocator.snapshot import LessenedUsage, Snapshot
+from scheduling.placement.fragmentation.nodes import FreeCapacity
+from scheduling.placement.fragmentation.policy import Fragmentation
 
 #: Those that look at nothing but the devices.
 PLAIN_SCORES = (most_packed, most_spread, first_named, best_fitting)

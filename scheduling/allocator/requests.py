@@ -19,6 +19,7 @@ from functools import lru_cache
 
 import msgspec
 
+from claims.causes.causes import Fault, Misconfigured
 from claims.kinds.resource_claims import (
     DeviceConstraint,
     DeviceRequest,
@@ -33,7 +34,6 @@ from manciple.cel.errors import NoSuchKey
 from manciple.wire.time_limit import TimeLimitExceeded
 from scheduling.allocator.pools import Generation, bits
 from scheduling.allocator.published import Features, PublishedDevice, SliceContent, VerdictMasks, make_room
-from scheduling.causes import Fault, Misconfigured
 from scheduling.cel import CompileError, DeviceReference, DeviceView, EvaluationError, Selector, compile_selector
 from scheduling.cel.clauses import operands
 

@@ -17,13 +17,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from claims.causes.causes import Fault, Misconfigured
 from manciple.wire.time_limit import Deadline, check_time
 from scheduling.allocator.outcome import AllocationFailed, Undecided
 from scheduling.allocator.problem import MAX_RESULTS, AllocationProblem, RequestOnNode
 from scheduling.allocator.pruning import Pruner
 from scheduling.allocator.requests import error_on
 from scheduling.allocator.state import SearchState, Taken
-from scheduling.causes import Fault, Misconfigured
 
 #: Device trials on one node after which a search is given up: some seconds.
 DEFAULT_LIMIT = 200_000

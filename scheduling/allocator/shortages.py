@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
+from claims.causes import causes
+from claims.causes.causes import OfDevices, RefusingOperand, TroubledPool
 from inventory.kinds.devices import HARD_EFFECTS
-from scheduling import causes
 from scheduling.allocator import stages
 from scheduling.allocator.stages import Drop, PoolTrouble, Shortage, drops
-from scheduling.causes import OfDevices, RefusingOperand, TroubledPool
 
 #: Characters of an expression that are quoted; the rest can be read in the claim.
 QUOTED = 120

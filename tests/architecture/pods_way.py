@@ -20,7 +20,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("manciple", "inventory", "claims", "scheduling", "nodeagent")
+PACKAGES = ("manciple", "inventory", "claims", "scheduling", "insight", "dashboard", "nodeagent")
 #: Pods that are followed. Few, and on a busy machine a periodic task runs beside each of them and is counted.
 PODS = 6
 #: Seconds that a pod may take.

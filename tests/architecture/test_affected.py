@@ -25,9 +25,9 @@ def graph() -> Graph:
 @pytest.mark.parametrize(
     ("changed", "first"),
     [
-        ("scheduling/queue.py", "tests/scheduling/test_queue.py"),
-        ("scheduling/pages/overview/views.py", "tests/scheduling/pages/test_overview.py"),
-        ("templates/pods/list.html", "tests/scheduling/pages/test_pods.py"),
+        ("scheduling/queue/queue.py", "tests/scheduling/test_queue.py"),
+        ("dashboard/overview/views.py", "tests/dashboard/test_overview.py"),
+        ("templates/pods/list.html", "tests/dashboard/test_pods.py"),
         ("nodeagent/checkpoint.py", "tests/nodeagent/test_checkpoint.py"),
         ("docs/scheduling.md", "tests/architecture/test_documentation.py"),
         ("tests/conformance_data/rbac_defaults.json.gz", "tests/manciple/access/test_default_roles.py"),

@@ -18,7 +18,9 @@ def settings_read() -> list[str]:
 
 def commands() -> list[str]:
     apps = [
-        path for package in ("manciple", "scheduling", "claims", "inventory") for path in (ROOT / package).rglob("*.py")
+        path
+        for package in ("manciple", "scheduling", "claims", "inventory", "insight", "dashboard")
+        for path in (ROOT / package).rglob("*.py")
     ]
     return sorted(path.stem for path in apps if path.parent.name == "commands" and path.stem != "__init__")
 

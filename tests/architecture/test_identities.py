@@ -7,7 +7,7 @@ from functools import cache
 
 from tests.architecture.sources import calls, sources
 
-FOLDERS = ("manciple", "inventory", "claims", "scheduling")
+FOLDERS = ("manciple", "inventory", "claims", "scheduling", "insight", "dashboard")
 CALLS = {"objects.writing", "writing", "objects.write"}
 #: Opens the transactions of others.
 OPENERS = {"manciple/store/transactions.py"}

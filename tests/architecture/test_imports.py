@@ -14,7 +14,7 @@ import grimp
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("manciple", "inventory", "claims", "scheduling", "nodeagent")
+PACKAGES = ("manciple", "inventory", "claims", "scheduling", "insight", "dashboard", "nodeagent")
 #: (who imports, what is imported) -> why it must be so
 EXCEPTIONS = {
     ("manciple.store.hooks", "manciple.store.writer"): "for types alone: the writer gives itself to the rules it asks",

@@ -90,6 +90,9 @@ def only_adds(operation: Operation, before: ProjectState, released: ProjectState
         case migrations.AlterField(model_name=model, name=name, field=field):
             return loosens(known(model, name), field)
         case migrations.SeparateDatabaseAndState():
+            moves = (migrations.CreateModel, migrations.DeleteModel)
+            if not operation.database_operations and all(isinstance(one, moves) for one in operation.state_operations):
+                return True  # a model goes to another app, its table stays
             removed = [one for one in operation.state_operations if isinstance(one, migrations.RemoveField)]
             return (
                 len(removed) == len(operation.state_operations)

@@ -9,7 +9,7 @@ from tests.architecture.sources import calls, sources
 
 def test_every_view_hands_its_template_a_typed_context() -> None:
     """Nobody gives a dict to Django's `render`: what a template may use is declared, with its type."""
-    views = sources(r"\brender", "scheduling/pages")
+    views = sources(r"\brender", "dashboard")
     assert any(name == "render_page" for nodes in views.values() for name, _ in calls(nodes))
     assert [
         place

@@ -11,7 +11,7 @@ PURE = [
     "claims.kinds",
     "scheduling.cel",
     "scheduling.allocator",
-    "scheduling.policy",
+    "scheduling.state.node_fit",
     "nodeagent",
 ]
 FRAMEWORKS = {"django", "rest_framework", "celery", "channels"}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from claims.controllers import disruption
 from claims.kinds.disruption_budgets import POD_DISRUPTION_BUDGET, PodDisruptionBudget
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
@@ -17,7 +18,6 @@ from manciple.access.bootstrap import ensure_roles
 from manciple.store import objects
 from manciple.store.objects import Writer, decoded
 from manciple.wire.base import LabelSelector
-from scheduling.controllers import disruption
 from tests.builders import make_budget, make_pod, make_running
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import PODS, Answer, Api

@@ -10,6 +10,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from claims import device_taints
+from claims.controllers import reservations
 from claims.kinds.registration import POD
 from claims.models import AllocatedDevice, Claim, Pod, PodClaim, Reservation
 from inventory import impairments
@@ -18,8 +20,6 @@ from inventory.kinds.pools import PoolKey
 from inventory.models import Device, Impairment, Incident, PublishedSlice
 from manciple.store import persistence, sql
 from manciple.store.models import Event, OwnerLink, StoredObject
-from scheduling import device_taints
-from scheduling.controllers import reservations
 
 pytestmark = pytest.mark.django_db
 

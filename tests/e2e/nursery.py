@@ -64,7 +64,7 @@ MODELS = (
     "channels.security.websocket", "kombu.transport.redis", "manciple.api.certificates", "manciple.api.health",
     "manciple.audit.searching", "manciple.audit.shipping", "manciple.celery", "manciple.live.consumers",
     "manciple.processes.accounts", "manciple.processes.listeners", "manciple.processes.node_bootstrap",
-    "manciple.processes.standing", "manciple.urls", "scheduling.invariants", "scheduling.tasks",
+    "manciple.processes.standing", "manciple.urls", "scheduling.invariants", "manciple.controllers.tasks",
 )  # fmt: skip
 #: Of the environment, what makes no difference to what is imported.
 READ_ANEW = {"MANCIPLE_HOME", "MANCIPLE_LOG_LEVEL"}

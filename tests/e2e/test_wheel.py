@@ -17,7 +17,7 @@ from tests.e2e.processes import ROOT, Process
 
 pytestmark = pytest.mark.e2e
 
-PACKAGES = ("manciple", "inventory", "claims", "scheduling", "nodeagent")
+PACKAGES = ("manciple", "inventory", "claims", "scheduling", "insight", "dashboard", "nodeagent")
 #: Where what stands beside the packages in a checkout stands in the wheel.
 MOVED = {"templates": "manciple/templates", "static": "manciple/static", "docs/examples": "manciple/examples"}
 #: From which the scripts of `static/vendor` are made.

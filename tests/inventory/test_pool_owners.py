@@ -9,6 +9,7 @@ from django.db import IntegrityError
 from django.test import Client
 from msgspec import structs
 
+from claims.device_taints import Survey
 from claims.devices.cache import read_devices
 from claims.models import AllocatedDevice
 from claims.projectors import DeviceTaken
@@ -17,7 +18,6 @@ from inventory.kinds.taint_rules import TaintRules
 from inventory.models import Device, Impairment, Pool
 from manciple.access.authentication import tokens
 from manciple.wire.identity import AUTHENTICATED, NODES
-from scheduling.device_taints import Survey
 from tests.builders import (
     CLASS,
     DRIVER,
@@ -32,10 +32,10 @@ from tests.builders import (
     make_slice,
     make_taint_rule,
 )
+from tests.dashboard.browsing import signed_in
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Api
 from tests.scheduling.cluster import Cluster, with_spec
-from tests.scheduling.pages.browsing import signed_in
 
 __all__ = ["api"]
 

@@ -11,8 +11,8 @@ from celery.worker.consumer import Consumer
 
 from manciple.celery import app
 from manciple.consumer import TaskConsumer
-from scheduling import coordination
-from scheduling.controllers.declaration import task_name
+from manciple.controllers import coordination
+from manciple.controllers.declaration import task_name
 
 LATER = "count_what_comes_later"
 

@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 
 from manciple.celery import SWEEPING_THREADS, TaskPool, WorkerFixup, app, wake
-from scheduling.controllers.declaration import Queue
+from manciple.controllers.declaration import Queue
 from tests.e2e.processes import wait_for
 
 

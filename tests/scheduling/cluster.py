@@ -13,21 +13,22 @@ from typing import Any, TypeVar, cast
 from django.db import connections
 from msgspec import structs
 
+from claims.causes import causes
+from claims.causes.causes import AnyCause
+from claims.controllers import generated_claims, reservations
+from claims.controllers.reservations import FINALIZER
 from claims.kinds.pods import Pod, PodCondition, PodResourceClaimStatus, PodStatus
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from inventory.kinds.devices import DeviceClass, ResourceSlice
 from inventory.kinds.nodes import Node
+from manciple.controllers import housekeeping
 from manciple.store import objects
 from manciple.store.objects import Sources
 from manciple.wire.base import ApiObject
 from manciple.wire.machinery import Event, Namespace
 from manciple.wire.registry import Kind, registry
-from scheduling import causes
-from scheduling.causes import AnyCause
 from scheduling.cluster_facts import gather
-from scheduling.controllers import claims, garbage, reservations
-from scheduling.controllers.reservations import FINALIZER
-from scheduling.controllers.scheduler import SchedulingWorker
+from scheduling.cycle.scheduler import SchedulingWorker
 from scheduling.invariants import violations
 from scheduling.models import QueuedPod
 from tests.builders import (
@@ -142,10 +143,10 @@ class Cluster:
     def settle(self) -> None:
         """Let every controller and the worker do all that they have to do now."""
         while (
-            claims.FOLLOWER.follow(self.clock)
+            generated_claims.FOLLOWER.follow(self.clock)
             + reservations.FOLLOWER.follow(self.clock)
             + self.worker.run().settled
-            + garbage.sweep(self.now)
+            + housekeeping.collect_garbage(self.now)
         ):
             pass
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from scheduling.controllers import immediate_claims
+from scheduling.earlier import immediate_claims
 from tests.manciple.api.requests import Api
 from tests.scheduling.cluster import Cluster
 

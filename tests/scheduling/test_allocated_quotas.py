@@ -13,6 +13,8 @@ from msgspec import structs
 
 from claims import quotas
 from claims.admission import ADMIN_ACCESS_LABEL
+from claims.controllers import quotas as controller
+from claims.controllers.reservations import FINALIZER
 from claims.kinds.allocated_usage import GRAMMAR, AllocatedKey, read_key
 from claims.kinds.pods import Pod
 from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota
@@ -20,10 +22,8 @@ from claims.kinds.resource_claims import CapacityRequirements, DeviceRequest, Re
 from claims.quotas import QuotaExceeded
 from inventory.kinds.devices import Counter, CounterSet, DeviceCounterConsumption
 from manciple.store import hooks
-from scheduling.controllers import quotas as controller
-from scheduling.controllers.reservations import FINALIZER
-from scheduling.holds import Reason
 from scheduling.models import QueuedPod
+from scheduling.queue.reasons import Reason
 from tests.builders import (
     CLASS,
     DRIVER,
@@ -167,8 +167,8 @@ def test_a_quota_that_others_used_up_since_the_search_refuses_the_commit_once(
     create_pod(cluster, "late")
     cluster.create(make_quota({HELD: "0"}))
     with monkeypatch.context() as patched:
-        patched.setattr("scheduling.quota_room.QuotaRoom.limits", lambda *_: False)
-        patched.setattr("scheduling.quota_room.QuotaRoom.hold_after", lambda *_: None)
+        patched.setattr("scheduling.state.quota_room.QuotaRoom.limits", lambda *_: False)
+        patched.setattr("scheduling.state.quota_room.QuotaRoom.hold_after", lambda *_: None)
         cluster.settle()
     assert cluster.claim("late-claim").status.allocation is None
     assert "exceeded quota: most" in cluster.why_pending("late")

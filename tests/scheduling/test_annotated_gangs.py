@@ -8,21 +8,22 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from claims.causes.causes import DevicesInUse, GroupDoesNotFit, NoNodeFits
+from claims.causes.messages import message
+from claims.controllers import generated_claims
 from claims.kinds.gangs import GANG, JOB_NAME, PREFERRED, REQUIRED, SIZE
 from claims.kinds.pods import Pod
 from manciple.store import objects
-from scheduling import commit, gang_places, gangs, queue
-from scheduling.assumptions import AssumedState
-from scheduling.capture import ClusterState
-from scheduling.causes import DevicesInUse, GroupDoesNotFit, NoNodeFits
-from scheduling.controllers import claims, scheduler
-from scheduling.explanations.current import explain_pod
-from scheduling.gangs import in_turn
-from scheduling.messages import message
-from scheduling.plans import Decision, GroupDecision, Placement
-from scheduling.queue import Done, Outcome
-from scheduling.remedies import Remedies
-from scheduling.special_claims import NotMade
+from scheduling.claims.special_claims import NotMade
+from scheduling.cycle import commit, gang_places, gangs, scheduler
+from scheduling.cycle.decisions import Decision, GroupDecision, Placement
+from scheduling.cycle.gangs import in_turn
+from scheduling.cycle.remedies import Remedies
+from scheduling.queue import queue
+from scheduling.queue.queue import Done, Outcome
+from scheduling.rehearsal.explanations.current import explain_pod
+from scheduling.state.assumptions import AssumedState
+from scheduling.state.cluster import ClusterState
 from tests.builders import (
     make_claim,
     make_class,
@@ -205,7 +206,7 @@ def test_those_of_a_gang_whose_claims_are_refused_are_left_out_all_at_once(racks
     """Two are needed of six, and a quota leaves no claim for four: not one more is left out each time."""
     for at in range(6):
         racks.create(member(f"w-{at}", 2))
-    claims.FOLLOWER.follow(racks.clock)
+    generated_claims.FOLLOWER.follow(racks.clock)
     state, writes = ClusterState.captured(), list[str]()
     queue.feed(state, racks.now)
     pods = {pod.metadata.name: pod for pod in state.pending.values()}

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from claims.causes.causes import BindingFailed, NoNodeFits, decode
+from claims.causes.messages import message
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocatedDeviceStatus, ResourceClaim
 from inventory.kinds.devices import Device
 from manciple.store import objects
 from manciple.wire.base import Condition
 from manciple.wire.machinery import Event
-from scheduling.causes import BindingFailed, NoNodeFits, decode
-from scheduling.messages import message
-from scheduling.resources import CLAIMS, kind
+from manciple.wire.resources import CLAIMS, kind
 from tests.builders import make_claim, make_class, make_container, make_device, make_node, make_pod, make_slice
 from tests.scheduling.cluster import Cluster
 

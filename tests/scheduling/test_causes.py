@@ -8,8 +8,9 @@ from typing import Any, get_args
 
 import pytest
 
-from scheduling import causes, messages, next_steps
-from scheduling.causes import (
+import dashboard
+from claims.causes import causes, messages, next_steps
+from claims.causes.causes import (
     AnyCause,
     Fault,
     NodeRefusal,
@@ -20,8 +21,8 @@ from scheduling.causes import (
     decode,
     encode,
 )
-from scheduling.messages import brief, clause, message
-from scheduling.next_steps import TOPICS, next_step, topic_of
+from claims.causes.messages import brief, clause, message
+from claims.causes.next_steps import TOPICS, next_step, topic_of
 from tests.outlines import Outline
 
 FEW: dict[str, Any] = {"claim": "a/b", "request": "gpu", "wanted": 2, "before": 5, "left": 1, "most": 1}
@@ -139,7 +140,7 @@ def test_only_a_lack_of_devices_is_about_a_claim() -> None:
 
 # Nobody reads texts ---------------------------------------------------------------------------------------------------
 
-ROOM = Path(messages.__file__).parent
+PAGES = Path(dashboard.__file__).parent
 #: What pages may ask of the module that makes the texts: the texts, and nothing that they begin or end with.
 TO_TELL = {"brief", "clause", "message", "preemption_clause", "sentence"}
 #: Words that only the scheduler's messages have.
@@ -149,15 +150,15 @@ SAID = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("path", sorted((ROOM / "pages").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOM)))
+@pytest.mark.parametrize("path", sorted(PAGES.rglob("*.py")), ids=lambda path: str(path.relative_to(PAGES)))
 def test_no_page_parses_what_the_scheduler_says(path: Path) -> None:
     source = path.read_text()
     assert [words for words in SAID if words in source] == []
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.module == "scheduling.messages":
+        if isinstance(node, ast.ImportFrom) and node.module == "claims.causes.messages":
             assert {name.name for name in node.names} <= TO_TELL
         assert not (isinstance(node, ast.ImportFrom) and any(name.name == "messages" for name in node.names)) or (
-            node.module != "scheduling"
+            node.module != "claims.causes"
         )
 
 

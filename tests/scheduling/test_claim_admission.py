@@ -6,18 +6,21 @@ from typing import Any
 
 import pytest
 
+from claims.causes import causes
+from claims.controllers import generated_claims
+from claims.controllers import generated_claims as controller
+from claims.controllers.generated_claims import Verdicts
 from claims.kinds.pods import Pod, PodSchedulingGroup
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from inventory.kinds import gates
 from manciple.admission.kinds.bindings import ValidatingAdmissionPolicyBinding
 from manciple.admission.kinds.policies import ValidatingAdmissionPolicy
 from manciple.wire import codec
-from scheduling import causes, queue, special_claims
-from scheduling.capture import ClusterState
-from scheduling.controllers import claims, scheduler
-from scheduling.controllers import claims as controller
-from scheduling.controllers.claims import Verdicts
-from scheduling.plans import Placement, Postponed
+from scheduling.claims import special_claims
+from scheduling.cycle import scheduler
+from scheduling.cycle.decisions import Placement, Postponed
+from scheduling.queue import queue
+from scheduling.state.cluster import ClusterState
 from tests.builders import make_class, make_container, make_devices, make_node, make_pod, make_slice, make_template
 from tests.builders.groups import make_group
 from tests.manciple.admission.documents import binding, policy, rule
@@ -83,11 +86,11 @@ def test_a_template_that_changed_since_is_asked_about_next_time(
         return verdicts
 
     monkeypatch.setattr(controller, "ask_about", too_early)
-    claims.sync([("default", "web")])
+    generated_claims.sync([("default", "web")])
     assert cluster.all(ResourceClaim) == []
     assert cluster.events("FailedResourceClaimCreation") == []
     monkeypatch.undo()
-    claims.sync([("default", "web")])
+    generated_claims.sync([("default", "web")])
     assert len(cluster.all(ResourceClaim)) == 1
 
 
@@ -95,10 +98,10 @@ def test_who_waits_for_a_slow_webhook_lets_others_go_on(cluster: Cluster, monkey
     forbid(cluster, "true")
     monkeypatch.setattr(controller, "PATIENCE", -1.0)
     with_template(cluster)
-    claims.sync([("default", "web")])
+    generated_claims.sync([("default", "web")])
     assert cluster.all(ResourceClaim) == []
     monkeypatch.undo()
-    claims.sync([("default", "web")])
+    generated_claims.sync([("default", "web")])
     assert len(cluster.all(ResourceClaim)) == 1
 
 

@@ -11,25 +11,25 @@ from celery import Celery
 
 from inventory.kinds import gates
 from manciple.celery import app
-from manciple.processes.management.commands import controllers as command
-from scheduling import tasks
-from scheduling.controllers.declaration import (
-    PACKAGE,
+from manciple.controllers import tasks
+from manciple.controllers.declaration import (
     Controller,
     Queue,
     beat_schedule,
     controllers,
+    declaring,
     discover,
     task_name,
     task_routes,
 )
-from scheduling.tasks import WakeTable
+from manciple.controllers.tasks import WakeTable
+from manciple.processes.management.commands import controllers as command
 
 ONE_FILE = """
 from datetime import datetime
 
-from scheduling.controllers.declaration import ADDED, Controller
-from scheduling.resources import NODES
+from manciple.controllers.declaration import ADDED, Controller
+from manciple.wire.resources import NODES
 
 asked: list[datetime] = []
 
@@ -63,7 +63,7 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_one_file_makes_task_and_route_and_schedule_and_wake_ups(added: str, cluster: object) -> None:
-    (controller,) = discover(added)
+    (controller,) = discover([added])
     name, other = task_name("greet_nodes"), Celery("other", broker="memory://", set_as_current=False)
     task = tasks.register(other, controller)
     task.run()
@@ -87,7 +87,7 @@ def test_celery_knows_every_controller() -> None:
 
 
 def test_there_is_no_controller_of_a_feature_that_is_off() -> None:
-    optional = {one for one in discover(PACKAGE) if one.gate}
+    optional = {one for one in discover(declaring()) if one.gate}
     with gates.using(**dict.fromkeys((one.gate for one in optional), True)):
         assert optional <= set(controllers.__wrapped__())
     with gates.using(**dict.fromkeys((one.gate for one in optional), False)):
@@ -109,7 +109,7 @@ def test_two_controllers_of_one_name_are_refused(added: str) -> None:
     module = Path(str(sys.path[0])) / added / "again.py"
     module.write_text(ONE_FILE)
     with pytest.raises(ValueError, match="greet_nodes"):
-        discover(added)
+        discover([added])
     sys.modules.pop(f"{added}.again", None)
 
 

@@ -13,19 +13,19 @@ from django.db import OperationalError
 from msgspec import structs
 from pytest_django.fixtures import Settings
 
+from claims.causes.causes import DevicesInUse, NoNodeFits, NotVisible
+from claims.causes.messages import NO_VOLUME_CLAIMS
 from claims.kinds.pods import Affinity, NodeAffinity, Pod, PreferredSchedulingTerm
 from claims.kinds.volumes import Volume
 from inventory.kinds.nodes import Taint
 from manciple.store.pruning import prune
 from manciple.wire import codec
-from scheduling import commit, queue
 from scheduling.allocator.placement import place
-from scheduling.capture import ClusterState
-from scheduling.causes import DevicesInUse, NoNodeFits, NotVisible
-from scheduling.controllers import scheduler
-from scheduling.controllers.scheduler import SchedulingWorker
-from scheduling.messages import NO_VOLUME_CLAIMS
-from scheduling.nodes import NodeTable
+from scheduling.cycle import commit, scheduler
+from scheduling.cycle.scheduler import SchedulingWorker
+from scheduling.queue import queue
+from scheduling.state.cluster import ClusterState
+from scheduling.state.nodes import NodeTable
 from tests.builders import (
     make_allocation,
     make_claim,
@@ -312,7 +312,7 @@ def test_a_call_during_the_sweep_is_made_up_for(cluster: Cluster, monkeypatch: p
         assert cluster.worker.run().taken == 0
         return 0
 
-    monkeypatch.setattr("scheduling.queue_sweep.sweep", sweep)
+    monkeypatch.setattr("scheduling.queue.sweep.sweep", sweep)
     cluster.worker.sweep()
     assert cluster.pod("late").spec.node_name == "node-1"
 

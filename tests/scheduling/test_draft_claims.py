@@ -14,28 +14,29 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from claims.causes.causes import AwaitingDrivers, NoNodeFits
 from claims.drafts.cdi.registration import CLAIM, CLASS
 from claims.drafts.cdi.values import ALLOCATED, NODE_LABEL, PENDING, ResourceClaim, ResourceClass, with_status
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
+from dashboard.pods.draft_conversation import read_draft_conversation
 from inventory.kinds import gates
+from manciple.controllers import housekeeping
 from manciple.live.topics import touched_by
 from manciple.store import objects, tail
 from manciple.store.tail import latest_revision
 from manciple.wire import codec
 from manciple.wire.base import OwnerReference
 from manciple.wire.registry import Kind
-from scheduling.causes import AwaitingDrivers, NoNodeFits
-from scheduling.controllers import draft_claims, garbage
-from scheduling.explanations.current import explain_pod
-from scheduling.pages.pods.draft_conversation import read_draft_conversation
-from scheduling.simulation import Question, simulate
-from scheduling.simulation_workload import Workload, of_pod
+from scheduling.earlier import draft_claim_controller
+from scheduling.rehearsal.explanations.current import explain_pod
+from scheduling.rehearsal.simulation import Question, simulate
+from scheduling.rehearsal.workload import Workload, of_pod
 from tests.builders import NAMESPACE, make_node, make_pod
 from tests.claims.drafts.acme import CLASS_OF_THE_STORY, FINALIZER, PLUGIN, POD_OF_THE_STORY, AcmePlugin
+from tests.dashboard.browsing import signed_in, words
 from tests.outlines import Outline
 from tests.scheduling.cluster import Cluster
-from tests.scheduling.pages.browsing import signed_in, words
 
 
 class Draft:
@@ -107,8 +108,8 @@ class Draft:
             idle = 0 if sum(step() for step in steps) else idle + len(steps)
 
     def controller_step(self) -> int:
-        on = gates.enabled(draft_claims.CONTROLLER.gate)
-        return (draft_claims.reconcile if on else draft_claims.reconcile_kept)(self.cluster.now)
+        on = gates.enabled(draft_claim_controller.CONTROLLER.gate)
+        return (draft_claim_controller.reconcile if on else draft_claim_controller.reconcile_kept)(self.cluster.now)
 
     def scheduler_step(self) -> int:
         """After every backoff; what it says in claims counts too, with which no pod is settled."""
@@ -118,7 +119,7 @@ class Draft:
         return latest_revision() - before
 
     def garbage_step(self) -> int:
-        return garbage.sweep(self.cluster.now)
+        return housekeeping.collect_garbage(self.cluster.now)
 
 
 @pytest.fixture

@@ -14,10 +14,11 @@ import pytest
 from claims.drafts.cdi.registration import CLAIM
 from claims.drafts.cdi.values import ResourceClaim
 from claims.kinds.resource_claims import ResourceClaim as ClaimOfToday
+from manciple.controllers import housekeeping
 from manciple.wire import codec, documents
 from nodeagent.checkpoint import PreparedDevice
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
-from scheduling.controllers import draft_claims, garbage
+from scheduling.earlier import draft_claim_controller
 from tests.claims.drafts.acme import CLASS_OF_THE_STORY, PLUGIN, POD_OF_THE_STORY, AcmePlugin
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Api
@@ -69,11 +70,11 @@ class World:
     def goes_on(self, rounds: int = 10) -> None:
         """Everybody does what there is to do."""
         for _ in range(rounds):
-            draft_claims.reconcile(self.cluster.now)
+            draft_claim_controller.reconcile(self.cluster.now)
             self.cluster.later(11)
             self.cluster.worker.run()
             self.allocate()
-            garbage.sweep(self.cluster.now)
+            housekeeping.collect_garbage(self.cluster.now)
             self.agent.look()
 
     def allocate(self) -> None:

@@ -8,21 +8,23 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from claims.causes import causes
+from claims.controllers import taint_eviction
 from claims.kinds.pods import Pod, PodSchedulingGroup
 from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, AllocatedDeviceStatus, DeviceRequest, ResourceClaim
 from inventory.kinds import gates
 from inventory.kinds.devices import Device
 from inventory.kinds.nodes import Node
+from manciple.controllers.metrics import SCHEDULER_CREATES
 from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.wire.base import Condition, OwnerReference, timestamp
 from manciple.wire.errors import Forbidden
-from scheduling import causes, commit, queue
-from scheduling.capture import ClusterState
-from scheduling.controller_metrics import SCHEDULER_CREATES
-from scheduling.controllers import device_taints, scheduler
-from scheduling.extended_resources import requests_for
-from scheduling.resources import CLAIMS
+from manciple.wire.resources import CLAIMS
+from scheduling.claims.extended_resources import requests_for
+from scheduling.cycle import commit, scheduler
+from scheduling.queue import queue
+from scheduling.state.cluster import ClusterState
 from tests.builders import (
     CLASS,
     NAMESPACE,
@@ -345,7 +347,7 @@ def test_a_noexecute_taint_evicts_a_pod_from_its_device(cluster: Cluster, gpu: s
     pod = cluster.pod("web")
     cluster.update(structs.replace(pod, status=structs.replace(pod.status, phase="Running")))
     cluster.create(make_taint_rule("repair", effect="NoExecute", device="gpu-0", time_added=timestamp(cluster.now)))
-    device_taints.reconcile(cluster.now)
+    taint_eviction.reconcile(cluster.now)
     cluster.settle()
     assert cluster.pod("web").metadata.deletion_timestamp is not None
     cluster.delete(cluster.pod("web"))

@@ -11,8 +11,8 @@ from pytest_django.fixtures import Settings
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
+from insight.capacity import read_census
 from inventory.kinds.devices import DeviceClass
-from scheduling.capacity import read_census
 from tests.builders import (
     CLASS,
     make_claim,

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pytest_django.fixtures import Settings
 
 from claims.kinds.pods import Pod
-from scheduling import queue
-from scheduling.fair_share import MOST_WEIGHT, WEIGHT, FairShare, weight_of
 from scheduling.models import UsageSample
-from scheduling.queue import ReadyPod
+from scheduling.queue import queue
+from scheduling.queue.queue import ReadyPod
+from scheduling.state.fair_share import MOST_WEIGHT, WEIGHT, FairShare, weight_of
 from tests.builders import (
     make_allocation,
     make_claim,

@@ -10,10 +10,10 @@ from msgspec import structs
 from pytest_django.fixtures import Settings
 
 from claims.kinds.pods import PodCondition
-from scheduling import preemption
-from scheduling.capture import ClusterState
-from scheduling.hints import Wakes
-from scheduling.holds import Reason
+from scheduling.cycle import preemption
+from scheduling.queue.hints import Wakes
+from scheduling.queue.reasons import Reason
+from scheduling.state.cluster import ClusterState
 from tests.builders import make_claim, make_pod, make_request
 from tests.scheduling.cluster import Cluster
 

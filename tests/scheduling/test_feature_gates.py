@@ -16,6 +16,7 @@ import pytest
 from django.test import override_settings
 from msgspec import structs
 
+from claims.controllers import pool_statuses, taint_eviction
 from claims.kinds.resource_claims import (
     AllocatedDeviceStatus,
     CapacityRequirements,
@@ -41,7 +42,6 @@ from manciple.api import discovery, openapi
 from manciple.store import follower
 from manciple.telemetry import metrics
 from manciple.wire.base import ApiObject, Condition, timestamp
-from scheduling.controllers import device_taints, pool_statuses
 from tests.builders import (
     CLASS,
     DRIVER,
@@ -323,11 +323,11 @@ def test_who_runs_on_a_tainted_device_stays_while_taints_are_off_and_goes_when_t
     cluster.create(make_taint_rule(driver=DRIVER, effect="NoExecute"))
     for gate in ("DRADeviceTaints", "DRADeviceTaintRules"):
         with restarted_with(cluster, **{gate: False}):
-            assert device_taints.reconcile(cluster.now) == 0
+            assert taint_eviction.reconcile(cluster.now) == 0
             assert cluster.pod("running").metadata.deletion_timestamp is None
             assert cluster.get(DeviceTaintRule, "repair").status.conditions == ()  # nobody looks at it
     cluster.later(5)
-    assert device_taints.reconcile(cluster.now) > 0
+    assert taint_eviction.reconcile(cluster.now) > 0
     assert cluster.pod("running").metadata.deletion_timestamp is not None
 
 

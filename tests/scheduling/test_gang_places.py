@@ -11,21 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs, to_builtins
 
+from claims.causes.causes import GroupDoesNotFit, GroupIncomplete
 from claims.kinds.gangs import GANG, JOB_NAME, JOB_UID, PREFERRED, REQUIRED, SIZE
 from claims.kinds.pods import Pod, PodStatus
 from claims.kinds.resource_claims import ResourceClaim
+from claims.pod_claims import has_group
 from manciple.store.records import Written
-from scheduling import gang_places, gangs
+from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from scheduling.allocator import Deadline, Features
-from scheduling.capture import ClusterState
-from scheduling.causes import GroupDoesNotFit, GroupIncomplete
-from scheduling.controllers import scheduler
-from scheduling.gang_places import GangSearch
-from scheduling.gangs import decide_with_group
-from scheduling.plans import GroupDecision, Placement, PodRefusal
-from scheduling.pod_claims import has_group
-from scheduling.remedies import Remedies, UnfinishedSearches
-from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
+from scheduling.cycle import gang_places, gangs, scheduler
+from scheduling.cycle.decisions import GroupDecision, Placement, PodRefusal
+from scheduling.cycle.gang_places import GangSearch
+from scheduling.cycle.gangs import decide_with_group
+from scheduling.cycle.remedies import Remedies, UnfinishedSearches
+from scheduling.state.cluster import ClusterState
 from tests.builders import (
     make_claim,
     make_class,

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 import pytest
 from msgspec import structs
 
+from claims.causes.causes import GroupDoesNotFit
+from claims.causes.messages import message
 from claims.kinds.pod_groups import PodGroup, is_scheduled
 from claims.kinds.pods import Pod, PodSchedulingGroup
 from inventory.kinds import gates
-from scheduling.autoscaling import answer
-from scheduling.autoscaling.answer import answered
-from scheduling.autoscaling.kinds import NodeTemplate, Simulation, SimulationSpec
-from scheduling.causes import GroupDoesNotFit
-from scheduling.messages import message
-from scheduling.simulation import Question, simulate
-from scheduling.simulation_workload import stored_pod
+from scheduling.rehearsal.autoscaling import answer
+from scheduling.rehearsal.autoscaling.answer import answered
+from scheduling.rehearsal.autoscaling.kinds import NodeTemplate, Simulation, SimulationSpec
+from scheduling.rehearsal.simulation import Question, simulate
+from scheduling.rehearsal.workload import stored_pod
 from tests.builders import make_claim, make_pod, make_priority, make_request, make_template
 from tests.builders.groups import make_group
 from tests.scheduling.cluster import Cluster, kind_of

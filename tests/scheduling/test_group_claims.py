@@ -8,6 +8,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from claims.controllers import pod_groups, taint_eviction
 from claims.kinds.pod_groups import PodGroup, is_group, owning_group
 from claims.kinds.pods import Pod, PodSchedulingGroup
 from claims.kinds.resource_claims import ResourceClaim
@@ -16,7 +17,6 @@ from inventory.kinds.devices import DeviceTaintRule
 from manciple.wire.base import timestamp
 from nodeagent import podclaims
 from nodeagent.failures import PrepareRefused
-from scheduling.controllers import device_taints, pod_groups
 from tests.builders import (
     make_claim,
     make_devices,
@@ -239,11 +239,11 @@ def test_a_taint_evicts_the_pods_that_share_a_claim_of_their_group_and_nobody_el
     gpus.create(make_pod("stranger", claims={"gpu": claim.metadata.name}, node="node-1"))
     gpus.create(make_taint_rule("dry", effect="None", device="gpu-0"))
     gpus.later(3)
-    device_taints.reconcile(gpus.now)
-    told = device_taints.condition_of(gpus.get(DeviceTaintRule, "dry"))
+    taint_eviction.reconcile(gpus.now)
+    told = taint_eviction.condition_of(gpus.get(DeviceTaintRule, "dry"))
     assert told is not None
     assert "2 pods would be evicted in 1 namespace" in told.message
     gpus.create(make_taint_rule("broken", effect="NoExecute", device="gpu-0", time_added=timestamp(gpus.now)))
-    device_taints.reconcile(gpus.now)
+    taint_eviction.reconcile(gpus.now)
     going = {one.metadata.name for one in gpus.all(Pod) if one.metadata.deletion_timestamp is not None}
     assert going == {"w-0", "w-1"}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from scheduling.hints import RULES, ParkedPod, Wakes, claim_key, class_key, news_of
-from scheduling.holds import Hold, Reason
+from scheduling.queue.hints import RULES, ParkedPod, Wakes, claim_key, class_key, news_of
+from scheduling.queue.reasons import Hold, Reason
 
 CLAIMS = "resourceclaims.resource.k8s.io"
 SLICES = "resourceslices.resource.k8s.io"

@@ -14,13 +14,13 @@ import pytest
 from django.core.management import CommandError, call_command
 from msgspec import structs
 
+from claims.controllers.reservations import FINALIZER
 from claims.kinds.pods import Pod, PodCondition
 from claims.kinds.quotas import ResourceQuota, ResourceQuotaStatus
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import Counter, CounterSet, DeviceCounterConsumption
 from manciple.store.records import EventRecord, EventType, Stored
 from scheduling.cluster_facts import ClusterFacts, NodeFiles, Replay, gather, node_files
-from scheduling.controllers.reservations import FINALIZER
 from scheduling.invariants import nodes_agree_with_their_disks, violations
 from scheduling.management.commands import check_invariants
 from tests.builders import (

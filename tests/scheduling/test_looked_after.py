@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from claims.controllers import generated_claims
+from manciple.controllers import tasks
+from manciple.controllers.coordination import LookedAfter
+from manciple.controllers.declaration import controllers
+from manciple.controllers.tasks import WakeTable
 from manciple.store import objects
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import AlreadyExists
-from scheduling import tasks
-from scheduling.controllers import claims
-from scheduling.controllers.declaration import controllers
-from scheduling.coordination import LookedAfter
-from scheduling.tasks import WakeTable
 from tests.builders import make_pod, make_template
 from tests.scheduling.cluster import Cluster, kind_of
 
@@ -62,10 +62,10 @@ def test_a_pod_from_a_template_needs_one_look_until_it_is_bound(cluster: Cluster
 def test_a_full_batch_of_claims_is_scheduled_while_the_next_is_made(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "BATCH", 2)
+    monkeypatch.setattr(generated_claims, "BATCH", 2)
     cluster.create(make_template("one-gpu"))
     for number in range(2):
         cluster.create(make_pod(f"pod-{number}", templates={"gpu": "one-gpu"}))
     before = latest_revision()
-    claims.FOLLOWER.follow(cluster.clock)
+    generated_claims.FOLLOWER.follow(cluster.clock)
     assert concerned_after(before) == ["sync_claims"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from claims.causes.causes import decode
+from claims.causes.next_steps import topic_of
 from manciple.store.tail import latest_revision
-from scheduling import findings, mendings
-from scheduling.causes import decode
-from scheduling.explanations import current
-from scheduling.mendings import (
+from scheduling.models import QueuedPod
+from scheduling.rehearsal import findings, repairs
+from scheduling.rehearsal.explanations import current
+from scheduling.rehearsal.repairs import (
     ClosedNode,
     ForgottenClaim,
     IncompletePool,
@@ -17,8 +19,6 @@ from scheduling.mendings import (
     TaintingRule,
     read_mendings,
 )
-from scheduling.models import QueuedPod
-from scheduling.next_steps import topic_of
 from tests.builders import (
     make_allocation,
     make_claim,
@@ -107,7 +107,7 @@ def test_devices_that_nobody_uses_can_be_released(cluster: Cluster, monkeypatch:
     _waiting(cluster, "web-3", count=2)  # something happens, and time passes
     monkeypatch.setattr(findings, "REST_AT_LEAST", 0)
     monkeypatch.setattr(findings, "REST", 0)
-    monkeypatch.setattr(mendings, "FORGOTTEN", -60)
+    monkeypatch.setattr(repairs, "FORGOTTEN", -60)
     (mending,) = _found().mendings
     assert mending.trouble == ForgottenClaim(namespace="default", claim="forgotten", devices=1)
     assert _names(mending.starts) == ["web-2"]
@@ -133,10 +133,10 @@ def test_it_is_not_found_out_twice_and_nothing_is_written(cluster: Cluster, monk
     _waiting(cluster, "web-1", "web-2")
     revision, first = latest_revision(), _found()
 
-    def refuse() -> list[mendings.Trouble]:
+    def refuse() -> list[repairs.Trouble]:
         raise AssertionError("found out again")
 
-    monkeypatch.setattr(mendings, "troubles", refuse)
+    monkeypatch.setattr(repairs, "troubles", refuse)
     assert read_mendings() is first
     assert latest_revision() == revision
 
@@ -158,7 +158,7 @@ def test_a_page_does_not_wait_for_all_of_it(cluster: Cluster) -> None:
 def test_a_page_does_not_wait_until_others_have_rehearsed_something(cluster: Cluster) -> None:
     cluster.with_gpus("node-1", each=1)
     _waiting(cluster, "web-1", "web-2")
-    known = mendings.Mendings(mendings.UNKNOWN)
+    known = repairs.Mendings(repairs.UNKNOWN)
     with current._imagining:  # as while a simulation is answered, which may take twenty seconds
         assert not known.read(0.01).complete
     assert known.read(10).waiting == 1

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from scheduling import causes
-from scheduling.causes import AnyCause, CannotAllocate, ClaimInUse, NodeRefusal, NoNodeFits, counted
-from scheduling.messages import clause, message, preemption_clause
-from scheduling.next_steps import next_step
-from scheduling.queue import backoff_seconds
+from claims.causes import causes
+from claims.causes.causes import AnyCause, CannotAllocate, ClaimInUse, NodeRefusal, NoNodeFits, counted
+from claims.causes.messages import clause, message, preemption_clause
+from claims.causes.next_steps import next_step
+from scheduling.queue.queue import backoff_seconds
 from tests.outlines import Outline
 
 FEW: dict[str, Any] = {"claim": "a/b", "request": "gpu"}

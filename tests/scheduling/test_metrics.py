@@ -14,15 +14,19 @@ from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.samples import Sample
 
 from claims.kinds.pods import PodSchedulingGate
+from insight import cluster_metrics, usage
 from manciple.api import request_metrics
+from manciple.controllers import metrics as controller_metrics
+from manciple.controllers import tasks
+from manciple.controllers.models import Cursor
 from manciple.store import log_metrics
 from manciple.store.tail import latest_revision, read_after
 from manciple.telemetry import metrics
 from nodeagent.metrics import AgentMetrics, AgentState
-from scheduling import cluster_metrics, controller_metrics, queue, tasks, usage
-from scheduling.capture import ClusterState
-from scheduling.holds import Reason
-from scheduling.models import Cursor, QueuedPod
+from scheduling.models import QueuedPod
+from scheduling.queue import queue
+from scheduling.queue.reasons import Reason
+from scheduling.state.cluster import ClusterState
 from tests import conformance
 from tests.builders import CLASS, make_container, make_devices, make_node, make_pod, make_slice, make_template
 from tests.exposition import samples

@@ -15,15 +15,15 @@ from claims.kinds.gangs import GANG, REQUIRED, SIZE
 from claims.kinds.pods import Pod, PodResourceClaim, PodResourceClaimStatus, PodStatus
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire.base import OwnerReference, timestamp
-from scheduling import preemption
+from manciple.wire.resources import CLAIMS, PODS
 from scheduling.allocator import Deadline
-from scheduling.capture import ClusterState
-from scheduling.controllers.scheduler import decide
-from scheduling.explanations.current import Apart
-from scheduling.move_plans import MovePlan, why_it_stays
-from scheduling.moves import MOST, MoveRehearsal
-from scheduling.plans import Placement
-from scheduling.resources import CLAIMS, PODS
+from scheduling.cycle import preemption
+from scheduling.cycle.decisions import Placement
+from scheduling.cycle.scheduler import decide
+from scheduling.rehearsal.explanations.current import Apart
+from scheduling.rehearsal.move_plans import MovePlan, why_it_stays
+from scheduling.rehearsal.moves import MOST, MoveRehearsal
+from scheduling.state.cluster import ClusterState
 from tests.builders import make_consumer, make_devices, make_node, make_pod, make_request, make_slice
 from tests.examples import some
 from tests.scheduling.test_preemption_search import HOST, World, claim_of, pod_of

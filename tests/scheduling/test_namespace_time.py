@@ -7,10 +7,19 @@ from datetime import UTC, datetime
 import pytest
 from pytest_django.fixtures import Settings
 
+from claims.controllers import reservations
 from manciple.store import tail
-from scheduling import namespace_time, queue
-from scheduling.controllers import reservations
-from scheduling.namespace_time import HALF_LIFE, MOST_SLOW, MUCH, NOT_SLOW, SLOW, NamespaceTimes, Newcomers, SearchSlice
+from scheduling.queue import namespace_time, queue
+from scheduling.queue.namespace_time import (
+    HALF_LIFE,
+    MOST_SLOW,
+    MUCH,
+    NOT_SLOW,
+    SLOW,
+    NamespaceTimes,
+    Newcomers,
+    SearchSlice,
+)
 from tests.builders import make_claim, make_namespace, make_pod, make_priority
 from tests.scheduling.cluster import Cluster
 

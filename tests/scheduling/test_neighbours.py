@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from claims.causes.causes import counted
+from claims.causes.messages import message
 from claims.kinds.pods import Pod
 from inventory.kinds.nodes import Node, NodeSpec
 from manciple.wire.codec import decode_value
-from scheduling.causes import counted
-from scheduling.hints import About, Wakes, news_about
-from scheduling.holds import Reason
-from scheduling.messages import message
-from scheduling.nodes import NodeTable
+from scheduling.queue.hints import About, Wakes, news_about
+from scheduling.queue.reasons import Reason
+from scheduling.state.nodes import NodeTable
 from tests import conformance
 from tests.builders import make_node, make_pod
 from tests.scheduling.cluster import Cluster

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from claims.causes.causes import ClaimNotShareable
+from claims.causes.messages import message
 from claims.kinds.containers import Container, ContainerResourceClaim, ResourceRequirements
 from claims.kinds.pod_amounts import node_requests_of, requests_of
 from claims.kinds.pods import (
@@ -27,9 +29,7 @@ from inventory.kinds.devices import (
 )
 from manciple.wire import codec
 from manciple.wire.quantity import NANO
-from scheduling.causes import ClaimNotShareable
-from scheduling.messages import message
-from scheduling.node_charges import NodeCharges
+from scheduling.state.node_charges import NodeCharges
 from tests.builders import (
     make_allocation,
     make_claim,

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from claims.causes.causes import NoNodeFits, PoolsUnusable
+from claims.controllers import quotas
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import AllocationResult, CapacityRequirements, DeviceConstraint, ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from manciple.wire.codec import decode_value
-from scheduling.causes import NoNodeFits, PoolsUnusable
-from scheduling.controllers import quotas
-from scheduling.controllers.scheduler import SchedulingWorker
+from scheduling.cycle.scheduler import SchedulingWorker
 from tests.builders import make_claim, make_class, make_node, make_pod, make_quota, make_request
 from tests.outlines import Outline
 from tests.scheduling.cluster import Cluster

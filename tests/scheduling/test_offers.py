@@ -7,12 +7,12 @@ import time
 import pytest
 
 from claims.kinds.pods import Pod
-from scheduling.explanations.current import cluster as warm
-from scheduling.explanations.current import explain_pod
-from scheduling.offers import Offer, offers
-from scheduling.plans import Placement, PodRefusal
-from scheduling.simulation_rehearsal import Rehearsal
-from scheduling.simulation_workload import Changes, stored_pod, written_anew
+from insight.offers import Offer, offers
+from scheduling.cycle.decisions import Placement, PodRefusal
+from scheduling.rehearsal.explanations.current import cluster as warm
+from scheduling.rehearsal.explanations.current import explain_pod
+from scheduling.rehearsal.rehearsal import Rehearsal
+from scheduling.rehearsal.workload import Changes, stored_pod, written_anew
 from tests.builders import (
     DRIVER,
     make_claim,
@@ -68,7 +68,7 @@ def test_a_machine_that_is_busy_with_others_changes_nothing_about_it(
         time.sleep(0.1)
         return place_next(rehearsal)
 
-    monkeypatch.setattr("scheduling.offers.BUDGET", 0.1)
+    monkeypatch.setattr("insight.offers.BUDGET", 0.1)
     monkeypatch.setattr(Rehearsal, "place_next", place_when_the_processor_is_free)
     cluster.with_gpus("node-1", each=3)
     assert len(_offers(cluster, count=2, expressions=[f'device.driver == "{DRIVER}"', FIRST])) == 2

@@ -32,6 +32,11 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
     ResourceClaimSpec,
 )
+from dashboard.charts import HELD
+from dashboard.devices.words import how_many
+from insight.capacity import expressions_of
+from insight.how_many_fit import Count, count
+from insight.selector_matches import judge
 from inventory.kinds.devices import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
@@ -46,23 +51,18 @@ from inventory.kinds.nodes import Node, Taint
 from inventory.kinds.pools import PoolKey
 from inventory.models import DeviceClass
 from manciple.wire.base import ObjectMeta
-from scheduling import rehearsed_decision
+from manciple.wire.resources import CLAIMS, SLICES
+from manciple.wire.resources import CLASSES as DEVICE_CLASSES
+from manciple.wire.resources import NODES as NODE_RESOURCE
 from scheduling.allocator.published import Capacities
-from scheduling.capacity import expressions_of
-from scheduling.capture import ClusterState
-from scheduling.controllers.scheduler import decide
-from scheduling.explanations.current import Apart
-from scheduling.fitting import Count, count
-from scheduling.judging import judge
-from scheduling.pages.charts import HELD
-from scheduling.pages.devices.words import how_many
-from scheduling.plans import Placement, PodRefusal
-from scheduling.resources import CLAIMS, SLICES
-from scheduling.resources import CLASSES as DEVICE_CLASSES
-from scheduling.resources import NODES as NODE_RESOURCE
-from scheduling.simulation import Question, simulate
-from scheduling.simulation_rehearsal import Rehearsal
-from scheduling.simulation_workload import Workload, of_claim
+from scheduling.cycle.decisions import Placement, PodRefusal
+from scheduling.cycle.scheduler import decide
+from scheduling.rehearsal import decision
+from scheduling.rehearsal.explanations.current import Apart
+from scheduling.rehearsal.rehearsal import Rehearsal
+from scheduling.rehearsal.simulation import Question, simulate
+from scheduling.rehearsal.workload import Workload, of_claim
+from scheduling.state.cluster import ClusterState
 from tests.builders import (
     make_allocation,
     make_claim,
@@ -412,10 +412,10 @@ def test_who_is_spared_for_a_rare_device_does_not_change_how_many_fit() -> None:
 
 def test_a_rehearsal_that_had_to_wait_for_the_machine_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     def decide_late(state: ClusterState, pod: Pod) -> Placement | PodRefusal:
-        time.sleep(1.1 * rehearsed_decision.SECONDS)
+        time.sleep(1.1 * decision.SECONDS)
         return decide(state, pod)
 
-    monkeypatch.setattr(rehearsed_decision, "SECONDS", 0.2)
-    monkeypatch.setattr(rehearsed_decision, "decide", decide_late)
+    monkeypatch.setattr(decision, "SECONDS", 0.2)
+    monkeypatch.setattr(decision, "decide", decide_late)
     device = make_slice("n0-gpus", node="n0", devices=[make_device("gpu-0")])
     assert Cluster(nodes=[make_node("n0")], slices=[device]).placed("every") == 1

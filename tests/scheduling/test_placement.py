@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
+from claims.event_recorder import PLACEMENT
 from inventory.kinds.devices import Device
 from inventory.kinds.nodes import Taint
-from scheduling.event_recorder import PLACEMENT
-from scheduling.explanations.current import pod_document
-from scheduling.placement_policies import POLICY_ANNOTATION
-from scheduling.places import PlacedPod, PlacedPods
+from scheduling.placement.policies import POLICY_ANNOTATION
+from scheduling.rehearsal.explanations.current import pod_document
+from scheduling.state.residents import PlacedPod, PlacedPods
 from tests.builders import (
     CLASS,
     DRIVER,

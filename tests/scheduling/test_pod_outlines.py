@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from claims.kinds.pod_outlines import outline
 from claims.kinds.pods import Pod
 from manciple.wire import codec
-from scheduling.capture import ClusterState
-from scheduling.pod_outlines import outline
+from scheduling.state.cluster import ClusterState
 from tests.builders import make_pod
 from tests.scheduling.cluster import Cluster
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from claims.causes.causes import NodeRefusal, NoNodeFits, counted
+from claims.causes.messages import message
 from claims.kinds.pod_amounts import requests_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Node
 from manciple.wire.codec import decode_value
 from manciple.wire.quantity import NANO
-from scheduling.causes import NodeRefusal, NoNodeFits, counted
-from scheduling.messages import message
-from scheduling.policy import check, needs_of, preference
+from scheduling.state.node_fit import check, needs_of, preference
 
 Json = dict[str, Any]
 GIB = 2**30 * NANO

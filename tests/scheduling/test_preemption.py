@@ -9,12 +9,12 @@ import pytest
 from msgspec import structs
 from pytest_django.fixtures import Settings
 
+from claims.causes.causes import CannotAllocate, PreemptionNotHelpful, Unhelpful
 from claims.kinds.pods import Pod, PodCondition
-from scheduling.causes import CannotAllocate, PreemptionNotHelpful, Unhelpful
-from scheduling.explanations.current import explain_pod, pod_document
-from scheduling.places import PlannedEviction
-from scheduling.simulation import Question, simulate
-from scheduling.simulation_workload import NotRehearsable, of_documents
+from scheduling.rehearsal.explanations.current import explain_pod, pod_document
+from scheduling.rehearsal.simulation import Question, simulate
+from scheduling.rehearsal.workload import NotRehearsable, of_documents
+from scheduling.state.residents import PlannedEviction
 from tests.builders import (
     NAMESPACE,
     make_claim,

@@ -13,11 +13,11 @@ from msgspec import structs
 
 from claims.kinds.disruption_budgets import PodDisruptionBudget, PodDisruptionBudgetStatus
 from manciple.wire.base import LabelSelector
-from scheduling.budgets import Guard, KnownBudgets
-from scheduling.capture import ClusterState
-from scheduling.neighbours import AlikePods
-from scheduling.places import PlacedPod, PlannedEviction
-from scheduling.resources import BUDGETS
+from manciple.wire.resources import BUDGETS
+from scheduling.state.budgets import Guard, KnownBudgets
+from scheduling.state.cluster import ClusterState
+from scheduling.state.neighbours import AlikePods
+from scheduling.state.residents import PlacedPod, PlannedEviction
 from tests.builders import make_budget, make_devices, make_node, make_request, make_slice
 from tests.examples import some
 from tests.scheduling.test_preemption_search import World, claim_of, pod_of, search, victims, with_device

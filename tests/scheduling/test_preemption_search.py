@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from claims.causes.causes import CannotAllocate, OfNode, Unhelpful
 from claims.kinds.containers import ContainerPort
 from claims.kinds.pods import Affinity, Pod, PodAffinityTerm, PodAntiAffinity
 from claims.kinds.resource_claims import CapacityRequirements, DeviceRequest, ResourceClaim
@@ -25,16 +26,15 @@ from inventory.kinds.devices import (
 )
 from inventory.kinds.nodes import Node
 from manciple.wire.base import LabelSelector, timestamp
+from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from scheduling.allocator import Features
-from scheduling.capture import ClusterState
-from scheduling.causes import CannotAllocate, OfNode, Unhelpful
-from scheduling.controllers.scheduler import decide
-from scheduling.holds import Hold
-from scheduling.nodes import fewest_of
-from scheduling.places import PlacedPod, PlannedEviction, cost_of, least_cost
-from scheduling.plans import Placement, PodRefusal, scheduled
-from scheduling.preemption import Asking, OnNode, VictimSearch
-from scheduling.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
+from scheduling.cycle.decisions import Placement, PodRefusal, scheduled
+from scheduling.cycle.preemption import Asking, OnNode, VictimSearch
+from scheduling.cycle.scheduler import decide
+from scheduling.queue.reasons import Hold
+from scheduling.state.cluster import ClusterState
+from scheduling.state.nodes import fewest_of
+from scheduling.state.residents import PlacedPod, PlannedEviction, cost_of, least_cost
 from tests.builders import (
     DRIVER,
     make_claim,

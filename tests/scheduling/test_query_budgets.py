@@ -10,10 +10,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from claims.controllers import generated_claims, pod_groups, reservations
 from claims.kinds.pods import Pod, PodSchedulingGroup
 from inventory.kinds import gates
 from manciple.access import rbac
-from scheduling.controllers import claims, pod_groups, reservations
 from tests.builders import make_pod, make_template
 from tests.builders.groups import make_group
 from tests.scheduling.cluster import Cluster
@@ -52,7 +52,7 @@ def test_making_claims_costs_the_same_for_few_pods_and_for_many(busy: Cluster) -
     costs = []
     for count in (FEW, MANY):
         submit(busy, count)
-        costs.append(cost_of(lambda: claims.FOLLOWER.follow(busy.clock)))
+        costs.append(cost_of(lambda: generated_claims.FOLLOWER.follow(busy.clock)))
     # One look at the log, and one transaction.
     assert costs[0] == costs[1] <= 18
 
@@ -67,7 +67,7 @@ def test_the_pods_of_many_groups_cost_what_those_of_few_do(busy: Cluster) -> Non
                 busy.create(make_group(name, templates={"gpu": "one-gpu"}))
                 group = PodSchedulingGroup(pod_group_name=name)
                 busy.create(make_pod(name, scheduling_group=group, templates={"gpu": "one-gpu"}))
-            costs.append(cost_of(lambda: claims.FOLLOWER.follow(busy.clock)))
+            costs.append(cost_of(lambda: generated_claims.FOLLOWER.follow(busy.clock)))
             pod_groups.reconcile(busy.now)
             busy.settle()
     assert all(pod.spec.node_name for pod in busy.all(Pod))
@@ -79,23 +79,23 @@ def test_a_batch_of_pods_costs_the_same_for_few_and_for_many(busy: Cluster) -> N
     for count in (FEW, MANY):
         busy.settle()
         submit(busy, count)
-        claims.FOLLOWER.follow(busy.clock)
+        generated_claims.FOLLOWER.follow(busy.clock)
         costs.append(cost_of(busy.worker.run))
         assert all(pod.spec.node_name for pod in busy.all(Pod))
     assert costs[0] == costs[1] <= 23 + of_the_turn()
 
 
 def test_a_look_that_finds_nothing_costs_next_to_nothing(busy: Cluster) -> None:
-    assert cost_of(lambda: claims.FOLLOWER.follow(busy.clock)) <= 1
+    assert cost_of(lambda: generated_claims.FOLLOWER.follow(busy.clock)) <= 1
     assert cost_of(lambda: reservations.FOLLOWER.follow(busy.clock)) <= 1
     assert cost_of(busy.worker.run) <= 3 + of_the_turn()
 
 
 def test_a_pod_that_comes_alone_costs_little_more_than_its_two_transactions(busy: Cluster) -> None:
     submit(busy, 1)
-    assert cost_of(lambda: claims.FOLLOWER.follow(busy.clock)) <= 18
+    assert cost_of(lambda: generated_claims.FOLLOWER.follow(busy.clock)) <= 18
     assert cost_of(busy.worker.run) <= 23 + of_the_turn()
     # What this process has just bound, with its reservations, is not read again.
-    assert cost_of(lambda: claims.FOLLOWER.follow(busy.clock)) <= 3
+    assert cost_of(lambda: generated_claims.FOLLOWER.follow(busy.clock)) <= 3
     assert cost_of(busy.worker.run) <= 8 + of_the_turn()
     assert busy.pod("pod-1-0").spec.node_name

@@ -6,14 +6,15 @@ from datetime import timedelta
 
 import pytest
 
+from claims.causes.causes import Interrupted
 from claims.kinds.pods import Pod, PodSchedulingGate
+from manciple.controllers.models import Cursor
 from manciple.store.pruning import prune
-from scheduling import queue, queue_sweep
-from scheduling.capture import ClusterState
-from scheduling.causes import Interrupted
-from scheduling.holds import Hold, Reason
-from scheduling.models import Cursor, QueuedPod
-from scheduling.queue import Done, Parked, Retry
+from scheduling.models import QueuedPod
+from scheduling.queue import queue, sweep
+from scheduling.queue.queue import Done, Parked, Retry
+from scheduling.queue.reasons import Hold, Reason
+from scheduling.state.cluster import ClusterState
 from tests.builders import make_claim, make_container, make_node, make_pod, make_priority, make_template
 from tests.scheduling.cluster import Cluster, with_spec
 
@@ -86,7 +87,7 @@ def test_a_pod_whose_claim_stays_away_is_told_so_after_a_moment(cluster: Cluster
     cluster.create(make_pod("web", claims={"gpu": "training"}))
     cluster.settle()
     assert cluster.pod("web").status.conditions == ()
-    cluster.later(queue_sweep.EXPLAIN_AFTER.total_seconds() + 1)
+    cluster.later(sweep.EXPLAIN_AFTER.total_seconds() + 1)
     cluster.worker.sweep()
     cluster.settle()
     assert cluster.why_pending("web") == (
@@ -165,11 +166,11 @@ def test_nobody_waits_longer_than_five_minutes(cluster: Cluster) -> None:
     cluster.create(make_pod("web"))
     state = feed(cluster)
     park(cluster, "web", DEVICES, state)
-    cluster.later(queue_sweep.FLUSH_AFTER.total_seconds() - 1)
-    queue_sweep.sweep(state, cluster.now)
+    cluster.later(sweep.FLUSH_AFTER.total_seconds() - 1)
+    sweep.sweep(state, cluster.now)
     assert cluster.queued("web").state == "unschedulable"
     cluster.later(2)
-    queue_sweep.sweep(state, cluster.now)
+    sweep.sweep(state, cluster.now)
     assert cluster.queued("web").state == "active"
 
 
@@ -179,7 +180,7 @@ def test_the_sweep_makes_the_rows_match_the_pods(cluster: Cluster) -> None:
     feed(cluster)
     QueuedPod.objects.filter(name="lost").delete()
     QueuedPod.objects.filter(name="kept").update(uid="left-over")
-    queue_sweep.sweep(ClusterState.captured(), cluster.now)
+    sweep.sweep(ClusterState.captured(), cluster.now)
     assert sorted(QueuedPod.objects.values_list("uid", flat=True)) == sorted(
         uid_of(cluster, name) for name in ("kept", "lost")
     )

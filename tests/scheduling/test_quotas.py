@@ -12,18 +12,23 @@ from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
 from claims import quotas
+from claims.controllers import generated_claims
+from claims.controllers import quotas as controller
 from claims.kinds.pods import Pod
 from claims.kinds.quota_usage import OVERDUE
-from claims.kinds.quotas import ResourceQuota, ResourceQuotaStatus, ScopedResourceSelectorRequirement, ScopeSelector
+from claims.kinds.quotas import (
+    ResourceQuota,
+    ResourceQuotaStatus,
+    ScopedResourceSelectorRequirement,
+    ScopeSelector,
+)
 from claims.kinds.resource_claims import ResourceClaim
 from claims.quotas import QuotaExceeded
 from manciple.access.kinds.secrets import ConfigMap
 from manciple.store import objects
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import ApiError, Forbidden
-from scheduling.controllers import claims
-from scheduling.controllers import quotas as controller
-from scheduling.plans import condition_of
+from scheduling.cycle.decisions import condition_of
 from tests.builders import (
     CLASS,
     NAMESPACE,
@@ -250,7 +255,7 @@ def test_claims_from_templates_that_a_quota_refuses_are_made_when_there_is_room(
     (event,) = cluster.events("FailedResourceClaimCreation")
     assert event.involved_object.name == waiting[0]
     assert f"is forbidden: exceeded quota: most, requested: {DEVICES}=1, used: {DEVICES}=2" in event.message
-    claims.sweep(cluster.now)
+    generated_claims.sweep(cluster.now)
     (again,) = cluster.events("FailedResourceClaimCreation")
     assert again.count > event.count, "each try draws another name, and is one more of the same event"
 
@@ -280,7 +285,7 @@ def test_claims_are_made_when_the_limit_goes(cluster: Cluster, way: str) -> None
 def test_of_many_refused_pods_few_are_tried_again_for_each_room(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduling.controllers.claims.RETRIED", 2)
+    monkeypatch.setattr("claims.controllers.generated_claims.RETRIED", 2)
     cluster.with_gpus(each=8)
     quota = cluster.create(make_quota({DEVICES: "0"}))
     cluster.create(make_template("one-gpu"))

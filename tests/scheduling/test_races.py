@@ -9,17 +9,19 @@ import pytest
 from django.db import connection
 from msgspec import structs
 
+from claims.controllers import generated_claims, reservations
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Taint
+from manciple.controllers.models import Cursor
 from manciple.store import objects
-from scheduling import commit, queue
-from scheduling.capture import ClusterState
-from scheduling.controllers import claims, reservations, scheduler
-from scheduling.holds import Hold, Reason
-from scheduling.models import Cursor, QueuedPod
-from scheduling.plans import GroupDecision, Placement, PodRefusal
-from scheduling.queue import NotTried, Parked
+from scheduling.cycle import commit, scheduler
+from scheduling.cycle.decisions import GroupDecision, Placement, PodRefusal
+from scheduling.models import QueuedPod
+from scheduling.queue import queue
+from scheduling.queue.queue import NotTried, Parked
+from scheduling.queue.reasons import Hold, Reason
+from scheduling.state.cluster import ClusterState
 from tests.builders import (
     CLASS,
     DRIVER,
@@ -44,7 +46,7 @@ def test_two_workers_racing_never_give_a_device_twice(shared_cluster: Cluster) -
     for number in range(40):
         cluster.create(make_pod(f"pod-{number}", templates={"gpu": "one-gpu"}))
     workers = [cluster.new_worker(), cluster.new_worker()]
-    in_threads(*(worker.run for worker in workers), claims.FOLLOWER.follow, claims.FOLLOWER.follow)
+    in_threads(*(worker.run for worker in workers), generated_claims.FOLLOWER.follow, generated_claims.FOLLOWER.follow)
     in_threads(*(worker.run for worker in workers))
     cluster.retry()
 
@@ -197,7 +199,7 @@ def test_a_crash_of_the_worker_leaves_its_pods_to_the_next(
     cluster.with_gpus("node-1")
     cluster.create(make_template("one-gpu"))
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
-    claims.FOLLOWER.follow(cluster.clock)
+    generated_claims.FOLLOWER.follow(cluster.clock)
     module, function = CRASHES[phrase]
     with monkeypatch.context() as patched:
         patched.setattr(module, function, crashing)
@@ -212,27 +214,27 @@ def test_a_crash_of_the_worker_leaves_its_pods_to_the_next(
 
 def test_a_crash_of_a_follower_leaves_its_events_to_the_next(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.create(make_template("one-gpu"))
-    claims.FOLLOWER.follow(cluster.clock)
+    generated_claims.FOLLOWER.follow(cluster.clock)
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
     before = Cursor.objects.get(name="claims").revision
     with monkeypatch.context() as patched:
-        patched.setattr(claims, "_make", crashing)
+        patched.setattr(generated_claims, "_make", crashing)
         with pytest.raises(Crash):
-            claims.FOLLOWER.follow(cluster.clock)
+            generated_claims.FOLLOWER.follow(cluster.clock)
     assert Cursor.objects.get(name="claims").revision == before
 
-    claims.FOLLOWER.follow(cluster.clock)
+    generated_claims.FOLLOWER.follow(cluster.clock)
     assert len(cluster.all(ResourceClaim)) == 1
 
 
 def test_a_claim_whose_name_was_lost_from_the_status_is_taken_up_again(cluster: Cluster) -> None:
     cluster.create(make_template("one-gpu"))
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
-    claims.FOLLOWER.follow(cluster.clock)
+    generated_claims.FOLLOWER.follow(cluster.clock)
     (made,) = cluster.all(ResourceClaim)
     pod = cluster.pod("web")
     cluster.update(structs.replace(pod, status=structs.replace(pod.status, resource_claim_statuses=())))
-    claims.FOLLOWER.follow(cluster.clock)
+    generated_claims.FOLLOWER.follow(cluster.clock)
     assert [claim.metadata.name for claim in cluster.all(ResourceClaim)] == [made.metadata.name]
     assert cluster.generated_claim("web") == made
 

@@ -7,8 +7,8 @@ from msgspec import structs
 
 from claims.kinds.containers import Container, ResourceRequirements
 from claims.kinds.pods import Pod
+from insight.resource_metrics import PodResources
 from manciple.access.authentication import tokens
-from scheduling.resource_metrics import PodResources
 from tests.builders import NAMESPACE, make_container, make_node, make_pod
 from tests.exposition import samples
 from tests.manciple.api.conftest import api as api  # noqa: PLC0414 - a fixture

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from claims.causes.causes import CannotAllocate, Ineligible, NotEligible, Unhelpful
 from manciple.store.records import Written
-from scheduling import remedies
-from scheduling.causes import CannotAllocate, Ineligible, NotEligible, Unhelpful
-from scheduling.controllers.scheduler import decide
-from scheduling.places import PlannedEviction
-from scheduling.plans import PodRefusal
-from scheduling.preemption import Asking, VictimSearch
-from scheduling.remedies import Remedies, SearchProgress
-from scheduling.resources import CLAIMS, PODS
+from manciple.wire.resources import CLAIMS, PODS
+from scheduling.cycle import remedies
+from scheduling.cycle.decisions import PodRefusal
+from scheduling.cycle.preemption import Asking, VictimSearch
+from scheduling.cycle.remedies import Remedies, SearchProgress
+from scheduling.cycle.scheduler import decide
+from scheduling.state.residents import PlannedEviction
 from tests.builders import make_node, make_request, make_slice
 from tests.scheduling.test_preemption_search import NOW, World, claim_of, pod_of, two_nodes, with_device
 

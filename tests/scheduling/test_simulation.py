@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
+from claims.causes.causes import ClassMissing
+from claims.causes.messages import clause
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import NotFound
-from scheduling import simulation
-from scheduling.causes import ClassMissing
-from scheduling.explanations import current
-from scheduling.explanations.current import cluster as warm
-from scheduling.messages import clause
-from scheduling.scheduler_metrics import EVALUATIONS
-from scheduling.simulation import Question, SimulationAnswer, simulate
-from scheduling.simulation_workload import Changes, Workload, of_claim
+from scheduling.metrics import EVALUATIONS
+from scheduling.rehearsal import simulation
+from scheduling.rehearsal.explanations import current
+from scheduling.rehearsal.explanations.current import cluster as warm
+from scheduling.rehearsal.simulation import Question, SimulationAnswer, simulate
+from scheduling.rehearsal.workload import Changes, Workload, of_claim
 from tests.builders import (
     make_claim,
     make_class,

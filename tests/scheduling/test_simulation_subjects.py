@@ -6,9 +6,9 @@ import pytest
 
 from manciple.store.tail import latest_revision
 from manciple.wire.errors import NotFound
-from scheduling.simulation import Question, simulate
-from scheduling.simulation_departures import what_if_gone
-from scheduling.simulation_workload import (
+from scheduling.rehearsal.departures import what_if_gone
+from scheduling.rehearsal.simulation import Question, simulate
+from scheduling.rehearsal.workload import (
     NotRehearsable,
     of_documents,
     stored_claim,

@@ -11,11 +11,12 @@ import pytest
 from celery import Celery
 from django.db import connection
 
+from claims.controllers import generated_claims
+from manciple.controllers import coordination, tasks
+from manciple.controllers.declaration import Controller, Queue
 from manciple.store import sql
-from scheduling import coordination, tasks
-from scheduling.controllers import claims, scheduler
-from scheduling.controllers.declaration import Controller, Queue
-from scheduling.controllers.scheduler import CycleReport
+from scheduling.cycle import scheduler
+from scheduling.cycle.scheduler import CycleReport
 from tests.builders import make_pod
 from tests.e2e.processes import wait_for
 from tests.scheduling.cluster import Cluster
@@ -228,16 +229,16 @@ def test_what_is_asked_meanwhile_is_reconciled_before_what_a_controller_does_nex
 
 
 def test_claims_are_made_for_all_pods_that_come_while_others_are_placed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "GATHERING", 30.0)
+    monkeypatch.setattr(generated_claims, "GATHERING", 30.0)
     cluster = Cluster()
     cluster.with_gpus()
     worker, reached = cluster.worker, threading.Event()
     monkeypatch.setattr(scheduler, "worker", lambda: worker)
-    monkeypatch.setattr(claims.FOLLOWER.__class__, "follow", lambda _follower: 0)
+    monkeypatch.setattr(generated_claims.FOLLOWER.__class__, "follow", lambda _follower: 0)
 
     def make_claims() -> None:
         try:
-            claims.reconcile(cluster.clock())
+            scheduler.sync_claims(cluster.clock())
             reached.set()
         finally:
             connection.close()

@@ -12,6 +12,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from claims.devices.cache import read_devices
+from dashboard.claims import states
+from dashboard.claims.reading import read_claims
 from inventory.drafts.structured.registration import NODE_RESOURCE_SLICE
 from inventory.kinds import gates
 from manciple.api import openapi
@@ -21,13 +23,11 @@ from manciple.processes.doctor.cluster import STUCK
 from manciple.store import follower
 from manciple.wire import codec
 from manciple.wire.identity import MASTERS, Identity
-from scheduling import mendings
-from scheduling.capture import ClusterState
-from scheduling.controllers.scheduler import decide
-from scheduling.pages.claims import states
-from scheduling.pages.claims.reading import read_claims
-from scheduling.plans import Placement, PodRefusal
-from scheduling.resources import NODE_SLICES
+from manciple.wire.resources import NODE_SLICES
+from scheduling.cycle.decisions import Placement, PodRefusal
+from scheduling.cycle.scheduler import decide
+from scheduling.rehearsal import repairs
+from scheduling.state.cluster import ClusterState
 from tests.builders import make_node, make_pod
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import Api
@@ -407,7 +407,7 @@ def test_a_claim_with_immediate_allocation_remains_allocated_when_no_longer_in_u
     cards: DraftCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(states, "FORGOTTEN", timedelta(0))
-    monkeypatch.setattr(mendings, "FORGOTTEN", 0.0)
+    monkeypatch.setattr(repairs, "FORGOTTEN", 0.0)
     cards.apply(parameters(SELECTOR), claim(mode="Immediate"), pod())
     cards.delete("Pod", "p")
     cards.cluster.later(3600)
@@ -418,7 +418,7 @@ def test_a_claim_with_immediate_allocation_remains_allocated_when_no_longer_in_u
     assert [*doctor.examine_drivers(later), *doctor.examine_claims(later)] == []
     (line,) = (one for one in read_claims(EVERYONE) if one.name == "my-card")
     assert line.state == "unused"
-    assert mendings.troubles() == []
+    assert repairs.troubles() == []
     cards.delete("ResourceClaim", "my-card")
     assert cards.api.get(CLAIMS).json["items"] == []
 

@@ -9,9 +9,9 @@ import pytest
 from msgspec import structs
 
 from claims.devices.cache import read_devices
+from insight.how_many_fit import count
 from inventory.kinds.devices import DeviceTaintRule, DeviceTaintRuleStatus, DeviceToleration
 from manciple.wire.base import Condition
-from scheduling.fitting import count
 from tests.builders import CREATED, DRIVER, make_claim, make_pod, make_request, make_taint_rule
 from tests.scheduling.cluster import Cluster
 

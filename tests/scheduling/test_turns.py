@@ -8,11 +8,12 @@ from collections.abc import Callable
 import pytest
 from django.db import connection
 
-from scheduling import coordination, queue
-from scheduling.capture import ClusterState
-from scheduling.causes import Interrupted
+from claims.causes.causes import Interrupted
+from manciple.controllers import coordination
 from scheduling.models import QueuedPod
-from scheduling.queue import MOST_AT_ONCE, Retry
+from scheduling.queue import queue
+from scheduling.queue.queue import MOST_AT_ONCE, Retry
+from scheduling.state.cluster import ClusterState
 from tests.builders import make_pod
 from tests.scheduling.cluster import Cluster
 

@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from scheduling import tasks, usage
-from scheduling.capacity import read_census
-from scheduling.controllers import usage as controller
+from insight import usage
+from insight import usage_controller as controller
+from insight.capacity import read_census
+from manciple.controllers import tasks
 from scheduling.models import UsageSample
 from tests.builders import (
     CLASS,
@@ -72,7 +73,7 @@ def test_a_worker_that_lost_the_race_for_a_minute_changes_nothing(
             )
         return census
 
-    monkeypatch.setattr("scheduling.usage.read_census", slow_census)
+    monkeypatch.setattr("insight.usage.read_census", slow_census)
     usage.sample(cluster.now)
     (kept,) = UsageSample.objects.filter(device_class=usage.ALL)
     assert kept.counts == {"bad": 1}

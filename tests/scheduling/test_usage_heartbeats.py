@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 from django.db import DatabaseError
 
-from scheduling import coordination, tasks
-from scheduling.coordination import EVERY, FORGOTTEN_AFTER, Heart
-from scheduling.models import Heartbeat
+from manciple.controllers import coordination, tasks
+from manciple.controllers.coordination import EVERY, FORGOTTEN_AFTER, Heart
+from manciple.controllers.models import Heartbeat
 from tests.builders import make_pod
 from tests.scheduling.cluster import Cluster
 

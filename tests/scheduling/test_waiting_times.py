@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from claims.models import PastAllocation
-from scheduling.waiting_times import by_class, percentile
+from insight.waiting_times import by_class, percentile
 from tests.builders import CLASS, make_claim, make_pod, make_template
 from tests.scheduling.cluster import Cluster
 

@@ -11,8 +11,8 @@ from kombu.connection import Connection
 from kombu.entity import Exchange, Queue
 from kombu.messaging import Consumer, Producer
 
-from scheduling.coordination import LocalWakeups, Wakeups
-from scheduling.coordination_redis import CLAIMED, STANDS, SharedWakeups
+from manciple.controllers.coordination import LocalWakeups, Wakeups
+from manciple.controllers.coordination_redis import CLAIMED, STANDS, SharedWakeups
 from tests.services import Server
 
 Lapse = Callable[[], None]

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 from msgspec import structs
 
+from claims.controllers import podgc
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store import hooks
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from manciple.wire.errors import Forbidden
 from manciple.wire.identity import SCHEDULER, SYSTEM
-from scheduling.controllers import podgc
 from tests.builders import make_pod, make_template
 from tests.scheduling.cluster import Cluster
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduling import queue
-from scheduling.capture import ClusterState
-from scheduling.causes import Interrupted
-from scheduling.holds import Hold, Reason
+from claims.causes.causes import Interrupted
 from scheduling.models import QueuedPod
-from scheduling.queue import MOST_EARLY, Done, NotTried, Outcome, Parked, ReadyPod, ReadyPods, Retry
+from scheduling.queue import queue
+from scheduling.queue.queue import MOST_EARLY, Done, NotTried, Outcome, Parked, ReadyPod, ReadyPods, Retry
+from scheduling.queue.reasons import Hold, Reason
+from scheduling.state.cluster import ClusterState
 from tests.builders import make_class, make_devices, make_node, make_pod, make_slice, make_template
 from tests.scheduling.cluster import Cluster
 

@@ -14,11 +14,11 @@ from django.template.loader import render_to_string
 from django.test import Client
 
 from claims.devices.cache import read_devices
+from dashboard.timeline import views as timeline_views
+from insight.selector_matches import judge
 from manciple.pages import costly
 from manciple.wire.time_limit import Deadline, TimeLimitExceeded, time_limit
-from scheduling.explanations import current
-from scheduling.judging import judge
-from scheduling.pages.timeline import views as timeline_views
+from scheduling.rehearsal.explanations import current
 from tests.builders import (
     DRIVER,
     NAMESPACE,
@@ -30,10 +30,10 @@ from tests.builders import (
     make_request,
     make_slice,
 )
+from tests.dashboard.browsing import said, signed_in
 from tests.manciple.api.server import ApiServer, api_server, server_certificates
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.conftest import cluster
-from tests.scheduling.pages.browsing import said, signed_in
 
 __all__ = ["api_server", "cluster", "server_certificates"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("manciple", "inventory", "claims", "scheduling", "nodeagent")
+PACKAGES = ("manciple", "inventory", "claims", "scheduling", "insight", "dashboard", "nodeagent")
 #: Characters of an attack; a pattern whose time grows with the square of the length shows it here.
 LENGTH = 5000
 #: CPU seconds for one text.
@@ -68,7 +68,7 @@ _ENDS = ("", "!", "\0")
 #: Not for texts of strangers' length.
 SHORT = {
     "manciple.cel.types._TOKEN": "the declarations of our own functions",
-    "scheduling.pages.classes.places._NUMBERED": "names, of at most 253 characters",
+    "dashboard.classes.places._NUMBERED": "names, of at most 253 characters",
 }
 
 

@@ -14,15 +14,16 @@ from pytest_django.fixtures import Settings
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import DeviceConstraint, DeviceRequest, ResourceClaim
-from scheduling import coordination, namespace_time, tasks
-from scheduling.capture import ClusterState
-from scheduling.commit import commit
-from scheduling.controllers import claims
-from scheduling.controllers.scheduler import _decision
+from manciple.controllers import coordination, tasks
+from scheduling.cycle import scheduler
+from scheduling.cycle.commit import commit
+from scheduling.cycle.remedies import Remedies
+from scheduling.cycle.scheduler import _decision
+from scheduling.metrics import NAMESPACE_TIME
 from scheduling.models import QueuedPod
-from scheduling.queue import Done, Outcome
-from scheduling.remedies import Remedies
-from scheduling.scheduler_metrics import NAMESPACE_TIME
+from scheduling.queue import namespace_time
+from scheduling.queue.queue import Done, Outcome
+from scheduling.state.cluster import ClusterState
 from tests.builders import (
     NAMESPACE,
     make_alternative,
@@ -86,7 +87,7 @@ def commits(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> dict[str, fl
             settings.SCHEDULER_FILTER_TIMEOUT = 0.1
         return outcomes
 
-    monkeypatch.setattr("scheduling.controllers.scheduler.commit", noting)
+    monkeypatch.setattr("scheduling.cycle.scheduler.commit", noting)
     return bound
 
 
@@ -112,7 +113,7 @@ def test_a_pod_that_does_not_fit_into_the_batch_is_placed_soon(
     cluster: Cluster, commits: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody knows yet that the pods before it are costly."""
-    monkeypatch.setattr("scheduling.controllers.scheduler.BATCH", 2)
+    monkeypatch.setattr("scheduling.cycle.scheduler.BATCH", 2)
     cluster.with_gpus("node-1", "node-2", each=4)
     attack(cluster, 3)
     web = victim(cluster)
@@ -245,14 +246,14 @@ def test_claims_are_made_for_others_while_pods_of_templates_are_decided_about(
         if not decided:
             cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
         decided.append(pod.metadata.namespace)
-        with coordination.alone(claims.CONTROLLER.name) as free:
+        with coordination.alone(scheduler.SYNC_CLAIMS.name) as free:
             assert free
         return _decision(state, pod, now, remedies)
 
-    monkeypatch.setattr("scheduling.controllers.scheduler._decision", deciding)
+    monkeypatch.setattr("scheduling.cycle.scheduler._decision", deciding)
     began = time.monotonic()
     for _turn in range(8):
-        tasks.work(claims.CONTROLLER)
+        tasks.work(scheduler.SYNC_CLAIMS)
         if cluster.pod("web").spec.node_name:
             break
     print(f"placed after {time.monotonic() - began:.2f} s, {len(decided)} decisions")
@@ -288,7 +289,7 @@ def test_many_pods_that_fit_nowhere_do_not_keep_the_pods_of_others_waiting(
             victim(cluster)
         return _decision(state, pod, now, remedies)
 
-    monkeypatch.setattr("scheduling.controllers.scheduler._decision", deciding)
+    monkeypatch.setattr("scheduling.cycle.scheduler._decision", deciding)
     cluster.worker.run()
     assert len(decided) >= DUE - 3
     assert decided.index(NAMESPACE) <= DUE // 3 + 1

@@ -15,9 +15,9 @@ from manciple.api import verbs
 from manciple.audit import recording, trail
 from manciple.audit.models import Entry
 from manciple.store.models import Event
+from tests.dashboard.browsing import signed_in
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import PODS, Api
-from tests.scheduling.pages.browsing import signed_in
 
 __all__ = ["api"]
 

@@ -37,8 +37,8 @@ from manciple.wire.field_sets import struct
 from manciple.wire.identity import Identity, controller, service_account
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import MOST_REQUIREMENTS
-from scheduling import neighbours
-from scheduling.neighbours import Neighbours
+from scheduling.state import neighbours
+from scheduling.state.neighbours import Neighbours
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import JSON_PATCH, PODS, Api, pod
 

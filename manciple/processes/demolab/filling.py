@@ -18,11 +18,18 @@ from uuid import UUID
 
 from msgspec import structs
 
+from claims import event_recorder
+from claims.causes import messages
+from claims.controllers import generated_claims
 from claims.devices.published import DeviceKey
+from claims.event_recorder import EventNote
 from claims.kinds.quota_usage import NONE, QuotaLimits
 from claims.models import AllocatedDevice, PastAllocation
 from claims.quotas import count_for
+from insight.capacity import ClassCount, read_census
+from insight.usage import ALL, minute_of, nonzero
 from inventory.kinds.devices import ResourceSlice
+from manciple.controllers.coordination import utc_now
 from manciple.processes.demolab import hardware, incidents, jobs, past
 from manciple.processes.demolab.hardware import Document, Machine
 from manciple.processes.demolab.jobs import TEAMS, Job, Planner
@@ -35,14 +42,8 @@ from manciple.wire.errors import Invalid
 from manciple.wire.identity import SYSTEM
 from manciple.wire.quantity import Quantity
 from manciple.wire.registry import Kind, registry
-from scheduling import event_recorder, messages
-from scheduling.capacity import ClassCount, read_census
-from scheduling.controllers import claims
-from scheduling.controllers.scheduler import SchedulingWorker
-from scheduling.coordination import utc_now
-from scheduling.event_recorder import EventNote
+from scheduling.cycle.scheduler import SchedulingWorker
 from scheduling.models import QueuedPod, UsageSample
-from scheduling.usage import ALL, minute_of, nonzero
 
 #: Objects in one transaction.
 BATCH = 200
@@ -253,7 +254,7 @@ class Filling:
         self._write([asked], at=self._lab.now - timedelta(days=1))
         entry = {"resourceClaimTemplateName": jobs.REFUSED_TEMPLATE}
         self._write([jobs.pod(space, pod, entry=entry)], at=self._lab.now - jobs.REFUSED_SINCE)
-        claims.sync([jobs.REFUSED_POD])
+        generated_claims.sync([jobs.REFUSED_POD])
 
     def _wait(self, writer: Writer, *, one: jobs.UnplacedJob) -> None:
         """A pod that nobody has placed, with the claim that was made for it."""

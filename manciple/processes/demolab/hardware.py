@@ -18,6 +18,7 @@ from typing import Any, cast
 from django.db import close_old_connections
 from msgspec import structs
 
+from claims.controllers.node_lifecycle import LEASE_NAMESPACE
 from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.errors import ApiError
@@ -25,7 +26,6 @@ from manciple.wire.identity import SYSTEM
 from manciple.wire.machinery import Lease
 from manciple.wire.registry import registry
 from nodeagent.drivers.partitionable import PROFILES, counter_set, devices_of
-from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
 
 Document = dict[str, Any]
 

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
+from claims.controllers.reservations import FINALIZER
 from claims.kinds.quota_usage import CLAIMS, COUNT, DEVICES
 from claims.kinds.resource_claims import IDLE_CONDITION, POD_CLAIM_ANNOTATION
 from manciple.processes.demolab.hardware import (
@@ -31,7 +32,6 @@ from manciple.processes.demolab.hardware import (
     Model,
 )
 from manciple.wire.base import timestamp
-from scheduling.controllers.reservations import FINALIZER
 
 #: namespace -> what its people run
 TEAMS: dict[str, tuple[str, ...]] = {

@@ -17,8 +17,8 @@ from typing import Any
 
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
-#: Where views of pages live, by the name of their module.
-_PAGES = ".pages."
+#: Where views of pages are.
+_PAGES = ("dashboard.", "manciple.pages.")
 
 #: Under which names the laboratory has them.
 OPEN_INCIDENT, CLOSED_INCIDENT = "09a5c1e07f3b2d64", "3c7e91f05a2b8d46"
@@ -189,7 +189,7 @@ def _page_patterns() -> Iterator[URLPattern]:
     for entry in get_resolver().url_patterns:
         nested = entry.url_patterns if isinstance(entry, URLResolver) else ()
         for pattern in nested:
-            if isinstance(pattern, URLPattern) and _PAGES in getattr(pattern.callback, "__module__", ""):
+            if isinstance(pattern, URLPattern) and getattr(pattern.callback, "__module__", "").startswith(_PAGES):
                 yield pattern
 
 

@@ -10,23 +10,24 @@ from typing import Final
 from django.contrib.auth import get_user_model
 from django.db.models import Max, Min
 
+from claims.controllers.node_lifecycle import LEASE_NAMESPACE
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DevicePool
 from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller
 from claims.models import AllocatedDevice, Claim, Pod, Reservation
+from claims.pod_claims import keeps_unused
 from inventory.drafts.structured.publishing import GENERATION as DRAFT_GENERATION
 from inventory.models import Node
+from manciple.controllers.coordination import SILENT_AFTER
+from manciple.controllers.models import Cursor, Heartbeat
 from manciple.processes.accounts import ADMIN
 from manciple.processes.doctor.diagnoses import Diagnosis, number_of, problem, warning
 from manciple.store import history, objects, sql
 from manciple.store.objects import decoded
 from manciple.wire.machinery import Lease
-from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
-from scheduling.coordination import SILENT_AFTER
-from scheduling.models import Cursor, Heartbeat, QueuedPod
-from scheduling.pod_claims import keeps_unused
-from scheduling.resources import CLAIMS, LEASES, PODS, kind
+from manciple.wire.resources import CLAIMS, LEASES, PODS, kind
+from scheduling.models import QueuedPod
 
 #: For how long something may stand still before it is told of.
 STUCK: Final = timedelta(minutes=10)

@@ -21,6 +21,8 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
 from manciple import layout
+from manciple.controllers.declaration import controllers
+from manciple.controllers.models import Cursor, Heartbeat
 from manciple.processes.config_check import checked_configuration
 from manciple.processes.doctor import diagnoses
 from manciple.processes.doctor.checkups import CHECKUPS
@@ -29,9 +31,8 @@ from manciple.store import history, sql
 from manciple.telemetry import metrics
 from manciple.wire.machinery import Event
 from manciple.wire.registry import registry
-from scheduling.controllers.declaration import controllers
-from scheduling.models import Cursor, Heartbeat, QueuedPod
-from scheduling.resources import CLAIMS, EVENTS, NODES, PODS, SLICES
+from manciple.wire.resources import CLAIMS, EVENTS, NODES, PODS, SLICES
+from scheduling.models import QueuedPod
 
 #: Objects of one kind that are told of, those that were written last; their number is told in any case.
 MOST: Final = 5000

@@ -15,8 +15,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from manciple.controllers.coordination import utc_now
 from scheduling.cluster_facts import gather
-from scheduling.coordination import utc_now
 from scheduling.invariants import violations
 
 #: Seconds between two looks.

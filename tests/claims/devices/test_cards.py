@@ -8,6 +8,7 @@ from claims.devices.cards import Unit
 from claims.devices.holdings import Holder
 from claims.devices.pools import PoolState
 from claims.devices.published import DevicePool, gather, read_slice
+from dashboard.devices.tiles import label
 from inventory.kinds.devices import (
     Counter,
     CounterSet,
@@ -20,7 +21,6 @@ from inventory.kinds.devices import (
 from inventory.kinds.pools import PoolKey
 from manciple.wire.base import ObjectMeta
 from nodeagent.drivers.partitionable import counter_set, devices_of
-from scheduling.pages.devices.tiles import label
 
 
 def pool(devices: Sequence[Device], counters: Sequence[CounterSet]) -> DevicePool:

@@ -11,11 +11,11 @@ import pytest
 from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 
 from manciple.pages.durations import duration
+from tests.dashboard import texts
 from tests.e2e.api_client import Hands
 from tests.e2e.pages.browser import GONE, REFUSED, WATCH_SHIFTS, new_context, watched_page
 from tests.e2e.pages.test_grid import EXAMPLE
 from tests.e2e.processes import Up
-from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from tests.dashboard import texts
 from tests.e2e.api_client import Hands
 from tests.e2e.pages.manifests import claim, pod, template
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import Up, wait_for
-from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from tests.dashboard import texts
 from tests.e2e.api_client import Hands, documents
 from tests.e2e.pages.browser import GONE, REFUSED, editor_of, watched_page
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import ROOT, Up
-from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, expect
 
+from tests.dashboard import texts
 from tests.e2e.api_client import Hands
 from tests.e2e.pages.browser import editor_of, new_context
 from tests.e2e.pages.test_classes import INDEX_0, made, page
 from tests.e2e.pages.test_classes import _forget as forget
 from tests.e2e.processes import Up
-from tests.scheduling.pages import texts
 
 __all__ = ["page"]
 

@@ -40,12 +40,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from tests.dashboard import texts
 from tests.e2e.pages.browser import GONE, PHONE, REFUSED, editor_of, new_context, watched_page
 from tests.e2e.pages.demo import PODS, Demo
 from tests.e2e.pages.manifests import claim
 from tests.e2e.pages.tour import TOO_WIDE
 from tests.e2e.pages.walking import expect_focus, press, told
-from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
+from tests.dashboard import texts
 from tests.e2e.pages.browser import REFUSED, watched_page
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.walking import expect_focus, press, told
-from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 

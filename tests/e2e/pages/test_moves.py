@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.dashboard import texts
 from tests.e2e.api_client import Document, Hands
 from tests.e2e.pages.browser import PHONE
 from tests.e2e.pages.manifests import pod, template
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import Up
-from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 

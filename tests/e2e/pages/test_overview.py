@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.dashboard import texts
 from tests.e2e.api_client import Hands, documents
 from tests.e2e.pages.browser import new_context
 from tests.e2e.pages.manifests import pod
 from tests.e2e.processes import ROOT, Up
-from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.dashboard import texts
 from tests.e2e.api_client import Document, Hands
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.pages.manifests import claim, pod
 from tests.e2e.processes import Up
-from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 

@@ -12,13 +12,13 @@ import pytest
 from playwright.sync_api import Browser, Page, WebSocketRoute, expect
 
 from manciple.processes.demolab.pages import PageAddress, every_page
+from tests.dashboard import texts
 from tests.e2e.pages.browser import CHANCES, PHONE, SHOWN_WITHIN, new_context
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.tour import TOO_WIDE, Axe, Tour, asking, documents, take_tour
 from tests.e2e.pages.walking import expect_focus
 from tests.e2e.processes import wait_for
 from tests.examples import ALL
-from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 

@@ -9,9 +9,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.dashboard import texts
 from tests.e2e.pages.demo import Demo
 from tests.e2e.pages.walking import expect_focus
-from tests.scheduling.pages import texts
 
 pytestmark = [pytest.mark.e2e, pytest.mark.browser]
 

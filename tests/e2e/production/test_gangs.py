@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from claims.causes.causes import GroupDoesNotFit
+from claims.causes.messages import message
 from claims.kinds.gangs import GANG, REQUIRED, SIZE
-from scheduling.causes import GroupDoesNotFit
-from scheduling.messages import message
 from tests.builders import make_devices, make_pod
 from tests.e2e.production.scene import Scene
 

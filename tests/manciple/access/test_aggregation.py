@@ -11,11 +11,11 @@ from manciple.access import aggregation
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.kinds import roles
 from manciple.access.kinds.roles import AggregationRule, ClusterRole, PolicyRule
+from manciple.controllers import housekeeping
 from manciple.store import objects, tail
 from manciple.wire import codec
 from manciple.wire.base import LabelSelector, ObjectMeta
 from manciple.wire.identity import SYSTEM
-from scheduling.controllers import cluster_roles
 
 THINGS = PolicyRule(verbs=("get",), api_groups=("example.com",), resources=("things",))
 TO_VIEW = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
@@ -64,17 +64,17 @@ def test_roles_that_gather_from_each_other_come_to_an_end() -> None:
 def test_a_role_with_the_label_widens_those_that_gather_it_and_its_deletion_narrows_them() -> None:
     ensure_roles()
     now = datetime.now(UTC)
-    assert cluster_roles.reconcile(now) == 0
+    assert housekeeping.aggregate_cluster_roles(now) == 0
     create(extra())
-    assert cluster_roles.reconcile(now) == 3
+    assert housekeeping.aggregate_cluster_roles(now) == 3
     assert all(THINGS in stored(name).rules for name in ("view", "edit", "admin"))
     revision = tail.latest_revision()
-    assert cluster_roles.reconcile(now) == 0
+    assert housekeeping.aggregate_cluster_roles(now) == 0
     ensure_roles()
     assert tail.latest_revision() == revision, "a start keeps what was gathered"
     with objects.writing(identity=SYSTEM) as writer:
         writer.delete(roles.CLUSTER_ROLE, "", "things")
-    assert cluster_roles.reconcile(now) == 3
+    assert housekeeping.aggregate_cluster_roles(now) == 3
     assert not any(THINGS in stored(name).rules for name in ("view", "edit", "admin"))
 
 

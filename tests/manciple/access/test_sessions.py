@@ -24,7 +24,7 @@ from manciple.access.authentication import bootstrap_tokens, epoch
 from manciple.access.invitations import invite
 from manciple.access.models import SignIn
 from manciple.access.sessions import SessionStore, stored_key
-from scheduling.controllers import sign_ins as sweeping
+from manciple.controllers import housekeeping
 
 pytestmark = pytest.mark.django_db
 
@@ -123,8 +123,8 @@ def test_one_person_has_so_many_sessions(alice: User, monkeypatch: pytest.Monkey
 def test_expired_sessions_are_removed(alice: User) -> None:
     signed_in(alice)
     now = timezone.now()
-    assert sweeping.CONTROLLER.reconcile(now) == 0
-    assert sweeping.CONTROLLER.reconcile(now + timedelta(seconds=settings.SESSION_COOKIE_AGE + 1)) == 1
+    assert housekeeping.SIGN_INS.reconcile(now) == 0
+    assert housekeeping.SIGN_INS.reconcile(now + timedelta(seconds=settings.SESSION_COOKIE_AGE + 1)) == 1
     assert not SignIn.objects.exists()
 
 

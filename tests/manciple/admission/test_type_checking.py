@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.controllers import admission_policies
+from manciple.controllers import housekeeping
 from tests.manciple.admission.documents import POLICIES, policy, rule
 from tests.manciple.api.requests import Api
 
@@ -40,7 +40,7 @@ def status_of(api: Api, name: str) -> dict[str, Any]:
 
 def test_fields_that_a_kind_does_not_have_are_told_of_each_expression(api: Api) -> None:
     api.made(POLICIES, policy("p", *SAID, rules=[rule("pods")]))
-    assert admission_policies.reconcile(NOW) == 1
+    assert housekeeping.check_admission_policies(NOW) == 1
     warnings = status_of(api, "p")["typeChecking"]["expressionWarnings"]
     assert warnings == [
         {"fieldRef": f"spec.validations[{position}].expression", "warning": f"/v1, Kind=Pod: {said}"}
@@ -58,7 +58,7 @@ def test_variables_messages_and_each_kind_are_looked_at(api: Api) -> None:
         "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
     }
     api.made(POLICIES, policy("p", rules=[rule("pods"), CLAIMS_RULE], **spec))
-    admission_policies.reconcile(NOW)
+    housekeeping.check_admission_policies(NOW)
     (warning,) = status_of(api, "p")["typeChecking"]["expressionWarnings"]
     assert warning["fieldRef"] == "spec.validations[0].messageExpression"
     kinds = [line.partition(": ")[0] for line in warning["warning"].splitlines() if "Kind=" in line]
@@ -74,16 +74,16 @@ def test_variables_messages_and_each_kind_are_looked_at(api: Api) -> None:
 )
 def test_of_what_names_no_kind_that_is_served_nothing_is_said(api: Api, rules: list[dict[str, Any]]) -> None:
     api.made(POLICIES, policy("p", "object.no.such == 1", rules=rules))
-    admission_policies.reconcile(NOW)
+    housekeeping.check_admission_policies(NOW)
     assert status_of(api, "p") == {"observedGeneration": 1, "typeChecking": {}}
 
 
 def test_a_policy_is_looked_at_once_for_each_spec(api: Api) -> None:
     api.made(POLICIES, policy("p", "object.dota == null"))
-    assert [admission_policies.reconcile(NOW), admission_policies.reconcile(NOW)] == [1, 0]
+    assert [housekeeping.check_admission_policies(NOW), housekeeping.check_admission_policies(NOW)] == [1, 0]
     assert status_of(api, "p")["typeChecking"]["expressionWarnings"]
     api.patch(f"{POLICIES}/p", {"metadata": {"labels": {"a": "b"}}})
-    assert admission_policies.reconcile(NOW) == 0
+    assert housekeeping.check_admission_policies(NOW) == 0
     api.patch(f"{POLICIES}/p", {"spec": {"validations": [{"expression": "object.data.x == '1'"}]}})
-    assert admission_policies.reconcile(NOW) == 1
+    assert housekeeping.check_admission_policies(NOW) == 1
     assert status_of(api, "p") == {"observedGeneration": 2, "typeChecking": {}}

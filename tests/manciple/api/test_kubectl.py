@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from claims.controllers import pool_statuses
 from inventory.kinds import gates
 from inventory.kinds.registration import RESOURCE_SLICE
 from manciple.access.bootstrap import ensure_roles
 from manciple.api import openapi
 from manciple.store import objects
-from scheduling.controllers import pool_statuses
 from tests.builders import make_slice
 from tests.e2e.kubectl import Kubectl, find_kubectl
 from tests.manciple.api.server import ApiServer

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from claims.controllers import disruption
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from inventory.kinds.registration import NODE
 from manciple.store import objects
-from scheduling.controllers import disruption
 from tests.builders import make_node, make_pod, make_running
 from tests.e2e.kubectl import Kubectl, find_kubectl
 from tests.manciple.api.server import ApiServer

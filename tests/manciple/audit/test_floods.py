@@ -13,6 +13,7 @@ from django.db.models import Count, Sum
 from django.test import Client
 from pytest_django import Settings
 
+from insight.cluster_metrics import of_audit
 from manciple.access import throttle
 from manciple.access.authentication import tokens
 from manciple.access.models import SignInAttempts
@@ -22,11 +23,10 @@ from manciple.audit.events import event_of, line, note_of
 from manciple.audit.happenings import Happened
 from manciple.audit.models import Entry, Shortfall
 from manciple.audit.searching import Search
+from manciple.controllers import housekeeping
 from manciple.processes.doctor import audit_trail
 from manciple.store.origins import LONGEST_ACTOR, LONGEST_TEXT, Origin
 from manciple.wire.identity import Identity
-from scheduling.cluster_metrics import of_audit
-from scheduling.controllers import auditing
 from tests.manciple.api.requests import PODS, Api
 from tests.manciple.audit.reading import look
 
@@ -247,7 +247,7 @@ def _limits(settings: Settings) -> None:
 def test_refusals_never_take_the_place_of_writes() -> None:
     written("alice", 90, days=80)
     written("", 500, wrote=False)
-    auditing.keep(NOW)
+    housekeeping.keep_audit_trail(NOW)
     assert left() == {"": 49, "alice": 90}
 
 
@@ -256,7 +256,7 @@ def test_who_writes_without_end_shortens_their_own_history_alone() -> None:
     written(SYSTEM_PART, 20, days=6, routine=True)
     for number in range(3):
         written("mallory", 200, days=3 - number)
-    auditing.keep(NOW)
+    housekeeping.keep_audit_trail(NOW)
     assert left() == {"alice": 10, "mallory": 68, SYSTEM_PART: 20}
     assert Entry.objects.filter(username="mallory", at__lt=NOW - timedelta(days=1)).count() == 0
 
@@ -269,7 +269,7 @@ def test_service_accounts_that_a_tenant_makes_have_one_share() -> None:
     for number in range(200):
         written(f"system:serviceaccount:lab:robot-{number}", 1)
     written("system:serviceaccount:labor:robot", 10, days=80)
-    auditing.keep(NOW)
+    housekeeping.keep_audit_trail(NOW)
     assert (left()["alice"], left()["system:serviceaccount:labor:robot"]) == (40, 10)
 
 
@@ -290,7 +290,7 @@ def test_the_limit_is_met_exactly_and_nobody_loses_while_another_has_more() -> N
 
 def test_a_limit_that_cuts_into_the_promised_days_is_told(caplog: pytest.LogCaptureFixture) -> None:
     written("mallory", 200, days=2)
-    assert auditing.keep(NOW) == 102
+    assert housekeeping.keep_audit_trail(NOW) == 102
     (shortfall,) = retention.shortfalls()
     assert (shortfall.sender, shortfall.wrote, shortfall.removed) == ("mallory", True, 102)
     assert retention.missing_days(shortfall, NOW) == pytest.approx(88)
@@ -301,16 +301,16 @@ def test_a_limit_that_cuts_into_the_promised_days_is_told(caplog: pytest.LogCapt
     samples = {sample.labels["entries"]: sample.value for metric in of_audit() for sample in metric.samples}
     assert samples == {"writes": pytest.approx(88, abs=400), "refusals": 0}
     assert samples["writes"] > 0
-    auditing.keep(NOW + timedelta(days=87))
+    housekeeping.keep_audit_trail(NOW + timedelta(days=87))
     assert retention.missing_days(Shortfall.objects.get(), NOW + timedelta(days=87)) == pytest.approx(1)
-    auditing.keep(NOW + timedelta(days=89))
+    housekeeping.keep_audit_trail(NOW + timedelta(days=89))
     assert not Shortfall.objects.exists()
 
 
 def test_what_is_cut_after_the_promised_days_is_nothing_to_tell() -> None:
     written(SYSTEM_PART, 150, days=8, routine=True)
     Entry.objects.update(code=201)  # kept for longer than updates, where there is room
-    assert auditing.keep(NOW) == 52
+    assert housekeeping.keep_audit_trail(NOW) == 52
     assert not Shortfall.objects.exists()
 
 

@@ -18,9 +18,9 @@ from manciple.audit.happenings import Happened
 from manciple.audit.models import Entry
 from manciple.audit.searching import Search
 from manciple.audit.shipping import Shipment
+from manciple.controllers import housekeeping
 from manciple.store.origins import Origin
 from manciple.wire.identity import Identity
-from scheduling.controllers import auditing
 from tests.manciple.audit.reading import look
 
 NOW = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -63,7 +63,7 @@ def test_of_too_much_who_has_the_most_loses_the_oldest_and_the_system_before_a_p
 
 def test_the_controller_keeps_the_trail() -> None:
     entry("old", days=91)
-    assert auditing.keep(NOW) == 1
+    assert housekeeping.keep_audit_trail(NOW) == 1
 
 
 def _exported(*arguments: str, tmp_path: Path) -> list[str]:

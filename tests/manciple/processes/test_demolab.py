@@ -8,6 +8,8 @@ from random import Random
 
 import pytest
 
+from claims.causes.causes import AnyCause, ClassMissing, DevicesInUse, NotSelected, PoolsUnusable
+from claims.controllers import generated_claims, podgc, reservations
 from claims.kinds.pods import Pod
 from claims.kinds.quotas import ResourceQuota
 from claims.models import AllocatedDevice, Claim, PastAllocation
@@ -18,12 +20,10 @@ from manciple.processes.demolab.jobs import Planner
 from manciple.store import objects
 from manciple.store.objects import listed
 from manciple.wire.registry import registry
-from scheduling.causes import AnyCause, ClassMissing, DevicesInUse, NotSelected, PoolsUnusable
+from manciple.wire.resources import QUOTAS
 from scheduling.cluster_facts import gather
-from scheduling.controllers import claims, podgc, reservations
-from scheduling.explanations.current import explain_pod
 from scheduling.invariants import violations
-from scheduling.resources import QUOTAS
+from scheduling.rehearsal.explanations.current import explain_pod
 from tests.laboratory import NOW, furnish
 
 
@@ -66,7 +66,7 @@ def test_a_laboratory_is_what_it_says(lab: filling.Lab) -> None:
 
 
 def test_what_is_stuck_stays_stuck_under_the_controllers(lab: filling.Lab) -> None:
-    for sweep in (claims.sweep, reservations.sweep, podgc.sweep):
+    for sweep in (generated_claims.sweep, reservations.sweep, podgc.sweep):
         sweep(datetime.now(UTC))
     leaked = Claim.objects.get(namespace=jobs.LEAKED_CLAIM[0], name=jobs.LEAKED_CLAIM[1])
     assert leaked.allocated

@@ -22,12 +22,14 @@ from prometheus_client import CollectorRegistry, Gauge
 from pytest_django import Settings
 from redis import Redis
 
+from claims.controllers.node_lifecycle import LEASE_NAMESPACE
 from claims.kinds.pods import PodStatus
 from claims.kinds.resource_claims import AllocationResult, ResourceClaimConsumerReference, ResourceClaimStatus
 from claims.models import AllocatedDevice
 from manciple import descriptors, layout
 from manciple.access.invitations import invite
 from manciple.api import certificates
+from manciple.controllers.models import Cursor, Heartbeat
 from manciple.processes import backup
 from manciple.processes.doctor import backups, cluster, database, diagnoses, machine, redis, versions
 from manciple.processes.doctor.checkups import CHECKUPS
@@ -37,8 +39,7 @@ from manciple.store import space, sql
 from manciple.store.space import DatabaseRoom
 from manciple.telemetry.processes import BUILD, KEY, MetricsPublisher
 from manciple.wire.machinery import Lease, LeaseSpec
-from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
-from scheduling.models import Cursor, Heartbeat, QueuedPod
+from scheduling.models import QueuedPod
 from tests.builders import (
     make_allocation,
     make_claim,

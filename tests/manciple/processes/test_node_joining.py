@@ -23,6 +23,7 @@ from manciple.access.authentication import bootstrap_tokens
 from manciple.access.authentication import certificates as client_certificates
 from manciple.api import certificates, kubeconfig
 from manciple.api.kubeconfig import Server
+from manciple.controllers import certificate_requests
 from manciple.processes import node_bootstrap
 from manciple.processes.home import Home, write_private
 from manciple.store import objects
@@ -35,7 +36,6 @@ from nodeagent.credentials import Acquisition, Renewal, read_certificate
 from nodeagent.disk import Disk
 from nodeagent.failures import ApiFailure, CredentialRefused, StorageFailed
 from nodeagent.joining import NotJoined, find_authority, join
-from scheduling.controllers import certificate_requests
 from tests.manciple.access.client_keys import signed
 from tests.manciple.api.server import ApiServer, api_server, server_certificates
 

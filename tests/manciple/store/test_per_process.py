@@ -22,7 +22,7 @@ _FORGETS = re.compile(r"^(.*)\ndef forget\(", re.MULTILINE)
 def test_every_module_that_can_forget_is_registered() -> None:
     unregistered = [
         str(path.relative_to(ROOT))
-        for package in ("claims", "inventory", "manciple", "scheduling")
+        for package in ("claims", "inventory", "manciple", "scheduling", "insight", "dashboard")
         for path in (ROOT / package).rglob("*.py")
         if any(decorator != "@on_new_database" for decorator in _FORGETS.findall(path.read_text()))
     ]

@@ -12,12 +12,12 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 
 from claims.kinds.pods import Pod
+from manciple.controllers.models import Heartbeat
 from manciple.store import objects, sql, tail
 from manciple.store.per_process import forget_database
 from manciple.store.restoring import skip_lost_revisions
 from manciple.wire.errors import Expired
 from manciple.wire.registry import Kind, registry
-from scheduling.models import Heartbeat
 from tests.builders import make_claim, make_pod
 from tests.scheduling.cluster import Cluster
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from manciple.controllers.coordination import utc_now
 from manciple.store import hooks
 from manciple.store.origins import Origin
 from manciple.telemetry import logs
 from manciple.telemetry.logs import JsonLines, about
 from manciple.wire.identity import Identity
-from scheduling.coordination import utc_now
 from tests.builders import make_node, make_pod
 from tests.scheduling.cluster import Cluster
 from tests.scheduling.conftest import cluster
@@ -89,7 +89,7 @@ def test_a_worker_names_the_pod_that_it_could_not_decide_about(
 
     cluster.with_gpus()
     pod = cluster.create(make_pod("strange"))
-    monkeypatch.setattr("scheduling.controllers.scheduler.decide", fail)
+    monkeypatch.setattr("scheduling.cycle.scheduler.decide", fail)
     cluster.worker.run()
     found = [line for line in lines.read_all() if "no decision for pod" in line["msg"]]
     assert [line["object"] for line in found] == [

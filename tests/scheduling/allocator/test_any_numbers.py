@@ -26,9 +26,9 @@ from scheduling.allocator import (
     first_named,
     place,
 )
-from scheduling.allocator.fragmentation import nodes
-from scheduling.allocator.fragmentation.looks import MOST_DEVICES
-from scheduling.allocator.fragmentation.outlooks import UnitOutlooks
+from scheduling.placement.fragmentation import nodes
+from scheduling.placement.fragmentation.looks import MOST_DEVICES
+from scheduling.placement.fragmentation.outlooks import UnitOutlooks
 from tests.examples import some
 from tests.scheduling.allocator.checker import Json
 

@@ -25,11 +25,11 @@ from scheduling.allocator import (
     place,
     requests,
 )
-from scheduling.allocator.fragmentation import policy
-from scheduling.allocator.fragmentation.demands import MOST_DEMANDS
-from scheduling.allocator.fragmentation.reading import NAMESPACE_COST, REQUEST_COST, MixReading
 from scheduling.allocator.published import PublishedDevice
 from scheduling.cel import Selector, compile_selector
+from scheduling.placement.fragmentation import policy
+from scheduling.placement.fragmentation.demands import MOST_DEMANDS
+from scheduling.placement.fragmentation.reading import NAMESPACE_COST, REQUEST_COST, MixReading
 from tests.scheduling.allocator.cases import GPU, device, make_claim, make_inventory, make_slice, request
 
 NODES = tuple(NodeView(f"n-{at}") for at in range(4))

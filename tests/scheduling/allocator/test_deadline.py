@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from claims.causes.messages import message
 from manciple.wire.time_limit import Deadline
 from scheduling.allocator import Allocated, NodeView, Undecided, allocate, place
 from scheduling.allocator.search import TRIALS_PER_LOOK
-from scheduling.messages import message
 from tests.scheduling.allocator.cases import GPU, NODE, Json, device, make_claim, make_inventory, make_slice, request
 
 LATE = 10.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from claims.causes.messages import message
 from inventory.kinds.devices import ResourceSlice
 from scheduling.allocator import Allocated, Unallocatable, Undecided, allocate
-from scheduling.messages import message
 from tests.scheduling.allocator.cases import (
     NODE,
     Json,

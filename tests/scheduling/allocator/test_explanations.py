@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from claims.causes.causes import DevicesInUse, Fault, Misconfigured, OfDevices, RequestsCompete
+from claims.causes.messages import clause, message
+from claims.causes.next_steps import next_step
 from inventory.kinds.devices import ResourceSlice
 from scheduling.allocator import Allocated, Inventory, Unallocatable, overall
 from scheduling.allocator.outcome import cause_of
-from scheduling.causes import DevicesInUse, Fault, Misconfigured, OfDevices, RequestsCompete
-from scheduling.messages import clause, message
-from scheduling.next_steps import next_step
 from tests.outlines import Outline
 from tests.scheduling.allocator.cases import (
     GPU,

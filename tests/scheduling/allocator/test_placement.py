@@ -7,6 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from claims.causes.messages import message
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.pools import PoolKey
 from scheduling.allocator import (
@@ -22,7 +23,6 @@ from scheduling.allocator import (
     allocate,
     place,
 )
-from scheduling.messages import message
 from tests.examples import some
 from tests.scheduling.allocator.cases import (
     GPU,

@@ -13,6 +13,7 @@ from msgspec import to_builtins
 from claims.kinds.resource_claims import CapacityRequirements, ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from manciple.wire.codec import decode_value
+from manciple.wire.resources import CLAIMS, PODS
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,
@@ -34,14 +35,13 @@ from scheduling.allocator import (
     published,
 )
 from scheduling.allocator.__main__ import read_inventory
-from scheduling.allocator.fragmentation import nodes
-from scheduling.allocator.fragmentation.nodes import NodeOutlooks
-from scheduling.allocator.fragmentation.units import SharedUnit
 from scheduling.allocator.index import NodeIndex
-from scheduling.capture import ClusterState
-from scheduling.controllers import scheduler
-from scheduling.plans import Placement
-from scheduling.resources import CLAIMS, PODS
+from scheduling.cycle import scheduler
+from scheduling.cycle.decisions import Placement
+from scheduling.placement.fragmentation import nodes
+from scheduling.placement.fragmentation.nodes import NodeOutlooks
+from scheduling.placement.fragmentation.units import SharedUnit
+from scheduling.state.cluster import ClusterState
 from tests.builders import (
     DRIVER,
     make_allocation,

@@ -21,8 +21,8 @@ from scheduling.allocator import (
     RoomTable,
     place,
 )
-from scheduling.allocator.fragmentation.nodes import NodeOutlooks
 from scheduling.allocator.placement import index_of
+from scheduling.placement.fragmentation.nodes import NodeOutlooks
 from tests.examples import some
 from tests.scheduling.allocator.cases import GPU, Json, device, make_claim, make_inventory, make_slice, request
 

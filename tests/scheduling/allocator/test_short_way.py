@@ -11,6 +11,7 @@ import random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from claims.causes.causes import AnyCause
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from manciple.wire.codec import decode_value
@@ -29,7 +30,6 @@ from scheduling.allocator import (
 )
 from scheduling.allocator.__main__ import read_inventory
 from scheduling.allocator.problem import in_use
-from scheduling.causes import AnyCause
 from tests.examples import some
 from tests.scheduling.allocator.checker import Json
 from tests.scheduling.allocator.scenarios import a_claim, scenarios

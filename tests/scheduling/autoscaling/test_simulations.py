@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from claims.controllers import disruption
 from claims.kinds.disruption_budgets import PodDisruptionBudget
 from manciple.store.tail import latest_revision
 from manciple.wire import codec
 from manciple.wire.base import OwnerReference
-from scheduling.controllers import disruption
 from tests.builders import (
     make_budget,
     make_device_taint,

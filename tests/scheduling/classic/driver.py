@@ -14,9 +14,9 @@ from claims.classic.kinds import PodSchedulingContext, PodSchedulingContextStatu
 from claims.classic.ownership import IMMEDIATE, controller_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim, ResourceClaimStatus
+from claims.pod_claims import consumer, is_reserved_for, references
 from inventory.classic.values import ResourceClass, ResourceHandle
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from scheduling.pod_claims import consumer, is_reserved_for, references
 from tests.scheduling.cluster import Cluster
 
 Write = Callable[[], object]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus, is_allocated_by_controller
 from manciple.store import objects, tail
-from scheduling.resources import CLAIMS, kind
+from manciple.wire.resources import CLAIMS, kind
 
 
 def broken_promises() -> list[str]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
+from claims.causes.causes import AwaitingDrivers
 from claims.classic.kinds import PodSchedulingContextSpec
+from claims.controllers import reservations
 from inventory.kinds import gates
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from manciple.store import objects
-from scheduling.causes import AwaitingDrivers
-from scheduling.controllers import reservations, scheduling_contexts
-from scheduling.explanations.current import explain_pod
-from scheduling.simulation import Question, simulate
-from scheduling.simulation_workload import Workload
+from scheduling.earlier import scheduling_contexts
+from scheduling.rehearsal.explanations.current import explain_pod
+from scheduling.rehearsal.simulation import Question, simulate
+from scheduling.rehearsal.workload import Workload
 from tests.builders import make_claim, make_class, make_pod
 from tests.scheduling.classic.world import DRIVER, World, classic_spec
 from tests.scheduling.cluster import with_spec

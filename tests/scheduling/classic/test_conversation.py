@@ -7,16 +7,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec import structs
 
+from dashboard.pods import conversation
+from dashboard.pods.conversation import Conversation, NegotiationTurn, What, read_conversation
+from dashboard.pods.reading import read_claims
 from inventory.kinds import gates
 from manciple.live.topics import touched_by
 from manciple.store import tail
-from scheduling.pages.pods import conversation
-from scheduling.pages.pods.conversation import Conversation, NegotiationTurn, What, read_conversation
-from scheduling.pages.pods.reading import read_claims
-from scheduling.resources import CONTEXTS
+from manciple.wire.resources import CONTEXTS
 from tests.builders import make_claim, make_pod
+from tests.dashboard.browsing import signed_in, words
 from tests.scheduling.classic.world import DRIVER, World
-from tests.scheduling.pages.browsing import signed_in, words
 
 SECOND = "nic.example.com"
 

@@ -10,6 +10,7 @@ import pytest
 from django.db import connection
 from msgspec import structs
 
+from claims.causes.causes import AwaitingDrivers, ClaimBeingDeleted, NoNodeFits
 from claims.classic.kinds import PodSchedulingContext
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
@@ -17,9 +18,8 @@ from inventory.classic.values import ResourceClass
 from inventory.kinds.nodes import Node
 from manciple.store import tail
 from manciple.wire.base import ApiObject, ObjectMeta
-from scheduling.causes import AwaitingDrivers, ClaimBeingDeleted, NoNodeFits
-from scheduling.classic.negotiation import WAITING_FOR_INFORMATION
-from scheduling.controllers import scheduling_contexts
+from scheduling.earlier import scheduling_contexts
+from scheduling.earlier.classic_negotiation import WAITING_FOR_INFORMATION
 from tests.builders import NAMESPACE, make_pod
 from tests.scheduling.classic.world import World
 from tests.scheduling.test_metrics import value

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from claims.causes.causes import AwaitingDrivers
 from claims.classic.kinds import (
     PodSchedulingContext,
     PodSchedulingContextSpec,
@@ -16,10 +17,9 @@ from claims.classic.kinds import (
 )
 from claims.classic.rules import NODES_MAX
 from claims.kinds.resource_claims import ResourceClaim
-from scheduling.causes import AwaitingDrivers
-from scheduling.classic.negotiation import AwaitedClaim, ContextNegotiation, ContextNegotiator
-from scheduling.holds import Hold
-from scheduling.negotiation import StillNegotiating
+from scheduling.claims.negotiation import StillNegotiating
+from scheduling.earlier.classic_negotiation import AwaitedClaim, ContextNegotiation, ContextNegotiator
+from scheduling.queue.reasons import Hold
 from tests.builders import make_meta, make_pod
 from tests.scheduling.classic.world import classic_spec
 

@@ -10,7 +10,7 @@ import pytest
 from claims.classic.conversion import claim_from_storage
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store import tail
-from scheduling.resources import CLAIMS, CONTEXTS, PODS
+from manciple.wire.resources import CLAIMS, CONTEXTS, PODS
 from tests import conformance
 from tests.builders import make_pod
 from tests.scheduling.classic.world import World

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from claims.classic.kinds import PodSchedulingContext
+from claims.controllers import generated_claims, reservations
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
 from claims.kinds.resource_claims import ResourceClaimTemplateSpec as TemplateSpec
 from inventory.classic.values import ResourceClass
 from inventory.kinds import gates
+from manciple.controllers import housekeeping
 from manciple.store import tail
-from scheduling.controllers import claims, garbage, reservations, scheduling_contexts
+from scheduling.earlier import scheduling_contexts
 from tests.builders import NAMESPACE, make_meta, make_node
 from tests.scheduling.classic.driver import ClassicDriver
 from tests.scheduling.cluster import Cluster
@@ -83,10 +85,10 @@ class World(Cluster):
 
     def _turns(self) -> list[Callable[[], object]]:
         ours: list[Callable[[], object]] = [
-            lambda: claims.FOLLOWER.follow(self.clock),
+            lambda: generated_claims.FOLLOWER.follow(self.clock),
             self.worker.run,
             lambda: reservations.FOLLOWER.follow(self.clock),
-            lambda: garbage.sweep(self.now),
+            lambda: housekeeping.collect_garbage(self.now),
         ]
         if gates.enabled(gates.CONTROL_PLANE_CONTROLLER):
             ours.append(lambda: scheduling_contexts.reconcile(self.now))

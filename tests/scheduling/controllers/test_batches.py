@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduling.controllers.declaration import LONGEST_REST, batches
+from manciple.controllers.declaration import LONGEST_REST, batches
 
 
 def test_a_rest_is_as_long_as_the_batch_took_and_never_long(monkeypatch: pytest.MonkeyPatch) -> None:

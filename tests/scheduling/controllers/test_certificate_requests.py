@@ -29,12 +29,12 @@ from manciple.access.kinds.certificate_requests import (
 )
 from manciple.access.models import BootstrapToken, IssuedCertificate
 from manciple.api import certificates, verbs
+from manciple.controllers.certificate_requests import reconcile
 from manciple.store import objects
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import Forbidden
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import registry
-from scheduling.controllers.certificate_requests import reconcile
 from tests.manciple.access.client_keys import subject
 
 pytestmark = pytest.mark.django_db

@@ -10,15 +10,15 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
+from claims import device_taints as taints
+from claims.controllers import taint_eviction
+from claims.controllers.taint_eviction import condition_of
+from claims.device_taints import end_of_patience
 from claims.kinds.pods import Pod
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule, DeviceToleration
 from inventory.kinds.taint_rules import TaintRules
 from manciple.store.tail import latest_revision
 from manciple.wire.base import timestamp
-from scheduling import device_taints as taints
-from scheduling.controllers import device_taints
-from scheduling.controllers.device_taints import condition_of
-from scheduling.device_taints import end_of_patience
 from tests.builders import (
     make_claim,
     make_device,
@@ -82,7 +82,7 @@ def taint_now(cluster: Cluster, name: str = "repair", effect: str = "NoExecute",
 
 def evict(cluster: Cluster) -> None:
     """What the controller does now, and all that follows from it."""
-    device_taints.reconcile(cluster.now)
+    taint_eviction.reconcile(cluster.now)
     cluster.settle()
 
 
@@ -116,7 +116,7 @@ def test_a_pod_leaves_with_a_condition_and_an_event(cluster: Cluster) -> None:
         "device-taint-eviction-controller",
     )
     before = latest_revision()
-    device_taints.reconcile(cluster.now)
+    taint_eviction.reconcile(cluster.now)
     assert latest_revision() == before
 
 
@@ -183,8 +183,8 @@ def test_who_may_stay_after_all_is_told_so_once(cluster: Cluster) -> None:
         run(cluster, name, tolerations=(for_seconds(60),))
     rule = taint_now(cluster)
     evict(cluster)
-    other = device_taints.Evictions()  # of a worker that saw it, and has its turn later
-    other.sentenced = dict(device_taints.known.sentenced)
+    other = taint_eviction.Evictions()  # of a worker that saw it, and has its turn later
+    other.sentenced = dict(taint_eviction.known.sentenced)
     cluster.finish("done")
     cluster.delete(cluster.pod("deleted"))
     cluster.delete(rule)
@@ -192,7 +192,7 @@ def test_who_may_stay_after_all_is_told_so_once(cluster: Cluster) -> None:
     evict(cluster)
     (event,) = cluster.events("DeviceTaintManagerEviction")
     assert (event.involved_object.name, event.type, event.message) == ("web", "Normal", "Cancelling deletion")
-    device_taints.known.sentenced = other.sentenced
+    taint_eviction.known.sentenced = other.sentenced
     before = latest_revision()
     for _ in range(2):
         cluster.later(2)
@@ -206,14 +206,14 @@ def test_a_rule_that_goes_between_look_and_eviction_evicts_nobody(
     cluster.with_gpus()
     run(cluster, "web")
     rule = taint_now(cluster)
-    tell = device_taints._tell
+    tell = taint_eviction._tell
 
     def meanwhile(*args: Any, **kwargs: Any) -> int:
         found = tell(*args, **kwargs)
         cluster.delete(rule)
         return found
 
-    monkeypatch.setattr(device_taints, "_tell", meanwhile)
+    monkeypatch.setattr(taint_eviction, "_tell", meanwhile)
     evict(cluster)
     assert leaving(cluster) == set()
 
@@ -269,7 +269,7 @@ def test_what_was_evicted_is_still_counted_after_a_restart(cluster: Cluster) -> 
     evict(cluster)
     cluster.later(10)
     evict(cluster)
-    device_taints.known.forget()
+    taint_eviction.known.forget()
     cluster.delete(cluster.pod("one"))
     run(cluster, "two", tolerations=(for_seconds(60),))
     cluster.later(10)
@@ -346,7 +346,7 @@ def test_many_rules_are_asked_about_together(cluster: Cluster) -> None:
         taint_now(cluster, f"rule-{number}", driver="gpu.example.com", pool="node-1", device=f"gpu-{number}")
         evict(cluster)
         with CaptureQueriesContext(connection) as queries:
-            device_taints.reconcile(cluster.now)
+            taint_eviction.reconcile(cluster.now)
         counts.append(len(queries))
     assert counts[7] == counts[1] <= 6
 
@@ -356,7 +356,7 @@ def test_without_taints_it_costs_next_to_nothing(cluster: Cluster) -> None:
     run(cluster, "web")
     evict(cluster)
     with CaptureQueriesContext(connection) as queries:
-        device_taints.reconcile(cluster.now)
+        taint_eviction.reconcile(cluster.now)
     assert len(queries) <= 2
 
 

@@ -9,14 +9,14 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec.structs import replace
 
+from claims.controllers import disruption
 from claims.kinds import disruptions
 from claims.kinds.disruption_budgets import PodDisruptionBudget
+from manciple.controllers.declaration import controllers
+from manciple.controllers.models import Cursor
 from manciple.extensions.definitions import CustomResourceDefinition
 from manciple.wire import codec
 from manciple.wire.base import OpenObject, OwnerReference
-from scheduling.controllers import disruption
-from scheduling.controllers.declaration import controllers
-from scheduling.models import Cursor
 from tests.builders import make_budget, make_meta, make_namespace, make_pod, make_running
 from tests.manciple.extensions.builders import definition, version
 from tests.scheduling.cluster import Cluster

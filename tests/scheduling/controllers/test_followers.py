@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 from django.db import OperationalError
 
+from manciple.controllers.coordination import CursorFollower
+from manciple.controllers.models import Cursor
 from manciple.store.records import EventRecord
-from scheduling.coordination import CursorFollower
-from scheduling.models import Cursor
 from tests.builders import make_pod
 from tests.scheduling.cluster import Cluster
 

@@ -6,9 +6,9 @@ import pytest
 from msgspec import structs
 
 from claims.kinds.resource_claims import ResourceClaim
+from claims.pod_claims import claim_for
 from manciple.wire.base import OwnerReference
 from manciple.wire.validation import claim_generate_name
-from scheduling.pod_claims import claim_for
 from tests.builders import make_claim_spec, make_pod, make_template, stored
 from tests.scheduling.cluster import Cluster
 

@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec import structs
 
+from claims.controllers import node_lifecycle
+from claims.controllers.node_lifecycle import LEASE_NAMESPACE, SignsOfLife, eviction_time, judged
 from claims.kinds.pods import Toleration
 from inventory.kinds.nodes import Node, NodeCondition, Taint
 from manciple.store import history
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease, LeaseSpec
-from scheduling.controllers import node_lifecycle
-from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE, SignsOfLife, eviction_time, judged
-from scheduling.resources import LEASES, NODES, kind
+from manciple.wire.resources import LEASES, NODES, kind
 from tests.builders import CREATED, make_node, make_pod, stored
 from tests.scheduling.cluster import Cluster, with_spec
 

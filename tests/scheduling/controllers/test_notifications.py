@@ -9,20 +9,21 @@ import pytest
 from django.contrib.auth.models import Group, User
 from msgspec import structs
 
+from insight import notifications
 from manciple.api import verbs
+from manciple.controllers.models import Cursor
 from manciple.notifications import delivering, recording
 from manciple.notifications.models import Channel, Delivery, Happening, Notification, NotificationRule
 from manciple.pages.people import person_of_user
 from manciple.store import objects, tail
 from manciple.wire.errors import Expired
 from manciple.wire.identity import VIEWERS
-from scheduling.controllers import notifications
-from scheduling.models import Cursor, QueuedPod
-from scheduling.resources import PODS, kind
+from manciple.wire.resources import PODS, kind
+from scheduling.models import QueuedPod
 from tests.builders import make_pod
+from tests.dashboard.claim_scene import runs
+from tests.dashboard.test_incidents import publish
 from tests.scheduling.cluster import Cluster
-from tests.scheduling.pages.claim_scene import runs
-from tests.scheduling.pages.test_incidents import publish
 
 
 def person(name: str, *namespaces: str, staff: bool = False) -> User:

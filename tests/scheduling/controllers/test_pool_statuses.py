@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from claims.controllers import pool_statuses
 from claims.kinds.resource_claims import CapacityRequirements
 from inventory.kinds import gates
 from inventory.kinds.devices import Counter, CounterSet, Device, DeviceCounterConsumption
@@ -20,7 +21,6 @@ from inventory.kinds.pool_statuses import (
     ShareableCapacitySummary,
     ShareableSummary,
 )
-from scheduling.controllers import pool_statuses
 from tests.builders import (
     DRIVER,
     make_claim,

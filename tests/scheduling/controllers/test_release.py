@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 from msgspec import structs
 
+from claims.controllers.reservations import FINALIZER, Release, decide
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference
 from manciple.wire.base import OwnerReference
-from scheduling.controllers.reservations import FINALIZER, Release, decide
 from tests.builders import CREATED, make_allocation, make_claim, make_consumer, make_pod, stored
 
 

@@ -14,14 +14,14 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
+from claims.controllers import generated_claims, node_lifecycle, podgc, pruning, reservations
+from claims.controllers.node_lifecycle import LEASE_NAMESPACE
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.access import rbac
 from manciple.audit import recording
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Event, Lease, LeaseSpec
-from scheduling.controllers import claims, node_lifecycle, podgc, pruning, reservations
-from scheduling.controllers.node_lifecycle import LEASE_NAMESPACE
 from tests.builders import make_allocation, make_claim, make_node, make_pod, make_result, make_template
 from tests.scheduling.cluster import Cluster
 
@@ -121,9 +121,9 @@ def test_claims_that_are_missing_cost_the_same_for_few_and_for_many(cluster: Clu
     for count in (1, FEW, MANY):  # the first learns which admission policies there are
         for number in range(count):
             cluster.create(make_pod(f"pod-{count}-{number}", templates={"gpu": "one-gpu"}))
-        costs.append(cost_of(claims.sweep, cluster.now, changes=count))
+        costs.append(cost_of(generated_claims.sweep, cluster.now, changes=count))
     assert costs[1] == costs[2] <= 22
-    assert cost_of(claims.sweep, cluster.now, changes=0) == 2
+    assert cost_of(generated_claims.sweep, cluster.now, changes=0) == 2
 
 
 def test_old_events_cost_the_same_for_few_and_for_many(cluster: Cluster) -> None:
@@ -148,7 +148,7 @@ def test_old_events_cost_the_same_for_few_and_for_many(cluster: Cluster) -> None
 
 @pytest.mark.parametrize(
     "sweep",
-    [claims.sweep, reservations.sweep, podgc.sweep, node_lifecycle.sweep],
+    [generated_claims.sweep, reservations.sweep, podgc.sweep, node_lifecycle.sweep],
     ids=["claims", "reservations", "pods", "nodes"],
 )
 def test_a_sweep_reads_no_document_of_what_is_well(cluster: Cluster, sweep: Callable[[datetime], int]) -> None:

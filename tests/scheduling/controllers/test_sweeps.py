@@ -9,16 +9,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec import structs
 
+from claims.controllers import generated_claims, podgc, pruning, reservations, stray_slices
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Taint
 from manciple.api import namespaces as api_namespaces
+from manciple.controllers import housekeeping
+from manciple.controllers.coordination import CursorFollower
 from manciple.store import history, objects
 from manciple.store.records import EventRecord
 from manciple.wire.machinery import Event
-from scheduling.controllers import claims, namespaces, podgc, pruning, reservations, stray_slices
-from scheduling.coordination import CursorFollower
-from scheduling.resources import EVENTS, kind
+from manciple.wire.resources import EVENTS, kind
 from tests.builders import (
     NAMESPACE,
     make_allocation,
@@ -197,7 +198,7 @@ def test_the_sweeps_find_what_the_followers_never_saw(cluster: Cluster) -> None:
     cluster.with_gpus("node-1")
     cluster.create(make_template("one-gpu"))
     cluster.create(make_pod("web", templates={"gpu": "one-gpu"}))
-    assert claims.sweep(cluster.now) == 1
+    assert generated_claims.sweep(cluster.now) == 1
     cluster.worker.run()
     cluster.delete(cluster.pod("web"))
     assert reservations.sweep(cluster.now) == 1
@@ -237,14 +238,14 @@ def test_a_terminating_namespace_goes_when_its_pods_have_gone(cluster: Cluster) 
     with objects.writing(sources=objects.Sources(now=cluster.clock)) as writer:
         api_namespaces.hold(writer, kind_of(made), "team")
         writer.delete(kind_of(made), "", "team")
-    assert namespaces.sweep(cluster.now) == 0
+    assert housekeeping.sweep_namespaces(cluster.now) == 0
     cluster.later(api_namespaces.PATIENCE.total_seconds())
-    assert namespaces.sweep(cluster.now) == 0
+    assert housekeeping.sweep_namespaces(cluster.now) == 0
     pod = cluster.get(Pod, "web", "team")
     assert pod.metadata.deletion_timestamp is not None
     cluster.delete(pod)
     cluster.settle()
-    namespaces.sweep(cluster.now)
+    housekeeping.sweep_namespaces(cluster.now)
     assert "team" not in cluster.all_namespaces()
 
 

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from claims.causes import causes
+from claims.causes.causes import AnyCause, NodeRefusal, NoNodeFits, TroubledPool
 from claims.kinds.pods import PodSchedulingGate, PodSchedulingGroup
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
 from manciple.store.tail import latest_revision
-from scheduling import causes
-from scheduling.causes import AnyCause, NodeRefusal, NoNodeFits, TroubledPool
 from tests.builders import (
     CLASS,
     DRIVER,

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from scheduling.explanations import current
-from scheduling.explanations.current import FairLock
-from scheduling.simulation import Question, simulate
-from scheduling.simulation_rehearsal import Rehearsal
-from scheduling.simulation_workload import Workload
+from scheduling.rehearsal.explanations import current
+from scheduling.rehearsal.explanations.current import FairLock
+from scheduling.rehearsal.rehearsal import Rehearsal
+from scheduling.rehearsal.simulation import Question, simulate
+from scheduling.rehearsal.workload import Workload
 from tests.builders import make_claim, make_node, make_pod, make_request, make_slice
 from tests.scheduling.cluster import Cluster
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from manciple.access.authentication import tokens
 from manciple.api.namespaces import ensure_namespaces
+from manciple.controllers.declaration import Controller, controllers
 from manciple.wire.identity import MASTERS
-from scheduling.controllers.declaration import Controller, controllers
 from tests.security.fuzz.front import Front, Request, event_loop
 from tests.security.fuzz.judging import Judge, every_stored_document_can_be_read
 from tests.security.fuzz.pages import open_every_page, visitor

@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import URLPattern, reverse
 from hypothesis import strategies as st
 
-from scheduling.urls import urlpatterns
+from dashboard.urls import urlpatterns
 from tests.security.fuzz.judging import Judge
 from tests.security.fuzz.oddities import VALUES
 from tests.security.fuzz.scene import NAMES, NAMESPACE

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from scheduling.controllers.declaration import ANY, Controller, controllers
+from manciple.controllers.declaration import ANY, Controller, controllers
 
 _HEAD = ("CONTROLLER", "QUEUE", "EVERY", "AT ONCE", "DOES", "WOKEN BY")
 

@@ -14,9 +14,9 @@ from django.core.management.base import BaseCommand, CommandError
 from manciple.access import invitations, sign_ins
 from manciple.access.authentication import bootstrap_tokens
 from manciple.audit import recording
+from manciple.controllers.coordination import SILENT_AFTER
+from manciple.controllers.models import Heartbeat
 from manciple.store import restoring
-from scheduling.coordination import SILENT_AFTER
-from scheduling.models import Heartbeat
 
 _NEXT = """\
 Revisions go on from {revision}. {sessions} sessions of the dashboard ended: everybody signs in again. All links for

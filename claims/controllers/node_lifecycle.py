@@ -1,0 +1,449 @@
+"""Watches the nodes' signs of life and moves pods away from nodes whose taints they do not tolerate.
+
+    heard of within the grace, Ready True     -> no taints of ours
+    heard of within the grace, Ready not True -> not-ready taints
+    silent                                    -> conditions Unknown, unreachable taints
+    back again                                -> its own report stands, taints removed
+
+Each state has a NoSchedule and a NoExecute taint; a pod leaves when the seconds that it tolerates the latter are over.
+A node that reports pressure (on disk, memory, process ids) is tainted NoSchedule for as long as it does. Only when a
+sign of life was seen counts, never the time that the node writes into it: its clock may be a day off. That moment is
+read from the log, which every worker shares and no restart loses. (Upstream keeps in memory when it saw the Lease
+change, and begins anew when it restarts.) Time passes without events, so this is a sweep only.
+Upstream: pkg/controller/nodelifecycle/node_lifecycle_controller.go, pkg/controller/tainteviction/taint_eviction.go.
+
+A sweep asks once for the age of all Leases and once for the revisions of all nodes, and reads the nodes that were
+written since the last sweep. Only of nodes whose Lease is old, and that are not marked for it yet, the log is asked for
+their last report: all of them together, one state further back with each question. Which pods are on tainted nodes is
+asked of the index; a pod's document is read when it is first seen, when the taints of its node change, and again after
+a while, because tolerations may be added. So a thousand silent nodes whose pods stay for five minutes cost one question
+a sweep, and each pod one read. Nodes are marked, and pods evicted, so many in a transaction; between two of these
+everybody else may write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from msgspec import structs
+
+from claims import event_recorder, models
+from claims.event_recorder import EventNote
+from claims.kinds.disruptions import disrupted
+from claims.kinds.pods import Pod, Toleration
+from claims.kinds.tolerations import tolerates
+from claims.pod_claims import is_done
+from inventory.kinds.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
+from manciple.controllers import metrics
+from manciple.controllers.coordination import looked_after
+from manciple.controllers.declaration import DELETING, MODIFIED, Controller, batches
+from manciple.store import history, objects, sql
+from manciple.store.objects import Writer, decoded
+from manciple.store.per_process import on_new_database
+from manciple.wire import codec
+from manciple.wire.base import ObjectMeta, timestamp
+from manciple.wire.identity import controller
+from manciple.wire.resources import EVENTS, FINISHED_PHASES, LEASES, NODES, PODS, Key, kind
+
+#: --node-monitor-grace-period
+GRACE = timedelta(seconds=40)
+#: A node that has never reported gets this long after its creation (--node-startup-grace-period).
+STARTUP_GRACE = timedelta(seconds=60)
+#: What the DefaultTolerationSeconds admission of Kubernetes gives every pod that says nothing about these taints.
+DEFAULT_TOLERATION_SECONDS = 300
+
+NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"
+EFFECTS = ("NoSchedule", "NoExecute")
+#: The conditions that an agent reports; without it nobody knows them.
+REPORTED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+#: condition that is True -> the key of its NoSchedule taint (upstream: nodeConditionToTaintKeyStatusMap)
+PRESSURES = {
+    "MemoryPressure": "node.kubernetes.io/memory-pressure",
+    "DiskPressure": "node.kubernetes.io/disk-pressure",
+    "PIDPressure": "node.kubernetes.io/pid-pressure",
+}
+#: The taints that are put on and taken off here, and by nobody else.
+OURS = frozenset({NOT_READY, UNREACHABLE, *PRESSURES.values()})
+
+
+@dataclass(frozen=True, slots=True)
+class SignsOfLife:
+    """When the server saw the node's Lease renewed, and its conditions reported, last; None for never."""
+
+    renewed_at: datetime | None = None
+    reported_at: datetime | None = None
+
+    @property
+    def heard_at(self) -> datetime | None:
+        return max((moment for moment in (self.renewed_at, self.reported_at) if moment is not None), default=None)
+
+
+def judged(node: Node, signs: SignsOfLife, now: datetime) -> Node:
+    """`node` as its signs of life make it; the same value where that changes nothing."""
+    if is_silent(node, signs, now):
+        return _tainted(_with_unknown_conditions(node, now), UNREACHABLE, now)
+    ready = ready_condition(node)
+    if ready is None:
+        return _tainted(node, "", now)  # still starting
+    return _tainted(node, "" if ready.status == "True" else NOT_READY, now)
+
+
+def is_silent(node: Node, signs: SignsOfLife, now: datetime) -> bool:
+    """Whether nothing was heard of the node for longer than the grace."""
+    if signs.heard_at is not None:
+        return now - signs.heard_at > GRACE
+    created = _moment(node.metadata.creation_timestamp)
+    return created is not None and now - created > STARTUP_GRACE
+
+
+def ready_condition(node: Node) -> NodeCondition | None:
+    return next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+
+
+def _moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def _with_unknown_conditions(node: Node, now: datetime) -> Node:
+    known = {condition.type: condition for condition in node.status.conditions}
+    wanted = [type_ for type_ in REPORTED if type_ == "Ready" or type_ in known]
+    changes = {type_: _unknown(known.get(type_), type_, now) for type_ in wanted}
+    conditions = tuple({**known, **changes}.values())
+    if conditions == node.status.conditions:
+        return node
+    return structs.replace(node, status=structs.replace(node.status, conditions=conditions))
+
+
+def _unknown(known: NodeCondition | None, type_: str, now: datetime) -> NodeCondition:
+    if known is not None and known.status == "Unknown":
+        return known
+    return NodeCondition(
+        type=type_,
+        status="Unknown",
+        last_heartbeat_time=known.last_heartbeat_time if known else None,
+        last_transition_time=timestamp(now),
+        reason="NodeStatusUnknown" if known else "NodeStatusNeverUpdated",
+        message="Kubelet stopped posting node status." if known else "Kubelet never posted node status.",
+    )
+
+
+def _tainted(node: Node, state: str, now: datetime) -> Node:
+    """`node` with both taints of `state` ("" for none), with those of its pressures, and with no other of ours."""
+    wanted = [(state, effect) for effect in EFFECTS if state]
+    pressing = {condition.type for condition in node.status.conditions if condition.status == "True"}
+    wanted += [(key, "NoSchedule") for type_, key in PRESSURES.items() if type_ in pressing]
+    known = {(taint.key, taint.effect): taint for taint in node.spec.taints}
+    fresh = {(key, effect): Taint(key=key, effect=effect, time_added=timestamp(now)) for key, effect in wanted}
+    others = (taint for taint in node.spec.taints if taint.key not in OURS)
+    taints = (*others, *(known.get(one, fresh[one]) for one in wanted))
+    if set(taints) == set(node.spec.taints):
+        return node
+    return structs.replace(node, spec=structs.replace(node.spec, taints=taints))
+
+
+# When a taint ends a stay --------------------------------------------------------------------------------------------
+
+
+def eviction_time(pod: Pod, node: Node) -> datetime | None:
+    """When the NoExecute taints of `node` end `pod`'s stay; None while they do not."""
+    times = [_end_of_patience(pod, taint) for taint in node.spec.taints if taint.effect == "NoExecute"]
+    return min((moment for moment in times if moment is not None), default=None)
+
+
+def _end_of_patience(pod: Pod, taint: Taint) -> datetime | None:
+    tolerating = [one for one in _tolerations(pod) if tolerates(one, taint)]
+    since = _moment(taint.time_added) or _moment(pod.metadata.creation_timestamp)
+    if since is None or (tolerating and all(one.toleration_seconds is None for one in tolerating)):
+        return None
+    seconds = [one.toleration_seconds for one in tolerating if one.toleration_seconds is not None]
+    return since + timedelta(seconds=max(min(seconds, default=0), 0))
+
+
+def _tolerations(pod: Pod) -> list[Toleration]:
+    """The pod's tolerations, and the default ones where it has none of its own for a taint of ours."""
+    own = list(pod.spec.tolerations)
+    for key in (NOT_READY, UNREACHABLE):
+        if not any(tolerates(one, Taint(key=key, effect="NoExecute")) for one in pod.spec.tolerations):
+            default = DEFAULT_TOLERATION_SECONDS
+            own.append(Toleration(key=key, operator="Exists", effect="NoExecute", toleration_seconds=default))
+    return own
+
+
+#: Documents read in one sweep; the rest is read by the next ones.
+MOST_READ = 2000
+#: How long what a pod tolerates is cached.
+CACHED_FOR = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A living pod on a node."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+
+    @property
+    def key(self) -> Key:
+        return (self.namespace, self.name)
+
+
+def residents_of(nodes: Collection[str]) -> list[Resident]:
+    """The pods on these nodes that have not ended and are not on their way out. A query for each thousand nodes."""
+    columns = ("uid", "namespace", "name", "node_name", "phase", "deleting")
+    found = sql.select(models.Pod, columns, ["node_name"], [(name,) for name in nodes])
+    return [Resident(*rest) for *rest, phase, deleting in found if not deleting and phase not in FINISHED_PHASES]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stay:
+    """How long a pod may stay under such taints: None for ever."""
+
+    taints: tuple[Taint, ...]
+    until: datetime | None
+    read_at: datetime
+
+
+class Residents:
+    """When the pods that were seen in the last sweep have to go, by uid."""
+
+    def __init__(self) -> None:
+        self._stays: dict[str, _Stay] = {}
+
+    def due(self, residents: Sequence[Resident], nodes: Mapping[str, Node], now: datetime) -> list[Resident]:
+        """Those of `residents` that have to go now, as far as is known. nodes: of all of them, by name."""
+        self._stays = {one.uid: self._stays[one.uid] for one in residents if one.uid in self._stays}
+        unknown = [one for one in residents if not self._knows(one, nodes[one.node], now)]
+        self._read(unknown[:MOST_READ], nodes, now)
+        stays = ((one, self._stays.get(one.uid)) for one in residents)
+        return [one for one, stay in stays if stay is not None and stay.until is not None and stay.until <= now]
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """Read them anew when they are seen again."""
+        for uid in uids:
+            self._stays.pop(uid, None)
+
+    def _knows(self, one: Resident, node: Node, now: datetime) -> bool:
+        stay = self._stays.get(one.uid)
+        return stay is not None and stay.taints == node.spec.taints and now - stay.read_at < CACHED_FOR
+
+    def _read(self, residents: Sequence[Resident], nodes: Mapping[str, Node], now: datetime) -> None:
+        wanted = {one.uid: one for one in residents}
+        for stored in objects.get_many(kind(PODS), [one.key for one in residents]):
+            if (one := wanted.get(stored.uid)) is not None:
+                node = nodes[one.node]
+                until = eviction_time(decoded(stored, Pod), node)
+                self._stays[one.uid] = _Stay(node.spec.taints, until, now)
+
+
+#: Where agents keep their leases (corev1.NamespaceNodeLease).
+LEASE_NAMESPACE = "kube-node-lease"
+#: Who writes (upstream: the service account of that name in kube-controller-manager).
+IDENTITY = controller("node-controller")
+COMPONENT = "taint-eviction-controller"
+#: Nodes or pods in one transaction: other writers wait no longer than these take.
+BATCH = 100
+#: Nodes and pods changed in one sweep.
+MOST = 1000
+#: How many states back the last report of a node is searched for; where it is older still, the next sweep knows.
+DEPTH = 10
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+#: What the sweep itself goes on to look at.
+LOOKING = frozenset({"sweep_nodes"})
+
+
+class KnownNodes:
+    """What this process knows of the nodes: as much of each as its health depends on, and when its pods have to go."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self.residents = Residents()
+
+    def read(self) -> Mapping[str, Node]:
+        """All nodes as they are now, by name; documents are read of those that were written since the last call."""
+        revisions = history.revisions(kind(NODES))
+        stale = {
+            revision
+            for name, revision in revisions.items()
+            if name not in self._nodes or self._nodes[name].metadata.resource_version != str(revision)
+        }
+        for state in history.states_at(stale).values():
+            node = _abridged(codec.decode_text(Node, state.text))
+            self._nodes[node.metadata.name] = node
+        self._nodes = {name: node for name, node in self._nodes.items() if name in revisions}
+        return self._nodes
+
+    def forget(self) -> None:
+        self._nodes = {}
+        self.residents = Residents()
+
+
+known = KnownNodes()
+on_new_database(known.forget)
+
+
+def _abridged(node: Node) -> Node:
+    meta = node.metadata
+    kept = ObjectMeta(
+        name=meta.name, creation_timestamp=meta.creation_timestamp, resource_version=meta.resource_version
+    )
+    spec, status = NodeSpec(taints=node.spec.taints), NodeStatus(conditions=node.status.conditions)
+    return structs.replace(node, metadata=kept, spec=spec, status=status)
+
+
+def sweep(now: datetime) -> int:
+    """Returns how many nodes and pods were changed, at most about `MOST`."""
+    nodes = known.read()
+    changed = _judge(nodes, now)
+    return changed + _evict(nodes, now, most=MOST - changed)
+
+
+# Health --------------------------------------------------------------------------------------------------------------
+
+
+def _judge(nodes: Mapping[str, Node], now: datetime) -> int:
+    """Mark nodes that fell silent or came back."""
+    renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE)
+    suspects = [
+        node for name, node in nodes.items() if judged(node, _presumed(renewed.get(name), now), now) is not node
+    ]
+    signs = _signs(suspects, renewed, now)
+    wrong = [node.metadata.name for node in suspects if judged(node, signs[node.metadata.name], now) is not node]
+    return sum(_judge_batch(batch, now) for batch in batches(wrong[:MOST], BATCH))
+
+
+def _presumed(renewed_at: datetime | None, now: datetime) -> SignsOfLife:
+    """The signs of a node with such a Lease, if it has not reported since. No report can make a difference to a node
+    that is marked as silent already: one that came since would have taken the mark off its conditions."""
+    fresh = renewed_at is not None and now - renewed_at <= GRACE
+    return SignsOfLife(renewed_at=renewed_at if fresh else LONG_AGO)
+
+
+def _judge_batch(names: Sequence[str], now: datetime) -> int:
+    """Judge once more, on what is true inside the transaction. Returns how many nodes were changed."""
+    changed = 0
+    with objects.writing(identity=IDENTITY) as writer, looked_after.noted(writer, LOOKING):
+        writer.load(kind(NODES), [("", name) for name in names])
+        nodes = [node for name in names if isinstance(node := writer.get(kind(NODES), "", name), Node)]
+        renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset(names))
+        signs = _signs(nodes, renewed, now)
+        for node in nodes:
+            following = judged(node, signs[node.metadata.name], now)
+            if following is not node:
+                writer.update(kind(NODES), following)
+                changed += 1
+    return changed
+
+
+def _signs(nodes: Sequence[Node], renewed: Mapping[str, datetime], now: datetime) -> dict[str, SignsOfLife]:
+    """When something was heard of each; reports are looked up only where the Lease has not been renewed in time."""
+    silent = [node for node in nodes if (moment := renewed.get(node.metadata.name)) is None or now - moment > GRACE]
+    reported = _reported_at(silent, now)
+    names = [node.metadata.name for node in nodes]
+    return {name: SignsOfLife(renewed_at=renewed.get(name), reported_at=reported.get(name)) for name in names}
+
+
+def _reported_at(nodes: Iterable[Node], now: datetime) -> dict[str, datetime]:
+    """Since when each node's Ready condition has said what it says; exact within the grace, beyond it just older.
+
+    Others write Nodes too (labels, taints, this controller), so the latest write that brought a new heartbeat counts.
+    """
+    heartbeats = {
+        node.metadata.name: ready.last_heartbeat_time for node in nodes if (ready := ready_condition(node)) is not None
+    }
+    asked = {
+        int(node.metadata.resource_version): node.metadata.name for node in nodes if node.metadata.name in heartbeats
+    }
+    found: dict[str, datetime] = {}
+    for _ in range(DEPTH):
+        further: dict[int, str] = {}
+        for revision, state in history.states_at(asked).items():
+            name = asked[revision]
+            then = ready_condition(codec.decode_text(Node, state.text))
+            if then is None or then.last_heartbeat_time != heartbeats[name]:
+                continue
+            found[name] = state.since
+            if now - state.since <= GRACE and state.previous is not None:
+                further[state.previous] = name
+        asked = further
+    return found
+
+
+# Eviction ------------------------------------------------------------------------------------------------------------
+
+
+def _evict(nodes: Mapping[str, Node], now: datetime, *, most: int) -> int:
+    """Delete pods that have to leave their node. Returns how many."""
+    tainted = {
+        name: node for name, node in nodes.items() if any(taint.effect == "NoExecute" for taint in node.spec.taints)
+    }
+    if not tainted:
+        return 0
+    due = known.residents.due(residents_of(tainted), tainted, now)
+    return sum(_evict_batch(batch, now) for batch in batches(due[: max(most, 0)], BATCH))
+
+
+def _evict_batch(residents: Sequence[Resident], now: datetime) -> int:
+    with objects.writing(identity=IDENTITY) as writer:
+        writer.load(kind(PODS), [one.key for one in residents])
+        writer.load(kind(NODES), {("", one.node) for one in residents})
+        pods = [pod for one in residents if (pod := _due(writer, one.key, one.uid, now)) is not None]
+        writer.load(kind(EVENTS), [event_recorder.key_of(_note(pod)) for pod in pods])
+        late = [_late(writer, pod, now) for pod in pods]
+        for pod in pods:
+            _evict_one(writer, pod, now)
+    # Whoever was not due after all has new tolerations, or its node has other taints.
+    known.residents.forget(one.uid for one in residents)
+    for seconds in late:
+        metrics.FROM_NODES.tell(seconds)
+    return len(pods)
+
+
+def _late(writer: Writer, pod: Pod, now: datetime) -> float:
+    """Seconds since it had to go."""
+    node = writer.get(kind(NODES), "", pod.spec.node_name)
+    moment = eviction_time(pod, node) if isinstance(node, Node) else None
+    return (now - (moment or now)).total_seconds()
+
+
+def _due(writer: Writer, key: Key, uid: str, now: datetime) -> Pod | None:
+    pod = writer.get(kind(PODS), *key)
+    if not isinstance(pod, Pod) or pod.metadata.uid != uid:
+        return None
+    node = writer.get(kind(NODES), "", pod.spec.node_name)
+    return pod if isinstance(node, Node) and is_due(pod, node, now) else None
+
+
+def is_due(pod: Pod, node: Node, now: datetime) -> bool:
+    """Whether `pod` has to leave `node` now."""
+    if pod.metadata.deletion_timestamp is not None or is_done(pod):
+        return False
+    moment = eviction_time(pod, node)
+    return moment is not None and moment <= now
+
+
+def _evict_one(writer: Writer, pod: Pod, now: datetime) -> None:
+    message = "Taint manager: deleting due to NoExecute taint"
+    told = disrupted(pod, reason="DeletionByTaintManager", message=message, now=timestamp(now))
+    event_recorder.record(writer, _note(pod), now=now)
+    writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, told=told)
+
+
+def _note(pod: Pod) -> EventNote:
+    full_name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    message = f"Marking for deletion Pod {full_name}"
+    return EventNote(regarding=pod, reason="TaintManagerEviction", message=message, component=COMPONENT)
+
+
+CONTROLLER = Controller(
+    name="sweep_nodes",
+    does="marks nodes that stopped or resumed reporting, or are under pressure; evicts pods from tainted nodes",
+    reconcile=sweep,
+    every=5,
+    wakes_on=frozenset({(NODES, MODIFIED), (NODES, DELETING)}),
+    most_per_turn=MOST,
+)

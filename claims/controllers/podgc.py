@@ -1,0 +1,161 @@
+"""Removes pods that nobody will ever run or report on again.
+
+    bound to a node that does not exist     -> marked Failed, removed without grace
+    being deleted, never bound              -> removed without grace
+    being deleted, node out of service and not ready
+                                            -> removed without grace (KEP-4381 "non graceful node shutdowns")
+
+Removing a pod frees its devices before its node has unprepared them. So the taint node.kubernetes.io/out-of-service is
+not enough: while the node is Ready, its agent ends the pod and unprepares its claims first.
+
+A node may register a moment after its pods were bound by hand, and one that was deleted may be made again, so a pod is
+given up only when its node has been missing for a while. Upstream: pkg/controller/podgc/gc_controller.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from django.db.models import Exists, OuterRef, Q
+from msgspec import structs
+
+from claims import event_recorder, models
+from claims.controllers.node_lifecycle import ready_condition
+from claims.event_recorder import EventNote
+from claims.kinds.disruptions import disrupted
+from claims.kinds.pods import Pod, PodStatus
+from inventory.kinds.nodes import Node
+from inventory.models import DepartedNode
+from inventory.models import Node as NodeRow
+from manciple.controllers.declaration import DELETED, Controller, batches
+from manciple.store import objects, sql
+from manciple.store.objects import Writer, decoded
+from manciple.wire.base import timestamp
+from manciple.wire.errors import NotFound
+from manciple.wire.identity import controller
+from manciple.wire.resources import EVENTS, FINISHED_PHASES, NODES, PODS, Key, kind
+
+#: Who writes (upstream: the service account of that name in kube-controller-manager).
+IDENTITY = controller("pod-garbage-collector")
+COMPONENT = "pod-garbage-collector"
+#: How long a pod waits for its node to appear, or to come back (upstream: quarantineTime).
+QUARANTINE = timedelta(seconds=40)
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+BATCH = 100
+#: Pods in one sweep.
+MOST = 1000
+
+
+def sweep(now: datetime) -> int:
+    """Returns how many pods went, at most about `MOST`."""
+    removed = 0
+    for batch in batches(_lost(now), BATCH):
+        removed += _remove(batch, now)
+        if removed >= MOST:
+            break
+    return removed
+
+
+def _lost(now: datetime) -> Iterator[Key]:
+    """The candidates that are lost by what can be read without a lock; the transaction decides."""
+    for chunk in sql.chunks(_candidates(), BATCH):
+        pods = [decoded(stored, Pod) for stored in objects.get_many(kind(PODS), chunk)]
+        names = {pod.spec.node_name for pod in pods}
+        nodes = [decoded(stored, Node) for stored in objects.get_many(kind(NODES), {("", name) for name in names})]
+        known = NodesAndDepartures({node.metadata.name: node for node in nodes}, _departures(names))
+        yield from (pod.key for pod in pods if is_lost(pod, known, now))
+
+
+def _departures(names: Iterable[str]) -> dict[str, datetime]:
+    """When the Nodes of these names were deleted, as far as it is remembered. One query."""
+    found = DepartedNode.objects.filter(name__in=set(names)).values_list("name", "at")
+    return {name: datetime.fromtimestamp(at, UTC) for name, at in found}
+
+
+def _candidates() -> Sequence[Key]:
+    """The pods that the index cannot tell to be well. Two queries."""
+    tainted = NodeRow.objects.filter(ready=False).exclude(taints=[]).values_list("name", "taints")
+    out = [name for name, taints in tainted if any(taint["key"] == OUT_OF_SERVICE for taint in taints)]
+    has_node = Exists(NodeRow.objects.filter(name=OuterRef("node_name")))
+    leaving = Q(deleting=True) & (Q(node_name="") | Q(node_name__in=out))
+    found = models.Pod.objects.filter(leaving | (~Q(node_name="") & ~has_node))
+    return list(found.order_by("namespace", "name").values_list("namespace", "name"))
+
+
+class NodesAndDepartures(NamedTuple):
+    """nodes: those that there are, by name. departed: when others were deleted."""
+
+    nodes: Mapping[str, Node]
+    departed: Mapping[str, datetime]
+
+
+def is_lost(pod: Pod, known: NodesAndDepartures, now: datetime) -> bool:
+    """Whether `pod` is one of the cases of the module's table."""
+    deleting, name = pod.metadata.deletion_timestamp is not None, pod.spec.node_name
+    if not name:
+        return deleting
+    node = known.nodes.get(name)
+    if node is None:
+        return _missing_since(pod, known.departed.get(name), now) < now - QUARANTINE
+    ready = ready_condition(node)
+    is_ready = ready is not None and ready.status == "True"
+    return deleting and not is_ready and any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
+
+
+def _missing_since(pod: Pod, departed: datetime | None, now: datetime) -> datetime:
+    """When the pod was there and its node was not, for the first time."""
+    created = pod.metadata.creation_timestamp
+    since = datetime.fromisoformat(created) if created else now
+    return since if departed is None else max(since, departed)
+
+
+def _remove(keys: list[Key], now: datetime) -> int:
+    with objects.writing(identity=IDENTITY) as writer:
+        writer.load(kind(PODS), keys)
+        pods = [pod for key in keys if isinstance(pod := writer.get(kind(PODS), *key), Pod)]
+        names = {pod.spec.node_name for pod in pods if pod.spec.node_name}
+        writer.load(kind(NODES), {("", name) for name in names})
+        nodes = {name: node for name in names if isinstance(node := writer.get(kind(NODES), "", name), Node)}
+        known = NodesAndDepartures(nodes, _departures(names))
+        lost = [pod for pod in pods if is_lost(pod, known, now)]
+        notes = {pod.metadata.uid: _note(pod) for pod in lost if pod.spec.node_name not in ("", *nodes)}
+        writer.load(kind(EVENTS), [event_recorder.key_of(note) for note in notes.values()])
+        return sum(_remove_one(writer, pod, notes.get(pod.metadata.uid), now) for pod in lost)
+
+
+def _remove_one(writer: Writer, pod: Pod, note: EventNote | None, now: datetime) -> bool:
+    """note: where its node is missing."""
+    if pod.status.phase not in FINISHED_PHASES:
+        ended = _ended(pod, now) if note is not None else structs.replace(pod.status, phase="Failed")
+        writer.update(kind(PODS), structs.replace(pod, status=ended), subresource="status")
+    if note is not None:
+        event_recorder.record(writer, note, now=now)
+    try:
+        writer.delete(kind(PODS), *pod.key, uid=pod.metadata.uid, grace_seconds=0)
+    except NotFound:
+        return False
+    return True
+
+
+def _ended(pod: Pod, now: datetime) -> PodStatus:
+    """Of a pod whose node is missing."""
+    told = disrupted(pod, reason="DeletionByPodGC", message="PodGC: node no longer exists", now=timestamp(now))
+    return structs.replace(told.status, phase="Failed", reason="NodeLost")
+
+
+def _note(pod: Pod) -> EventNote:
+    message = f"Pod is removed: its node {pod.spec.node_name} does not exist"
+    return EventNote(regarding=pod, type="Warning", reason="NodeLost", message=message, component=COMPONENT)
+
+
+CONTROLLER = Controller(
+    name="sweep_pods",
+    does="removes pods whose node is gone, or out of service and not ready, and deleted ones that never had a node",
+    reconcile=sweep,
+    # A node that does not come back ends without an event.
+    every=3,
+    wakes_on=frozenset({(NODES, DELETED)}),
+    most_per_turn=MOST,
+)

@@ -1,0 +1,215 @@
+"""Which claims a pod uses, and for how long.
+
+An entry of spec.resourceClaims names a claim, or a template; the claim made from a template stands in
+status.resourceClaimStatuses, and must belong to the pod. Upstream: dynamic-resource-allocation/resourceclaim/claim.go.
+PURE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from claims.classic.ownership import IMMEDIATE
+from claims.classic.rules import RESERVATIONS_MAX
+from claims.kinds.gangs import SIZE
+from claims.kinds.pod_groups import API_VERSION as GROUP_API_VERSION
+from claims.kinds.pod_groups import (
+    CLAIMS_GATE,
+    PodGroup,
+    PodGroupResourceClaim,
+    consumer_of,
+    is_made_for_group_of,
+    is_reserved_for_group_of,
+    shares,
+)
+from claims.kinds.pods import Pod, PodResourceClaim
+from claims.kinds.resource_claims import (
+    POD_CLAIM_ANNOTATION,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimTemplate,
+    is_allocated_by_controller,
+)
+from inventory.kinds import gates
+from manciple.wire.base import ObjectMeta, OwnerReference
+from manciple.wire.resources import FINISHED_PHASES
+from manciple.wire.validation import claim_generate_name
+
+#: resourceapi.ResourceClaimReservedForMaxSize
+MOST_RESERVATIONS = 256
+
+#: Beside the delete protection, of a claim with structured parameters (KEP-4381, first draft).
+STRUCTURED_FINALIZER = "structured.dra.k8s.io/delete-protection"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimReference:
+    """One entry of spec.resourceClaims, resolved as far as the pod alone tells."""
+
+    entry: str
+    claim: str | None  #: the claim's name; None while the claim is to be created, and where none is needed
+    needed: bool = True  #: False when it was determined that this entry needs no claim
+    generated: bool = False  #: the claim must have the pod as its controller
+
+
+def references(pod: Pod) -> tuple[ClaimReference, ...]:
+    """Every entry of spec.resourceClaims, in order."""
+    made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+    return tuple(_reference(entry, made) for entry in pod.spec.resource_claims)
+
+
+def _reference(entry: PodResourceClaim, made: dict[str, str | None]) -> ClaimReference:
+    if entry.resource_claim_name:
+        return ClaimReference(entry=entry.name, claim=entry.resource_claim_name)
+    if entry.name not in made:
+        return ClaimReference(entry=entry.name, claim=None, generated=True)
+    name = made[entry.name] or None
+    return ClaimReference(entry=entry.name, claim=name, needed=name is not None, generated=True)
+
+
+def claim_names(pod: Pod) -> tuple[str, ...]:
+    """The names of the claims that exist for the pod, as far as it tells, without repeats."""
+    extended = pod.status.extended_resource_claim_status
+    special = (extended.resource_claim_name,) if extended is not None else ()
+    return tuple(dict.fromkeys((*(one.claim for one in references(pod) if one.claim), *special)))
+
+
+def names_of_claims(pod: Pod) -> str:
+    """`namespace/name` of each, for messages."""
+    return ", ".join(f"{pod.metadata.namespace}/{name}" for name in claim_names(pod))
+
+
+def has_group(pod: Pod) -> bool:
+    """Whether it names a PodGroup, or says how large its gang is."""
+    return pod.spec.scheduling_group is not None or SIZE in pod.metadata.annotations
+
+
+def is_done(pod: Pod) -> bool:
+    """Whether it is certain that no container of `pod` runs or ever will."""
+    if pod.status.phase in FINISHED_PHASES:
+        return True
+    return pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
+
+
+def controller_of(meta: ObjectMeta) -> tuple[str, str] | None:
+    """(name, uid) of the pod that controls the object, if a pod does."""
+    for owner in meta.owner_references:
+        if owner.controller and owner.kind == "Pod" and owner.api_version == "v1":
+            return owner.name, owner.uid
+    return None
+
+
+def controlled_by(pod: Pod) -> OwnerReference:
+    """What an object that is made for the pod says of it."""
+    meta = pod.metadata
+    return OwnerReference(api_version="v1", kind="Pod", name=meta.name, uid=meta.uid, controller=True)
+
+
+def is_for_pod(claim: ResourceClaim, pod: Pod) -> bool:
+    """Whether `claim` was generated for `pod`, or for its group."""
+    owner = controller_of(claim.metadata)
+    if claim.metadata.namespace == pod.metadata.namespace and owner is not None and owner[1] == pod.metadata.uid:
+        return True
+    return shares_claims(pod) and is_made_for_group_of(claim, pod)
+
+
+def shares_claims(pod: Pod) -> bool:
+    return pod.spec.scheduling_group is not None and gates.enabled(CLAIMS_GATE)
+
+
+def is_reserved_for_pod(claim: ResourceClaim, pod: Pod) -> bool:
+    """Whether `pod` may use the claim, by itself or as one of its group."""
+    by_itself = is_reserved_for(claim, pod.metadata.uid)
+    return by_itself or (shares_claims(pod) and is_reserved_for_group_of(claim, pod))
+
+
+def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:
+    return any(consumer.uid == uid for consumer in claim.status.reserved_for)
+
+
+def can_be_reserved(claim: ResourceClaim) -> bool:
+    """Whether one more may use it. A claim of a ResourceClass is for one at a time, unless it is shareable; nobody
+    begins to use what is being deleted, or what a driver is to deallocate.
+    """
+    ends = claim.metadata.deletion_timestamp is not None or claim.status.deallocation_requested
+    return not ends and len(claim.status.reserved_for) < most_users(claim)
+
+
+def most_users(claim: ResourceClaim) -> int:
+    """How many may use it at once."""
+    if not claim.spec.resource_class_name:
+        return MOST_RESERVATIONS
+    allocation = claim.status.allocation
+    return RESERVATIONS_MAX if allocation is not None and allocation.shareable else 1
+
+
+def stays_allocated(claim: ResourceClaim) -> bool:
+    """Whether it keeps what it has when nobody uses it."""
+    return claim.spec.allocation_mode == IMMEDIATE and claim.metadata.deletion_timestamp is None
+
+
+def keeps_unused(claim: ResourceClaim) -> bool:
+    """Whether it holds its devices by design though nobody uses it: Immediate, or its driver's controller decides."""
+    is_over = claim.status.deallocation_requested or claim.metadata.deletion_timestamp is not None
+    return stays_allocated(claim) or (is_allocated_by_controller(claim) and not is_over)
+
+
+def consumer(pod: Pod) -> ResourceClaimConsumerReference:
+    """The entry of status.reservedFor that stands for `pod`."""
+    return ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+
+
+def consumer_for(claim: ResourceClaim, pod: Pod, group: PodGroup | None) -> ResourceClaimConsumerReference:
+    """The entry of status.reservedFor under which `pod` uses the claim: itself, or its group where that shares it."""
+    if group is not None and gates.enabled(CLAIMS_GATE):
+        entries = zip(pod.spec.resource_claims, references(pod), strict=True)
+        if any(reference.claim == claim.metadata.name and shares(group, entry) for entry, reference in entries):
+            return consumer_of(group)
+    return consumer(pod)
+
+
+def reserved(claim: ResourceClaim, pod: Pod, group: PodGroup | None) -> ResourceClaim:
+    """`claim` with the reservation of `pod`; the same value where it has it."""
+    user = consumer_for(claim, pod, group)
+    if is_reserved_for(claim, user.uid):
+        return claim
+    status = structs.replace(claim.status, reserved_for=(*claim.status.reserved_for, user))
+    return structs.replace(claim, status=status)
+
+
+def requested_classes(claim: ResourceClaim) -> Iterator[tuple[str, str]]:
+    """(request or request/subrequest, DeviceClass name) for everything that `claim` asks for."""
+    for request in claim.spec.devices.requests:
+        if request.exactly is not None:
+            yield request.name, request.exactly.device_class_name
+        for alternative in request.first_available:
+            yield f"{request.name}/{alternative.name}", alternative.device_class_name
+
+
+def claim_for(
+    user: Pod | PodGroup, entry: PodResourceClaim | PodGroupResourceClaim, template: ResourceClaimTemplate
+) -> ResourceClaim:
+    """The claim to create for `entry`: the template's spec, labels and annotations; owned by the pod, or the group.
+
+    Upstream: pkg/controller/resourceclaim/controller.go (handleClaim, handlePodGroupClaim).
+    """
+    meta = user.metadata
+    of_group = OwnerReference(
+        api_version=GROUP_API_VERSION, kind="PodGroup", name=meta.name, uid=meta.uid, controller=True
+    )
+    given = template.spec.metadata
+    return ResourceClaim(
+        api_version="resource.k8s.io/v1",
+        kind="ResourceClaim",
+        metadata=ObjectMeta(
+            namespace=user.metadata.namespace,
+            generate_name=claim_generate_name(user.metadata.name, entry.name),
+            labels=given.labels,
+            annotations={**given.annotations, POD_CLAIM_ANNOTATION: entry.name},
+            owner_references=(controlled_by(user) if isinstance(user, Pod) else of_group,),
+        ),
+        spec=template.spec.spec,
+    )

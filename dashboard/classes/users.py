@@ -1,0 +1,171 @@
+"""Who asks for devices of a class: claims that wait, claims that hold, templates and pods, as a person sees them.
+
+The claims that wait and the templates are followed, because a page asks at each keystroke, and their classes stand only
+in their documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from django.db.models import Count
+
+from claims.kinds.resource_claims import (
+    DeviceClaim,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
+from claims.models import AllocatedDevice, Pod
+from manciple.pages.people import Person
+from manciple.store.follower import Follower, View
+from manciple.store.records import Written
+from manciple.wire.base import ApiObject
+from manciple.wire.resources import CLAIMS, TEMPLATES, Key
+
+#: The selectors that a request adds to its class's.
+Selectors = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassRequest:
+    """A claim without devices, or a template: what it asks for of each class."""
+
+    namespace: str
+    name: str
+    requests: Mapping[str, tuple[Selectors, ...]]  # class -> the selectors of each request for it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceUse:
+    """What one namespace has of a class."""
+
+    namespace: str
+    waiting: int = 0
+    holding: int = 0
+    templates: int = 0
+    pods: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """Everything a person may know about who uses a class."""
+
+    waiting: tuple[ClassRequest, ...]
+    templates: tuple[ClassRequest, ...]
+    holding: frozenset[Key]  # (namespace, name) of claims that hold devices through the class
+    by_namespace: tuple[NamespaceUse, ...]
+
+    @property
+    def claims(self) -> int:
+        return len(self.waiting) + len(self.holding)
+
+
+def asked(devices: DeviceClaim) -> dict[str, tuple[Selectors, ...]]:
+    """class -> the selectors of each request or alternative that names it."""
+    found: dict[str, tuple[Selectors, ...]] = {}
+    for request in devices.requests:
+        alternatives: tuple[ExactDeviceRequest | DeviceSubRequest, ...] = request.first_available
+        for one in (request.exactly,) if request.exactly else alternatives:
+            texts = tuple(selector.cel.expression for selector in one.selectors if selector.cel)
+            found[one.device_class_name] = (*found.get(one.device_class_name, ()), texts)
+    return found
+
+
+# What the process keeps ----------------------------------------------------------------------------------------------
+
+
+class Askers(View):
+    """The claims that wait for devices, and the templates: what each asks for."""
+
+    resources: ClassVar[Sequence[str]] = (CLAIMS, TEMPLATES)
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[Key, ClassRequest]] = {CLAIMS: {}, TEMPLATES: {}}
+
+    def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:
+        for obj in objects:
+            self._put(resource, obj)
+
+    def apply(self, changes: Sequence[Written]) -> None:
+        for change in changes:
+            self._known[change.resource].pop(change.object.key, None)
+            if change.type != "DELETED":
+                self._put(change.resource, change.object)
+
+    def of(self, resource: str) -> list[ClassRequest]:
+        """By namespace and name."""
+        return [one for _, one in sorted(self._known[resource].items())]
+
+    def _put(self, resource: str, obj: ApiObject) -> None:
+        if isinstance(obj, ResourceClaimTemplate):
+            self._known[resource][obj.key] = ClassRequest(*obj.key, asked(obj.spec.spec.devices))
+        elif isinstance(obj, ResourceClaim) and _waits(obj):
+            self._known[resource][obj.key] = ClassRequest(*obj.key, asked(obj.spec.devices))
+
+
+def _waits(claim: ResourceClaim) -> bool:
+    return claim.status.allocation is None and claim.metadata.deletion_timestamp is None
+
+
+_following = Follower(Askers)
+
+
+def _askers() -> tuple[list[ClassRequest], list[ClassRequest]]:
+    """(claims that wait, templates)."""
+    with _following.view() as view:
+        return view.of(CLAIMS), view.of(TEMPLATES)
+
+
+# Asking --------------------------------------------------------------------------------------------------------------
+
+
+def users_of(class_name: str, person: Person) -> Users:
+    """Who uses the class. A handful of queries, whatever the size of the cluster."""
+    waiting, templates = (
+        tuple(one for one in found if class_name in one.requests and person.sees(one.namespace)) for found in _askers()
+    )
+    rows = person.seen(AllocatedDevice.objects.filter(device_class=class_name, admin_access=False), "claim__namespace")
+    holding = frozenset(rows.values_list("claim__namespace", "claim__name"))
+    return Users(waiting, templates, holding, _by_namespace(waiting, templates, holding))
+
+
+def _by_namespace(
+    waiting: Iterable[ClassRequest], templates: Iterable[ClassRequest], holding: frozenset[Key]
+) -> tuple[NamespaceUse, ...]:
+    waits = {(one.namespace, one.name) for one in waiting}
+    keeps = [one.namespace for one in templates]
+    namespaces = sorted({namespace for namespace, _ in (*waits, *holding)} | set(keeps))
+    pods: dict[str, int] = {}
+    claims = waits | holding
+    for namespace, names in Pod.objects.filter(namespace__in=namespaces).values_list("namespace", "claim_names"):
+        if any((namespace, name) in claims for name in names):
+            pods[namespace] = pods.get(namespace, 0) + 1
+    return tuple(
+        NamespaceUse(
+            namespace=namespace,
+            waiting=sum(one == namespace for one, _ in waits),
+            holding=sum(one == namespace for one, _ in holding),
+            templates=keeps.count(namespace),
+            pods=pods.get(namespace, 0),
+        )
+        for namespace in namespaces
+    )
+
+
+def counts(person: Person) -> Mapping[str, tuple[int, int, int]]:
+    """class -> (claims that wait, claims that hold, templates), of what the person sees."""
+    found: dict[str, list[int]] = {}
+    waiting, templates = _askers()
+    for column, asking in ((0, waiting), (2, templates)):
+        for one in asking:
+            if person.sees(one.namespace):
+                for name in one.requests:
+                    found.setdefault(name, [0, 0, 0])[column] += 1
+    rows = person.seen(AllocatedDevice.objects.filter(admin_access=False).exclude(device_class=""), "claim__namespace")
+    for name, number in rows.values_list("device_class").annotate(Count("claim", distinct=True)):
+        found.setdefault(name, [0, 0, 0])[1] = number
+    return {name: (waits, holds, keeps) for name, (waits, holds, keeps) in found.items()}

@@ -1,0 +1,13 @@
+"""The Django app `insight`."""
+
+from django.apps import AppConfig
+
+
+class InsightConfig(AppConfig):
+    name = "insight"
+    label = "insight"
+    controllers = ("insight.usage_controller", "insight.notifications")
+
+    def ready(self) -> None:
+        # Their metrics are registered by the import. Models can be imported from here on only.
+        from insight import cluster_metrics, resource_metrics  # noqa: F401, PLC0415

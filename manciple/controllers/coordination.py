@@ -1,0 +1,458 @@
+"""What workers know of each other, so that no work is done twice: turns, wake-ups that coalesce, revisions that need
+none, places in the log; and their signs of life.
+
+A courtesy throughout, not a safeguard: what may be written is decided by each commit, and what is lost here costs a run
+that finds nothing, or waits for the periodic one.
+
+- `turn` and `alone` are locks among workers that share a PostgreSQL: advisory locks of the database's session, which
+  end with the connection, so a worker that dies hands on what it held. Nobody waits without limit, and who does not
+  get a lock loses nothing: the holder is asked again. `turn` is for scheduling: two workers that decide at once would
+  choose the same devices. On SQLite all workers are threads of one process, which runs one scheduling worker, so
+  everybody has it. `alone` is for singletons.
+- Wake-ups: at most one message for each controller is on its way. Who sends notes the message first (`enter`); who
+  takes a message up crosses it out (`leave`) before it begins, so what happens from then on is worth another message. A
+  note ends by itself after a while, because messages may be lost: then a second one may be sent, and whichever of them
+  is not the last noted does nothing. Before that, the dispatchers of several processes agree on who sends for a stretch
+  of the log (`claim`). Where several processes share a Redis, all this stands there; else in the memory of the process.
+  Redis away means that nothing coalesces: nothing else depends on it.
+- `looked_after`: which revisions need no wake-up, because the controller of this process that writes them looks at them
+  itself. It notes its writes before they are committed; the dispatcher of the same process
+  (`manciple.controllers.tasks`) asks.
+- `CursorFollower` reads the log on behalf of a controller, from where its last reader stopped. The cursor is a row that
+  moves on when what lies before it has been looked at. The controller is a singleton (`manciple.controllers.tasks`), so
+  one process reads at a time. Should a second one ever read beside it, because the first lost the connection that holds
+  its lock, both handle the same events, which is harmless: handling is idempotent, and the cursor never moves back.
+- `heart` is for the dashboard's health. A process notes in memory what its tasks did and writes one row at most every
+  few seconds, after a task and outside of any transaction of its own: placing pods costs it one addition. Nothing is
+  decided by these rows; a process whose row cannot be written goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import zlib
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Protocol
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, OperationalError, transaction
+from django.utils.module_loading import import_string
+
+from manciple.controllers.models import Cursor, Heartbeat
+from manciple.store import sql, tail
+from manciple.store.follower import since
+from manciple.store.objects import Writer
+from manciple.store.per_process import PerProcess, on_new_database
+from manciple.store.records import EventRecord
+
+log = logging.getLogger(__name__)
+
+# Turns ----------------------------------------------------------------------------------------------------------------
+
+
+#: Any number that nobody else locks in this database.
+KEY = 0x6D616E63
+#: Seconds to wait for the scheduling turn; who does not get it in that time leaves it to the periodic run, which comes
+#: every second.
+PATIENCE = 1.0
+
+_local: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+
+@contextmanager
+def turn(*, patience: float = PATIENCE) -> Iterator[bool]:
+    """Wait up to `patience` seconds until no other worker schedules. Yields whether that is so."""
+    if not sql.on_postgresql():
+        yield True
+        return
+    with _advisory("turn", patience=patience) as ours:
+        yield ours
+
+
+@contextmanager
+def alone(name: str) -> Iterator[bool]:
+    """Yields whether nobody else is within `alone(name)` now; never waits."""
+    if sql.on_postgresql():
+        with _advisory(name) as ours:
+            yield ours
+        return
+    lock = _local[name]
+    ours = lock.acquire(blocking=False)
+    try:
+        yield ours
+    finally:
+        if ours:
+            lock.release()
+
+
+@contextmanager
+def _advisory(name: str, *, patience: float = 0.0) -> Iterator[bool]:
+    key = [KEY, zlib.crc32(name.encode()) - 2**31]
+    ours = sql.fetch("SELECT pg_try_advisory_lock(%s, %s)", key)[0][0] or (patience > 0 and _wait(key, patience))
+    try:
+        yield ours
+    finally:
+        if ours:
+            # A connection that is gone has handed it on already.
+            with suppress(InterfaceError, OperationalError):
+                sql.execute("SELECT pg_advisory_unlock(%s, %s)", key)
+
+
+def _wait(key: list[int], patience: float) -> bool:
+    """The lock outlives the transaction, which is there for the time limit."""
+    try:
+        with transaction.atomic():
+            sql.execute("SELECT set_config('lock_timeout', %s, true)", [f"{patience * 1000:.0f}ms"])
+            sql.execute("SELECT pg_advisory_lock(%s, %s)", key)
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", "") == "55P03":  # lock_not_available: the time is over
+            # PostgreSQL may grant the lock and still report the timeout, and a session's lock outlives the transaction.
+            sql.fetch(_UNLOCK_IF_HELD, [*key, key[0], key[1] % 2**32])
+            return False
+        raise
+    return True
+
+
+_UNLOCK_IF_HELD = (
+    "SELECT pg_advisory_unlock(%s, %s) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() "
+    "AND granted AND classid = CAST(CAST(%s AS bigint) AS oid) AND objid = CAST(CAST(%s AS bigint) AS oid)"
+)
+
+
+# Wake-ups -------------------------------------------------------------------------------------------------------------
+
+
+class Wakeups(Protocol):
+    """The messages on their way, by controller."""
+
+    def enter(self, name: str, message: str, seconds: float) -> bool:
+        """Note `message`, for so long; False where another one is on its way."""
+
+    def leave(self, name: str, message: str) -> bool:
+        """`message` is taken up; False where a newer one is on its way, which will do."""
+
+    def waiting(self, names: Iterable[str]) -> Collection[str]:
+        """Those of `names` for which a message is on its way, as far as that is known."""
+
+    def ask_again(self, name: str) -> None:
+        """Whoever is at work for `name` shall look again."""
+
+    def asked_again(self, name: str) -> bool:
+        """Whether somebody said so since the last call."""
+
+    def claim(self, revision: int) -> bool:
+        """Whether this process is to wake whom the log up to `revision` concerns: always, if there is only one."""
+
+    def claimed(self) -> int:
+        """How far some process has claimed it, as far as that is known; 0 where it is not."""
+
+
+class LocalWakeups:
+    """Of one process."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._guard = threading.Lock()
+        #: name -> (message, until when)
+        self._pending: dict[str, tuple[str, float]] = {}
+        self._again: set[str] = set()
+
+    def enter(self, name: str, message: str, seconds: float) -> bool:
+        with self._guard:
+            if self._waiting(name):
+                return False
+            self._pending[name] = (message, self._clock() + seconds)
+            return True
+
+    def leave(self, name: str, message: str) -> bool:
+        with self._guard:
+            waiting = self._waiting(name)
+            if waiting == message:
+                del self._pending[name]
+            return waiting in ("", message)
+
+    def waiting(self, names: Iterable[str]) -> Collection[str]:
+        with self._guard:
+            return [name for name in names if self._waiting(name)]
+
+    def ask_again(self, name: str) -> None:
+        with self._guard:
+            self._again.add(name)
+
+    def asked_again(self, name: str) -> bool:
+        with self._guard:
+            asked = name in self._again
+            self._again.discard(name)
+            return asked
+
+    def claim(self, revision: int) -> bool:  # noqa: ARG002 - nobody else is there
+        return True
+
+    def claimed(self) -> int:
+        return 0
+
+    def _waiting(self, name: str) -> str:
+        message, until = self._pending.get(name, ("", 0.0))
+        return message if until > self._clock() else ""
+
+
+def _of_settings() -> Wakeups:
+    """A process without Redis need not hold its library, which takes 6 MiB."""
+    url: str = settings.REDIS_URL
+    made: Wakeups = (
+        import_string("manciple.controllers.coordination_redis.SharedWakeups")(url) if url else LocalWakeups()
+    )
+    return made
+
+
+#: of this process
+wakeups = PerProcess(_of_settings)
+on_new_database(wakeups.forget)
+
+
+# Revisions that need no wake-up ---------------------------------------------------------------------------------------
+
+
+#: Transactions remembered; a dispatcher asks within milliseconds.
+TRANSACTIONS_REMEMBERED = 256
+
+#: the names of controllers
+Tasks = frozenset[str]
+NOBODY: Tasks = frozenset()
+
+
+class LookedAfter:
+    """Stretches of the log, newest last, each with the controllers that need not be woken for it."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._stretches: deque[tuple[int, int, Tasks]] = deque(maxlen=TRANSACTIONS_REMEMBERED)
+
+    def by(self, revision: int) -> Tasks:
+        """The controllers that look at `revision` without being told."""
+        with self._guard:
+            for first, last, tasks in reversed(self._stretches):
+                if first <= revision:
+                    return tasks if revision <= last else NOBODY
+        return NOBODY
+
+    @contextmanager
+    def noted(self, writer: Writer, tasks: Tasks) -> Iterator[None]:
+        """What `writer` writes within is looked after by `tasks`, unless it ends with an exception."""
+        before = writer.revision
+        yield
+        if writer.revision > before:
+            with self._guard:
+                self._stretches.append((before + 1, writer.revision, tasks))
+
+    def forget(self) -> None:
+        with self._guard:
+            self._stretches.clear()
+
+
+#: of this process
+looked_after = LookedAfter()
+on_new_database(looked_after.forget)
+
+
+# Places in the log ----------------------------------------------------------------------------------------------------
+
+
+#: Events looked at in one step.
+BATCH = 500
+# In SQL, as everything that each pod pays for: building these in Django costs more than asking them.
+_PLACE = (
+    "SELECT c.revision, r.current FROM store_revision r LEFT JOIN scheduling_cursor c ON c.name = %s WHERE r.id = 1"
+)
+_MOVE = "UPDATE scheduling_cursor SET revision = %s WHERE name = %s AND revision < %s"
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorFollower:
+    """A controller's reader of the log."""
+
+    name: str
+    resources: frozenset[str]
+    #: looks at what these events, read `lean`, point to; returns how many objects it changed
+    handle: Callable[[Sequence[EventRecord]], int]
+    #: looks at everything: at the first start, and when the log was pruned past the cursor
+    sweep: Callable[[datetime], int]
+
+    def follow(self, clock: Clock = utc_now) -> int:
+        """Look at all that has happened since the last time, up to now. Returns how many objects were changed.
+
+        What happens meanwhile, its own writes included, is left for the next time: where much happens, a batch then
+        has much in it.
+        """
+        changed, (reached, latest) = 0, self._place()
+        while reached < latest:
+            reached, count = self._step(reached, clock())
+            sql.execute(_MOVE, [reached, self.name, reached])
+            changed += count
+        return changed
+
+    def _place(self) -> tuple[int, int]:
+        """(how far the log is looked at, how far it goes)."""
+        found = sql.fetch(_PLACE, [self.name])
+        if found and found[0][0] is not None:
+            return found[0][0], found[0][1]
+        cursor, _ = Cursor.objects.get_or_create(name=self.name)
+        return cursor.revision, tail.latest_revision()
+
+    def _step(self, position: int, now: datetime) -> tuple[int, int]:
+        """(how far the log is looked at now, how many objects changed)."""
+        read = partial(tail.stretch_after, resources=self.resources, limit=BATCH, lean=True)
+        stretch = since(position or None, read)
+        if stretch is None:
+            latest = tail.latest_revision()
+            return latest, self.sweep(now)
+        return stretch.revision, self.handle(stretch.changes) if stretch.changes else 0
+
+
+# Signs of life --------------------------------------------------------------------------------------------------------
+
+
+#: Seconds between two writes of one process.
+EVERY = 5.0
+#: What "lately" means, in seconds.
+LATELY = 60.0
+#: A process that was not seen for this long may be dead: tasks come every second.
+SILENT_AFTER = timedelta(seconds=30)
+#: One that was not seen for this long is forgotten.
+FORGOTTEN_AFTER = timedelta(minutes=10)
+
+#: Counted: tasks (that ran), failed (tasks that raised), attempts (pods tried), placed (pods that found a node).
+TASKS, FAILED, ATTEMPTS, PLACED = "tasks", "failed", "attempts", "placed"
+
+Monotonic = Callable[[], float]
+Now = Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """What was done until a write."""
+
+    until: float
+    done: Counter[str]
+
+
+class Heart:
+    """Of one process. `beat` may be called from any thread."""
+
+    def __init__(self, name: str, *, kind: str = "worker", clock: Monotonic = time.monotonic, now: Now = utc_now):
+        self.name, self.kind = name, kind
+        self._clock, self._now = clock, now
+        self._guard = threading.Lock()
+        self._started = now()
+        self._written: float | None = None
+        self._current: Counter[str] = Counter()
+        self._past: deque[_Stretch] = deque()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Around one task."""
+        try:
+            yield
+        except BaseException:
+            self.did(**{TASKS: 1, FAILED: 1})
+            self.beat()
+            raise
+        self.did(**{TASKS: 1})
+        self.beat()
+
+    def did(self, **counts: int) -> None:
+        with self._guard:
+            for name, count in counts.items():
+                self._current[name] += count
+
+    def beat(self) -> bool:
+        """Write the sign of life, if it is time. Returns whether it was."""
+        with self._guard:
+            at = self._clock()
+            if self._written is not None and at - self._written < EVERY:
+                return False
+            first, self._written = self._written is None, at
+            lately = self._lately(at)
+        try:
+            self._write(lately, first=first)
+        except (DatabaseError, InterfaceError):
+            log.warning("the heartbeat of %s could not be written", self.name, exc_info=True)
+        return True
+
+    def stop(self) -> None:
+        """This process ends on purpose: nobody need miss it."""
+        try:
+            Heartbeat.objects.filter(name=self.name).delete()
+        except (DatabaseError, InterfaceError):
+            log.warning("the heartbeat of %s could not be removed", self.name, exc_info=True)
+
+    def _lately(self, at: float) -> dict[str, int]:
+        """What was done in the last minute, as a row tells it."""
+        self._past.append(_Stretch(at, self._current))
+        self._current = Counter()
+        while self._past[0].until <= at - LATELY:
+            self._past.popleft()
+        total: Counter[str] = Counter()
+        for stretch in self._past:
+            total.update(stretch.done)
+        return {name: total[name] for name in (TASKS, FAILED, ATTEMPTS, PLACED)}
+
+    def _write(self, lately: dict[str, int], *, first: bool) -> None:
+        values = {"kind": self.kind, "started_at": self._started, "seen_at": self._now(), "lately": lately}
+        with transaction.atomic():
+            if Heartbeat.objects.filter(name=self.name).update(**values):
+                return
+            Heartbeat.objects.bulk_create([Heartbeat(name=self.name, **values)], ignore_conflicts=True)
+        if first:
+            forget_dead_neighbours(self.name)
+
+
+def name_of_process() -> str:
+    """HOST-PID."""
+    return f"{os.uname().nodename}-{os.getpid()}"[-128:]
+
+
+def forget_dead_neighbours(own: str) -> int:
+    """Forget the processes of this machine that are gone: the caller has just been started in their place."""
+    host = f"{os.uname().nodename}-"
+    rows = Heartbeat.objects.filter(name__startswith=host).exclude(name=own).values_list("name", flat=True)
+    dead = [name for name in rows if name.removeprefix(host).isdigit() and not _lives(int(name.removeprefix(host)))]
+    return Heartbeat.objects.filter(name__in=dead).delete()[0]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def forget_stale(now: datetime) -> int:
+    """Forget who was silent for long."""
+    return Heartbeat.objects.filter(seen_at__lt=now - FORGOTTEN_AFTER).delete()[0]
+
+
+heart = PerProcess(lambda: Heart(name_of_process()))
+
+
+def stop_heart() -> None:
+    """See `Heart.stop`; of this process."""
+    heart().stop()
+    heart.forget()

@@ -1,0 +1,164 @@
+"""What a controller is: one `Controller`, declared in the controller's own module below what it does.
+
+    CONTROLLER = Controller(
+        name="sweep_pods",
+        does="removes pods whose node is gone",
+        reconcile=sweep,
+        every=20,
+        wakes_on=frozenset({(NODES, DELETED)}),
+    )
+
+Nothing else names it: `controllers()` finds the declarations, and Celery's tasks, queues and routes, beat's schedule
+and the dispatcher's table of wake-ups are made of what it found.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, TypeVar
+
+from django.apps import apps
+
+from inventory.kinds import gates
+from manciple.store import sql
+
+ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
+#: What a modification amounts to, where that can be told: the object is being deleted, the pod has ended or has a node.
+DELETING, FINISHED, BOUND = "DELETING", "FINISHED", "BOUND"
+#: In place of a resource: whichever. Only deletions are told of every resource.
+ANY = "*"
+
+#: (resource, what happened to it)
+Change = tuple[str, str]
+
+
+class Queue(StrEnum):
+    """Each has its own list in the broker and its own threads in every worker: neither can fill the other's."""
+
+    SCHEDULING = "scheduling"  #: pods wait for it: claims, placement, release
+    SWEEPS = "sweeps"  #: everything that may take its time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """Compares what is with what should be, and writes the difference.
+
+    `reconcile(now)` works from the current state and is idempotent; it returns how many objects it changed. A message
+    that asks for it carries nothing, and losing one costs at most `every` seconds.
+    """
+
+    name: str
+    #: what it does, in the third person: `manage.py controllers` prints it
+    does: str
+    reconcile: Callable[[datetime], int]
+    #: seconds between two runs that nobody asked for
+    every: float
+    #: what may give it work before that
+    wakes_on: frozenset[Change] = frozenset()
+    queue: Queue = Queue.SWEEPS
+    #: one at a time in the whole cluster; who comes second returns at once
+    singleton: bool = True
+    #: a query for one value, whether there may be anything for it to do: where there is not, changes do not wake it
+    has_work: sql.Query | None = None
+    #: those of `wakes_on` that are work for certain: they wake it without that query
+    is_work: frozenset[Change] = frozenset()
+    #: seconds for which changes may wait to wake it: what they leave to do is mostly done by others meanwhile
+    patience: float = 0.0
+    #: names of controllers whose work it does as well: what wakes both is sent to this one alone
+    covers: frozenset[str] = frozenset()
+    #: objects changed in one run; as many mean that there may be more, and it asks for itself again. 0: it does it all
+    most_per_turn: int = 0
+    #: what it does next, while others may already reconcile again: it may take long
+    then: Callable[[datetime], int] | None = None
+    #: what it needs for that, entered before others may reconcile
+    keeping: Callable[[], AbstractContextManager[None]] = nullcontext
+    #: whether the last run stopped early, so that other controllers get the thread; it then asks for itself again
+    has_more: Callable[[], bool] = lambda: False
+    #: the feature gate that it is a part of; there is no such controller while that is off
+    gate: str = ""
+    #: what metrics call its work queue, where kube-controller-manager has one of another name
+    known_as: str = ""
+
+    @property
+    def queue_name(self) -> str:
+        """The name of its work queue in metrics."""
+        return self.known_as or self.name
+
+    @property
+    def pending_for(self) -> float:
+        """Seconds for which a message may wait for a thread; after that it is out of date, and another may be sent."""
+        return 3.0 if self.queue is Queue.SCHEDULING else 15.0
+
+
+#: Seconds of rest between two batches, at most.
+LONGEST_REST = 0.25
+
+T = TypeVar("T")
+
+
+def batches(values: Iterable[T], size: int, *, rest: float = 1.0) -> Iterator[list[T]]:
+    """`values`, so many at a time; before the next come, it rests for as long as the last ones took, times `rest`."""
+    began = None
+    for batch in sql.chunks(values, size):
+        if began is not None:
+            time.sleep(min((time.monotonic() - began) * rest, LONGEST_REST))
+        began = time.monotonic()
+        yield batch
+
+
+@cache
+def controllers() -> tuple[Controller, ...]:
+    """All whose features are on, those that pods wait for first. Django's apps must be ready."""
+    return tuple(one for one in discover(declaring()) if not one.gate or gates.enabled(one.gate))
+
+
+def declaring() -> list[str]:
+    """The modules, and packages of modules, that declare controllers: each app names its own, as `controllers`."""
+    return [name for app in apps.get_app_configs() for name in getattr(app, "controllers", ())]
+
+
+def discover(names: Iterable[str]) -> tuple[Controller, ...]:
+    """Those of the modules, and of the modules of the packages. Raises: ValueError where two have one name."""
+    found: dict[str, Controller] = {}
+    for name in names:
+        top = import_module(name)
+        inner = (import_module(f"{name}.{module.name}") for module in iter_modules(getattr(top, "__path__", ())))
+        for module in (top, *inner):
+            for value in vars(module).values():
+                if isinstance(value, Controller) and found.setdefault(value.name, value) is not value:
+                    raise ValueError(f"two controllers are named {value.name}")
+    return tuple(sorted(found.values(), key=lambda one: (one.queue is not Queue.SCHEDULING, one.name)))
+
+
+# What Celery is told -------------------------------------------------------------------------------------------------
+
+
+_TASKS = "scheduling.tasks."  # as the first releases named them: workers of two versions share a broker
+
+
+def task_name(controller: str) -> str:
+    """The name under which Celery knows a controller."""
+    return f"{_TASKS}{controller}"
+
+
+def controller_name(task: str) -> str:
+    """Whose task it is, in whatever version; "" where it is no controller's."""
+    return task.removeprefix(_TASKS) if task.startswith(_TASKS) else ""
+
+
+def beat_schedule(controllers: Iterable[Controller]) -> dict[str, dict[str, Any]]:
+    """Celery's beat_schedule: the periodic runs, so that a lost message costs at most one interval."""
+    return {one.name: {"task": task_name(one.name), "schedule": timedelta(seconds=one.every)} for one in controllers}
+
+
+def task_routes(controllers: Iterable[Controller]) -> dict[str, dict[str, str]]:
+    """Celery's task_routes."""
+    return {task_name(one.name): {"queue": one.queue.value} for one in controllers}

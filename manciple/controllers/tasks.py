@@ -1,0 +1,451 @@
+"""The controllers as Celery tasks, and the dispatcher that turns "revision N exists" into their messages.
+
+Every controller that is declared (`scheduling.controllers`) gets a task, which may run in any number of workers at
+once; of a singleton's, all but one return at once. What they came for is not lost: they leave word, and the one at work
+asks for itself again when it is done. A message only says "reconcile": it carries nothing, and losing one loses
+nothing.
+
+The dispatcher is a thread of each Celery worker process (`manciple.celery` starts it). It hears the announcements, asks
+the log what happened to the resources that wake somebody, and has each concerned controller run once, in a thread of
+this process or by a message (`manciple.celery.wake`), except those whose own query finds nothing for them to do
+(`has_work`), which is asked later of those that have patience. Then it rests, so that a burst of commits becomes few
+runs: a moment at first, longer while pods keep coming, so that workers gather what waits into one cycle and one commit.
+Of what wakes nobody (a renewed Lease, an Event) it does not even hear. Of several processes the first to claim a
+stretch of the log sends for it, and the others leave the next to it, as long as it is quick. The committing thread only
+hands over a number; a broker that cannot be reached, or a dispatcher that dies, costs a log line at most, and the
+periodic runs make up for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from celery import Celery, Task
+from celery.signals import worker_process_shutdown
+from celery.utils import uuid
+from django.db import DatabaseError, InterfaceError, connection
+from kombu.exceptions import KombuError
+
+from manciple.controllers import coordination, metrics
+from manciple.controllers.coordination import Tasks, looked_after, utc_now
+from manciple.controllers.declaration import (
+    ADDED,
+    ANY,
+    BOUND,
+    DELETED,
+    DELETING,
+    FINISHED,
+    MODIFIED,
+    Change,
+    Controller,
+    Queue,
+    controllers,
+    task_name,
+)
+from manciple.store import announce, sql, tail
+from manciple.store.follower import since
+from manciple.store.tail import Sketch, Stretch
+from manciple.wire.resources import EVENTS, FINISHED_PHASES, LEASES, PODS
+
+log = logging.getLogger(__name__)
+
+#: The header of a message that says when it was sent, in seconds since 1970.
+SENT = "manciple_sent"
+#: How often a controller that was asked again runs on one message.
+MOST_IN_A_ROW = 20
+
+
+def work(controller: Controller) -> bool:
+    """Let it reconcile once, which is a sign of life. Returns whether it should be asked again soon."""
+    with coordination.heart().running(), metrics.working(controller.queue_name), ExitStack() as kept:
+        unfinished = _reconcile_alone(controller, kept) if controller.singleton else _reconcile(controller)
+        if unfinished is None:
+            return False
+        if controller.then is not None:
+            if unfinished:  # whoever asked meanwhile does not wait for what comes next
+                unfinished = _reconcile_alone(controller, kept)
+            controller.then(utc_now())
+        return bool(unfinished) or controller.has_more()
+
+
+def _reconcile_alone(controller: Controller, kept: ExitStack) -> bool | None:
+    """Returns whether there is more to do; None where another worker is at it, which looks again when it is done."""
+    for _attempt in range(2):
+        with coordination.alone(controller.name) as ours:
+            if ours:
+                unfinished = _reconcile(controller)
+                kept.enter_context(controller.keeping())
+        if ours:
+            return unfinished or coordination.wakeups().asked_again(controller.name)
+        # Whoever is at work asks after us when it has let go; if it just did both, the second attempt succeeds.
+        coordination.wakeups().ask_again(controller.name)
+    return None
+
+
+def _reconcile(controller: Controller) -> bool:
+    """Returns whether there may be more to do than one run does."""
+    changed = controller.reconcile(utc_now())
+    return 0 < controller.most_per_turn <= changed
+
+
+class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
+    """Sends at most one message at a time, whoever asks (see `manciple.controllers.coordination`)."""
+
+    abstract = True
+    controller: Controller
+
+    def run(self) -> None:
+        message, sent = self.request.id or "", (self.request.headers or {}).get(SENT)
+        if sent is not None:
+            metrics.taken_up(self.controller.queue_name, time.time() - sent)
+        if message and not coordination.wakeups().leave(self.controller.name, message):
+            return
+        self._work()
+
+    def do(self) -> None:
+        """The same without a message, in a worker that has nothing else to do."""
+        metrics.sent(self.controller.queue_name)
+        metrics.taken_up(self.controller.queue_name, 0.0)
+        self._work()
+
+    def _work(self) -> None:
+        # Whoever waits for scheduling need not wait for another message; a sweep lets the others have its thread.
+        for _ in range(MOST_IN_A_ROW if self.controller.queue is Queue.SCHEDULING else 1):
+            if not work(self.controller):
+                return
+            if self.controller.has_more():
+                break
+        self.apply_async()
+
+    def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
+        message, controller = task_id or uuid(), self.controller
+        if not coordination.wakeups().enter(controller.name, message, controller.pending_for):
+            return None
+        options.setdefault("expires", controller.pending_for)
+        options["headers"] = {**(options.get("headers") or {}), SENT: time.time()}
+        metrics.sent(controller.queue_name)
+        try:
+            return super().apply_async(args, kwargs, task_id=message, **options)
+        except BaseException:
+            coordination.wakeups().leave(controller.name, message)
+            raise
+
+
+def register(app: Celery, controller: Controller) -> ControllerTask:
+    """Make it a task of `app`."""
+    members = {"name": task_name(controller.name), "controller": controller, "ignore_result": True}
+    made: ControllerTask = app.register_task(type(controller.name, (ControllerTask,), members)())
+    return made
+
+
+def run(name: str) -> None:
+    """What a worker does when it takes up a message for the controller of that name."""
+    (controller,) = (one for one in controllers() if one.name == name)
+    while work(controller):
+        pass
+
+
+def _process_ends(**_signal: object) -> None:
+    """A forked worker process that ends on purpose is not missed."""
+    coordination.stop_heart()
+
+
+worker_process_shutdown.connect(_process_ends)
+
+
+def waiting_messages() -> dict[str, bool]:
+    """By the name of its work queue: whether a message for a controller is on its way."""
+    queues = {controller.name: controller.queue_name for controller in controllers()}
+    waiting = coordination.wakeups().waiting(queues)
+    return {queue: name in waiting for name, queue in queues.items()}
+
+
+# Wake-ups -------------------------------------------------------------------------------------------------------------
+
+
+#: Seconds between two questions to the log, the least and the most: at most one run of a controller for each.
+RESTING_TIME = (0.003, 0.3)
+#: Changes that the last question may find before the next rest grows (a pod on its way to a node is five), and seconds
+#: of rest for each beyond: from some 250 changes a second on, rests are long.
+FEW_CHANGES = 10
+REST_FOR_A_CHANGE = 0.004
+#: So many are worth gathering, even if no pod is among them.
+MANY_CHANGES = 100
+#: The longest rest where few pods come, and the part of a longer one that each that comes is worth: what else happens,
+#: though it be thousands of changes, holds them up no longer.
+SHORT_REST, REST_FOR_A_POD = 0.1, 0.02
+#: The longest rest where pods come in bursts, and how many times as long as the last pods took to come another may be.
+REST_AFTER_A_BURST, REST_FOR_A_STREAM = 0.015, 4.0
+#: Seconds that a dispatcher gives to the one that claimed the last stretch, before it looks at the log as well.
+GIVING_WAY = 0.03
+#: Seconds of waiting after the database or the broker failed.
+RETRY_AFTER = 1.0
+#: What owns nothing and is in nobody's way: that such an object went is no deletion like any other.
+TRANSIENT = frozenset({EVENTS, LEASES})
+#: Commits whose moments a dispatcher knows.
+REVISIONS_REMEMBERED = 256
+#: Changes that are told apart; when there are more, every controller that anything wakes is sent a message.
+MOST_CHANGES = 2000
+
+Send = Callable[[str], None]
+
+
+def change_of(sketch: Sketch) -> Change:
+    """(resource, what happened to it)."""
+    change: str = sketch.type
+    if change == MODIFIED:
+        if sketch.deleting:
+            change = DELETING
+        fields = sketch.fields
+        if fields.get("status.phase") in FINISHED_PHASES:
+            change = FINISHED
+        elif change == MODIFIED and fields.get("spec.nodeName"):
+            change = BOUND
+    return sketch.resource, change
+
+
+class WakeTable:
+    """Which changes wake which controllers, as these declare it."""
+
+    def __init__(self, declared: Iterable[Controller]) -> None:
+        self._declared = tuple(declared)
+        #: the names of those that anything wakes
+        self.woken = [one.name for one in self._declared if one.wakes_on]
+        self.patience = {one.name: one.patience for one in self._declared}
+        #: the resources that somebody cares for
+        self.resources = frozenset(resource for one in self._declared for resource, _ in one.wakes_on) - {ANY}
+
+    def concerned(self, changes: Collection[Change]) -> list[str]:
+        """The names of the controllers that these changes concern."""
+        told = set(changes)
+        if any(change == DELETED and resource not in TRANSIENT for resource, change in changes):
+            told.add((ANY, DELETED))
+        found = [one for one in self._declared if one.wakes_on & told]
+        covered = frozenset[str]().union(*(one.covers for one in found))
+        return [one.name for one in found if one.name not in covered]
+
+    def read(self, position: int) -> Stretch[Sketch]:
+        """What happened after `position` that may concern somebody. Raises: Expired."""
+        return tail.sketches_after(position, resources=self.resources, limit=MOST_CHANGES)
+
+    def with_work(self, names: Collection[str]) -> list[str]:
+        """Those of them that have something to do, as far as they can tell by a query."""
+        questions = {one.name: one.has_work for one in self._declared if one.name in names and one.has_work}
+        if not questions:
+            return list(names)
+        answers = sql.fetch_together(list(questions.values()))
+        idle = {name for name, ((found,),) in zip(questions, answers, strict=True) if not found}
+        return [name for name in names if name not in idle]
+
+    def concerned_by(self, stretch: Stretch[Sketch]) -> dict[str, bool]:
+        """The same for a stretch of the log, without those that look at it by themselves; and whether each surely has
+        something to do.
+        """
+        if stretch.more:
+            return dict.fromkeys(self.woken, False)
+        changes: dict[Tasks, set[Change]] = {}
+        for sketch in stretch.changes:
+            changes.setdefault(looked_after.by(sketch.revision), set()).add(change_of(sketch))
+        wanted = {name for looking, found in changes.items() for name in self.concerned(found) if name not in looking}
+        told = frozenset[Change]().union(*changes.values())
+        return {one.name: bool(one.is_work & told) for one in self._declared if one.name in wanted}
+
+
+def longest_rest(changes: int, pods: int) -> float:
+    """The most seconds until the next question, after one that found so many changes, of which so many pods came."""
+    least, most = RESTING_TIME
+    longest = min(most, max(SHORT_REST, REST_FOR_A_POD * pods))
+    return min(max(least, REST_FOR_A_CHANGE * (changes - FEW_CHANGES)), longest)
+
+
+class Rests:
+    """How long a dispatcher rests after each question: longer while there is something to gather, question by question.
+
+    A rest pays where more comes meanwhile. Of a few pods that came at once it only delays the first, so the first rest
+    is short whatever was found; it doubles with each question that found pods, or many changes, and halves with others.
+    Whoever waits for their pods before they create others sends them in bursts, as far apart as the rests are long: so
+    a rest is only a few times as long as it took those to come that the last question found.
+    """
+
+    def __init__(self) -> None:
+        self._grown = RESTING_TIME[0]
+        #: (revision, when it was heard of), ascending
+        self._heard: deque[tuple[int, float]] = deque(maxlen=REVISIONS_REMEMBERED)
+
+    def hear(self, revision: int, now: float) -> None:
+        """Of a commit, at a moment of the monotonic clock."""
+        if not self._heard or revision > self._heard[-1][0]:
+            self._heard.append((revision, now))
+
+    def after(self, changes: Sequence[Sketch]) -> float:
+        """Seconds until the next question, after one that found these."""
+        least, most = RESTING_TIME
+        pods = [one.revision for one in changes if one.resource == PODS and one.type == ADDED]
+        gathers = pods or len(changes) >= MANY_CHANGES
+        rest = self._grown
+        self._grown = min(rest * 2, most) if gathers else max(rest / 2, least)
+        longest = longest_rest(len(changes), len(pods))
+        if pods:
+            longest = min(longest, max(REST_AFTER_A_BURST, self._took(pods[0], pods[-1]) * REST_FOR_A_STREAM))
+        return min(rest, longest)
+
+    def _took(self, first: int, last: int) -> float:
+        """Seconds between two revisions, as far as they were heard of."""
+        began, ended = (next((at for revision, at in self._heard if revision >= one), None) for one in (first, last))
+        return 0.0 if began is None or ended is None else ended - began
+
+
+#: Of the only dispatcher there is.
+ALONE = coordination.LocalWakeups()
+
+
+class Dispatcher:
+    """The thread. `send(task name)` has a controller run once, here or by a message; `claim(revision)` says whether to
+    send up to there, `claimed()` how far somebody has.
+
+    Among several, the one whose claim succeeded looks at the log at once; the others leave it to that one for a moment.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        claim: Callable[[int], bool] = ALONE.claim,
+        claimed: Callable[[], int] = ALONE.claimed,
+        declared: Iterable[Controller] | None = None,
+    ) -> None:
+        self._send = send
+        self._claim, self._claimed = claim, claimed
+        self._leads = True
+        self._ours = 0  # up to which revision the claim succeeded: what was not sent then is sent in the next attempt
+        self._declared = tuple(controllers() if declared is None else declared)
+        self._table = WakeTable(self._declared)
+        self._news = threading.Condition()
+        self._heard = True  # of something that was not looked at yet; at the start, of everything
+        self._newest = 0  # revision that was heard of
+        self._rests, self._rest = Rests(), RESTING_TIME[0]
+        #: whom changes wake a while later (`Controller.patience`), and at which moment of the monotonic clock
+        self.due: dict[str, float] = {}
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Wake everybody once (something may have been left undone), then whom changes concern."""
+        self._stopping = False
+        self._unsubscribe = announce.subscribe(self._hear, ignoring=TRANSIENT - self._table.resources)
+        self._thread = threading.Thread(target=self._run, name="dispatch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._unsubscribe()
+        with self._news:
+            self._stopping = True
+            self._news.notify_all()
+        if self._thread is not None:
+            self._thread.join(RETRY_AFTER * 2)
+
+    def _hear(self, revision: int = 0) -> None:
+        with self._news:
+            self._heard, self._newest = True, max(revision, self._newest)
+            self._rests.hear(revision, time.monotonic())
+            self._news.notify_all()
+
+    def _run(self) -> None:
+        position: int | None = None
+        while self._wait():
+            try:
+                if self._take_news():
+                    position = self._done_by_another(position) or self._look(position)
+                self._wake_patient()
+            except (DatabaseError, InterfaceError, KombuError, OSError):
+                log.exception("could not send wake-ups")
+                connection.close()
+                self._hear()
+                self._pause(RETRY_AFTER)
+            self._pause(self._rest)
+        self._wake_before_the_end()
+        connection.close()
+
+    def _wake_before_the_end(self) -> None:
+        """Those with patience: nobody else knows of what this process has claimed."""
+        try:
+            self._wake(self.due)
+        except (KombuError, OSError):
+            log.warning("wake-ups are left to the periodic runs: %s", ", ".join(self.due), exc_info=True)
+
+    def _wait(self) -> bool:
+        """Wait until there is something to look at; False when it is time to stop."""
+        with self._news:
+            left = min(self.due.values()) - time.monotonic() if self.due else None
+            self._news.wait_for(lambda: self._stopping or self._heard, timeout=left)
+        return not self._stopping
+
+    def _take_news(self) -> bool:
+        """Whether something was heard of since the last time."""
+        with self._news:
+            heard, self._heard = self._heard, False
+        return heard
+
+    def _pause(self, seconds: float) -> None:
+        with self._news:
+            self._news.wait_for(lambda: self._stopping, timeout=seconds)
+
+    def _done_by_another(self, position: int | None) -> int | None:
+        """How far somebody else has sent, where that is as far as this one has heard of."""
+        if self._leads or position is None:
+            return None
+        self._pause(GIVING_WAY)
+        reached = self._claimed()
+        return reached if reached >= self._newest > 0 else None
+
+    def _look(self, position: int | None) -> int:
+        """Send the wake-ups for what came after `position`; returns the new one."""
+        stretch = since(position, self._table.read)
+        if stretch is None:
+            latest = tail.latest_revision()
+            self._forget()
+            self._wake(one.name for one in self._declared)
+            return latest
+        with self._news:
+            self._rest = self._rests.after(stretch.changes)
+        if stretch.changes:
+            newest = stretch.changes[-1].revision
+            self._leads = newest == self._ours or self._claim(newest)
+            if self._leads:
+                self._ours = newest
+                self._wake_concerned(self._table.concerned_by(stretch))
+        return stretch.revision
+
+    def _forget(self) -> None:
+        """What was heard of revisions: the log may be that of a database that was set back."""
+        with self._news:
+            self._newest, self._ours, self._rests = 0, 0, Rests()
+
+    def _wake_concerned(self, concerned: dict[str, bool]) -> None:
+        """concerned: of each, whether it surely has something to do. When those with patience are due is noted."""
+        now = time.monotonic()
+        for name in concerned:
+            if patience := self._table.patience[name]:
+                self.due.setdefault(name, now + patience)
+        urgent = {name: sure for name, sure in concerned.items() if not self._table.patience[name]}
+        self._wake(name for name, sure in urgent.items() if sure)
+        self._wake(self._table.with_work([name for name, sure in urgent.items() if not sure]))
+
+    def _wake_patient(self) -> None:
+        """Wake those whose time has come, where there still is something to do."""
+        now = time.monotonic()
+        due = [name for name, at in self.due.items() if at <= now]
+        if due:
+            self._wake(self._table.with_work(due))
+            for name in due:
+                del self.due[name]
+
+    def _wake(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._send(task_name(name))

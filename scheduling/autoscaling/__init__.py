@@ -1,4 +1,0 @@
-"""What an autoscaler asks: which nodes do the waiting pods need, and which could go.
-
-See `scheduling.autoscaling.kinds`.
-"""

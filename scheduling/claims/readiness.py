@@ -1,0 +1,310 @@
+"""Whether a pod's claims let it be scheduled (PreEnqueue and PreFilter), whether their devices let it be bound, and
+which classes serve the extended resources that it may ask for instead.
+
+PersistentVolumeClaims are not served: a pod with a volume of one waits, as it does for one that does not exist.
+Upstream: plugins/dynamicresources/dynamicresources.go. PURE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from claims.causes import causes
+from claims.causes.causes import AwaitingBinding, BindingFailed
+from claims.causes.messages import SCHEDULER_NAME
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import (
+    AllocatedDeviceStatus,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    names_controller,
+)
+from claims.pod_claims import (
+    ClaimReference,
+    can_be_reserved,
+    is_done,
+    is_for_pod,
+    is_reserved_for_pod,
+    most_users,
+    references,
+    requested_classes,
+)
+from inventory.kinds import gates
+from inventory.kinds.devices import DeviceClass
+from manciple.wire.base import Condition
+from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX
+from scheduling.queue.hints import claim_key, class_key
+from scheduling.queue.reasons import Hold, Reason
+
+#: Feature gates of those who allocate claims of ResourceClasses.
+OF_RESOURCE_CLASSES = (gates.CONTROL_PLANE_CONTROLLER, gates.STRUCTURED_PARAMETERS_DRAFT)
+
+#: name, in the pod's namespace -> the claim
+FindClaim = Callable[[str], ResourceClaim | None]
+HasClass = Callable[[str], bool]
+
+
+def wants_a_node(pod: Pod) -> bool:
+    """Whether it waits for this scheduler."""
+    if is_done(pod) or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
+        return False
+    return (pod.spec.scheduler_name or SCHEDULER_NAME) == SCHEDULER_NAME
+
+
+def pre_enqueue(pod: Pod, find_claim: FindClaim) -> Hold | None:
+    """What keeps `pod` out of the active queue from the start: gates, or claims that do not exist yet."""
+    return _not_ready(pod, _required(pod), find_claim)
+
+
+def _required(pod: Pod) -> tuple[ClaimReference, ...]:
+    """`references`; none while the feature is off: the pod is scheduled as if it asked for no claims (KEP-3063)."""
+    return references(pod) if gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION) else ()
+
+
+def _not_ready(pod: Pod, named: Iterable[ClaimReference], find_claim: FindClaim) -> Hold | None:
+    if pod.spec.scheduling_gates:
+        return Hold(reasons=Reason.GATED, cause=causes.Gated())
+    for reference in named:
+        if reference.needed and (hold := _missing(pod, reference, find_claim)) is not None:
+            return hold
+    return None
+
+
+def pre_filter(pod: Pod, find_claim: FindClaim, has_class: HasClass) -> tuple[ResourceClaim, ...] | Hold:
+    """The claims of `pod`, each once, when nothing about them forbids every node at once; else what does."""
+    named = _required(pod)
+    if (hold := _not_ready(pod, named, find_claim) or _without_volume(pod)) is not None:
+        return hold
+    claims: dict[str, ResourceClaim] = {}
+    for reference in named:
+        claim = find_claim(reference.claim) if reference.claim else None
+        if claim is None:
+            continue
+        if (hold := _unusable(pod, reference, claim) or _without_class(claim, has_class)) is not None:
+            return hold
+        claims[claim.metadata.uid] = claim
+    return tuple(claims.values())
+
+
+def _without_volume(pod: Pod) -> Hold | None:
+    """Upstream: plugins/volumebinding, PreFilter."""
+    for volume in pod.spec.volumes:
+        source: Any = volume
+        if source.persistentVolumeClaim is not None:
+            missing = causes.VolumeClaimMissing(source.persistentVolumeClaim.claimName, volume.name)
+            return Hold(reasons=Reason.VOLUME, cause=missing)
+        if source.ephemeral is not None:
+            unmade = causes.VolumeClaimNotCreated(f"{pod.metadata.name}-{volume.name}", volume.name)
+            return Hold(reasons=Reason.VOLUME, cause=unmade)
+    return None
+
+
+def _missing(pod: Pod, reference: ClaimReference, find_claim: FindClaim) -> Hold | None:
+    namespace = pod.metadata.namespace
+    if reference.claim is None:
+        cause = causes.ClaimNotCreated(f"{namespace}/{pod.metadata.name}", reference.entry)
+        return Hold(reasons=Reason.CLAIM_MISSING, cause=cause)
+    if find_claim(reference.claim) is None:
+        awaited = frozenset({claim_key(namespace, reference.claim)})
+        return Hold(reasons=Reason.CLAIM_MISSING, awaited=awaited, cause=causes.ClaimNotFound(reference.claim))
+    return None
+
+
+def _unusable(pod: Pod, reference: ClaimReference, claim: ResourceClaim) -> Hold | None:
+    meta = claim.metadata
+    cause: causes.OfPod | None = None
+    if meta.deletion_timestamp is not None:
+        cause = causes.ClaimBeingDeleted(meta.name)
+    elif reference.generated and not is_for_pod(claim, pod):
+        names = f"{meta.namespace}/{meta.name}", f"{pod.metadata.namespace}/{pod.metadata.name}"
+        cause = causes.ClaimNotForPod(*names)
+    elif claim.status.deallocation_requested:
+        cause = causes.AwaitingDrivers("resourceclaim must be reallocated")
+    elif (cause := _without_gate(claim)) is not None:
+        return Hold(reasons=Reason.CLASS_MISSING, cause=cause)
+    elif claim.status.allocation and not is_reserved_for_pod(claim, pod) and not can_be_reserved(claim):
+        cause = causes.ClaimInUse(claim=f"{meta.namespace}/{meta.name}", most=most_users(claim))
+    if cause is None:
+        return None
+    awaited = frozenset({claim_key(meta.namespace, meta.name)})
+    return Hold(reasons=Reason.CLAIM_BUSY, awaited=awaited, cause=cause)
+
+
+def _without_gate(claim: ResourceClaim) -> causes.NobodyAllocates | None:
+    """Nobody allocates a claim of a ResourceClass while the features are off that know of them."""
+    name = claim.spec.resource_class_name
+    if not name or claim.status.allocation is not None or any(map(gates.enabled, OF_RESOURCE_CLASSES)):
+        return None
+    off = " and ".join(OF_RESOURCE_CLASSES)
+    why = f"nobody allocates for resource class {name}: the feature gates {off} are off"
+    return causes.NobodyAllocates(f"resourceclaim {claim.metadata.name}: {why}")
+
+
+def _without_class(claim: ResourceClaim, has_class: HasClass) -> Hold | None:
+    if claim.status.allocation is not None:
+        return None
+    for request, name in requested_classes(claim):
+        if not has_class(name):
+            cause = causes.ClassMissing(request, name)
+            return Hold(reasons=Reason.CLASS_MISSING, awaited=frozenset({class_key(name)}), cause=cause)
+    return None
+
+
+# Extended resources (KEP-5004) ----------------------------------------------------------------------------------------
+
+
+class ServingClasses:
+    """Which DeviceClass serves which resource. Of several with one name the newest does, then the first by name."""
+
+    def __init__(self, *, enabled: bool = True) -> None:
+        """enabled: the gate DRAExtendedResource."""
+        self.enabled = enabled
+        #: resource -> the class that serves it; to be read, so that who asks for none of them pays one look-up
+        self.by_resource: dict[str, str] = {}
+        #: every class -> the name that it has itself; "" for none
+        self.own: dict[str, str] = {}
+        #: such a name -> the classes that have it, each with its creationTimestamp
+        self._sharing: dict[str, dict[str, str]] = {}
+
+    def copied(self) -> ServingClasses:
+        made = ServingClasses(enabled=self.enabled)
+        made.by_resource = dict(self.by_resource)
+        made.own = dict(self.own)
+        made._sharing = {name: dict(classes) for name, classes in self._sharing.items()}
+        return made
+
+    def serve(self, pod: Pod) -> bool:
+        """Whether `pod` names a resource that a class serves."""
+        served, spec = self.by_resource, pod.spec
+        return any(
+            name in served for one in (*spec.containers, *spec.init_containers) for name in one.resources.requests
+        )
+
+    def put(self, device_class: DeviceClass) -> None:
+        name, own = device_class.metadata.name, device_class.spec.extended_resource_name or ""
+        self.remove(name)
+        self.own[name] = own
+        if self.enabled:
+            self.by_resource[f"{DEVICE_CLASS_RESOURCE_PREFIX}{name}"] = name
+        if own:
+            self._sharing.setdefault(own, {})[name] = device_class.metadata.creation_timestamp or ""
+            self._choose(own)
+
+    def remove(self, name: str) -> None:
+        """Unknown ones are nothing new."""
+        own = self.own.pop(name, "")
+        self.by_resource.pop(f"{DEVICE_CLASS_RESOURCE_PREFIX}{name}", None)
+        if own:
+            del self._sharing[own][name]
+            self._choose(own)
+
+    def _choose(self, resource: str) -> None:
+        sharing = self._sharing[resource]
+        if not sharing:
+            del self._sharing[resource]
+            self.by_resource.pop(resource, None)
+        elif self.enabled:
+            newest = max(sharing.values())
+            self.by_resource[resource] = min(name for name, created in sharing.items() if created == newest)
+
+
+# Binding conditions (KEP-5007) ----------------------------------------------------------------------------------------
+
+# Devices that are given to a pod before it may be bound, because they must be attached. A device may name conditions;
+# its driver reports them in the claim's status.devices. The commit writes allocation and reservation as ever, but
+# leaves the pod unbound and nominates its node; the pod waits until the claim changes. When all conditions hold it is
+# bound. When one of the failure conditions holds, or none of it has come true within the timeout, its claims are given
+# back, by all pods that wait with it for them, and it is tried anew, first without the devices that failed it. A claim
+# that other pods run with by then stays with those.
+# Source: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go (isClaimReadyForBinding) of 1.36.
+
+
+def is_ready_to_bind(claim: ResourceClaim) -> bool:
+    """Whether every binding condition of its devices holds; also where there are none."""
+    return all(
+        condition in _true(_status_of(claim, result))
+        for result in _conditional(claim)
+        for condition in result.binding_conditions
+    )
+
+
+def binding_failure(claim: ResourceClaim, *, now: datetime, timeout: timedelta) -> BindingFailed | None:
+    """Why the allocation is given up; None where it is not."""
+    for result in _conditional(claim):
+        status = _status_of(claim, result)
+        for condition in status.conditions if status is not None else ():
+            if condition.type in result.binding_failure_conditions and condition.status == "True":
+                return BindingFailed(claim.metadata.name, reason=condition.reason, detail=condition.message)
+    until = binding_deadline(claim, timeout)
+    if until is not None and until < now and not is_ready_to_bind(claim):
+        return BindingFailed(claim.metadata.name, timed_out=True)
+    return None
+
+
+def binding_deadline(claim: ResourceClaim, timeout: timedelta) -> datetime | None:
+    """When the wait for a claim's conditions ends; None where it waits for none."""
+    allocation = claim.status.allocation
+    if allocation is None or allocation.allocation_timestamp is None or not any(_conditional(claim)):
+        return None
+    return datetime.fromisoformat(allocation.allocation_timestamp) + timeout
+
+
+def earliest_deadline(claims: Iterable[ResourceClaim], timeout: timedelta) -> datetime | None:
+    """When the first of these claims is given up."""
+    return min(filter(None, (binding_deadline(claim, timeout) for claim in claims)), default=None)
+
+
+def binding_failures(
+    pod: Pod, claims: Iterable[ResourceClaim], *, now: datetime, timeout: timedelta
+) -> dict[str, BindingFailed]:
+    """claim uid -> why it is given up, of the claims that are reserved for `pod`."""
+    reserved = (claim for claim in claims if is_reserved_for_pod(claim, pod))
+    failures = ((claim, binding_failure(claim, now=now, timeout=timeout)) for claim in reserved)
+    return {claim.metadata.uid: failed for claim, failed in failures if failed is not None}
+
+
+def not_attached(pod: Pod, claims: Iterable[ResourceClaim], *, now: datetime, timeout: timedelta) -> Hold | None:
+    """What keeps `pod` from joining pods that use a claim: its devices could not be attached, for it they would not be
+    either. It waits for the claim to change.
+    """
+    for claim in claims:
+        used = bool(claim.status.reserved_for) and not is_reserved_for_pod(claim, pod)
+        if used and (failed := binding_failure(claim, now=now, timeout=timeout)) is not None:
+            awaited = frozenset({claim_key(*claim.key)})
+            return Hold(reasons=Reason.CLAIM_BUSY, awaited=awaited, cause=failed)
+    return None
+
+
+def awaiting_binding(pod: Pod, node: str, claims: Iterable[ResourceClaim]) -> Hold:
+    """What `pod` waits for on `node`: changes of the claims whose conditions do not hold yet."""
+    namespace = pod.metadata.namespace
+    awaited = frozenset(claim_key(namespace, claim.metadata.name) for claim in claims)
+    return Hold(reasons=Reason.BINDING, awaited=awaited, cause=AwaitingBinding(node))
+
+
+def _conditional(claim: ResourceClaim) -> Iterator[DeviceRequestAllocationResult]:
+    """Conditions that devices were given while the feature was on hold nobody up while it is off."""
+    allocation = claim.status.allocation if gates.enabled("DRADeviceBindingConditions") else None
+    for result in allocation.devices.results if allocation is not None else ():
+        if result.binding_conditions:
+            yield result
+
+
+def _status_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> AllocatedDeviceStatus | None:
+    key = (result.driver, result.pool, result.device, result.share_id)
+    return next(
+        (one for one in claim.status.devices if (one.driver, one.pool, one.device, one.share_id) == key),
+        None,
+    )
+
+
+def _true(status: AllocatedDeviceStatus | None) -> frozenset[str]:
+    conditions: tuple[Condition, ...] = status.conditions if status is not None else ()
+    return frozenset(condition.type for condition in conditions if condition.status == "True")
+
+
+def may_be_negotiated(pod: Pod, claims: Iterable[ResourceClaim]) -> bool:
+    """Whether somebody else may decide about what the pod asks for (`scheduling.claims.negotiation`)."""
+    return isinstance(pod.spec.resources, tuple) or any(map(names_controller, claims))

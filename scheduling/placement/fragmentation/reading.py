@@ -1,0 +1,177 @@
+"""A mix of demands, read against the classes and devices that there are.
+
+Pods that accept the same devices are one *acceptance*, whatever amount of a device they ask for: a shared GPU is
+accepted by all who ask for a share of a GPU, and by those who ask for one model where it is of that model.
+
+Whoever's pod comes next pays for judging the mix, so what that may cost is limited (`SelectorBudget`): requests whose
+selectors exceed the limit are judged by their class alone. The limit counts estimated cost, not time, so the same
+pods and devices always give the same mix.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from scheduling.allocator.pools import NodeDevices
+from scheduling.allocator.problem import selected
+from scheduling.allocator.requests import ClaimPlan, RequestPlan, SelectorRef, plan_claim
+from scheduling.allocator.snapshot import Snapshot
+from scheduling.cel import CompileError, compile_selector
+from scheduling.placement.fragmentation.demands import Demand, DemandMix
+from scheduling.placement.fragmentation.parts import ClaimPart, parts_of
+
+
+class PartDemand(NamedTuple):
+    """A part of some pods' claims. share: of all pods. accepts: of each pick, the number of its acceptance.
+
+    cpu, memory: what comes with each of its devices, of the node.
+    """
+
+    part: ClaimPart
+    accepts: tuple[int, ...]
+    share: float
+    cpu: float
+    memory: float
+
+
+class WideDemand(NamedTuple):
+    """Pods that want so many devices of one node, none of them shared. share: of all pods."""
+
+    devices: int
+    share: float
+    cpu: float
+    memory: float
+
+
+class MixReading:
+    """See the module's docstring."""
+
+    def __init__(self, mix: DemandMix, snapshot: Snapshot, nodes: Sequence[NodeDevices]) -> None:
+        self._snapshot = snapshot
+        self._nodes = nodes
+        #: of each acceptance, a request of it
+        self.accepted: list[RequestPlan] = []
+        self._numbers: dict[Hashable, int] = {}
+        #: of each alternative that was asked about, whether there were any devices for it
+        self._existed: dict[RequestPlan, bool] = {}
+        self._budget = SelectorBudget()
+        self.parts: tuple[PartDemand, ...] = tuple(
+            part for one in mix.demands for part in self._parts(one, one.weight / mix.pods)
+        )
+        #: what devices of one pod are to have in common
+        self.attributes = tuple(sorted({one.part.attribute for one in self.parts if one.part.attribute}))
+
+    def _parts(self, demand: Demand, share: float) -> Iterator[PartDemand]:
+        snapshot = self._snapshot
+        plans = [plan_claim(claim, snapshot.classes, snapshot.features) for claim in demand.claims]
+        parts = parts_of(plans, [[self._choice(options) for options in self._affordable(plan)] for plan in plans])
+        devices = sum(part.devices for part in parts)
+        for part in parts:
+            accepts = tuple(self._acceptance(pick.plan) for pick in part.picks)
+            yield PartDemand(part, accepts, share, demand.needs.cpu / devices, demand.needs.memory / devices)
+
+    def _affordable(self, plan: ClaimPlan) -> Iterator[list[RequestPlan]]:
+        namespace = plan.claim.metadata.namespace
+        for options in plan.requests:
+            yield [self._budget.affordable(one, namespace) for one in options]
+
+    def _choice(self, options: Sequence[RequestPlan]) -> RequestPlan:
+        """The first alternative for which there are any devices at all."""
+        if len(options) == 1:
+            return options[0]
+        for one in options:
+            self._existed[one] = self._exists(one)
+            if self._existed[one]:
+                return one
+        return options[0]
+
+    def holds(self) -> bool:
+        """Whether the nodes have devices for the same alternatives as when it was read."""
+        return all(self._exists(one) is existed for one, existed in self._existed.items())
+
+    def _exists(self, plan: RequestPlan) -> bool:
+        bare = whatever_amount(plan)
+        return any(selected(devices, bare, self._snapshot.features)[0] for devices in self._nodes)
+
+    def _acceptance(self, plan: RequestPlan) -> int:
+        bare = whatever_amount(plan)
+        known = self._numbers.get(bare.signature)
+        if known is None:
+            known = self._numbers[bare.signature] = len(self.accepted)
+            self.accepted.append(bare)
+        return known
+
+    def masks(self, devices: NodeDevices) -> tuple[int, ...]:
+        """Which devices of a node each acceptance takes."""
+        features = self._snapshot.features
+        return tuple(selected(devices, one, features)[0] for one in self.accepted)
+
+    def wide(self) -> Iterator[WideDemand]:
+        """By how many devices they want; what ties these to each other is left out."""
+        loose = [one for one in self.parts if not one.part.attribute and one.part.devices > 1]
+        for devices in sorted({one.part.devices for one in loose}):
+            alike = [one for one in loose if one.part.devices == devices]
+            share = sum(one.share for one in alike)
+            cpu = sum(one.share * one.cpu for one in alike) * devices / share
+            memory = sum(one.share * one.memory for one in alike) * devices / share
+            yield WideDemand(devices, share, cpu, memory)
+
+
+#: By `Selector.estimated_max_cost`, what it may cost to judge one device for a request of the mix; for all requests of
+#: one namespace; for all. A comparison of an attribute costs about 5, so these are far from what pods usually ask for.
+REQUEST_COST, NAMESPACE_COST, MIX_COST = 500, 5_000, 20_000
+#: Characters of the expressions of one namespace, and of all, that are compiled for the mix.
+NAMESPACE_TEXT, MIX_TEXT = 32_768, 131_072
+
+
+class SelectorBudget:
+    """What the selectors of a mix may cost. An expression counts once, however many requests contain it."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int | None] = {}
+        self._cost: Counter[str] = Counter()
+        self._text: Counter[str] = Counter()
+
+    def affordable(self, plan: RequestPlan, namespace: str) -> RequestPlan:
+        """The request; without its own selectors where these would cost too much."""
+        classes = tuple(one for one in plan.selectors if one.owner.startswith("class "))
+        own = plan.selectors[len(classes) :]
+        if not own or self._affords(own, namespace):
+            return plan
+        signature = (tuple(one.expression for one in classes), *plan.signature[1:])
+        return replace(plan, selectors=classes, signature=signature)
+
+    def _affords(self, selectors: Sequence[SelectorRef], namespace: str) -> bool:
+        new = {one.expression for one in selectors if one.expression not in self._known}
+        text = sum(map(len, new))
+        if self._text[namespace] + text > NAMESPACE_TEXT or self._text.total() + text > MIX_TEXT:
+            return False
+        self._text[namespace] += text
+        costs = {one: _cost_of(one) for one in new}
+        more = sum(cost or 0 for cost in costs.values())
+        known = [self._known.get(one.expression, costs.get(one.expression)) for one in selectors]
+        if sum(cost or 0 for cost in known) > REQUEST_COST:
+            return False
+        if self._cost[namespace] + more > NAMESPACE_COST or self._cost.total() + more > MIX_COST:
+            return False
+        self._cost[namespace] += more
+        self._known.update(costs)
+        return True
+
+
+def _cost_of(expression: str) -> int | None:
+    """None for one that does not compile, which judges nothing."""
+    try:
+        return compile_selector(expression).estimated_max_cost
+    except CompileError:
+        return None
+
+
+def whatever_amount(plan: RequestPlan) -> RequestPlan:
+    """The same request for no certain amount of a device."""
+    if not plan.capacity:
+        return plan
+    return replace(plan, capacity=(), signature=(*plan.signature[:-1], ()))

@@ -1,0 +1,420 @@
+"""Queueing hints: which event can make which waiting pod schedulable.
+
+In: one record of the event log, looked at just far enough to judge it (`Glance`; the typed objects that a worker has
+decoded anyway serve as well). Out: `Wake`s, each naming the reasons that the event may lift and, where it concerns one
+object or one pod, which. `Wakes` matches those of many events against a waiting pod. A hint errs on the side of waking:
+the cycle looks at the pod again, nothing more.
+
+The table `RULES` is the whole policy (KEP-4381 "EventsToRegister"; upstream:
+pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go, noderesources/fit.go). PURE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from claims.causes.causes import QuotaUsedUp
+from claims.kinds.gangs import SIZE, annotated_name
+from manciple.wire.quantity import Quantity
+from manciple.wire.resources import FINISHED_PHASES, NEW_PHASES
+from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX
+from scheduling.queue.reasons import Hold, Reason
+
+ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
+#: Written by the API server or the scheduler for the pod itself; anything else needs a change of its spec.
+OWN_STATUS = Reason.GATED | Reason.CLAIM_MISSING
+#: What is there for others when room that was kept for a pod is not any more.
+FREED = Reason.RESOURCES | Reason.NEIGHBOURS | Reason.DEVICES
+
+
+# What pods await by name ----------------------------------------------------------------------------------------------
+
+
+def claim_key(namespace: str, name: str) -> str:
+    """What a pod awaits when it waits for one claim."""
+    return f"claim:{namespace}/{name}"
+
+
+def resource_key(name: str) -> str:
+    """What a pod awaits when it waits for a DeviceClass that serves an extended resource."""
+    return f"resource:{name}"
+
+
+def class_key(name: str) -> str:
+    """What a pod awaits when it waits for one DeviceClass."""
+    return f"class:{name}"
+
+
+def resource_class_key(name: str) -> str:
+    """What a pod awaits when it waits for one ResourceClass."""
+    return f"resource-class:{name}"
+
+
+def parameters_key(namespace: str) -> str:
+    """What a pod awaits when it waits for parameters of a claim in the namespace; "" for those of classes."""
+    return f"parameters:{namespace}"
+
+
+def context_key(namespace: str, name: str) -> str:
+    """What a pod awaits when drivers are to answer in its PodSchedulingContext."""
+    return f"context:{namespace}/{name}"
+
+
+def group_key(namespace: str, name: str) -> str:
+    """What a pod awaits when it waits for its PodGroup, or for more pods of it."""
+    return f"group:{namespace}/{name}"
+
+
+def draft_claim_key(namespace: str, name: str) -> str:
+    """What a pod awaits when it waits for one claim of cdi.k8s.io."""
+    return f"draft-claim:{namespace}/{name}"
+
+
+def draft_class_key(name: str) -> str:
+    """What a pod awaits when it waits for a class of cdi.k8s.io."""
+    return f"draft-class:{name}"
+
+
+def quota_key(namespace: str, name: str, key: str = "") -> str:
+    """What a pod awaits when it waits for room in one quota: for some of `key`, or for none of it being used up."""
+    return f"quota:{namespace}/{name}:{key}"
+
+
+def held_by_quota(namespace: str, cause: QuotaUsedUp) -> Hold:
+    awaited = frozenset({quota_key(namespace, cause.quota), quota_key(namespace, cause.quota, cause.key)})
+    return Hold(reasons=Reason.QUOTA, awaited=awaited, cause=cause)
+
+
+# Events ---------------------------------------------------------------------------------------------------------------
+
+
+class LogRecord(Protocol):
+    """What a hint reads of `manciple.store.tail.EventRecord`."""
+
+    @property
+    def revision(self) -> int: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def resource(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    generation: int = 0
+    annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
+
+
+class _SchedulingGroup(msgspec.Struct, frozen=True, rename="camel"):
+    pod_group_name: str = ""
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+    scheduling_group: _SchedulingGroup | None = None
+    hard: dict[str, str] = {}  # of a quota
+    extended_resource_name: str | None = None
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    phase: str = ""
+    nominated_node_name: str = ""
+    allocation: Any = None
+    resource_claims: Any = ()  # of a PodSchedulingContext
+    used: dict[str, str] = {}  # of a quota
+
+
+class Glance(msgspec.Struct, frozen=True):
+    """The few fields of any kind's document that a hint depends on."""
+
+    metadata: _Metadata = _Metadata()
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+_decoder = msgspec.json.Decoder(Glance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wake:
+    """`reasons` that may be lifted; narrowed to who awaits `key`, or to the pod `uid`, where those are set."""
+
+    reasons: Reason
+    key: str = ""
+    uid: str = ""
+    #: metadata.generation of the pod `uid`: a spec that changed may lift any reason
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedPod:
+    """A pod outside the active queue, as the hints see it."""
+
+    uid: str
+    generation: int
+    hold: Hold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What one event of the log means to the queue; kept by workers for as long as somebody may ask."""
+
+    revision: int
+    resource: str
+    uid: str
+    wakes: tuple[Wake, ...]
+
+
+class About(NamedTuple):
+    """Which object an event is about."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+#: `seen`: the object, or a `Glance` of it
+Rule = Callable[[About, Any], Iterable[Wake]]
+
+
+def _claim_added(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.CLAIM_MISSING, key=claim_key(about.namespace, about.name))
+
+
+def _claim_modified(about: About, seen: Any) -> Iterable[Wake]:
+    key = claim_key(about.namespace, about.name)
+    yield Wake(reasons=Reason.CLAIM_BUSY | Reason.CLAIM_ELSEWHERE | Reason.ERROR | Reason.BINDING, key=key)
+    if seen.status.allocation is None:
+        yield Wake(reasons=Reason.DEVICES)
+    else:
+        yield Wake(reasons=Reason.NEGOTIATION, key=key)
+
+
+def _claim_deleted(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.CLAIM_BUSY | Reason.BINDING, key=claim_key(about.namespace, about.name))
+    yield Wake(reasons=Reason.DEVICES)
+
+
+def _class_added(about: About, seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.CLASS_MISSING, key=class_key(about.name))
+    yield from _extended(Reason.RESOURCES | Reason.DEVICES | Reason.ERROR, about, seen)
+
+
+def _class_modified(about: About, seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.DEVICES | Reason.ERROR)
+    yield Wake(reasons=Reason.NEGOTIATION, key=class_key(about.name))
+    yield from _extended(Reason.RESOURCES, about, seen)
+
+
+def _class_deleted(about: About, seen: Any) -> Iterable[Wake]:
+    """Another class may serve its resource, or none."""
+    yield from _extended(Reason.DEVICES | Reason.ERROR, about, seen)
+
+
+def _extended(reasons: Reason, about: About, seen: Any) -> Iterable[Wake]:
+    """For those who ask for the class by the name of an extended resource."""
+    for name in (f"{DEVICE_CLASS_RESOURCE_PREFIX}{about.name}", seen.spec.extended_resource_name):
+        if name:
+            yield Wake(reasons=reasons, key=resource_key(name))
+
+
+def _resource_class_written(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.CLASS_MISSING | Reason.NEGOTIATION, key=resource_class_key(about.name))
+    yield Wake(reasons=Reason.DEVICES | Reason.ERROR)
+
+
+def _claim_parameters_written(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.CLASS_MISSING, key=parameters_key(about.namespace))
+    yield Wake(reasons=Reason.DEVICES | Reason.ERROR)
+
+
+def _class_parameters_written(_about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.CLASS_MISSING, key=parameters_key(""))
+    yield Wake(reasons=Reason.DEVICES | Reason.ERROR)
+
+
+def _context_modified(about: About, seen: Any) -> Iterable[Wake]:
+    """What the scheduler writes itself comes before any answer, or after the last."""
+    if seen.status.resource_claims:
+        yield Wake(reasons=Reason.NEGOTIATION, key=context_key(about.namespace, about.name))
+
+
+def _context_deleted(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.NEGOTIATION, key=context_key(about.namespace, about.name))
+
+
+def _quota_modified(about: About, seen: Any) -> Iterable[Wake]:
+    """Every write that is charged modifies it: who waits for some of a key is woken while there is room in that."""
+    used, hard = seen.status.used, seen.spec.hard
+    full = {key for key in hard if key in used and Quantity.parse(used[key]) >= Quantity.parse(hard[key])}
+    for key in hard.keys() - full:
+        yield Wake(reasons=Reason.QUOTA, key=quota_key(about.namespace, about.name, key))
+    if not full:
+        yield from _quota_deleted(about, seen)  # a limit may be gone
+
+
+def _quota_deleted(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.QUOTA, key=quota_key(about.namespace, about.name))
+
+
+def _draft_claim_changed(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.NEGOTIATION, key=draft_claim_key(about.namespace, about.name))
+
+
+def _draft_class_added(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.CLASS_MISSING, key=draft_class_key(about.name))
+
+
+def _group_added(about: About, _seen: Any) -> Iterable[Wake]:
+    yield Wake(reasons=Reason.GROUP | Reason.GANG, key=group_key(about.namespace, about.name))
+
+
+def _pod_added(about: About, seen: Any) -> Iterable[Wake]:
+    if seen.spec.node_name:
+        yield Wake(reasons=Reason.NEIGHBOURS)
+    group, meta = seen.spec.scheduling_group, seen.metadata
+    if group is not None:
+        key = group_key(about.namespace, group.pod_group_name or "")
+        yield Wake(reasons=Reason.GROUP | Reason.GANG, key=key)
+    elif SIZE in meta.annotations:
+        key = group_key(about.namespace, annotated_name(meta.annotations, meta.labels))
+        yield Wake(reasons=Reason.GROUP | Reason.GANG, key=key)
+
+
+def _pod_freed(_about: About, seen: Any) -> Iterable[Wake]:
+    if seen.spec.node_name:
+        yield Wake(reasons=Reason.RESOURCES | Reason.NEIGHBOURS)
+    elif seen.status.nominated_node_name:
+        yield Wake(reasons=FREED)
+
+
+def _pod_modified(about: About, seen: Any) -> Iterable[Wake]:
+    if not seen.spec.node_name:
+        yield Wake(reasons=OWN_STATUS, uid=about.uid, generation=seen.metadata.generation)
+    elif seen.status.phase in FINISHED_PHASES:
+        yield Wake(reasons=Reason.RESOURCES | Reason.NEIGHBOURS)
+    elif seen.status.phase in NEW_PHASES:
+        yield Wake(reasons=Reason.NEIGHBOURS)  # it has its node now; others may want to be near it
+
+
+def _always(reasons: Reason) -> Rule:
+    def rule(_about: About, _seen: Any) -> Iterable[Wake]:
+        yield Wake(reasons=reasons)
+
+    return rule
+
+
+_DEVICES_CHANGED = _always(Reason.DEVICES | Reason.ERROR)
+_NODE_CHANGED = _always(Reason.NODE | Reason.RESOURCES | Reason.DEVICES | Reason.CLAIM_ELSEWHERE | Reason.NEIGHBOURS)
+
+#: (resource, event type) -> what it wakes. What is not in the table wakes nobody.
+RULES: dict[tuple[str, str], Rule] = {
+    ("resourceclaims.resource.k8s.io", ADDED): _claim_added,
+    ("resourceclaims.resource.k8s.io", MODIFIED): _claim_modified,
+    ("resourceclaims.resource.k8s.io", DELETED): _claim_deleted,
+    ("resourceslices.resource.k8s.io", ADDED): _DEVICES_CHANGED,
+    ("resourceslices.resource.k8s.io", MODIFIED): _DEVICES_CHANGED,
+    ("resourceslices.resource.k8s.io", DELETED): _DEVICES_CHANGED,
+    ("deviceclasses.resource.k8s.io", ADDED): _class_added,
+    ("deviceclasses.resource.k8s.io", MODIFIED): _class_modified,
+    ("deviceclasses.resource.k8s.io", DELETED): _class_deleted,
+    ("noderesourceslices.resource.k8s.io", ADDED): _DEVICES_CHANGED,
+    ("noderesourceslices.resource.k8s.io", MODIFIED): _DEVICES_CHANGED,
+    ("noderesourceslices.resource.k8s.io", DELETED): _DEVICES_CHANGED,
+    ("resourceclasses.resource.k8s.io", ADDED): _resource_class_written,
+    ("resourceclasses.resource.k8s.io", MODIFIED): _resource_class_written,
+    ("resourceclaimparameters.resource.k8s.io", ADDED): _claim_parameters_written,
+    ("resourceclaimparameters.resource.k8s.io", MODIFIED): _claim_parameters_written,
+    ("resourceclaimparameters.resource.k8s.io", DELETED): _claim_parameters_written,
+    ("resourceclassparameters.resource.k8s.io", ADDED): _class_parameters_written,
+    ("resourceclassparameters.resource.k8s.io", MODIFIED): _class_parameters_written,
+    ("resourceclassparameters.resource.k8s.io", DELETED): _class_parameters_written,
+    ("devicetaintrules.resource.k8s.io", MODIFIED): _DEVICES_CHANGED,
+    ("devicetaintrules.resource.k8s.io", DELETED): _DEVICES_CHANGED,
+    ("podschedulingcontexts.resource.k8s.io", MODIFIED): _context_modified,
+    ("podschedulingcontexts.resource.k8s.io", DELETED): _context_deleted,
+    ("resourcequotas", MODIFIED): _quota_modified,
+    ("resourcequotas", DELETED): _quota_deleted,
+    ("podgroups.scheduling.k8s.io", ADDED): _group_added,
+    ("resourceclaims.cdi.k8s.io", ADDED): _draft_claim_changed,
+    ("resourceclaims.cdi.k8s.io", MODIFIED): _draft_claim_changed,
+    ("resourceclaims.cdi.k8s.io", DELETED): _draft_claim_changed,
+    ("resourceclasses.cdi.k8s.io", ADDED): _draft_class_added,
+    ("nodes", ADDED): _NODE_CHANGED,
+    ("nodes", MODIFIED): _NODE_CHANGED,
+    ("nodes", DELETED): _always(Reason.NEIGHBOURS),  # one place less to spread over
+    ("pods", ADDED): _pod_added,
+    ("pods", MODIFIED): _pod_modified,
+    ("pods", DELETED): _pod_freed,
+}
+
+#: The resources whose events the queue reads: those of the table, and the pods that it queues.
+RESOURCES = frozenset(resource for resource, _ in RULES)
+
+
+def news_of(record: LogRecord) -> News:
+    """What `record` means to the queue; without wakes for events that help nobody."""
+    seen = _decoder.decode(record.text) if (record.resource, record.type) in RULES else None
+    about = About(record.namespace, record.name, record.uid)
+    return news_about(seen, about, revision=record.revision, resource=record.resource, type_=record.type)
+
+
+def news_about(seen: Any, about: About, *, revision: int, resource: str, type_: str) -> News:
+    """The same where the object itself is at hand."""
+    rule = RULES.get((resource, type_))
+    wakes = () if rule is None else tuple(rule(about, seen))
+    return News(revision=revision, resource=resource, uid=about.uid, wakes=wakes)
+
+
+class Wakes:
+    """What a stretch of the log may wake, indexed so that a waiting pod is judged without walking the events."""
+
+    def __init__(self, news: Iterable[News]) -> None:
+        #: reasons lifted for whoever is held by them
+        self.anywhere = Reason(0)
+        #: key -> reasons lifted for those who await it
+        self.by_key: dict[str, Reason] = {}
+        #: pod uid -> (reasons lifted, newest generation)
+        self.by_uid: dict[str, tuple[Reason, int]] = {}
+        for one in news:
+            for wake in one.wakes:
+                self._add(wake)
+
+    def _add(self, wake: Wake) -> None:
+        if wake.uid:
+            reasons, generation = self.by_uid.get(wake.uid, (Reason(0), 0))
+            self.by_uid[wake.uid] = (reasons | wake.reasons, max(generation, wake.generation))
+        elif wake.key:
+            self.by_key[wake.key] = self.by_key.get(wake.key, Reason(0)) | wake.reasons
+        else:
+            self.anywhere |= wake.reasons
+
+    @property
+    def reasons(self) -> Reason:
+        """The reasons that could be lifted for some pod other than those in `by_uid`."""
+        lifted = self.anywhere
+        for reasons in self.by_key.values():
+            lifted |= reasons
+        return lifted
+
+    def helps(self, pod: ParkedPod) -> bool:
+        """Whether any of the events may make `pod` schedulable."""
+        held = pod.hold.reasons
+        if held & self.anywhere:
+            return True
+        if any(held & self.by_key.get(key, Reason(0)) for key in pod.hold.awaited):
+            return True
+        lifted, generation = self.by_uid.get(pod.uid, (Reason(0), 0))
+        return bool(held & lifted) or generation > pod.generation

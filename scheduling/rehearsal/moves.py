@@ -1,0 +1,450 @@
+"""Which few pods would have to move so that a pod, or a gang, that waits can start: rehearsed, never estimated.
+
+    with apart() as copy, imagined():
+        moves = MoveRehearsal(copy, now=now, deadline=deadline)
+        plan = moves.plan(pod)                # the cheapest that was found; None where there is none
+        plan = moves.verified(pod, victims)   # whether these very moves still do it: a plan, or why not
+
+A move is an eviction: the pod ends, whoever controls it creates another one like it, and that finds another place. So
+a pod is moved only where something creates it again (a controller owns it), where its claims are its own and go with
+it, and where the one like it was placed in the rehearsal, by the code that schedules, after the pod that waits. Nobody
+moves for a less important pod, and nobody whom a disruption budget keeps: all moves of a plan count on it.
+
+On a node where nothing but pods speaks against the pod that waits all that may move leave at first, in thought, and
+come back as long as it still fits, as for preemption (`scheduling.cycle.preemption`): those that stay away are tried.
+The plan with the fewest moves is chosen, then the one that moves the least important, then the fewest devices. Bounds:
+`MOST` moves in a plan, `NODES` nodes for each pod, `TRIED` waiting pods that are tried behind it. What is found holds;
+that nothing is found does not prove that there is nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from msgspec import structs
+
+from claims.causes.causes import CannotAllocate, OfNode
+from claims.kinds.pods import Pod, PodResourceClaim, PodStatus
+from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, ResourceClaim, ResourceClaimStatus
+from claims.pod_claims import has_group, references
+from manciple.store import objects
+from manciple.store.objects import decoded
+from manciple.wire.resources import CLAIMS, PODS, Key, kind
+from scheduling.allocator import Deadline
+from scheduling.claims.readiness import may_be_negotiated
+from scheduling.cycle import preemption
+from scheduling.cycle.decisions import Decision, Placement, nominated
+from scheduling.cycle.gang_places import TopologyDomain
+from scheduling.cycle.gangs import need_of, to_try
+from scheduling.cycle.preemption import Asking, OnNode, can_pass
+from scheduling.cycle.remedies import gist_of
+from scheduling.cycle.scheduler import decide
+from scheduling.queue.reasons import Hold
+from scheduling.rehearsal.departures import StartedPod, queue_order
+from scheduling.rehearsal.explanations.current import Apart
+from scheduling.rehearsal.move_plans import Move, MoveCost, MovePlan, cost_of_moves, why_it_stays
+from scheduling.rehearsal.queue import WaitingPods
+from scheduling.rehearsal.rehearsal import Overlay
+from scheduling.rehearsal.workload import IMAGINED
+from scheduling.state.budgets import ImaginedEvictions, KeptPod, room_in
+from scheduling.state.nodes import fewest_of
+from scheduling.state.residents import PlacedPod, Supply, cost_of
+
+#: Moves in one plan, nodes that are emptied in thought for one pod, pods of a node that are tried alone.
+MOST, NODES, ALONE = 4, 24, 16
+#: Waiting pods that are tried once a plan is found.
+TRIED = 200
+
+
+def stored_pods(keys: Iterable[Key]) -> Iterator[Pod]:
+    """One query."""
+    return (decoded(one, Pod) for one in objects.get_many(kind(PODS), keys))
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A node, and how many have to leave it, at least."""
+
+    name: str
+    number: int
+    leaving: Mapping[str, PlacedPod]
+    placed: Mapping[str, PlacedPod]
+
+
+@dataclass(slots=True)
+class _Room:
+    """What was decided for one pod: its place, and the moves that make it."""
+
+    placement: Placement
+    moves: list[Move]
+
+
+@dataclass(slots=True)
+class MoveRehearsal:
+    """See the module's docstring. Nothing is left on the copy after a call."""
+
+    copy: Apart
+    now: datetime
+    deadline: Deadline
+    read_pods: Callable[[Iterable[Key]], Iterable[Pod]] = stored_pods
+    _overlay: Overlay = field(init=False)
+    #: what was decided and has to be taken back
+    _made: list[Decision] = field(default_factory=list)
+    #: whether a pod that asks for the same would find a place now
+    _finds: dict[Hashable, bool] = field(default_factory=dict)
+    #: who moves by the part of a plan that is made already
+    _moving: tuple[Pod, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._overlay = Overlay(self.copy)
+
+    def plan(self, pod: Pod) -> MovePlan | None:
+        """The cheapest that was found; None also for a pod that would start without."""
+        with self._taken_back():
+            if pod.status.nominated_node_name and not has_group(pod):  # its own room is not to be in its way
+                bare = nominated(pod, "")
+                self._overlay.imagine(PODS, bare, instead_of=pod)
+                return self._planned(bare)
+            return self._planned(pod)
+
+    def verified(self, pod: Pod, victims: Sequence[Pod], gone: Iterable[str] = ()) -> MovePlan | str:
+        """What comes of moving these, or what stands against it. gone: the uids of those that are evicted already."""
+        state, done = self.copy.state, set(gone)
+        if pod.metadata.uid not in state.pending:
+            return "the pod does not wait any more"
+        # Of those that are gone by now their controllers have made others, which count as what they are.
+        victims = [one for one in victims if one.metadata.uid not in done or state.placed.get(one.metadata.uid)]
+        there = {one.metadata.uid for one in victims}
+        for one in victims:
+            if one.metadata.uid not in done and (why := why_it_stays(one, self._claims_of(one).values())):
+                return f"pod {one.metadata.namespace}/{one.metadata.name} does not move: {why}"
+        for kept in self._kept([one for one in victims if one.metadata.uid not in done]):
+            return f"pod {kept.pod.metadata.namespace}/{kept.pod.metadata.name} does not move: {kept.why}"
+        with self._taken_back():
+            again = self._emptied(victims)
+            subject, gang = self._placed(pod)
+            if not subject:
+                return "the pod would not start by these moves any more"
+            moves = self._found_again(victims, again, done)
+            if isinstance(moves, str):
+                return moves
+            return MovePlan(subject=subject, gang=gang, moves=tuple(moves), others=self._others(subject, there))
+
+    # A plan ----------------------------------------------------------------------------------------------------------
+
+    def _planned(self, pod: Pod) -> MovePlan | None:
+        members, lacks, gang, domain = [pod], 1, "", None
+        if has_group(pod):
+            if self.copy.state.groups.hold(pod) is not None:
+                return None
+            if (need := need_of(self.copy.state, pod)) is not None:
+                members, lacks, gang = list(to_try(self.copy.state, need.group, pod)), need.lacks, need.name
+                with self._taken_back():
+                    together, found = self._queue().gang(need, tuple(members))
+                    self._made += together.decisions
+                if found is None or found.whole:
+                    return None
+                domain = found.domain
+        found_for: list[_Room] = []
+        for one in members:
+            self._moving = tuple(move.pod for room in found_for for move in room.moves)
+            left = MOST - len(self._moving)
+            if len(found_for) < lacks and (room := self._room(one, domain, left)) is not None:
+                found_for.append(room)
+        moves = [move for room in found_for for move in room.moves]
+        if len(found_for) < lacks or not moves:
+            return None
+        subject = tuple(_started(room.placement) for room in found_for)
+        moving = {move.pod.metadata.uid for move in moves}
+        return MovePlan(subject=subject, gang=gang, moves=tuple(moves), others=self._others(subject, moving))
+
+    def _room(self, pod: Pod, domain: TopologyDomain | None, left: int) -> _Room | None:
+        """Its place, with moves where it has none; kept on the state."""
+        decision = self._decide(pod, domain)
+        if isinstance(decision, Placement):
+            return _Room(decision, [])
+        cheapest: MoveCost | None = None
+        chosen: tuple[str, Sequence[Pod]] = "", ()
+        for candidate, pods in self._candidates(pod, domain, left):
+            if (cheapest is not None and cheapest[0] < candidate.number) or self.deadline.has_passed:
+                break
+            for some in self._sets(pod, candidate, pods, left):
+                held = sum(map(self._held, some))
+                cost = cost_of_moves([PlacedPod.of(one, candidate.name) for one in some], held)
+                if cheapest is not None and cheapest <= cost:
+                    continue
+                with self._taken_back():
+                    does_it = self._moved(pod, candidate.name, some) is not None
+                if does_it:
+                    cheapest, chosen = cost, (candidate.name, some)
+        return None if cheapest is None else self._moved(pod, *chosen)
+
+    def _moved(self, pod: Pod, node: str, victims: Sequence[Pod]) -> _Room | None:
+        """`pod` on `node`, and the victims elsewhere; None where that is not what comes of it."""
+        again = self._emptied(victims)
+        view = self.copy.state.nodes.view(node)
+        if view is None:
+            return None
+        decision = self._decide(pod, TopologyDomain("", node, frozenset({node})))
+        if not isinstance(decision, Placement):
+            return None
+        moves = self._found_again(victims, again)
+        return None if isinstance(moves, str) else _Room(decision, moves)
+
+    def _emptied(self, victims: Sequence[Pod]) -> list[Pod]:
+        """Take the pods off their nodes, and their claims from them; returns them as they would be created again."""
+        self._finds.clear()
+        claims = [claim for one in victims for claim in self._claims_of(one).values()]
+        for one in victims:
+            self._overlay.leave_out(PODS, one)
+        for claim in filter(None, claims):
+            if EXTENDED_CLAIM_ANNOTATION in claim.metadata.annotations:
+                self._overlay.leave_out(CLAIMS, claim)
+            else:
+                freed = structs.replace(claim, status=ResourceClaimStatus())
+                self._overlay.imagine(CLAIMS, freed, instead_of=claim)
+        return [_created_again(one) for one in victims]
+
+    def _found_again(self, victims: Sequence[Pod], again: Sequence[Pod], gone: Container[str] = ()) -> list[Move] | str:
+        """The most important first, as the queue would have them.
+
+        Those that are gone come last, and nothing hangs on them any more: the ones that were created in their place may
+        have taken it already.
+        """
+        moves = []
+        pairs = sorted(
+            zip(victims, again, strict=True),
+            key=lambda pair: (pair[0].metadata.uid in gone, -(pair[0].spec.priority or 0), pair[0].key),
+        )
+        for old, new in pairs:
+            self._overlay.imagine(PODS, new)
+            decision = self._decide(new)
+            if isinstance(decision, Placement):
+                budget = room_in(old, self.copy.state.budgets.of)
+                moves.append(Move(pod=old, target=decision.node, devices=_devices(decision), budget=budget))
+            elif old.metadata.uid not in gone:
+                return f"pod {old.metadata.namespace}/{old.metadata.name} would find no other place"
+        return moves
+
+    def _placed(self, pod: Pod) -> tuple[tuple[StartedPod, ...], str]:
+        """(where the pod, or all of its gang, would go: nothing where it would not start; the name of the gang)."""
+        queue = self._queue()
+        need = need_of(self.copy.state, pod) if has_group(pod) else None
+        if need is None:
+            decision = self._decide(pod)
+            return ((_started(decision),) if isinstance(decision, Placement) else ()), ""
+        together, found = queue.gang(need, to_try(self.copy.state, need.group, pod))
+        if found is None or not found.whole:
+            return (), need.name
+        self._made += together.decisions
+        return tuple(_started(one) for one in together.decisions if isinstance(one, Placement)), need.name
+
+    def _others(self, subject: Iterable[StartedPod], moving: Iterable[str]) -> tuple[StartedPod, ...]:
+        """Those that wait besides and would start then, too."""
+        seen = {(one.namespace, one.name) for one in subject}
+        queue, refused, found = self._queue(), set[Hashable](), list[StartedPod]()
+        known, moved = self.copy.state.pending.values(), set(moving)
+        waiting = [one for one in known if one.key not in seen and one.metadata.uid not in moved]
+        for one in sorted(waiting, key=queue_order)[:TRIED]:
+            gist = self._gist(one)
+            if gist in refused or self.deadline.has_passed:
+                continue
+            decision = queue.decide(one)
+            if isinstance(decision, Placement):
+                found.append(_started(decision))
+            else:
+                refused.add(gist)
+        self._made += queue.made
+        return tuple(found)
+
+    # Who may move ----------------------------------------------------------------------------------------------------
+
+    def _candidates(
+        self, pod: Pod, domain: TopologyDomain | None, left: int
+    ) -> list[tuple[_Candidate, dict[str, Pod]]]:
+        """Nodes that pods keep from it, with those that may move: where the fewest have to go first."""
+        asking = self._asking(pod)
+        if asking is None or left <= 0:
+            return []
+        supply = Supply(self.copy.state.snapshot(), asking.wanting, self.copy.state.claim)
+        found = [
+            one
+            for name, against in self._refusals(asking, domain).items()
+            if can_pass(against, devices=True) and (one := self._candidate(asking, name, supply, left)) is not None
+        ]
+        found = sorted(found, key=lambda one: (one.number, one.name))[:NODES]
+        keys = {(one.namespace, one.name) for candidate in found for one in candidate.placed.values()}
+        pods = {one.metadata.uid: one for one in self.read_pods(keys)}
+        return [(one, {uid: pods[uid] for uid in one.placed if uid in pods}) for one in found]
+
+    def _candidate(self, asking: Asking, name: str, supply: Supply, left: int) -> _Candidate | None:
+        state, view = self.copy.state, self.copy.state.nodes.view(name)
+        if view is None:
+            return None
+        on_node = list(state.placed.on(name))
+        leaving = {one.uid: one for one in on_node if state.is_leaving(one, self.now)}
+        placed = {
+            one.uid: one
+            for one in on_node
+            if one.uid not in leaving and one.going is None and one.bound and one.priority <= asking.priority
+        }
+        if not placed:
+            return None
+        number = max(1, fewest_of([supply.held_by(one) for one in placed.values()], supply.short_on(view)))
+        if not leaving:
+            number = max(number, state.nodes.fewest_to_leave(asking.pod, name, [*placed]))
+        return _Candidate(name, number, leaving, placed) if number <= left else None
+
+    def _sets(self, pod: Pod, candidate: _Candidate, pods: Mapping[str, Pod], left: int) -> Iterator[list[Pod]]:
+        """Who could go: those that stay away if the others come back in three orders, then each alone."""
+        asking, view = self._asking(pod), self.copy.state.nodes.view(candidate.name)
+        if asking is None or view is None:
+            return
+        self.copy.give_way()
+        snapshot, leaving = self.copy.state.snapshot(), dict(candidate.leaving)
+        movable = {uid: one for uid, one in candidate.placed.items() if uid in pods and self._may_move(pods[uid])}
+        on = OnNode(self.copy.state, asking, view, snapshot=snapshot, deadline=self.deadline)
+        if not movable or on.refusals(leaving | movable) or (leaving and not on.refusals(leaving)):
+            return
+        by_importance = sorted(movable.values(), key=lambda one: (one.importance, one.uid))
+        sets = self._spared(on, leaving, by_importance)
+        kept = {one.pod.metadata.uid for one in self._kept([pods[one.uid] for one in reversed(by_importance)])}
+        if kept:  # budgets do not let all of them go: with those that they do
+            fewer = [one for one in by_importance if one.uid not in kept]
+            sets += [] if on.refusals(leaving | {one.uid: one for one in fewer}) else self._spared(on, leaving, fewer)
+        if any(len(one) > 1 for one in sets):
+            for one in by_importance[::-1][:ALONE]:
+                if not on.refusals({**leaving, one.uid: one}):
+                    sets.append(frozenset({one.uid}))
+        for some in sorted(set(sets), key=lambda uids: (len(uids), cost_of([movable[uid] for uid in uids]))):
+            going = [pods[uid] for uid in sorted(some)]
+            if some and len(some) <= left and not self._kept(going):
+                yield going
+
+    def _spared(
+        self, on: OnNode, leaving: Mapping[str, PlacedPod], by_importance: Sequence[PlacedPod]
+    ) -> list[frozenset[str]]:
+        """Who stays away if the others come back: the most important first, or those first who hold the least."""
+        everybody = {**leaving, **{one.uid: one for one in by_importance}}
+        orders = (by_importance, sorted(by_importance, key=lambda one: (-one.priority, len(one.claims))))
+        return [frozenset(on.spare(everybody, order).keys() - leaving.keys()) for order in orders]
+
+    def _kept(self, pods: Sequence[Pod]) -> list[KeptPod]:
+        """Of these, whom a disruption budget keeps: what moves already counts on it."""
+        evictions = ImaginedEvictions(self.copy.state.budgets.of)
+        evictions.grant(self._moving)
+        return evictions.kept(pods)
+
+    def _may_move(self, pod: Pod) -> bool:
+        """Whether it may be moved at all, and one like it would find a place while it is still there."""
+        claims = self._claims_of(pod)
+        if why_it_stays(pod, claims.values()) or self._kept([pod]):
+            return False
+        with self._taken_back():
+            copied, own = _copy_of(pod, claims)
+            for claim in own:
+                self._overlay.imagine(CLAIMS, claim)
+            self._overlay.imagine(PODS, copied)
+            gist = self._gist(copied)
+            known = self._finds.get(gist)
+            finds = isinstance(self._decide(copied), Placement) if known is None else known
+        self._finds[gist] = finds
+        return finds
+
+    def _held(self, pod: Pod) -> int:
+        """How many devices it holds."""
+        given = [one.status.allocation for one in self._claims_of(pod).values() if one is not None]
+        return sum(len(one.devices.results) for one in given if one is not None)
+
+    def _claims_of(self, pod: Pod) -> dict[str, ResourceClaim | None]:
+        """name -> the claim as it is there."""
+        special = pod.status.extended_resource_claim_status
+        names = [one.claim for one in references(pod) if one.claim]
+        names += [special.resource_claim_name] if special is not None else []
+        return {name: self.copy.state.claim(pod.metadata.namespace, name) for name in names}
+
+    # The state -------------------------------------------------------------------------------------------------------
+
+    def _asking(self, pod: Pod) -> Asking | None:
+        claims = self.copy.state.pre_filter(pod)
+        if isinstance(claims, Hold) or may_be_negotiated(pod, claims):
+            return None
+        return Asking.of(pod, claims, self.copy.state.extended(pod)).uncharged()
+
+    def _refusals(self, asking: Asking, domain: TopologyDomain | None) -> dict[str, Sequence[OfNode]]:
+        nodes = self.copy.state.nodes
+        filtered = nodes.filter(asking.pod, asking.held)
+        found: dict[str, Sequence[OfNode]] = dict(filtered.refused)
+        found |= {view.name: (CannotAllocate(),) for view in filtered.fitting}
+        return found if domain is None else {name: one for name, one in found.items() if name in domain.nodes}
+
+    def _gist(self, pod: Pod) -> Hashable:
+        asking = self._asking(pod)
+        return pod.metadata.uid if asking is None or has_group(pod) else gist_of(self.copy.state, asking)
+
+    def _queue(self) -> WaitingPods:
+        return WaitingPods(state=self.copy.state, give_way=self.copy.give_way)
+
+    def _decide(self, pod: Pod, domain: TopologyDomain | None = None) -> Decision:
+        self.copy.give_way()
+        state = self.copy.state
+        with state.trying(pod):
+            if domain is None:
+                decision = decide(state, pod)
+            else:
+                with state.nodes.within(domain.nodes, domain.refusal):
+                    decision = decide(state, pod)
+        self._made.append(decision)
+        return decision
+
+    @contextmanager
+    def _taken_back(self) -> Iterator[None]:
+        """What is decided and imagined within it is not there any more afterwards."""
+        earlier, made, self._made = self.copy.state.overlay(), self._made, []
+        finds = dict(self._finds)
+        with self._overlay.once():
+            try:
+                yield
+            finally:
+                self.copy.state.restore(earlier, self._made)
+                self._made, self._finds = made, finds
+        preemption.settle(self.copy.state, self.now)
+
+
+def _created_again(pod: Pod) -> Pod:
+    """As whoever controls it would; its claims are taken for those that would be made again."""
+    status = PodStatus(resource_claim_statuses=pod.status.resource_claim_statuses)
+    return structs.replace(pod, spec=structs.replace(pod.spec, node_name=""), status=status)
+
+
+def _copy_of(pod: Pod, claims: Mapping[str, ResourceClaim | None]) -> tuple[Pod, list[ResourceClaim]]:
+    """One like it beside it, with claims of its own."""
+    entries, own = [], []
+    for entry, one in zip(pod.spec.resource_claims, references(pod), strict=True):
+        claim = claims.get(one.claim or "")
+        if claim is None:
+            entries.append(entry)
+            continue
+        meta = structs.replace(
+            claim.metadata,
+            name=f"{claim.metadata.name}{IMAGINED}",
+            uid=f"{claim.metadata.uid}{IMAGINED}",
+            owner_references=(),
+        )
+        own.append(structs.replace(claim, metadata=meta, status=ResourceClaimStatus()))
+        entries.append(PodResourceClaim(name=entry.name, resource_claim_name=meta.name))
+    meta = structs.replace(pod.metadata, name=f"{pod.metadata.name}{IMAGINED}", uid=f"{pod.metadata.uid}{IMAGINED}")
+    spec = structs.replace(pod.spec, node_name="", resource_claims=tuple(entries))
+    return structs.replace(pod, metadata=meta, spec=spec, status=PodStatus()), own
+
+
+def _started(placement: Placement) -> StartedPod:
+    meta = placement.pod.metadata
+    return StartedPod(namespace=meta.namespace, name=meta.name, node=placement.node)
+
+
+def _devices(placement: Placement) -> tuple[str, ...]:
+    return tuple(one.device for given in placement.allocations.values() for one in given.devices.results)

@@ -1,0 +1,248 @@
+"""A rehearsal on a cluster state: replicas are placed by the code that schedules, nodes come, holders go.
+
+Nothing is written. What is imagined is laid over a copy of the state, which is thrown away when the rehearsal ends
+(`explanations.current.apart`).
+
+A new node is like an existing one (`like`): it has the labels, taints and amounts of its model and the devices that
+only the model has; what went wrong with the model (a cordon, taints of its condition, taints of its devices) is not
+copied. Devices that several nodes reach are there already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from msgspec import structs
+
+from claims.causes.causes import NodeRefusal
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.devices import ResourceSlice
+from inventory.kinds.nodes import Node, NodeCondition
+from manciple.wire.base import ApiObject
+from manciple.wire.resources import CLAIMS, NODES, PODS, SLICES
+from scheduling.cycle.decisions import Placement, PodRefusal
+from scheduling.cycle.preemption import Asking
+from scheduling.queue.reasons import Hold
+from scheduling.rehearsal.decision import rehearse
+from scheduling.rehearsal.explanations.current import Apart
+from scheduling.rehearsal.workload import IMAGINED, Workload, replica
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaAsking:
+    """One replica as the scheduler would look at it now: what keeps it from being tried, or which nodes refuse it."""
+
+    pod: Pod
+    hold: Hold | None
+    wanting: tuple[ResourceClaim, ...] = ()
+    held: tuple[ResourceClaim, ...] = ()
+    refused: Mapping[str, tuple[NodeRefusal, ...]] = field(default_factory=dict)
+
+
+class Overlay:
+    """What is imagined on a state, with the way back."""
+
+    def __init__(self, apart: Apart) -> None:
+        self.state = apart.state
+        #: to be called before each step: explanations that are asked for meanwhile do not wait for the rehearsal's end
+        self.give_way = apart.give_way
+        self._undo: list[Callable[[], None]] = []
+
+    def imagine(self, resource: str, obj: ApiObject, *, instead_of: ApiObject | None = None) -> None:
+        """`obj` is there; afterwards `instead_of` is there again, or nothing."""
+        self.state.imagine(resource, obj)
+        if instead_of is None:
+            self._undo.append(lambda: self.state.imagine(resource, obj, gone=True))
+        else:
+            self._undo.append(lambda: self.state.imagine(resource, instead_of))
+
+    def leave_out(self, resource: str, obj: ApiObject) -> None:
+        """`obj` is gone; afterwards it is there again."""
+        self.state.imagine(resource, obj, gone=True)
+        self._undo.append(lambda: self.state.imagine(resource, obj))
+
+    @contextmanager
+    def once(self) -> Iterator[None]:
+        """What is imagined inside is taken back at its end."""
+        before = len(self._undo)
+        try:
+            yield
+        finally:
+            self.undo(before)
+
+    def undo(self, down_to: int = 0) -> None:
+        while len(self._undo) > down_to:
+            self._undo.pop()()
+
+
+class Rehearsal(Overlay):
+    """Replicas of one workload on a state."""
+
+    def __init__(self, apart: Apart, workload: Workload) -> None:
+        super().__init__(apart)
+        self.workload = workload
+        self._tried = 0
+        self._placed: list[tuple[Pod, Sequence[ResourceClaim]]] = []
+
+    def share(self, known: Callable[[ResourceClaim], ResourceClaim | None]) -> None:
+        """Lay the claims that all replicas share over the state. known: what is really there of each."""
+        for claim in self.workload.shared.values():
+            there = known(claim)
+            if there != claim:
+                self.imagine(CLAIMS, claim, instead_of=there)
+
+    def add_node(self, new: NewNode) -> None:
+        self.imagine(NODES, new.node)
+        for published in new.slices:
+            self.imagine(SLICES, published)
+
+    def place_next(self) -> Placement | PodRefusal:
+        """Try one more replica. A placement is kept; what was refused is not."""
+        self.give_way()
+        pod, claims = self._next()
+        for claim in claims:
+            self.state.imagine(CLAIMS, claim)
+        decision = rehearse(self.state, pod)
+        if not isinstance(decision, Placement):
+            self._withdraw(claims)
+            self._tried -= 1
+        else:
+            self._placed.append((pod, claims))
+        return decision
+
+    def bring(self, number: int) -> list[Pod]:
+        """So many more replicas, which are not tried yet; their claims are there."""
+        found = []
+        for _ in range(number):
+            pod, claims = self._next()
+            for claim in claims:
+                self.imagine(CLAIMS, claim)
+            found.append(pod)
+        return found
+
+    def decide_one(self, pod: Pod) -> Placement | PodRefusal:
+        """A placement is assumed on the state; nothing else is done about it here."""
+        self.give_way()
+        return rehearse(self.state, pod)
+
+    def take_back(self) -> None:
+        """Nothing is placed or imagined any more: the next workload may be rehearsed on the same copy."""
+        self.state.drop_assumptions()
+        for pod, claims in self._placed:
+            self.state.imagine(PODS, pod, gone=True)
+            self._withdraw(claims)
+        self._placed.clear()
+        self.undo()
+
+    @contextmanager
+    def asking(self) -> Iterator[ReplicaAsking]:
+        """The next replica, as it would be looked at; its claims are there for as long."""
+        pod, claims = self._next()
+        self._tried -= 1
+        with self.once(), self.state.trying(pod):
+            for claim in claims:
+                self.imagine(CLAIMS, claim)
+            found = self.state.pre_filter(pod)
+            if not isinstance(found, Hold):
+                found = self.state.undecided(pod, found) or found
+            if isinstance(found, Hold):
+                yield ReplicaAsking(pod=pod, hold=found)
+            else:
+                yield self._asked(pod, found)
+
+    def _asked(self, pod: Pod, claims: Sequence[ResourceClaim]) -> ReplicaAsking:
+        asking = Asking.of(pod, claims, self.state.extended(pod))
+        found = self.state.restricted(pod, claims, self.state.nodes.filter(pod, asking.held))
+        if isinstance(found, Hold):
+            return ReplicaAsking(pod=pod, hold=found)
+        return ReplicaAsking(pod=pod, hold=None, wanting=asking.wanting_on({}), held=asking.held, refused=found.refused)
+
+    def _next(self) -> tuple[Pod, tuple[ResourceClaim, ...]]:
+        self._tried += 1
+        return replica(self.workload, self._tried)
+
+    def _withdraw(self, claims: Sequence[ResourceClaim]) -> None:
+        for claim in claims:
+            self.state.imagine(CLAIMS, claim, gone=True)
+
+
+# Nodes like an existing one ------------------------------------------------------------------------------------------
+
+
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+#: What the node controllers taint a node with for its condition.
+CONDITION_TAINTS = "node.kubernetes.io/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewNode:
+    """A node that is only imagined, and what it publishes."""
+
+    node: Node
+    slices: tuple[ResourceSlice, ...]
+
+    @property
+    def name(self) -> str:
+        return self.node.metadata.name
+
+
+def is_imagined(node: str) -> bool:
+    return IMAGINED in node
+
+
+#: Each part begins where a name does, and gives nothing back: a long text takes no longer than its length.
+_NEW = re.compile(rf"(?:(?<![\w./-])[\w./-]++{IMAGINED})?(?<![\w.-])([\w.-]++){IMAGINED}(\d+)")
+
+
+def spoken(text: str) -> str:
+    """A text in which imagined nodes and their pools are called what they are: `new node 2 like gpu-a19`."""
+    return _NEW.sub(r"new node \2 like \1", text) if IMAGINED in text else text
+
+
+def like(model: Node, slices: Sequence[ResourceSlice], number: int, called: str = "") -> NewNode:
+    """Number `number` (from 1) of the nodes like `model`. slices: whatever is published for it.
+
+    called: what stands before the number in its name, where that is not the model's.
+    """
+    name = f"{called or model.metadata.name}{IMAGINED}{number}"
+    labels = dict(model.metadata.labels)
+    if HOSTNAME_LABEL in labels:
+        labels[HOSTNAME_LABEL] = name
+    taints = tuple(taint for taint in model.spec.taints if not taint.key.startswith(CONDITION_TAINTS))
+    node = structs.replace(
+        model,
+        metadata=structs.replace(model.metadata, name=name, uid=name, labels=labels),
+        spec=structs.replace(model.spec, taints=taints, unschedulable=False),
+        status=structs.replace(model.status, conditions=(NodeCondition(type="Ready", status="True"),)),
+    )
+    return NewNode(node=node, slices=tuple(_copied(own, name) for own in _its_own(model, slices)))
+
+
+def _its_own(model: Node, slices: Sequence[ResourceSlice]) -> Iterable[ResourceSlice]:
+    """The slices of the newest generation of pools that belong to this node alone."""
+    pools: dict[tuple[str, str], list[ResourceSlice]] = {}
+    for published in slices:
+        if published.spec.node_name == model.metadata.name:
+            pools.setdefault((published.spec.driver, published.spec.pool.name), []).append(published)
+    for found in pools.values():
+        newest = max(one.spec.pool.generation for one in found)
+        yield from (one for one in found if one.spec.pool.generation == newest)
+
+
+def _copied(published: ResourceSlice, name: str) -> ResourceSlice:
+    spec = published.spec
+    slice_name = f"{published.metadata.name}{IMAGINED}{name}"
+    return structs.replace(
+        published,
+        metadata=structs.replace(published.metadata, name=slice_name, uid=slice_name, owner_references=()),
+        spec=structs.replace(
+            spec,
+            node_name=name,
+            pool=structs.replace(spec.pool, name=f"{spec.pool.name}{IMAGINED}{name}"),
+            devices=tuple(structs.replace(device, taints=()) for device in spec.devices),
+        ),
+    )

@@ -1,0 +1,392 @@
+"""What somebody could mend in the cluster, and which of the waiting pods would start then: each mending is rehearsed.
+
+    found = read_mendings()
+    found.mendings   # those that let somebody start: the one that lets most start first
+    found.rest       # uid of a pod that would wait even then -> why it would
+
+A pool that is short of a slice is named by every pod that could have had its devices, however many wait for them. So a
+cause is not told for more pods than its mending starts: pools, taints, cordons and forgotten claims are mended one by
+one on a copy of the state, and the code that schedules tries the pods that wait, in the order of the queue. Then they
+are mended one after the other, those that help most first, so that each is told for the pods that it adds.
+
+Of pods that ask for the same one is tried after one of them was refused. What is found is kept
+(`scheduling.rehearsal.findings`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from django.db.models import Q
+from msgspec import structs
+
+from claims.causes.causes import AnyCause
+from claims.devices.cache import read_devices
+from claims.devices.published import DevicePool
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from claims.models import Claim, Reservation
+from claims.models import Pod as PodRow
+from claims.pod_claims import has_group, keeps_unused
+from inventory.kinds.devices import HARD_EFFECTS, DeviceTaint, DeviceTaintRule, ResourceSlice, is_unhealthy
+from inventory.kinds.nodes import Node
+from inventory.kinds.pools import PoolKey
+from inventory.models import Node as NodeRow
+from manciple.controllers.coordination import utc_now
+from manciple.store import objects
+from manciple.store.objects import decoded
+from manciple.wire.resources import CLAIMS, NODES, PODS, SLICES, TAINT_RULES, kind
+from scheduling.allocator import Deadline
+from scheduling.cycle import preemption
+from scheduling.cycle.decisions import Placement, PodRefusal
+from scheduling.cycle.preemption import Asking
+from scheduling.cycle.remedies import gist_of
+from scheduling.cycle.scheduler import decide
+from scheduling.queue.reasons import Hold
+from scheduling.rehearsal.departures import queue_order
+from scheduling.rehearsal.explanations.current import Apart
+from scheduling.rehearsal.findings import Findings, FindingsProgress, RehearsedFindings
+from scheduling.rehearsal.queue import WaitingPods
+from scheduling.rehearsal.rehearsal import CONDITION_TAINTS, Overlay
+
+#: Troubles that are rehearsed, and slices that one of them may concern.
+MOST, SLICES_OF_ONE = 32, 64
+#: Pods that are tried, the first in the queue, and seconds of work for one round of them.
+TRIED, ATTEMPT_SECONDS = 2_000, 0.5
+#: Seconds after which an allocation that nobody uses is forgotten: its controller takes others back after one minute.
+FORGOTTEN = 180
+
+
+# What can be mended --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncompletePool:
+    """A pool that lacks slices, or has too many. devices: those that would count again."""
+
+    driver: str
+    pool: str
+    node: str
+    seen: int
+    expected: int
+    devices: int
+
+    @property
+    def key(self) -> str:
+        name = f"pool/{self.driver}/{self.pool}"
+        return name if self.node in ("", self.pool) else f"{name}?node={self.node}"
+
+    def mend(self, overlay: Overlay) -> None:
+        """What it has is all of it: what a missing slice would add is not known."""
+        for one in _slices([PoolKey(self.driver, self.pool, self.node)]):
+            whole = structs.replace(one.spec.pool, resource_slice_count=self.seen)
+            _republish(overlay, one, structs.replace(one.spec, pool=whole))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaintedDevices:
+    """Devices that their driver taints with the same key and value."""
+
+    driver: str
+    taint: str
+    value: str
+    pools: tuple[PoolKey, ...]
+    devices: int
+    unhealthy: bool
+
+    @property
+    def key(self) -> str:
+        return f"taint/{self.driver}/{self.taint}={self.value}"
+
+    def mend(self, overlay: Overlay) -> None:
+        for one in _slices(self.pools):
+            devices = tuple(
+                structs.replace(device, taints=tuple(taint for taint in device.taints if not self._is(taint)))
+                for device in one.spec.devices
+            )
+            if devices != one.spec.devices:
+                _republish(overlay, one, structs.replace(one.spec, devices=devices))
+
+    def _is(self, taint: DeviceTaint) -> bool:
+        return (taint.key, taint.value or "") == (self.taint, self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaintingRule:
+    """A DeviceTaintRule that keeps claims away."""
+
+    name: str
+    taint: str
+
+    @property
+    def key(self) -> str:
+        return f"rule/{self.name}"
+
+    def mend(self, overlay: Overlay) -> None:
+        if (stored := objects.get(kind(TAINT_RULES), "", self.name)) is not None:
+            overlay.leave_out(TAINT_RULES, decoded(stored, DeviceTaintRule))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedNode:
+    """A node that is cordoned, or that does not report."""
+
+    node: str
+    cordoned: bool
+
+    @property
+    def key(self) -> str:
+        return f"node/{self.node}"
+
+    def mend(self, overlay: Overlay) -> None:
+        if (stored := objects.get(kind(NODES), "", self.node)) is None:
+            return
+        known = decoded(stored, Node)
+        taints = tuple(one for one in known.spec.taints if not one.key.startswith(CONDITION_TAINTS))
+        opened = structs.replace(known, spec=structs.replace(known.spec, unschedulable=False, taints=taints))
+        overlay.imagine(NODES, opened, instead_of=known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgottenClaim:
+    """A claim that holds devices although nobody uses it."""
+
+    namespace: str
+    claim: str
+    devices: int
+
+    @property
+    def key(self) -> str:
+        return f"claim/{self.namespace}/{self.claim}"
+
+    def mend(self, overlay: Overlay) -> None:
+        if (stored := objects.get(kind(CLAIMS), self.namespace, self.claim)) is not None:
+            overlay.leave_out(CLAIMS, decoded(stored, ResourceClaim))
+
+
+Trouble = IncompletePool | TaintedDevices | TaintingRule | ClosedNode | ForgottenClaim
+
+
+def _slices(pools: Iterable[PoolKey]) -> list[ResourceSlice]:
+    """As their driver publishes them: without what rules add, of the newest generation of each pool."""
+    known = read_devices().pools
+    names = [one.name for pool in pools if pool in known for one in known[pool].pool.slices]
+    return [decoded(one, ResourceSlice) for one in objects.get_many(kind(SLICES), [("", name) for name in names])]
+
+
+def _republish(overlay: Overlay, published: ResourceSlice, spec: object) -> None:
+    overlay.imagine(SLICES, structs.replace(published, spec=spec), instead_of=published)
+
+
+def troubles() -> list[Trouble]:
+    """What could be mended now: those that concern most devices first, `MOST` at most. A bounded number of queries."""
+    found: list[tuple[int, Trouble]] = []
+    pools = list(read_devices().published_pools)
+    for pool in pools:
+        if not pool.complete:
+            devices = sum(len(one.candidates) for one in pool.slices)
+            driver, name, _ = pool.key
+            short = IncompletePool(
+                driver=driver, pool=name, node=pool.node, seen=len(pool.slices), expected=pool.expected, devices=devices
+            )
+            found.append((devices, short))
+    found += [(one.devices, one) for one in _tainted(pools)]
+    found += [(len(rule.taint), rule) for rule in _rules()]
+    found += [(1, node) for node in _closed_nodes()]
+    found += [(one.devices, one) for one in _forgotten()]
+    return [one for _, one in sorted(found, key=lambda pair: (-pair[0], pair[1].key))[:MOST]]
+
+
+def _tainted(pools: Iterable[DevicePool]) -> Iterator[TaintedDevices]:
+    """By driver, key and value; left out where so many slices would have to be thought otherwise that it takes long."""
+    counts: dict[tuple[str, str, str], dict[PoolKey, int]] = {}
+    unhealthy: set[tuple[str, str, str]] = set()
+    for pool in pools:
+        for candidate in pool.candidates:
+            for taint in candidate.device.taints if candidate.fence is not None else ():
+                if taint.effect in HARD_EFFECTS:
+                    key = (pool.key.driver, taint.key, taint.value or "")
+                    where = counts.setdefault(key, {})
+                    where[pool.key] = where.get(pool.key, 0) + 1
+                    if is_unhealthy(taint.key):
+                        unhealthy.add(key)
+    for key, where in counts.items():
+        if len(where) <= SLICES_OF_ONE:
+            driver, taint_key, value = key
+            yield TaintedDevices(
+                driver=driver,
+                taint=taint_key,
+                value=value,
+                pools=tuple(sorted(where)),
+                devices=sum(where.values()),
+                unhealthy=key in unhealthy,
+            )
+
+
+def _rules() -> Iterator[TaintingRule]:
+    _, rules = objects.listed(TAINT_RULES, DeviceTaintRule)
+    for rule in rules:
+        if rule.spec.taint.effect in HARD_EFFECTS:
+            yield TaintingRule(name=rule.metadata.name, taint=rule.spec.taint.key)
+
+
+def _closed_nodes() -> Iterator[ClosedNode]:
+    closed = NodeRow.objects.filter(Q(unschedulable=True) | Q(ready=False)).order_by("name")
+    for name, unschedulable in closed.values_list("name", "unschedulable")[:MOST]:
+        yield ClosedNode(node=name, cordoned=unschedulable)
+
+
+def _forgotten() -> Iterator[ForgottenClaim]:
+    before = utc_now().timestamp() - FORGOTTEN
+    living = PodRow.objects.exclude(phase__in=("Succeeded", "Failed")).values("uid")
+    used = Reservation.objects.filter(Q(uid__in=living) | ~Q(resource=PODS)).values("claim_id")
+    idle = Claim.objects.filter(allocated=True).exclude(uid__in=used).order_by("namespace", "name")
+    found = list(idle.prefetch_related("devices")[:MOST])
+    documents = objects.get_many(kind(CLAIMS), {(claim.namespace, claim.name) for claim in found}) if found else ()
+    kept = {stored.uid for stored in documents if keeps_unused(decoded(stored, ResourceClaim))}
+    for claim in found:
+        devices = [one for one in claim.devices.all() if not one.admin_access]
+        late = (claim.allocated_at or claim.created_at).timestamp() < before
+        if devices and late and claim.uid not in kept:
+            yield ForgottenClaim(namespace=claim.namespace, claim=claim.name, devices=len(devices))
+
+
+# What follows --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mending:
+    """What is mended, and the pods (by uid) that start then, besides those that start by the mendings before it."""
+
+    trouble: Trouble
+    starts: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mended(Findings):
+    """waiting: pods that were tried. rest: uid -> why it waits when all of `mendings` are done."""
+
+    waiting: int = 0
+    mendings: tuple[Mending, ...] = ()
+    rest: Mapping[str, AnyCause | None] = field(default_factory=dict)
+
+    def of(self, uid: str) -> Mending | None:
+        """The mending that starts the pod."""
+        return next((one for one in self.mendings if uid in one.starts), None)
+
+
+#: For as long as nobody knows better.
+UNKNOWN = Mended(complete=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """What became of the pods that wait, each tried once, in the order of the queue."""
+
+    started: frozenset[str]
+    causes: Mapping[str, AnyCause | None]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Progress(FindingsProgress[Mended]):
+    """See `scheduling.rehearsal.findings`."""
+
+    troubles: Sequence[Trouble] = ()
+    #: by the key of a trouble: who starts if it alone is mended
+    alone: dict[str, frozenset[str]] = field(default_factory=dict)
+    before: _Attempt | None = None
+
+    def go_on(self, copy: Apart, deadline: Deadline) -> None:
+        _Rehearsing(copy, self, deadline).go_on()
+
+
+class Mendings(RehearsedFindings[Mended]):
+    """What is known in this process."""
+
+    progress = _Progress
+
+
+class _Rehearsing:
+    """Goes on with what is known of a state, on a copy of it."""
+
+    def __init__(self, copy: Apart, known: _Progress, deadline: Deadline) -> None:
+        self._state, self._give_way = copy.state, copy.give_way
+        self._overlay = Overlay(copy)
+        self._known, self._deadline = known, deadline
+        self._pods = sorted(self._state.pending.values(), key=queue_order)[:TRIED]
+
+    def go_on(self) -> None:
+        known = self._known
+        if known.before is None:
+            known.before = self._attempt()
+            known.troubles = troubles() if self._helpable(known.before) else ()
+        for trouble in [one for one in known.troubles if one.key not in known.alone]:
+            with self._overlay.once():
+                trouble.mend(self._overlay)
+                known.alone[trouble.key] = self._attempt().started - known.before.started
+            if self._deadline.has_passed:
+                return  # whoever asks next goes on from here
+        known.found, known.found_all = self._one_after_the_other(known.before), True
+
+    def _helpable(self, before: _Attempt) -> bool:
+        """Whether there is anybody whom a mending could help."""
+        return any(uid not in before.started for uid in before.causes)
+
+    def _one_after_the_other(self, before: _Attempt) -> Mended:
+        known, found, last = self._known, list[Mending](), before
+        by_number = sorted(known.troubles, key=lambda one: (-len(known.alone[one.key]), one.key))
+        with self._overlay.once():
+            for trouble in by_number:
+                trouble.mend(self._overlay)
+                if known.alone[trouble.key]:
+                    now = self._attempt()
+                    if starts := now.started - last.started:
+                        found.append(Mending(trouble=trouble, starts=starts))
+                        last = now
+            # What nobody starts by is no cause either: with all of it mended, the others say what they really lack.
+            at_last = self._attempt() if known.troubles else before
+        rest = {uid: at_last.causes.get(uid, cause) for uid, cause in last.causes.items() if uid not in before.started}
+        return Mended(waiting=len(before.causes), mendings=tuple(found), rest=rest)
+
+    def _attempt(self) -> _Attempt:
+        """Try every pod that waits; what is given out for that is taken back."""
+        started, waiting, alike = set[str](), dict[str, AnyCause | None](), dict[Hashable, AnyCause | None]()
+        self._tries = WaitingPods(state=self._state, give_way=self._give_way)
+        deadline = Deadline.after_work(ATTEMPT_SECONDS)
+        for pod in self._pods:
+            self._give_way()
+            if deadline.has_passed:
+                break
+            found = self._tried(pod, alike)
+            if found is True:
+                started.add(pod.metadata.uid)
+            else:
+                waiting[pod.metadata.uid] = found
+        self._state.drop_assumptions()
+        preemption.settle(self._state, utc_now())  # who was nominated has its room again, for the next round
+        return _Attempt(frozenset(started), waiting)
+
+    def _tried(self, pod: Pod, alike: dict[Hashable, AnyCause | None]) -> AnyCause | Literal[True] | None:
+        """True where it is placed; else why not. alike: what was said of pods that ask for the same."""
+        state = self._state
+        if has_group(pod):  # it starts with the others of its gang or not at all
+            found = self._tries.decide(pod)
+            return True if isinstance(found, Placement) else found.hold.cause if isinstance(found, PodRefusal) else None
+        with state.trying(pod):
+            claims = state.pre_filter(pod)
+            if isinstance(claims, Hold):
+                return claims.cause
+            gist = gist_of(state, Asking.of(pod, claims, state.extended(pod)))
+            if gist not in alike:
+                decision = decide(state, pod)
+                if isinstance(decision, Placement):
+                    return True
+                alike[gist] = decision.hold.cause
+            return alike[gist]
+
+
+#: of this process
+_mendings = Mendings(UNKNOWN)
+read_mendings = _mendings.read

@@ -1,0 +1,446 @@
+"""The nodes and what runs on them, as a scheduling worker keeps them; answers which nodes a pod fits on.
+
+Pods made from one template ask the same of a node, so verdicts are kept by what is asked (`_Shape`) and only the nodes
+that changed since are judged again: a change is appended to a journal, and each shape remembers how far it has read.
+What a pod asks of its neighbours (`scheduling.state.neighbours`) depends on all nodes at once and is counted anew for
+each pod that asks for any. PURE; one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from claims.causes.causes import NodeRefusal
+from claims.kinds.pod_amounts import node_requests_of
+from claims.kinds.pods import Pod
+from claims.kinds.resource_claims import ResourceClaim
+from inventory.kinds.nodes import Node, NodeSelector, NodeSpec, NodeStatus
+from manciple.wire.base import EMPTY, Alike, ObjectMeta
+from manciple.wire.quantity import Quantity
+from manciple.wire.selectors import node_selector_matches
+from manciple.wire.validation import is_device_resource_name
+from scheduling.allocator import NodeNeeds, NodeView
+from scheduling.state import node_fit
+from scheduling.state.neighbours import NeighbourRules, Neighbours
+from scheduling.state.node_fit import PodNeeds
+
+#: Shapes kept; the one that was not asked for longest goes first.
+SHAPES = 64
+#: More than what a pod and its neighbours would rather adds up to; what goes beyond it counts as this.
+HEAVIEST_WISHES = 100_000
+NOT_HERE = NodeRefusal("DynamicResources")
+#: many nodes have the same to give, and the same against them
+_specs = Alike[NodeSpec]()
+_statuses = Alike[NodeStatus]()
+
+
+def needs_of(requests: Mapping[str, int]) -> NodeNeeds:
+    """requests: of a pod, in nanos of each resource."""
+    return NodeNeeds(-(-requests.get("cpu", 0) // 10**6), -(-requests.get("memory", 0) // (10**9 << 20)))
+
+
+@dataclass(slots=True)
+class _Load:
+    """What runs on a node: requests in nanos by resource, and the number of pods."""
+
+    used: dict[str, int] = field(default_factory=dict)
+    pods: int = 0
+
+    def add(self, requests: Mapping[str, int], sign: int) -> None:
+        self.pods += sign
+        for resource, amount in requests.items():
+            self.used[resource] = self.used.get(resource, 0) + sign * amount
+
+
+@dataclass(slots=True)
+class _Shape:
+    """The verdicts on all nodes for pods that ask for the same."""
+
+    needs: PodNeeds
+    read: int = 0  # entries of the journal that are in the verdicts
+    fitting: dict[str, NodeView] = field(default_factory=dict)
+    refused: dict[str, tuple[NodeRefusal, ...]] = field(default_factory=dict)
+    #: the values of `fitting`, the same tuple while they are the same: the allocator knows it again
+    _views: tuple[NodeView, ...] | None = None
+
+    @property
+    def views(self) -> tuple[NodeView, ...]:
+        if self._views is None:
+            self._views = tuple(self.fitting.values())
+        return self._views
+
+    def fits(self, name: str, view: NodeView) -> None:
+        self.refused.pop(name, None)
+        if self.fitting.get(name) is not view:
+            self.fitting[name] = view
+            self._views = None
+
+    def fits_not(self, name: str, refusals: tuple[NodeRefusal, ...]) -> None:
+        """refusals: none where there is no such node."""
+        if self.fitting.pop(name, None) is not None:
+            self._views = None
+        if refusals:
+            self.refused[name] = refusals
+        else:
+            self.refused.pop(name, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterResult:
+    """Which nodes a pod fits on, but for new devices, and what speaks against each of the others."""
+
+    fitting: tuple[NodeView, ...]
+    refused: Mapping[str, tuple[NodeRefusal, ...]]
+    #: allocated claims of the pod that are not available on some node that would fit otherwise
+    elsewhere: tuple[ResourceClaim, ...] = ()
+
+    def idle_claim(self, is_idle: Callable[[ResourceClaim], bool]) -> ResourceClaim | None:
+        """An allocated claim that keeps nodes away and that nobody but the pod could be using."""
+        return next(filter(is_idle, self.elsewhere), None)
+
+
+class NodeTable:
+    """See the module's docstring."""
+
+    def __init__(self, served: Mapping[str, str] = EMPTY) -> None:
+        """served: extended resource -> the DeviceClass that serves it, as it is at any moment."""
+        self._served = served
+        self._nodes: dict[str, Node] = {}
+        self._views: dict[str, NodeView] = {}
+        self._loads: dict[str, _Load] = {}
+        #: pod uid -> (node, requests)
+        self._pods: dict[str, tuple[str, Mapping[str, int]]] = {}
+        self._last_read: tuple[Pod, Mapping[str, int]] | None = None
+        self._shapes: dict[Hashable, _Shape] = {}
+        self._journal: list[str] = []
+        #: changes before those in the journal
+        self._journal_began = 0
+        #: nodes with a taint that pods would rather avoid
+        self._softly_tainted: set[str] = set()
+        #: extended resource -> the nodes that advertise some of it themselves
+        self._advertising: dict[str, set[str]] = {}
+        self.neighbours = Neighbours()
+        #: the one node that is asked, where not all are
+        self._only: str | None = None
+        #: the nodes that may be chosen, where not all may, and what is said of the others
+        self._within: tuple[Collection[str], NodeRefusal] | None = None
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._nodes
+
+    def copied(self, served: Mapping[str, str] = EMPTY) -> NodeTable:
+        """The same nodes and pods, without the verdicts."""
+        made = NodeTable(served)
+        made._nodes = dict(self._nodes)
+        made._views = dict(self._views)
+        made._loads = {name: _Load(dict(load.used), load.pods) for name, load in self._loads.items()}
+        made._pods = dict(self._pods)
+        made._softly_tainted = set(self._softly_tainted)
+        made._advertising = {name: set(nodes) for name, nodes in self._advertising.items()}
+        made.neighbours = self.neighbours.copied()
+        return made
+
+    @property
+    def views(self) -> tuple[NodeView, ...]:
+        """Every node, by name."""
+        return tuple(self._views[name] for name in sorted(self._views))
+
+    # Changing --------------------------------------------------------------------------------------------------------
+
+    def put(self, node: Node) -> None:
+        """Add a node, or replace what was known of it. Kept is what it is judged by: images alone are kilobytes."""
+        name, labels, allocatable = node.metadata.name, node.metadata.labels, node.status.allocatable
+        self._nodes[name] = Node(
+            metadata=ObjectMeta(name=name, labels=labels, annotations=EMPTY),
+            spec=_specs.first(node.spec, node.spec),
+            status=_statuses.first(tuple(allocatable.items()), NodeStatus(allocatable=allocatable)),
+        )
+        self._views[name] = NodeView(name, labels)
+        self._softly_tainted.discard(name)
+        if any(taint.effect in node_fit.SOFT_EFFECTS for taint in node.spec.taints):
+            self._softly_tainted.add(name)
+        self._note_advertised(name, allocatable)
+        self._changed(name)
+
+    def remove(self, name: str) -> None:
+        self._nodes.pop(name, None)
+        self._views.pop(name, None)
+        self._softly_tainted.discard(name)
+        self._note_advertised(name, EMPTY)
+        self._changed(name)
+
+    def _note_advertised(self, name: str, allocatable: Mapping[str, str]) -> None:
+        for nodes in self._advertising.values():
+            nodes.discard(name)
+        for resource, amount in allocatable.items():
+            if is_device_resource_name(resource) and Quantity.parse(amount).nanos > 0:
+                self._advertising.setdefault(resource, set()).add(name)
+
+    def place(self, pod: Pod, node: str) -> bool:
+        """Count `pod` on `node`. Returns whether anything changed by that."""
+        uid, requests = pod.metadata.uid, self.requests_of(pod)
+        if self._pods.get(uid) == (node, requests):
+            return self.neighbours.place(pod, node)
+        self.remove_pod(uid)
+        self.neighbours.place(pod, node)
+        self._pods[uid] = (node, requests)
+        self._loads.setdefault(node, _Load()).add(requests, 1)
+        self._changed(node)
+        return True
+
+    def requests_of(self, pod: Pod) -> Mapping[str, int]:
+        """What the pod takes of its node, in nanos. Read once for the pod that is being tried: many nodes are asked."""
+        if self._last_read is None or self._last_read[0] is not pod:
+            self._last_read = (pod, node_requests_of(pod))
+        return self._last_read[1]
+
+    def remove_pod(self, uid: str) -> None:
+        """Stop counting a pod; unknown ones are nothing new."""
+        known = self._pods.pop(uid, None)
+        if known is None:
+            return
+        self.neighbours.remove(uid)
+        node, requests = known
+        load = self._loads[node]
+        load.add(requests, -1)
+        if not load.pods:
+            del self._loads[node]
+        self._changed(node)
+
+    def _changed(self, name: str) -> None:
+        self._journal.append(name)
+        if len(self._journal) > 4 * len(self._nodes) + 1000:
+            # Reading the journal would cost more than looking at every node again.
+            self._journal_began += len(self._journal)
+            self._journal.clear()
+            self._shapes.clear()
+
+    # Asking ----------------------------------------------------------------------------------------------------------
+
+    def fits(self, pod: Pod, name: str) -> bool:
+        """Whether `name` would take `pod` as it is now, which is not counted twice if it is counted there already."""
+        return not self.refusals_without(pod, name, (pod.metadata.uid,))
+
+    def refusals_without(
+        self, pod: Pod, name: str, gone: Collection[str], *, claims: Sequence[ResourceClaim] = ()
+    ) -> tuple[NodeRefusal, ...]:
+        """What speaks against `name` if the pods `gone` were not there; nothing where it would take `pod`.
+
+        claims: those of the pod's claims that are allocated already.
+        """
+        node = self._nodes.get(name)
+        if node is None:
+            return (NodeRefusal("NodeName"),)
+        load = self._loads.get(name, _IDLE)
+        used, pods = dict(load.used), load.pods
+        for uid in gone:
+            known = self._pods.get(uid)
+            if known is not None and known[0] == name:
+                pods -= 1
+                for resource, amount in known[1].items():
+                    used[resource] = used.get(resource, 0) - amount
+        needs = self._needs_of(pod)
+        return node_fit.check(needs, node, used=used, pods=pods, claims=claims) or self._unsuited(pod, node, gone)
+
+    def _needs_of(self, pod: Pod) -> PodNeeds:
+        """Where no node advertises what devices serve, pods that ask for it are judged like those that do not."""
+        needs = node_fit.needs_of(pod, self._served, self.requests_of(pod))
+        if not needs.by_devices or self.advertise(needs.by_devices):
+            return needs
+        others = {name: amount for name, amount in needs.requests.items() if name not in needs.by_devices}
+        return replace(needs, requests=others, by_devices=frozenset())
+
+    def _unsuited(self, pod: Pod, node: Node, gone: Collection[str]) -> tuple[NodeRefusal, ...]:
+        if not self.neighbours.may_refuse(pod):
+            return ()
+        with self.neighbours.without(gone):
+            rules = self.neighbours.rules_for(pod, self._nodes)
+            refusal = None if rules is None else rules.refusal(node)
+        return () if refusal is None else (refusal,)
+
+    def fewest_to_leave(self, pod: Pod, name: str, others: Collection[str]) -> int:
+        """At least so many of the pods `others` (uids) have to leave `name` for the requests of `pod` to fit there."""
+        node, load = self._nodes[name], self._loads.get(name, _IDLE)
+        needs = node_fit.needs_of(pod, self._served, self.requests_of(pod))
+        held = [known[1] for uid in others if (known := self._pods.get(uid)) is not None]
+        fewest = 0
+        for resource, short in node_fit.shortages(needs, node, used=load.used, pods=load.pods):
+            each = [10**9 if resource == node_fit.PODS else requests.get(resource, 0) for requests in held]
+            fewest = max(fewest, fewest_of(each, short))
+        return fewest
+
+    def filter(self, pod: Pod, claims: Sequence[ResourceClaim] = ()) -> FilterResult:
+        """Ask every node about `pod`. claims: those of the pod's claims that are allocated already."""
+        shape = self._asked_of(self._shape_of(pod))
+        rules = self.neighbours.rules_for(pod, self._nodes)
+        bound = [(claim, selector) for claim in claims if (selector := _node_selector(claim)) is not None]
+        if rules is None and not bound:
+            return FilterResult(fitting=shape.views, refused=shape.refused)
+        fitting, refused = [], dict(shape.refused)
+        elsewhere: dict[str, ResourceClaim] = {}
+        for name, view in shape.fitting.items():
+            if rules is not None and (refusal := rules.refusal(self._nodes[name])) is not None:
+                refused[name] = (refusal,)
+                continue
+            away = [claim for claim, selector in bound if not node_selector_matches(selector, name, view.labels)]
+            elsewhere.update({claim.metadata.uid: claim for claim in away})
+            if away:
+                refused[name] = (NOT_HERE,)
+            else:
+                fitting.append(view)
+        return FilterResult(fitting=tuple(fitting), refused=refused, elsewhere=tuple(elsewhere.values()))
+
+    @contextmanager
+    def only(self, name: str) -> Iterator[None]:
+        """Within it, `filter` asks this node alone."""
+        self._only = name
+        try:
+            yield
+        finally:
+            self._only = None
+
+    @contextmanager
+    def within(self, names: Collection[str], refusal: NodeRefusal) -> Iterator[None]:
+        """Within it, `filter` refuses all nodes but these."""
+        before, self._within = self._within, (names, refusal)
+        try:
+            yield
+        finally:
+            self._within = before
+
+    def _asked_of(self, shape: _Shape) -> _Shape:
+        if self._within is not None:
+            names, refusal = self._within
+            outside = {name: (*shape.refused.get(name, ()), refusal) for name in self._nodes if name not in names}
+            inside = {name: found for name, found in shape.refused.items() if name in names}
+            fitting = {name: shape.fitting[name] for name in names if name in shape.fitting}
+            return _Shape(shape.needs, fitting=fitting, refused={**inside, **outside})
+        if self._only is None:
+            return shape
+        fitting = {name: view for name, view in [(self._only, shape.fitting.get(self._only))] if view is not None}
+        refused = {name: shape.refused[name] for name in (self._only,) if name in shape.refused}
+        return _Shape(shape.needs, fitting=fitting, refused=refused)
+
+    def preference(self, pod: Pod) -> Callable[[str], int] | None:
+        """What the pod would rather, as one number for a node's name, higher is better; None where all are the same.
+
+        A soft taint outweighs all affinities.
+        """
+        needs = node_fit.needs_of(pod, self._served, self.requests_of(pod))
+        rules = self.neighbours.rules_for(pod, self._nodes)
+        if rules is not None and rules.is_indifferent:
+            rules = None
+        if rules is None and not needs.preferences and not self._softly_tainted:
+            return None
+        return lambda name: self._preference(needs, rules, name)
+
+    def _preference(self, needs: PodNeeds, rules: NeighbourRules | None, name: str) -> int:
+        node = self._nodes[name]
+        taints, weight = node_fit.preference(needs, node)
+        if rules is not None:
+            weight += rules.wish(node)
+        return taints * HEAVIEST_WISHES * 2 + max(-HEAVIEST_WISHES, min(HEAVIEST_WISHES, weight))
+
+    @property
+    def pods(self) -> int:
+        """On all nodes."""
+        return len(self._pods)
+
+    def view(self, name: str) -> NodeView | None:
+        return self._views.get(name)
+
+    def allocatable(self, name: str) -> Mapping[str, str]:
+        """What the node has to give; nothing where it is not known."""
+        node = self._nodes.get(name)
+        return EMPTY if node is None else node.status.allocatable
+
+    def advertise(self, resources: Iterable[str]) -> bool:
+        """Whether any node advertises some of one of these extended resources itself."""
+        return any(self._advertising.get(resource) for resource in resources)
+
+    def advertising(self, resource: str) -> frozenset[str]:
+        """The nodes that advertise some of an extended resource themselves."""
+        return frozenset(self._advertising.get(resource, ()))
+
+    def left_of(self, name: str, resource: str) -> int:
+        """How much of what the node advertises no pod there has asked for, in nanos."""
+        text = self.allocatable(name).get(resource)
+        given = self._loads.get(name, _IDLE).used.get(resource, 0)
+        return (0 if text is None else Quantity.parse(text).nanos) - given
+
+    def left(self, name: str) -> NodeNeeds:
+        """What no pod there has asked for of the node's cpu and memory (`allocator.NodeRoom`)."""
+        return NodeNeeds(self.left_of(name, "cpu") // 10**6, self.left_of(name, "memory") // (10**9 << 20))
+
+    def changed_since(self, mark: int) -> tuple[Iterable[str] | None, int]:
+        """As `allocator.NodeRoom` tells it."""
+        now = self._journal_began + len(self._journal)
+        return (None if mark < self._journal_began else self._journal[mark - self._journal_began :]), now
+
+    def taken_by(self, uid: str) -> NodeNeeds:
+        """What a pod with a place takes of its node."""
+        known = self._pods.get(uid)
+        return NodeNeeds() if known is None else needs_of(known[1])
+
+    def pods_on(self, name: str) -> int:
+        return self._loads.get(name, _IDLE).pods
+
+    def _shape_of(self, pod: Pod) -> _Shape:
+        needs = self._needs_of(pod)
+        key = verdict_key(needs)
+        shape = self._shapes.pop(key, None) or _Shape(needs, read=-1)
+        self._shapes[key] = shape  # the last is the one that was asked for last
+        if len(self._shapes) > SHAPES:
+            del self._shapes[next(iter(self._shapes))]
+        stale = self._nodes if shape.read < 0 else dict.fromkeys(self._journal[shape.read :])
+        for name in stale:
+            self._judge(shape, name)
+        shape.read = len(self._journal)
+        return shape
+
+    def _judge(self, shape: _Shape, name: str) -> None:
+        node = self._nodes.get(name)
+        if node is None:
+            shape.fits_not(name, ())
+            return
+        load = self._loads.get(name, _IDLE)
+        refusals = node_fit.check(shape.needs, node, used=load.used, pods=load.pods)
+        if refusals:
+            shape.fits_not(name, refusals)
+        else:
+            shape.fits(name, self._views[name])
+
+
+_IDLE = _Load()
+
+
+def fewest_of(amounts: Iterable[int], wanted: int) -> int:
+    """How many of `amounts` come to `wanted` at best; one more than there are where all are too little."""
+    number = 0
+    for amount in sorted(amounts, reverse=True):
+        if wanted <= 0:
+            return number
+        wanted -= amount
+        number += 1
+    return number if wanted <= 0 else number + 1
+
+
+def _node_selector(claim: ResourceClaim) -> NodeSelector | None:
+    return claim.status.allocation.node_selector if claim.status.allocation else None
+
+
+def verdict_key(needs: PodNeeds) -> Hashable:
+    """Equal for pods on which every node gives the same verdict; preferences are no verdict."""
+    return (
+        needs.node_name,
+        tuple(sorted(needs.node_selector.items())),
+        needs.affinity,
+        needs.tolerations,
+        tuple(sorted(needs.requests.items())),
+        needs.by_devices,
+    )
