@@ -125,6 +125,38 @@ def test_containers_run_on_while_their_agent_is_killed_and_are_taken_over_by_the
 
 
 @pytest.mark.long
+def test_a_taint_that_says_out_of_service_frees_no_device_of_a_living_node_before_its_container_has_ended(
+    boxes: Kubectl, real: RealNode
+) -> None:
+    """The container ends seconds after it was told to, and another pod waits for its device until then."""
+    script = "trap 'echo stopping; sleep 6; exit 0' TERM; while true; do sleep 0.1; done"
+    holding = pod("holding", container(real, "main", script, "first"), terminationGracePeriodSeconds=30)
+    apply(boxes, holding)
+    boxes("wait", "--for=condition=Ready", "-n", NAMESPACE, "pod/holding")
+    apply(boxes, pod("waiting", container(real, "main", "sleep 1000", "first")))
+    taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+    boxes("taint", "node", NODE, taint)
+    try:
+        wait_for("the container to be told to end", lambda: "stopping" in real.log("main"))
+        seen = 0
+        while real.containers("running"):
+            pods = boxes.json("get", "pods", "-n", NAMESPACE)["items"]
+            bound = {one["metadata"]["name"]: one["spec"].get("nodeName") for one in pods}
+            claims = boxes.json("get", "resourceclaims", "-n", NAMESPACE)["items"]
+            held = [one for one in claims if one.get("status", {}).get("reservedFor")]
+            if not real.containers("running"):
+                break  # it ended while the API was asked
+            assert bound == {"holding": NODE, "waiting": None}
+            assert [one["metadata"]["ownerReferences"][0]["name"] for one in held] == ["holding"]
+            seen += 1
+        assert seen
+        wait_for("the pod to go", lambda: "holding" not in boxes("get", "pods", "-n", NAMESPACE))
+    finally:
+        boxes("taint", "node", NODE, f"{taint}-", check=False)
+    boxes("wait", "--for=condition=Ready", "-n", NAMESPACE, "pod/waiting")
+
+
+@pytest.mark.long
 def test_what_a_pod_prints_can_be_read_and_it_is_started_again_as_its_policy_says(
     boxes: Kubectl, real: RealNode
 ) -> None:
