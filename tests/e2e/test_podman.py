@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,9 +129,9 @@ def test_containers_run_on_while_their_agent_is_killed_and_are_taken_over_by_the
 def test_a_taint_that_says_out_of_service_frees_no_device_of_a_living_node_before_its_container_has_ended(
     boxes: Kubectl, real: RealNode
 ) -> None:
-    """The container ends seconds after it was told to, and another pod waits for its device until then."""
-    script = "trap 'echo stopping; sleep 6; exit 0' TERM; while true; do sleep 0.1; done"
-    holding = pod("holding", container(real, "main", script, "first"), terminationGracePeriodSeconds=30)
+    """The container ends later than the next sweep; another pod waits for its device until then."""
+    script = "trap 'echo stopping; sleep 24; exit 0' TERM; while true; do sleep 0.1; done"
+    holding = pod("holding", container(real, "main", script, "first"), terminationGracePeriodSeconds=60)
     apply(boxes, holding)
     boxes("wait", "--for=condition=Ready", "-n", NAMESPACE, "pod/holding")
     apply(boxes, pod("waiting", container(real, "main", "sleep 1000", "first")))
@@ -138,7 +139,7 @@ def test_a_taint_that_says_out_of_service_frees_no_device_of_a_living_node_befor
     boxes("taint", "node", NODE, taint)
     try:
         wait_for("the container to be told to end", lambda: "stopping" in real.log("main"))
-        seen = 0
+        told, seen = time.monotonic(), 0
         while real.containers("running"):
             pods = boxes.json("get", "pods", "-n", NAMESPACE)["items"]
             bound = {one["metadata"]["name"]: one["spec"].get("nodeName") for one in pods}
@@ -150,6 +151,7 @@ def test_a_taint_that_says_out_of_service_frees_no_device_of_a_living_node_befor
             assert [one["metadata"]["ownerReferences"][0]["name"] for one in held] == ["holding"]
             seen += 1
         assert seen
+        assert time.monotonic() - told > 22, "it was not left the time to end"
         wait_for("the pod to go", lambda: "holding" not in boxes("get", "pods", "-n", NAMESPACE))
     finally:
         boxes("taint", "node", NODE, f"{taint}-", check=False)
