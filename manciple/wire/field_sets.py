@@ -111,8 +111,12 @@ def field_element(name: str) -> str:
 
 def key_element(item: Mapping[str, Any], keys: Iterable[str], defaults: Mapping[str, Any] = EMPTY) -> str:
     """The path element of a keyed list's item: its key members, sorted, as compact JSON."""
-    values = {key: item.get(key, defaults.get(key, _KEY_DEFAULTS.get(key))) for key in sorted(keys)}
-    return f"k:{_compact({key: value for key, value in values.items() if value is not None})}"
+    values = {}
+    for key in sorted(keys):
+        value = item[key] if key in item else defaults.get(key, _KEY_DEFAULTS.get(key))
+        if value is not None:
+            values[key] = value
+    return f"k:{_compact(values)}"
 
 
 def value_element(value: Any) -> str:

@@ -16,8 +16,10 @@ in different versions can be compared, and kubectl can merge them.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, reduce
+from itertools import compress, count
+from operator import is_not, ne
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -30,12 +32,11 @@ from manciple.wire.base import (
     ApiObject,
     FieldsV1,
     ManagedFieldsEntry,
-    ObjectMeta,
     Value,
     declarations,
 )
 from manciple.wire.caching import short_text_cache
-from manciple.wire.field_sets import FieldSet, Path, Splitting, Tree
+from manciple.wire.field_sets import ITSELF, FieldSet, Path, Splitting, Tree
 from manciple.wire.registry import Kind, asides
 from manciple.wire.time_limit import check_time
 
@@ -98,7 +99,7 @@ def unowned_of(kind: Kind, subresource: str) -> FieldSet:
 def track_create(kind: Kind, new: Any, *, manager: str, now: str, owned: Any = None) -> Any:
     """`new`, whose fields `manager` owns, whatever entries it brings. now: RFC 3339 text. owned: the object without
     what nobody owns of it."""
-    entries = _readable(kind, new.metadata.managed_fields)
+    entries = new.metadata.managed_fields and _readable(kind, new.metadata.managed_fields)
     text = _fields_of_new(kind, new if owned is None else owned)
     if entries:
         own = {name: _parsed(bytes(part)) for name, part in _text_by_member(text).items()}
@@ -175,9 +176,9 @@ def _following(
     """
     if not (changed or removed or of_status):
         return entries
-    lost = dict(changed)
+    lost = changed
     for name, tree in (*removed.items(), *of_status.items()):
-        lost[name] = field_sets.united(lost[name], tree) if name in lost else tree
+        lost = {**lost, name: field_sets.united(lost[name], tree) if name in lost else tree}
     gaining = {_writer(mine): (mine, changed)} if changed else {}
     if of_status:
         mine = structs.replace(mine, subresource="status")
@@ -205,6 +206,8 @@ def _order(entry: ManagedFieldsEntry) -> tuple[str, ...]:
 
 def _capped(entries: Sequence[ManagedFieldsEntry]) -> Sequence[ManagedFieldsEntry]:
     """With the oldest updates merged where there are too many; those of each version by themselves."""
+    if len(entries) <= MOST_UPDATERS:
+        return entries
     updates = [one for one in entries if one.operation == "Update"]
     if len(updates) <= MOST_UPDATERS:
         return entries
@@ -264,16 +267,32 @@ _LONGEST = 4096
 def _edited(text: FieldsV1, gained: Members, lost: Members) -> FieldsV1:
     """The set without `lost` and with `gained`; the same text where that changes nothing, NO_FIELDS where none is left.
 
+    Objects of one kind are edited alike: most edits are known.
+    """
+    if not gained and not _may_own(bytes(text), lost):
+        return text
+    edited = _edited_text(_encode((text or _WHOLE, gained, lost)))
+    return text if edited is None else edited
+
+
+def _may_own(text: bytes, fields: Tree) -> bool:
+    """False where the set can have none of `fields`: it does not even name them."""
+    for element, below in fields.items():
+        if _encode(element) in text and (not below or ITSELF in below or _may_own(text, below)):
+            return True
+    return False
+
+
+@short_text_cache(512, longest=_LONGEST)
+def _edited_text(edit: bytes) -> FieldsV1 | None:
+    """None where it changes nothing. edit: JSON of (the set, `gained`, `lost`).
+
     Other members stay text: they can be large, and this is done inside of transactions.
     """
-    named = gained.keys() | lost.keys()
-    if not gained:
-        written = bytes(text)
-        if not any(_encode(name) in written for name in named):
-            return text
+    text, gained, lost = _edit_decoder.decode(edit)
     parts = _text_by_member(text)
     changed: dict[str, FieldsV1] = {}
-    for name in named:
+    for name in gained.keys() | lost.keys():
         before = after = _parsed(bytes(parts[name])) if name in parts else None
         if after is not None and name in lost:
             after = field_sets.difference(after, lost[name])
@@ -282,7 +301,7 @@ def _edited(text: FieldsV1, gained: Members, lost: Members) -> FieldsV1:
         if after != before:
             changed[name] = NO_FIELDS if after is None else FieldsV1(_encode(after))
     if not changed:
-        return text
+        return None
     kept = {name: part for name, part in (parts | changed).items() if part}
     return FieldsV1(_encode(kept)) if kept else NO_FIELDS
 
@@ -295,6 +314,7 @@ def _text_by_member(text: FieldsV1) -> dict[str, FieldsV1]:
         return {}
 
 
+_edit_decoder = msgspec.json.Decoder(tuple[FieldsV1, Members, Members])
 _members_decoder = msgspec.json.Decoder(dict[str, FieldsV1])
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -317,10 +337,9 @@ def _text_of(fields: FieldSet) -> FieldsV1:
 # What a write sets ---------------------------------------------------------------------------------------------------
 
 
-_HEAD = ("api_version", "kind")
 #: Elements from which a value is worth a look at the time.
 _MANY = 64
-#: Without what nobody owns, the metadata of all pods from one template are equal.
+#: What nobody owns, in names of attributes: the metadata of all pods from one template are equal without it.
 _NAMELESS = {
     "name": "",
     "namespace": "",
@@ -333,15 +352,13 @@ _NAMELESS = {
     "deletion_grace_period_seconds": None,
     "managed_fields": (),
 }
+_UNOWNED_METADATA = frozenset(_NAMELESS)
+_OWNED: frozenset[str] = frozenset()
 
 
 @cache
 def _blank(type_: type[Value]) -> Any:
     return type_()
-
-
-def _owned_metadata(meta: ObjectMeta) -> ObjectMeta:
-    return structs.replace(meta, **_NAMELESS)
 
 
 _WHOLE = FieldsV1(b"{}")
@@ -353,30 +370,29 @@ def _fields_of_new(kind: Kind, new: Any) -> FieldsV1:
     if kind.is_open:
         changed, _ = _differences(kind, new, blank, unowned)
         return FieldsV1(_encode(changed)) if changed else NO_FIELDS
-    parts: dict[str, FieldsV1] = {}
-    for member in _members(kind.type):
-        value = getattr(new, member.attribute)
-        if value == member.default or member.attribute in _NAMES_OF_UNOWNED[unowned]:
+    members, values = _members(kind.type), structs.astuple(new)
+    parts: dict[str, Tree | FieldsV1] = {}
+    for at in compress(count(), map(ne, values, structs.astuple(blank))):
+        member, value = members[at], values[at]
+        if member.attribute in _NAMES_OF_UNOWNED[unowned]:
             continue
-        if member.shape.kind == "atomic":
-            part = _WHOLE
-        elif member.attribute == "spec":  # which those of one template have in common
-            part = _part(codec.encode(structs.replace(blank, spec=value)), kind.type)
+        if member.collect is None:
+            parts[member.element] = _LEAF
+        elif member.attribute == "spec" and member.shape.kind == "struct":  # which those of one template have in common
+            if part := _part(codec.encode(value), kind.type):
+                parts[member.element] = part
         else:
-            changed, _ = _differences_of_member(member, member.default, value)
-            part = FieldsV1(_encode(changed[member.element])) if changed else NO_FIELDS
-        if part:
-            parts[member.element] = part
+            _compare_member(member, member.default, value, parts, {})
     return FieldsV1(_encode(parts)) if parts else NO_FIELDS
 
 
 @short_text_cache(512, longest=_LONGEST)
 def _part(text: bytes, type_: type[Value]) -> FieldsV1:
-    """What a document with a spec alone sets in it."""
-    spec = cast("Any", codec.decode_text(type_, text)).spec
+    """What a new object sets in its spec, of which this is the document."""
     (member,) = (one for one in _members(type_) if one.attribute == "spec")
-    changed, _ = _differences_of_member(member, member.default, spec)
-    return FieldsV1(_encode(changed[member.element])) if changed else NO_FIELDS
+    found: Members = {}
+    _compare_member(member, member.default, codec.decode_text(cast("type[Value]", member.parts), text), found, {})
+    return FieldsV1(_encode(found[member.element])) if found else NO_FIELDS
 
 
 def _differences(kind: Kind, new: Any, old: Any, unowned: FieldSet) -> tuple[Members, Members]:
@@ -388,24 +404,20 @@ def _differences(kind: Kind, new: Any, old: Any, unowned: FieldSet) -> tuple[Mem
         return field_sets.to_fields_v1(found[0] - UNOWNED), field_sets.to_fields_v1(found[1] - UNOWNED)
     changed: Members = {}
     removed: Members = {}
-    for member in _members(kind.type):
-        left, right = getattr(old, member.attribute), getattr(new, member.attribute)
-        if left is not right and left != right and member.attribute not in names:
-            more, gone = _differences_of_member(member, left, right)
-            changed |= more
-            removed |= gone
+    _compare(old, new, changed, removed, names)
     return changed, removed
 
 
 _NAMES_OF_UNOWNED = {
-    fields: frozenset(path[0].removeprefix("f:") for path in fields) for fields in (_NONE, _STATUS, _ALL_BUT_STATUS)
+    fields: frozenset(("api_version", "kind", *(path[0].removeprefix("f:") for path in fields)))
+    for fields in (_NONE, _STATUS, _ALL_BUT_STATUS)
 }
 
 
 def _open_document(obj: Any, unowned: frozenset[str]) -> dict[str, Any]:
     document = {name: value for name, value in obj.content.items() if name not in unowned}
     if "metadata" not in unowned:
-        document["metadata"] = codec.to_builtins(_owned_metadata(obj.metadata))
+        document["metadata"] = codec.to_builtins(structs.replace(obj.metadata, **_NAMELESS))
     return document
 
 
@@ -414,8 +426,9 @@ def _open_document(obj: Any, unowned: frozenset[str]) -> dict[str, Any]:
 
 class _Member(NamedTuple):
     """A field of a type. element: of a path to it. parts: the type of it, or of its elements, if they have fields of
-    their own. is_there: whether documents have it even if it is `default`. as_document: compare its documents, because
-    it may be a list or an object.
+    their own. left_out: the value with which documents do not have it; nothing is, where they always do. as_document:
+    compare its documents, because it may be a list or an object. collect: what gives the fields below a value; None
+    where there are none. unowned: attributes of a value that nobody owns.
     """
 
     attribute: str
@@ -423,59 +436,61 @@ class _Member(NamedTuple):
     shape: Splitting
     parts: type[Value] | None
     default: Any
-    is_there: bool
+    left_out: Any
     as_document: bool
+    collect: Callable[[Any], Tree] | None
+    unowned: frozenset[str]
 
     def is_written(self, value: Any) -> bool:
         """Whether documents have it; msgspec leaves out the very default, and empty maps."""
-        return self.is_there or not (value is self.default or (type(value) is dict and value == self.default))
+        return not (value is self.left_out or (type(value) is dict and value == self.left_out))
+
+    def fields(self, value: Any) -> Tree:
+        """Those below a value, with the field itself where there are any."""
+        return _LEAF if self.collect is None else self.collect(value)
 
 
 @cache
 def _members(type_: type[Value]) -> tuple[_Member, ...]:
+    """In the order in which `structs.astuple` has their values."""
     found = []
     factories = {one.name: one.default_factory for one in structs.fields(type_)}
     for declared in declarations(type_):
         name = declared.attribute
-        if issubclass(type_, ApiObject) and name in _HEAD:
-            continue
         shape = field_sets.member(field_sets.struct(type_), declared.name)
-        of_parts = shape if shape.kind == "struct" else shape.element or field_sets.ATOMIC
+        parts = (shape if shape.kind == "struct" else shape.element or field_sets.ATOMIC).type
+        default = getattr(_blank(type_), name)
+        as_document = declared.as_list is not None or declared.shape.or_object
         found.append(
             _Member(
                 name,
                 field_sets.field_element(declared.name),
                 shape,
-                of_parts.type,
-                getattr(_blank(type_), name),
-                is_there=factories[name] not in (msgspec.NODEFAULT, dict, list),
-                as_document=declared.as_list is not None or declared.shape.or_object,
+                parts,
+                default,
+                left_out=default if factories[name] in (msgspec.NODEFAULT, dict, list) else object(),
+                as_document=as_document,
+                collect=_collector(shape, parts, as_document=as_document),
+                unowned=_UNOWNED_METADATA if name == "metadata" and issubclass(type_, ApiObject) else _OWNED,
             )
         )
     return tuple(found)
 
 
-def _differences_of_member(member: _Member, left: Any, right: Any) -> tuple[Members, Members]:
-    """Of a member of the object itself."""
-    changed: Members = {}
-    removed: Members = {}
-    unowned = _NAMELESS if member.attribute == "metadata" else ()
-    _compare_member(member, left, right, changed, removed, unowned=unowned)
-    return changed, removed
+@cache
+def _left_out(type_: type[Value]) -> tuple[Any, ...]:
+    return tuple(one.left_out for one in _members(type_))
 
 
-def _compare(old: Any, new: Any, changed: Tree, removed: Tree, unowned: Container[str] = ()) -> None:
-    """Compare two values of a type; what is found goes into `changed` and `removed`."""
-    type_: type[Value] = type(new)
-    for member in _members(type_):
-        left, right = getattr(old, member.attribute), getattr(new, member.attribute)
-        if left is not right and left != right and member.attribute not in unowned:
-            _compare_member(member, left, right, changed, removed)
+def _compare(old: Any, new: Any, changed: Tree, removed: Tree, unowned: frozenset[str] = _OWNED) -> None:
+    """Compare two values of a type; what is found goes into `changed` and `removed`. What they share is equal."""
+    members, left, right = _members(type(new)), structs.astuple(old), structs.astuple(new)
+    for at in compress(count(), map(is_not, left, right)):
+        if left[at] != right[at] and members[at].attribute not in unowned:
+            _compare_member(members[at], left[at], right[at], changed, removed)
 
 
-def _compare_member(
-    member: _Member, left: Any, right: Any, changed: Tree, removed: Tree, *, unowned: Container[str] = ()
-) -> None:
+def _compare_member(member: _Member, left: Any, right: Any, changed: Tree, removed: Tree) -> None:
     """changed, removed: of what the member belongs to."""
     kind, permanent = member.shape.kind, member.shape.permanent
     if member.as_document:
@@ -489,17 +504,17 @@ def _compare_member(
         more: Tree = {}
         gone: Tree = {}
         if not member.is_written(left):
-            more = _parts_of_permanent(right, unowned)
+            more = _parts_of_permanent(right, member.unowned)
         elif not member.is_written(right):
-            gone = _parts_of_permanent(left, unowned)
+            gone = _parts_of_permanent(left, member.unowned)
         else:
-            _compare(left, right, more, gone, unowned)
+            _compare(left, right, more, gone, member.unowned)
         _put(member.element, more, changed)
         _put(member.element, gone, removed)
     elif not permanent and not member.is_written(left):
-        changed[member.element] = _collected(member, right)
+        changed[member.element] = member.fields(right)
     elif not permanent and not member.is_written(right):
-        removed[member.element] = _collected(member, left)
+        removed[member.element] = member.fields(left)
     else:
         more, gone = _compared_elements(member, left, right)
         _put(member.element, more, changed)
@@ -514,12 +529,12 @@ def _compared_elements(member: _Member, left: Any, right: Any) -> tuple[Tree, Tr
         # Most elements have not changed, and stand where they stood.
         same = [one == other for one, other in zip(left, right, strict=False)]
         left, right = (field_sets.others(items, same) for items in (left, right))
-    before, after = dict(reversed(_elements(member, left))), dict(reversed(_elements(member, right)))
+    before, after = (dict(reversed(_elements(member.shape, items))) for items in (left, right))
     changed: Tree = {}
-    removed: Tree = {name: _collected_element(member, before[name]) for name in before.keys() - after.keys()}
+    removed: Tree = {name: _fields_of_element(member, before[name]) for name in before.keys() - after.keys()}
     for name, value in after.items():
         if name not in before:
-            changed[name] = _collected_element(member, value)
+            changed[name] = _fields_of_element(member, value)
         elif before[name] != value and member.parts is None:
             changed[name] = {}
         elif before[name] != value:
@@ -536,23 +551,27 @@ def _put(name: str, found: Tree, into: Tree) -> None:
         into[name] = found
 
 
-def _elements(member: _Member, value: Any) -> list[tuple[str, Any]]:
+def _fields_of_element(member: _Member, item: Any) -> Tree:
+    return _LEAF if member.parts is None else _fields_of(item)
+
+
+def _elements(shape: Splitting, value: Any) -> list[tuple[str, Any]]:
     """(path element, value) of each element of a map, of a list with keys, or of a set."""
-    if member.shape.kind == "map":
+    if shape.kind == "map":
         return [(f"f:{name}", item) for name, item in value.items()]
-    if member.shape.kind == "set":
+    if shape.kind == "set":
         return [(field_sets.value_element(item), item) for item in value]
-    return [(_key_element(member, item), item) for item in value]
+    return [(_key_element(item, shape.keys), item) for item in value]
 
 
-def _key_element(member: _Member, item: Any) -> str:
+def _key_element(item: Any, names: tuple[str, ...]) -> str:
     type_: type[Value] = type(item)
     keys = {}
-    for one in _keys(type_, member.shape.keys):
+    for one in _keys(type_, names):
         value = getattr(item, one.attribute)
-        if one.is_written(value):
+        if value is not one.left_out:
             keys[one.element[2:]] = value
-    return field_sets.key_element(keys, member.shape.keys)
+    return field_sets.key_element(keys, names)
 
 
 @cache
@@ -560,57 +579,65 @@ def _keys(type_: type[Value], names: tuple[str, ...]) -> tuple[_Member, ...]:
     return tuple(one for one in _members(type_) if one.element[2:] in names)
 
 
-def _collected(member: _Member, value: Any) -> Tree:
-    """The field and all below it."""
-    if member.as_document:
-        fields: set[Path] = set()
-        field_sets.collect_all(_document(member, value)[member.element[2:]], member.shape, (), fields)
-        return field_sets.to_fields_v1(frozenset(fields))
-    if member.shape.kind == "atomic":
-        return {}
-    if member.shape.kind == "struct":
-        return _collected_parts(value)
-    if len(value) >= _MANY:
-        check_time()
-    return _with_itself({name: _collected_element(member, item) for name, item in reversed(_elements(member, value))})
+_LEAF: Tree = {}
 
 
-def _collected_element(member: _Member, value: Any) -> Tree:
-    return {} if member.parts is None else _collected_parts(value)
+def _collector(shape: Splitting, parts: type[Value] | None, *, as_document: bool) -> Callable[[Any], Tree] | None:
+    if as_document:
+        return lambda value: _collected_from_document(value, shape)
+    if shape.kind == "atomic":
+        return None
+    if shape.kind == "struct":
+        return _fields_of
+
+    def collect_elements(value: Any) -> Tree:
+        if len(value) >= _MANY:
+            check_time()
+        found = {ITSELF: _LEAF} if value else {}
+        for name, item in reversed(_elements(shape, value)):
+            found[name] = _LEAF if parts is None else _fields_of(item)
+        return found
+
+    return collect_elements
 
 
-def _collected_parts(value: Any) -> Tree:
-    type_: type[Value] = type(value)
-    found = {}
-    for member in _members(type_):
-        part = getattr(value, member.attribute)
-        if member.is_written(part):
-            found[member.element] = _collected(member, part)
-    return _with_itself(found)
+def _collected_from_document(value: Any, shape: Splitting) -> Tree:
+    found: set[Path] = set()
+    field_sets.collect_all(codec.to_builtins(value), shape, (), found)
+    return field_sets.to_fields_v1(frozenset(found))
 
 
-def _parts_of_permanent(value: Any, unowned: Container[str] = ()) -> Tree:
+def _fields_of(value: Any) -> Tree:
+    """The fields of a value: itself and all below it."""
+    found = {ITSELF: _LEAF}
+    members, values = _members(type(value)), structs.astuple(value)
+    for at in compress(count(), map(is_not, values, _left_out(type(value)))):
+        member, part = members[at], values[at]
+        if member.collect is None and type(part) is not dict:
+            found[member.element] = _LEAF
+        elif member.is_written(part):
+            found[member.element] = member.fields(part)
+    return found if len(found) > 1 else {}
+
+
+def _parts_of_permanent(value: Any, unowned: frozenset[str] = _OWNED) -> Tree:
     """What comes or goes with a struct that is always there, or was left out because nothing was in it."""
-    type_: type[Value] = type(value)
+    members, values = _members(type(value)), structs.astuple(value)
     found: Tree = {}
-    for member in _members(type_):
-        part = getattr(value, member.attribute)
-        if not member.is_written(part) or member.attribute in unowned:
+    for at in compress(count(), map(is_not, values, _left_out(type(value)))):
+        member, part = members[at], values[at]
+        if member.attribute in unowned or not member.is_written(part):
             continue
         if not member.shape.permanent:
-            found[member.element] = _collected(member, part)
+            found[member.element] = member.fields(part)
         elif member.shape.kind == "atomic":
             if part != member.default:
-                found[member.element] = {}
+                found[member.element] = _LEAF
         elif member.shape.kind == "struct":
             _put(member.element, _parts_of_permanent(part), found)
         elif part:
-            found[member.element] = {name: _collected_element(member, one) for name, one in _elements(member, part)}
+            found[member.element] = {name: below for name, below in member.fields(part).items() if name != ITSELF}
     return found
-
-
-def _with_itself(below: Tree) -> Tree:
-    return {field_sets.ITSELF: {}, **below} if below else {}
 
 
 def _document(member: _Member, value: Any) -> dict[str, Any]:

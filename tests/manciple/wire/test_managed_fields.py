@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -50,3 +51,59 @@ def test_values_differ_where_their_documents_do() -> None:
                 expected = tuple(field_sets.to_fields_v1(one - managed_fields.UNOWNED) for one in fields)
                 found = managed_fields._differences(kind, new, old, frozenset())
                 assert found == expected, (kind.resource, before, after)
+
+
+MANAGERS = ("a", "b", "kube-scheduler")
+Owners = dict[tuple[str, str], field_sets.FieldSet]
+
+
+def written(owners: Owners, writer: tuple[str, str], changed: field_sets.FieldSet, lost: field_sets.FieldSet) -> Owners:
+    """The owners after a write that changes or removes fields, as sets."""
+    after = {one: fields - lost for one, fields in owners.items()}
+    after[writer] = after.get(writer, frozenset()) | changed
+    return {one: fields for one, fields in after.items() if fields}
+
+
+def texts(obj: Any) -> dict[tuple[str, str], bytes]:
+    return {(one.manager, one.subresource): bytes(one.fields_v1) for one in obj.metadata.managed_fields}
+
+
+def texts_of(owners: Owners) -> dict[tuple[str, str], bytes]:
+    return {
+        writer: msgspec.json.encode(field_sets.to_fields_v1(fields), order="sorted")
+        for writer, fields in owners.items()
+    }
+
+
+def below(fields: field_sets.FieldSet, *elements: str) -> field_sets.FieldSet:
+    return frozenset(path for path in fields if path[0] in elements)
+
+
+def test_owners_after_any_writes_are_those_that_sets_of_fields_give() -> None:
+    for kind in registry:
+        if kind.is_open:
+            continue
+        random = Random(kind.resource)
+        full = make_full(kind.type)
+        shape = managed_fields.splitting_of(kind)
+        has_status = "status" in kind.subresources
+        for first in (kind.type(), full, thinned(full, random)):
+            obj = managed_fields.track_create(kind, first, manager="a", now="2026-01-01T00:00:00Z")
+            whole = field_sets.compare(codec.to_builtins(kind.type()), codec.to_builtins(first), shape)[0]
+            status = below(whole, "f:status") if has_status else frozenset()
+            owners = written({}, ("a", ""), whole - managed_fields.UNOWNED - status, frozenset())
+            for turn in range(6):
+                assert texts(obj) == texts_of(owners), (kind.resource, turn)
+                following = random.choice((full, first, thinned(full, random), thinned(first, random)))
+                changed, removed = (
+                    fields - managed_fields.UNOWNED
+                    for fields in field_sets.compare(codec.to_builtins(obj), codec.to_builtins(following), shape)
+                )
+                following = managed_fields.with_owners_of(obj, following)
+                manager, now = random.choice(MANAGERS), f"2026-01-01T00:00:{turn:02}Z"
+                obj = managed_fields.track_in_process(kind, following, obj, manager=manager, subresource="", now=now)
+                if owners:
+                    lost = changed | removed
+                    of_status = below(changed, "f:status") if has_status else frozenset()
+                    owners = written(owners, (manager, ""), changed - of_status, lost)
+                    owners = written(owners, (manager, "status"), of_status, frozenset())
