@@ -41,8 +41,9 @@ from claims.kinds.volumes import (
     ProjectedVolumeSource,
     Volume,
     VolumeProjection,
-    VolumeSource,
+    sources_of,
 )
+from manciple.wire.caching import short_text_cache
 from manciple.wire.quantity import Quantity
 
 GRACE_PERIOD_SECONDS = 30
@@ -133,6 +134,7 @@ def _container(container: AnyContainer, *, host_network: bool) -> AnyContainer:
     )
 
 
+@short_text_cache(1024)
 def _pull_policy(image: str) -> str:
     """Always for images that may change under their name: no tag and no digest, or the tag latest."""
     return "Always" if _tag_of(image) == "latest" else "IfNotPresent"
@@ -271,7 +273,6 @@ def _lifecycle(lifecycle: Lifecycle | None) -> Lifecycle | None:
 # Volumes -------------------------------------------------------------------------------------------------------------
 
 _MODED_SOURCES = ("secret", "config_map", "downward_api", "projected")
-_SOURCES = VolumeSource.__struct_fields__
 #: source -> what its fields are where they are left out
 _CARRIED: Mapping[str, Mapping[str, Any]] = {
     "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
@@ -283,10 +284,10 @@ _CARRIED: Mapping[str, Mapping[str, Any]] = {
 
 def _volume(volume: Volume) -> Volume:
     """A volume without a source is an empty directory; files are readable by all unless said otherwise."""
-    chosen = {name: source for name in _SOURCES if (source := getattr(volume, name)) is not None}
+    chosen = sources_of(volume)
     if not chosen:
         return replace(volume, empty_dir=EmptyDirVolumeSource())
-    return replace(volume, **{name: _source(name, source) for name, source in chosen.items()})
+    return replace(volume, **{name: _source(name, getattr(volume, name)) for name in chosen})
 
 
 def _source(name: str, source: Any) -> Any:

@@ -17,7 +17,7 @@ from inventory.kinds.nodes import NodeSelectorTerm
 from manciple.wire.base import LabelSelector
 from manciple.wire.errors import FieldError, too_long, too_many
 from manciple.wire.selectors import MOST_REQUIREMENTS
-from manciple.wire.validation import SPEC, Path
+from manciple.wire.validation import SPEC
 
 #: Of each kind of container.
 MOST_CONTAINERS = 256
@@ -44,7 +44,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 def validate_size(spec: PodSpec) -> Errors:
     """One error for each list that is too long; where none is, one if all together are too much text."""
-    if found := [too_many(path, count, most) for path, count, most in _counts(spec) if count > most]:
+    if found := [too_many(SPEC.child(*path), count, most) for path, count, most in _counts(spec) if count > most]:
         return found
     parts = {
         "affinity": spec.affinity,
@@ -58,48 +58,50 @@ def validate_size(spec: PodSpec) -> Errors:
     )
 
 
-def _counts(spec: PodSpec) -> Iterator[tuple[Path, int, int]]:
-    """(where, how many are there, how many may be there)"""
-    yield SPEC.child("containers"), len(spec.containers), MOST_CONTAINERS
-    yield SPEC.child("initContainers"), len(spec.init_containers), MOST_CONTAINERS
-    yield SPEC.child("ephemeralContainers"), len(spec.ephemeral_containers), MOST_CONTAINERS
+#: (names of fields in the spec, how many are there, how many may be there)
+Count = tuple[tuple[str, ...], int, int]
+
+
+def _counts(spec: PodSpec) -> Iterator[Count]:
+    yield ("containers",), len(spec.containers), MOST_CONTAINERS
+    yield ("initContainers",), len(spec.init_containers), MOST_CONTAINERS
+    yield ("ephemeralContainers",), len(spec.ephemeral_containers), MOST_CONTAINERS
     containers = (*spec.containers, *spec.init_containers)
     resources = {name for one in containers for name in (*one.resources.requests, *one.resources.limits)}
-    yield SPEC.child("containers", "resources"), len(resources), MOST_RESOURCES
-    yield SPEC.child("resourceClaims"), len(spec.resource_claims), MOST_CLAIMS
-    yield SPEC.child("tolerations"), len(spec.tolerations), MOST_TOLERATIONS
-    yield SPEC.child("nodeSelector"), len(spec.node_selector), MOST_REQUIREMENTS
-    constraints = spec.topology_spread_constraints
-    yield SPEC.child("topologySpreadConstraints"), len(constraints), MOST_SPREAD_CONSTRAINTS
-    affinity, path = spec.affinity, SPEC.child("affinity")
+    yield ("containers", "resources"), len(resources), MOST_RESOURCES
+    yield ("resourceClaims",), len(spec.resource_claims), MOST_CLAIMS
+    yield ("tolerations",), len(spec.tolerations), MOST_TOLERATIONS
+    yield ("nodeSelector",), len(spec.node_selector), MOST_REQUIREMENTS
+    yield ("topologySpreadConstraints",), len(spec.topology_spread_constraints), MOST_SPREAD_CONSTRAINTS
+    affinity = spec.affinity
     if affinity is None:
         return
-    yield path, _values(affinity), MOST_VALUES
+    yield ("affinity",), _values(affinity), MOST_VALUES
     if affinity.node_affinity is not None:
-        yield from _node_counts(affinity.node_affinity, path.child("nodeAffinity"))
+        yield from _node_counts(affinity.node_affinity)
     if affinity.pod_affinity is not None:
-        yield from _pod_counts(affinity.pod_affinity, path.child("podAffinity"))
+        yield from _pod_counts(affinity.pod_affinity, "podAffinity")
     if affinity.pod_anti_affinity is not None:
-        yield from _pod_counts(affinity.pod_anti_affinity, path.child("podAntiAffinity"))
+        yield from _pod_counts(affinity.pod_anti_affinity, "podAntiAffinity")
 
 
-def _node_counts(affinity: NodeAffinity, path: Path) -> Iterator[tuple[Path, int, int]]:
+def _node_counts(affinity: NodeAffinity) -> Iterator[Count]:
     required = affinity.required_during_scheduling_ignored_during_execution
     terms = required.node_selector_terms if required is not None else ()
     preferred = [one.preference for one in affinity.preferred_during_scheduling_ignored_during_execution]
-    yield path.child(_REQUIRED), sum(map(_requirements, terms)), MOST_NODE_REQUIREMENTS
-    yield path.child(_PREFERRED), sum(map(_requirements, preferred)), MOST_NODE_REQUIREMENTS
+    yield ("affinity", "nodeAffinity", _REQUIRED), sum(map(_requirements, terms)), MOST_NODE_REQUIREMENTS
+    yield ("affinity", "nodeAffinity", _PREFERRED), sum(map(_requirements, preferred)), MOST_NODE_REQUIREMENTS
 
 
 def _requirements(term: NodeSelectorTerm) -> int:
     return max(1, len(term.match_expressions) + len(term.match_fields))
 
 
-def _pod_counts(affinity: PodAffinity | PodAntiAffinity, path: Path) -> Iterator[tuple[Path, int, int]]:
+def _pod_counts(affinity: PodAffinity | PodAntiAffinity, name: str) -> Iterator[Count]:
     required = affinity.required_during_scheduling_ignored_during_execution
     preferred = affinity.preferred_during_scheduling_ignored_during_execution
-    yield path.child(_REQUIRED), len(required), MOST_POD_TERMS
-    yield path.child(_PREFERRED), len(preferred), MOST_POD_TERMS
+    yield ("affinity", name, _REQUIRED), len(required), MOST_POD_TERMS
+    yield ("affinity", name, _PREFERRED), len(preferred), MOST_POD_TERMS
 
 
 def _values(affinity: Affinity) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from claims.kinds.containers import Container, ContainerPort
 from claims.kinds.pods import Pod, PodSpec
-from claims.kinds.volumes import ProjectedVolumeSource, Volume, VolumeProjection
+from claims.kinds.volumes import ProjectedVolumeSource, Volume, VolumeProjection, sources_of
 from claims.kinds.windows_rules import containers_with_paths
 from inventory.kinds.nodes import NodeSelectorTerm
 from manciple.wire.quantity import Quantity
@@ -134,7 +134,8 @@ def _of_term(term: NodeSelectorTerm, path: Path, *, preferred: bool) -> Iterator
 def _of_volumes(volumes: Iterable[Volume]) -> Iterator[str]:
     for position, volume in enumerate(volumes):
         at = SPEC.child("volumes").at(position)
-        yield from (f"{at.child(source)}: {why}" for source, why in _OLD_VOLUMES.items() if getattr(volume, source))
+        old = [source for source in sources_of(volume) if source in _OLD_VOLUMES and getattr(volume, source)]
+        yield from (f"{at.child(source)}: {_OLD_VOLUMES[source]}" for source in old)
         yield from _of_claim(volume, at)
         if volume.secret is not None:
             paths = [(one.path, "") for one in volume.secret.items]

@@ -19,7 +19,7 @@ from claims.kinds.source_rules import (
     validate_projected,
     validate_secret,
 )
-from claims.kinds.volumes import EmptyDirVolumeSource, HostPathVolumeSource, Volume, VolumeSource
+from claims.kinds.volumes import EmptyDirVolumeSource, HostPathVolumeSource, Volume, VolumeSource, sources_of
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
 from manciple.wire.quantity import read_quantity
@@ -88,6 +88,7 @@ _SOURCES: Mapping[str, tuple[str, ...]] = {
     "ephemeral": ("volumeClaimTemplate",),
     "image": ("reference",),
 }
+_ORDER = {name: place for place, name in enumerate(_SOURCES)}
 _SHOWN = dict(zip(VolumeSource.__struct_fields__, VolumeSource.__struct_encode_fields__, strict=True))
 #: Where the reference names a source differently: what is wrong inside of it, and that it is one too many.
 _SHOWN_INSIDE = {**_SHOWN, "gcePersistentDisk": "persistentDisk"}
@@ -137,7 +138,7 @@ def _validate_claim_exists(volume: Any, path: Path, created: Collection[str]) ->
 
 def _validate_sources(volume: Any, path: Path, metadata: ObjectMeta) -> Errors:
     """One source; only the first is looked into."""
-    chosen = [name for name in _SOURCES if getattr(volume, name) is not None]
+    chosen = sorted(sources_of(volume), key=_ORDER.__getitem__)
     if not chosen:
         return [required(path, "must specify a volume type")]
     name, *others = chosen

@@ -42,7 +42,12 @@ class KernelRandom(SystemRandom):
 
 RANDOM = KernelRandom()
 
+#: The bits of a UUID that are random in version 4, and the others.
+_RANDOM_BITS = UUID("ffffffff-ffff-0fff-3fff-ffffffffffff").int
+_VERSION_4 = UUID("00000000-0000-4000-8000-000000000000").int
+
 
 def new_uid() -> str:
     """A random UUID (RFC 9562, version 4)."""
-    return str(UUID(int=RANDOM.getrandbits(RANDOM.BITS), version=4))
+    text = f"{RANDOM.getrandbits(RANDOM.BITS) & _RANDOM_BITS | _VERSION_4:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

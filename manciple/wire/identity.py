@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from manciple.wire.caching import short_text_cache
 from manciple.wire.validation import check_dns_subdomain
 
 #: Every identity that showed a valid token belongs to this group.
@@ -119,9 +120,14 @@ _CONTROLLERS = "kube-controller-manager"
 
 def manager_of(identity: Identity) -> str:
     """The manager of the fields that somebody writes without naming one."""
-    if identity.name.startswith(f"{_ACCOUNT_PREFIX}{SYSTEM_NAMESPACE}:"):
+    return _manager_named(identity.name)
+
+
+@short_text_cache(512)
+def _manager_named(name: str) -> str:
+    if name.startswith(f"{_ACCOUNT_PREFIX}{SYSTEM_NAMESPACE}:"):
         return _CONTROLLERS
-    return identity.name.removeprefix("system:").encode(errors="replace")[:MANAGER_MAX].decode(errors="ignore")
+    return name.removeprefix("system:").encode(errors="replace")[:MANAGER_MAX].decode(errors="ignore")
 
 
 #: The installation itself: migrations, demo data, whatever no person and no controller asked for.

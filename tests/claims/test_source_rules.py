@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from claims.kinds.source_rules import validate_no_tokens
-from claims.kinds.volumes import Volume
+from claims.kinds.volumes import Volume, VolumeSource, sources_of
 from manciple.wire import codec
 from manciple.wire.validation import Path
 
@@ -22,6 +24,14 @@ def test_who_has_no_account_gets_no_token() -> None:
     volume = codec.decode_value(Volume, token(path="x", expirationSeconds=600))
     (error,) = validate_no_tokens(volume, Path("v"))
     assert (error.type, error.field) == ("FieldValueForbidden", "v.projected.sources[0].serviceAccountToken")
+
+
+def test_every_source_that_a_volume_has_is_found() -> None:
+    every = VolumeSource.__struct_fields__
+    for source in every:
+        assert sources_of(structs.replace(Volume(name="v"), **{source: object()})) == [source]
+    assert sources_of(structs.replace(Volume(name="v"), **dict.fromkeys(every, 1))) == [*every]
+    assert sources_of(Volume(name="v")) == []
 
 
 def test_what_is_left_out_of_a_source_is_filled_in() -> None:
