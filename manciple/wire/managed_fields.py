@@ -484,7 +484,8 @@ def _left_out(type_: type[Value]) -> tuple[Any, ...]:
 
 def _compare(old: Any, new: Any, changed: Tree, removed: Tree, unowned: frozenset[str] = _OWNED) -> None:
     """Compare two values of a type; what is found goes into `changed` and `removed`. What they share is equal."""
-    members, left, right = _members(type(new)), structs.astuple(old), structs.astuple(new)
+    type_: type[Value] = type(new)
+    members, left, right = _members(type_), structs.astuple(old), structs.astuple(new)
     for at in compress(count(), map(is_not, left, right)):
         if left[at] != right[at] and members[at].attribute not in unowned:
             _compare_member(members[at], left[at], right[at], changed, removed)
@@ -583,6 +584,10 @@ _LEAF: Tree = {}
 
 
 def _collector(shape: Splitting, parts: type[Value] | None, *, as_document: bool) -> Callable[[Any], Tree] | None:
+    """What gives the fields below a value of this shape, with the field itself; None where it has no parts.
+
+    parts: the type of its elements, if they have fields of their own.
+    """
     if as_document:
         return lambda value: _collected_from_document(value, shape)
     if shape.kind == "atomic":
@@ -609,9 +614,10 @@ def _collected_from_document(value: Any, shape: Splitting) -> Tree:
 
 def _fields_of(value: Any) -> Tree:
     """The fields of a value: itself and all below it."""
+    type_: type[Value] = type(value)
     found = {ITSELF: _LEAF}
-    members, values = _members(type(value)), structs.astuple(value)
-    for at in compress(count(), map(is_not, values, _left_out(type(value)))):
+    members, values = _members(type_), structs.astuple(value)
+    for at in compress(count(), map(is_not, values, _left_out(type_))):
         member, part = members[at], values[at]
         if member.collect is None and type(part) is not dict:
             found[member.element] = _LEAF
@@ -622,9 +628,10 @@ def _fields_of(value: Any) -> Tree:
 
 def _parts_of_permanent(value: Any, unowned: frozenset[str] = _OWNED) -> Tree:
     """What comes or goes with a struct that is always there, or was left out because nothing was in it."""
-    members, values = _members(type(value)), structs.astuple(value)
+    type_: type[Value] = type(value)
     found: Tree = {}
-    for at in compress(count(), map(is_not, values, _left_out(type(value)))):
+    members, values = _members(type_), structs.astuple(value)
+    for at in compress(count(), map(is_not, values, _left_out(type_))):
         member, part = members[at], values[at]
         if member.attribute in unowned or not member.is_written(part):
             continue
