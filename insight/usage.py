@@ -79,7 +79,7 @@ def _counted(at: datetime) -> list[UsageSample]:
     """All devices and each class."""
     global _last_revision  # noqa: PLW0603 - of this process
     if latest_revision() - _last_revision > MOST_FOLLOWED:
-        cache.following.forget()
+        cache.following.reset()
     census = read_census()
     _last_revision = census.revision
     rows = [UsageSample(at=at, device_class=ALL, counts=nonzero(census.snapshot.by_use), waiting=census.waiting)]

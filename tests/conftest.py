@@ -27,7 +27,7 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 from manciple import frames
 from manciple.audit import trail
 from manciple.extensions import catalogue
-from manciple.store.per_process import forget_database
+from manciple.per_process import reset_all
 from manciple.wire.registry import Nothing, registry
 from tests import services
 from tests.e2e.nursery import NURSERY
@@ -215,5 +215,5 @@ def pytest_runtest_teardown() -> Iterator[None]:
         return (yield)
     finally:
         registry.extend(catalogue.added)
-        forget_database()
+        reset_all()
         getattr(mail, "outbox", []).clear()

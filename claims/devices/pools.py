@@ -14,6 +14,7 @@ from claims.devices.nodes import NodeState
 from claims.devices.published import CandidateDevice, DeviceKey, DevicePool, Draw, Published, is_blocked, pool_of
 from claims.devices.states import OUT_OF_USE, DeviceState, by_use
 from inventory.kinds.pools import PoolKey
+from manciple.per_process import PerProcess
 from manciple.wire.base import Alike
 
 #: many pools are in the same state
@@ -169,15 +170,16 @@ class DeviceSnapshot:
 
 
 Key = TypeVar("Key")
-_last: tuple[Any, Any, frozenset[Any]] = ({}, {}, frozenset())
+#: (before, after, what differs) of the last question
+_last = PerProcess[tuple[Any, Any, frozenset[Any]]](lambda: ({}, {}, frozenset()))
 
 
 def changed(before: Mapping[Key, object], after: Mapping[Key, object]) -> frozenset[Key]:
     """The keys that came, went, or have another object now. Many ask for the same two, one after the other."""
-    global _last  # noqa: PLW0603 - the last answer, for the whole process
-    known = _last
-    if known[0] is not before or known[1] is not after:
+    last = _last()
+    if last[0] is not before or last[1] is not after:
         keys = before.keys() | after.keys() if before is not after else ()
-        known = _last = (before, after, frozenset(key for key in keys if before.get(key) is not after.get(key)))
-    found: frozenset[Key] = known[2]
+        last = (before, after, frozenset(key for key in keys if before.get(key) is not after.get(key)))
+        _last.set(last)
+    found: frozenset[Key] = last[2]
     return found

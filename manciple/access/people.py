@@ -20,7 +20,7 @@ from django.contrib.auth.models import Group
 from django.db.models.signals import m2m_changed, post_delete, post_save
 
 from manciple.access.authentication import epoch
-from manciple.store.per_process import on_new_database
+from manciple.per_process import PerProcess
 from manciple.wire.identity import AUTHENTICATED, MASTERS, PEOPLE, Identity
 
 #: How names begin that belong to the system.
@@ -69,34 +69,26 @@ class _Closed:
         self.epoch, self.names = -1, frozenset[str]()
 
 
-_closed = _Closed()
-
-
-@on_new_database
-def forget() -> None:
-    """Look the names up again at the next question."""
-    global _closed  # noqa: PLW0603 - replaced as a whole
-    _closed = _Closed()
+_closed = PerProcess(_Closed)
 
 
 def closed_names_if_known() -> frozenset[str] | None:
     """The names of closed accounts, where that is known without the database."""
-    known = _closed
+    known = _closed()
     return known.names if known.epoch == epoch.known() else None
 
 
 def is_closed(name: str) -> bool:
     """Whether the account of that name is closed, whoever vouches for the person."""
-    global _closed  # noqa: PLW0603 - replaced as a whole
     current = epoch.current()
-    known = _closed
+    known = _closed()
     if known.epoch != current:
         known = _Closed()
         known.epoch = current
         known.names = frozenset(
             get_user_model()._default_manager.filter(is_active=False).values_list("username", flat=True)
         )
-        _closed = known
+        _closed.set(known)
     return name in known.names
 
 

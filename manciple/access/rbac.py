@@ -28,9 +28,9 @@ from manciple.access.authorization import HeldRules, register_authorizer
 from manciple.access.kinds import default_roles, roles
 from manciple.access.kinds.policy_rules import ALL, CompiledRules, Place, compiled, names_matter, places_of
 from manciple.access.kinds.roles import AnyBinding, ClusterRole, PolicyRule, RoleBinding, RoleRef, Subject
+from manciple.per_process import PerProcess
 from manciple.store import announce, hooks, transactions
 from manciple.store.follower import Follower, View
-from manciple.store.per_process import on_new_database
 from manciple.store.records import Change, Written
 from manciple.store.writer import Writer
 from manciple.wire.base import ApiObject
@@ -309,7 +309,7 @@ class _Known:
         )
 
 
-_known = _Known()
+_known = PerProcess(_Known)
 _guard = Lock()
 
 
@@ -326,37 +326,31 @@ def _is_fresh() -> bool:
     """Once in a transaction that suffices: while it has the lock, nobody else writes a role."""
     writer = transactions.current()
     if writer is None:
-        return _known.is_fresh()
+        return _known().is_fresh()
     if _asked.writer is not None and _asked.writer() is writer:
-        return _known.revision >= _known.needed
-    if fresh := _known.is_fresh():
+        return _known().revision >= _known().needed
+    if fresh := _known().is_fresh():
         _asked.writer = ref(writer)
     return fresh
 
 
 def policy(*, newest: bool = False) -> Policy:
     """The policy that holds. newest: as of this moment, whoever wrote last (one query)."""
-    found = _known.policy
+    known = _known()
+    found = known.policy
     if found is not None and not newest and _is_fresh():
         return found
     looked = time.monotonic()
     with FOLLOWER.view() as view:
-        _known.policy, _known.revision, _known.looked = view.policy, view.revision, looked
+        known.policy, known.revision, known.looked = view.policy, view.revision, looked
         return view.policy
 
 
 def expect(revision: int) -> None:
     """A role or binding was written at `revision`: what is decided from now on heeds it."""
     with _guard:
-        _known.needed = max(_known.needed, revision)
-
-
-@on_new_database
-def forget() -> None:
-    """The next question has everything listed anew: the database is another one."""
-    FOLLOWER.forget()
-    with _guard:
-        _known.policy, _known.revision, _known.needed = None, 0, 0
+        known = _known()
+        known.needed = max(known.needed, revision)
 
 
 def _note(changes: Sequence[Change]) -> None:

@@ -13,7 +13,6 @@ import asyncio
 import base64
 import binascii
 import logging
-import os
 import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +40,7 @@ from manciple.admission.matching import Matcher
 from manciple.admission.policies import Compiled, conditions_hold
 from manciple.admission.requests import AdmissionRequest
 from manciple.cel.errors import CompileError
+from manciple.per_process import PerProcess
 from manciple.store import hooks as said
 from manciple.wire.base import LabelSelector
 from manciple.wire.errors import ApiError, BadRequest, Forbidden
@@ -137,7 +137,7 @@ def ask(webhooks: Sequence[CompiledWebhook], request: AdmissionRequest) -> None:
     if not calls:
         return
     # Each call ends by its own timeout.
-    answers = asyncio.run_coroutine_threadsafe(_call_all(calls), _loop(os.getpid())).result()
+    answers = asyncio.run_coroutine_threadsafe(_call_all(calls), _loop()).result()
     refusals = [
         refusal
         for position, (call, answer) in enumerate(zip(calls, answers, strict=True))
@@ -200,12 +200,14 @@ def _refusal(call: _Call, answer: Mapping[str, Any] | WebhookCallFailed, positio
 # The call -------------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
-def _loop(_process: int) -> asyncio.AbstractEventLoop:
-    """The loop that calls webhooks, in a thread of its own: nobody waits for a name server that stays silent."""
+def _started_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="webhooks", daemon=True).start()
     return loop
+
+
+#: Calls webhooks in a thread of its own, so that no request waits for a silent name server.
+_loop = PerProcess(_started_loop, stop=lambda loop: loop.call_soon_threadsafe(loop.stop))
 
 
 async def _call_all(calls: Sequence[_Call]) -> list[Mapping[str, Any] | WebhookCallFailed]:

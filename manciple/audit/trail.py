@@ -22,9 +22,9 @@ from django.db import DataError, Error, IntegrityError, connection
 from manciple.audit import models, recording
 from manciple.audit.budgets import Key, MinuteLedger
 from manciple.audit.happenings import REFUSED, Happened, name_of
+from manciple.per_process import PerProcess
 from manciple.store import origins
 from manciple.store.origins import clean
-from manciple.store.per_process import PerProcess, on_new_database
 
 log = logging.getLogger(__name__)
 
@@ -196,7 +196,7 @@ def _row(waiting: _Waiting) -> tuple[Any, ...]:
 MISSING, CONFLICT = 404, 409
 
 
-_recorder = PerProcess(TrailRecorder)
+_recorder = PerProcess(TrailRecorder, stop=lambda recorder: recorder.stop(write=False))
 
 
 def tell(happened: Happened) -> None:
@@ -219,11 +219,4 @@ def flush() -> int:
 def close() -> None:
     """Write down what waits, and end the thread: the process ends."""
     _recorder().stop()
-    _recorder.forget()
-
-
-@on_new_database
-def forget() -> None:
-    """Drop what waits, and end the thread: the process's database is another one from now on."""
-    _recorder().stop(write=False)
-    _recorder.forget()
+    _recorder.reset()

@@ -15,6 +15,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any, ClassVar
 
 from manciple.api import first_stage
@@ -27,11 +28,11 @@ from manciple.extensions.formats import is_known
 from manciple.extensions.naming import NamesTaken, settled
 from manciple.extensions.serving import ServedDefinition, serve
 from manciple.extensions.structure import node_of
+from manciple.per_process import PerProcess
 from manciple.store import hooks, transactions
 from manciple.store.follower import Follower, View
 from manciple.store.hooks import PolicyCache, Write
 from manciple.store.objects import Writer
-from manciple.store.per_process import on_new_database
 from manciple.store.records import EventRecord, Written
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import MethodNotAllowed
@@ -96,34 +97,24 @@ class Established(View):
             self._served.pop(name, None)
 
     def _publish(self) -> None:
-        _Known.editions += 1
-        self.catalogue = DefinedKinds(_Known.editions, [one for _, one in sorted(self._served.items())])
-
-
-class _Known:
-    """What this process found last, for those who may not ask the database."""
-
-    editions = 0
-    catalogue: Added = Nothing()
+        self.catalogue = DefinedKinds(next(_editions), [one for _, one in sorted(self._served.items())])
 
 
 FOLLOWER = Follower(Established)
+#: Numbers of catalogues, never used twice in a process: other caches are keyed by them.
+_editions = count(1)
+#: The last catalogue, for callers that must not query the database.
+_last = PerProcess[Added](Nothing)
 
 
 def added(surely: bool) -> Added:
     """The kinds that definitions add. surely: what was known a moment ago will not do."""
     # What a transaction has written itself may never be committed: no view is made of that.
-    if (transactions.is_open() and _Known.catalogue.edition) or _in_event_loop():
-        return _Known.catalogue
+    if (transactions.is_open() and _last().edition) or _in_event_loop():
+        return _last()
     with FOLLOWER.view(within=0.0 if surely else TRUSTED) as established:
-        _Known.catalogue = established.catalogue
+        _last.set(established.catalogue)
         return established.catalogue
-
-
-@on_new_database
-def forget() -> None:
-    """The database of this process is another one from now on."""
-    _Known.catalogue = Nothing()
 
 
 def _in_event_loop() -> bool:

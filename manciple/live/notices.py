@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from manciple.per_process import PerProcess
+
 #: names of people, ids that they know already -> by name what they are to be told. Reads the database.
 NoticeSource = Callable[[Collection[str], Collection[int]], Mapping[str, Sequence[Mapping[str, Any]]]]
 
@@ -17,7 +19,7 @@ NoticeSource = Callable[[Collection[str], Collection[int]], Mapping[str, Sequenc
 KNOWN = 1000
 
 _source: list[NoticeSource] = []
-_known: deque[int] = deque(maxlen=KNOWN)
+_known = PerProcess(lambda: deque[int](maxlen=KNOWN))
 
 
 def take_from(source: NoticeSource) -> None:
@@ -28,6 +30,6 @@ def fresh(names: Collection[str]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     """What people of these names are told now, by name; once in this process."""
     if not _source or not names:
         return {}
-    found = _source[0](names, tuple(_known))
-    _known.extend(one["id"] for told in found.values() for one in told)
+    found = _source[0](names, tuple(_known()))
+    _known().extend(one["id"] for told in found.values() for one in told)
     return found

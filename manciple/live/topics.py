@@ -20,7 +20,7 @@ from typing import Protocol
 
 from manciple.access import rbac
 from manciple.access.authentication.chain import Credentials
-from manciple.store.per_process import PerProcess, on_new_database
+from manciple.per_process import PerProcess
 from manciple.store.tail import EventRecord, Tail, latest_revision
 from manciple.wire.errors import Expired
 
@@ -165,4 +165,3 @@ def _started() -> Relay:
 
 #: The relay of this process; the first call starts it (and reads the database: call it outside the event loop).
 relay = PerProcess(_started)
-on_new_database(relay.forget)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from manciple.store.per_process import PerProcess, on_new_database
+from manciple.per_process import PerProcess
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +54,8 @@ class Announcer:
             newest = max(newest, told.get(resource, 0))
         return newest
 
-    def forget(self) -> None:
-        """Nothing was announced yet."""
-        self._newest = {}
+    def stop(self) -> None:
+        """End the threads, if there are any."""
 
     def _tell(self, revision: int, resources: frozenset[str]) -> None:
         """resources: those that were written; none where that is not known."""
@@ -80,7 +79,7 @@ def _of_settings() -> Announcer:
     return made
 
 
-_announcer = PerProcess(_of_settings)
+_announcer = PerProcess(_of_settings, stop=lambda announcer: announcer.stop())
 
 
 def subscribe(callback: Callback, *, ignoring: Collection[str] = ()) -> Callable[[], None]:
@@ -98,12 +97,6 @@ def newest(resources: Collection[str]) -> int:
     An announcement may be late or lost: who relies on them must look at the log now and then (`tail.POLL_INTERVAL`).
     """
     return _announcer().newest(resources)
-
-
-@on_new_database
-def forget() -> None:
-    """Forget what was announced: the process's database is another one from now on."""
-    _announcer().forget()
 
 
 def announce(revision: int, resources: Collection[str] = ()) -> None:

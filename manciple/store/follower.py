@@ -34,14 +34,15 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from django.db import connection
 from prometheus_client.core import Metric
 
+from manciple.per_process import PerProcess
 from manciple.store import announce, log_metrics, records, sql, tail
-from manciple.store.per_process import on_new_database
 from manciple.store.records import Written
 from manciple.store.tail import Stretch
 from manciple.telemetry import metrics
@@ -240,6 +241,15 @@ def since(after: int | None, read: Callable[[int], Stretch[Item]]) -> Stretch[It
         return None
 
 
+@dataclass(slots=True)
+class _Followed(Generic[ViewT]):
+    """looked: when the view was brought up to date, by the monotonic clock. place: see `Follower.place`."""
+
+    view: ViewT | None = None
+    looked: float = 0.0
+    place: tuple[str, int] = ("", 0)
+
+
 class Follower(Generic[ViewT]):
     """One view of the process, for whoever asks."""
 
@@ -252,11 +262,7 @@ class Follower(Generic[ViewT]):
         """turn: what one thread at a time holds; a lock of its own unless given."""
         self._make, self._source = make, source
         self._turn = turn or threading.Lock()
-        self._view: ViewT | None = None
-        #: when the view was brought up to date, by the monotonic clock
-        self._looked = 0.0
-        #: the name of the view, and how far it has come, for who tells of it
-        self.place = ("", 0)
+        self._followed = PerProcess(_Followed[ViewT])
         Follower.every.add(self)  # type: ignore[arg-type]  # of whatever view
 
     @contextmanager
@@ -266,28 +272,34 @@ class Follower(Generic[ViewT]):
         within: seconds for which the announcements are trusted to tell whether anything happened; 0 asks the database.
         """
         with self._turn:
-            known, self._view = self._view, None
-            if known is not None and self._is_recent(known, within):
-                view = known
+            followed = self._followed()
+            last, followed.view = followed.view, None
+            if last is not None and self._is_recent(last, followed.looked, within):
+                view = last
             else:
                 looked = time.monotonic()
-                view = self._advanced(known) or listed(self._make, self._source)
-                self._looked = looked
-            self.place = (type(view).__name__, view.revision)
+                view = self._advanced(last) or listed(self._make, self._source)
+                followed.looked = looked
+            followed.place = (type(view).__name__, view.revision)
             yield view
-            self._view = view
+            followed.view = view
 
-    def _is_recent(self, view: ViewT, within: float) -> bool:
+    @property
+    def place(self) -> tuple[str, int]:
+        """The name of the view, and its revision when it was last used; ("", 0) before."""
+        return self._followed().place
+
+    def _is_recent(self, view: ViewT, looked: float, within: float) -> bool:
         return (
-            time.monotonic() - self._looked < within
+            time.monotonic() - looked < within
             and announce.newest(view.resources) <= view.revision
             and not connection.in_atomic_block
         )
 
-    def forget(self) -> None:
-        """The next one who asks has everything listed anew."""
+    def reset(self) -> None:
+        """List everything again at the next use."""
         with self._turn:
-            self._view = None
+            self._followed.reset()
 
     def _advanced(self, view: ViewT | None) -> ViewT | None:
         """None where the source does not lead from there to now."""
@@ -299,13 +311,6 @@ class Follower(Generic[ViewT]):
             log.info("listing again: %s", error.message)
             return None
         return view
-
-
-@on_new_database
-def forget() -> None:
-    """Drop every view of this process: its database is another one from now on."""
-    for one in tuple(Follower.every):
-        one.forget()
 
 
 def _of_views() -> Iterable[Metric]:

@@ -26,21 +26,20 @@ counter's lock: nobody writes meanwhile, and readers see the old rows until the 
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import structs
 
+from manciple.per_process import PerProcess
 from manciple.store import persistence, records, sql
 from manciple.store.models import OwnerLink
 from manciple.store.origins import Origin
-from manciple.store.per_process import on_new_database
 from manciple.store.records import Change
 from manciple.telemetry import logs
 from manciple.wire.base import ApiObject
@@ -174,41 +173,27 @@ class PolicyCache(Generic[T]):
             classes = CLASSES.of(writer)        # {name: class}, as this transaction sees them
     """
 
-    #: of this process
-    every: ClassVar[weakref.WeakSet[PolicyCache[Any]]] = weakref.WeakSet()
-
     def __init__(self, resource: str, read: Callable[[tuple[Any, ...]], T], *, nothing: T | None = None) -> None:
         """nothing: what there is without any object, where `read` need not be asked."""
         self._resource, self._read, self._nothing = resource, read, nothing
-        self._known: _Known[T] = _Known(-1, {})
-        PolicyCache.every.add(self)
+        self._known = PerProcess(lambda: _Known[T](-1, {}))
 
     def of(self, writer: Writer, namespace: str = "") -> T:
         """For the objects in `namespace`; "" for a kind that lives in none, or for all. One query where it is new."""
         policy = writer.policy
         if policy is None:
             return self._listed(writer, namespace)
-        known = self._known
+        known = self._known()
         if known.policy != policy:
             # Another thread may do the same: each keeps the one that it has seen itself.
-            known = self._known = _Known(policy, {})
+            self._known.set(known := _Known(policy, {}))
         if namespace not in known.by_namespace:
             known.by_namespace[namespace] = self._listed(writer, namespace)
         return known.by_namespace[namespace]
 
-    def forget(self) -> None:
-        self._known = _Known(-1, {})
-
     def _listed(self, writer: Writer, namespace: str) -> T:
         found = writer.list(registry.by_resource(self._resource), namespace=namespace)
         return self._read(found) if found or self._nothing is None else self._nothing
-
-
-@on_new_database
-def forget() -> None:
-    """Drop what rules of this process go by: its database is another one from now on."""
-    for one in tuple(PolicyCache.every):
-        one.forget()
 
 
 # What they say --------------------------------------------------------------------------------------------------------

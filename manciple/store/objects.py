@@ -251,7 +251,7 @@ def get_many(kind: Kind, keys: Iterable[tuple[str, str]]) -> tuple[Stored, ...]:
 
 def cached(kind: Kind, namespace: str, name: str) -> ApiObject | None:
     """The object as this process wrote it last, if it remembers that: no query, and others may have written since."""
-    return records.cache.by_key((kind.resource, namespace, name))
+    return records.cache().by_key((kind.resource, namespace, name))
 
 
 def known(kind: Kind, obj: ApiObject) -> Current:

@@ -1,61 +1,30 @@
-"""State that a process has once.
-
-`PerProcess` is a value that is made when it is first needed, and again in a forked child: what it holds (threads,
-connections, locks) does not survive a fork, so a child never sees its parent's.
-
-`forget_database` drops everything that a process keeps of its database. A module that keeps something registers the
-function that drops it:
-
-    _known: dict[str, Policy] = {}
-
-    @on_new_database
-    def forget() -> None:
-        _known.clear()
-"""
+"""The earlier name of `manciple.per_process`, for modules that are not converted yet."""
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import TypeVar
 
-T = TypeVar("T")
+from manciple.per_process import PerProcess as _PerProcess
+from manciple.per_process import reset_all
+
+__all__ = ["PerProcess", "forget_database", "on_new_database"]
+
 Forget = TypeVar("Forget", bound=Callable[[], None])
+_kept = list[_PerProcess[Callable[[], None]]]()
 
-#: in the order of registration
-_forgets: list[Callable[[], None]] = []
+
+class PerProcess(_PerProcess):  # type: ignore[type-arg]
+    def forget(self) -> None:
+        self.reset()
 
 
 def on_new_database(forget: Forget) -> Forget:
-    """Register the function that drops what a module keeps of the database; usable as a decorator."""
-    _forgets.append(forget)
+    value = _PerProcess[Callable[[], None]](lambda: forget, stop=lambda call: call())
+    value()
+    _kept.append(value)
+    value._drop = lambda: None  # type: ignore[method-assign]
     return forget
 
 
-def forget_database() -> None:
-    """Drop everything that this process keeps of its database, because it has another one from now on."""
-    for forget in _forgets:
-        forget()
-
-
-class PerProcess(Generic[T]):
-    """`PerProcess(make)()` is this process's value."""
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
-        self.forget()
-        os.register_at_fork(after_in_child=self.forget)
-
-    def __call__(self) -> T:
-        if made := self._made:  # asked all the time, and made once
-            return made[0]
-        with self._guard:
-            if not self._made:
-                self._made.append(self._make())
-            return self._made[0]
-
-    def forget(self) -> None:
-        """The next one who asks gets a new one."""
-        self._guard = threading.Lock()
-        self._made: list[T] = []
+forget_database = reset_all

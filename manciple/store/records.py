@@ -21,8 +21,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 import msgspec
 import orjson
 
+from manciple.per_process import PerProcess
 from manciple.store import sealing
-from manciple.store.per_process import on_new_database
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import Kind
@@ -91,14 +91,6 @@ class ObjectCache:
                 self._by_text.pop(oldest.text, None)
                 self._by_revision.pop(oldest.revision, None)
 
-    def clear(self) -> None:
-        with self._guard:
-            self._by_key.clear()
-            self._earlier.clear()
-            self._by_text.clear()
-            self._by_revision.clear()
-            self._taken = self._taken_by_earlier = 0
-
     def by_text(self, text: str) -> ApiObject | None:
         return self._by_text.get(text)
 
@@ -128,8 +120,7 @@ class ObjectCache:
 
 
 #: Of this process.
-cache = ObjectCache()
-on_new_database(cache.clear)
+cache = PerProcess(ObjectCache)
 
 
 # Documents ------------------------------------------------------------------------------------------------------------
@@ -146,7 +137,7 @@ def plain(document: str, revision: int) -> str:
 
 def decode(kind: Kind, text: str) -> ApiObject:
     """A document of ours back as its typed value."""
-    known = cache.by_text(text)
+    known = cache().by_text(text)
     return known if isinstance(known, kind.type) else codec.decode_text(kind.type, text)
 
 

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.db import connection
 
+from manciple.per_process import PerProcess
 from manciple.store import log_metrics, persistence, sql
-from manciple.store.per_process import PerProcess, on_new_database
 from manciple.wire.errors import InsufficientStorage
 from manciple.wire.identity import NODES, Identity, is_control_plane
 
@@ -89,11 +89,6 @@ class _LastMeasured:
 
 
 _last = PerProcess(_LastMeasured)
-
-
-@on_new_database
-def forget() -> None:
-    _last.forget()
 
 
 def check(identity: Identity, resource: str, *, new: bool) -> None:

@@ -17,9 +17,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from django.db import DatabaseError, InterfaceError, connection
 
+from manciple.per_process import PerProcess
 from manciple.store import announce, records, sql
 from manciple.store.log_metrics import TAIL
-from manciple.store.per_process import PerProcess, on_new_database
 from manciple.store.records import Committed, EventRecord, EventType
 from manciple.wire.errors import Expired
 
@@ -103,7 +103,7 @@ def stretch_after(
     conditions = ""
     if resources is not None:
         conditions = f" AND resource IN ({_places(resources)})" if resources else " AND 1 = 0"
-    own = records.cache.written_after(revision)
+    own = records.cache().written_after(revision)
     is_own, numbers = sql.among("revision", own)
     left_out = f"{is_own} OR type = 'MODIFIED'" if lean else is_own
     columns = f"{_HEAD}, CASE WHEN {left_out} THEN NULL ELSE document END, CASE WHEN {is_own} THEN created_at END"
@@ -396,11 +396,4 @@ class Tail:
                     self._subscribers.remove(subscriber)
 
 
-_tail = PerProcess(Tail)
-
-
-@on_new_database
-def forget() -> None:
-    """End the process's tail and all subscriptions."""
-    _tail().stop()
-    _tail.forget()
+_tail = PerProcess(Tail, stop=Tail.stop)

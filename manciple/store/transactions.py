@@ -37,8 +37,8 @@ from typing import Generic, TypeVar, cast
 
 from django.db import Error, InterfaceError, OperationalError, connection, transaction
 
+from manciple.per_process import PerProcess
 from manciple.store import announce, hooks, log_metrics, persistence, pruning, records, space, sql
-from manciple.store.per_process import PerProcess, on_new_database
 from manciple.store.persistence import Current
 from manciple.store.writer import NOTHING, WORLD, Key, Sources, Wanted, Writer, references_to
 from manciple.wire.errors import ApiError
@@ -126,7 +126,7 @@ def _opened(writer: Writer) -> Iterator[Writer]:
 
 
 def _finish(writer: Writer, committed: Callable[[], None]) -> None:
-    records.cache.add(writer.committed)
+    records.cache().add(writer.committed)
     committed()
     announce.announce(writer.revision, writer.resources)
 
@@ -305,13 +305,7 @@ def _announced(reads: Iterable[Read]) -> Wanted:
     return {read.key: (read.kind, read.known) for read in reads}
 
 
-commits = PerProcess(GroupCommit)
-
-
-@on_new_database
-def forget() -> None:
-    """End the thread and its connection; used where the process's database is another one from now on."""
-    commits().stop()
+commits = PerProcess(GroupCommit, stop=GroupCommit.stop)
 
 
 def write(

@@ -23,8 +23,8 @@ from datetime import datetime
 
 from django.conf import settings
 
+from manciple.per_process import PerProcess
 from manciple.store import log_metrics, sql
-from manciple.store.per_process import on_new_database
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import MASTERS, NODES, Identity, is_control_plane
 
@@ -41,12 +41,7 @@ LONGEST_NAME = 253
 MOST_BUCKETS = 10_000
 
 #: bucket -> bytes that this process has taken and not yet written. Changed only under the lock of the log.
-_taken: dict[str, int] = {}
-
-
-@on_new_database
-def forget() -> None:
-    _taken.clear()
+_taken = PerProcess(dict[str, int])
 
 
 def charge(identity: Identity, resource: str, namespace: str, size: int, *, now: datetime) -> None:
@@ -56,13 +51,14 @@ def charge(identity: Identity, resource: str, namespace: str, size: int, *, now:
     bucket = _bucket(identity, namespace)
     if resource == LEASES and NODES in identity.groups and size <= HEARTBEAT:
         return
-    held = _taken.get(bucket, 0)
+    taken = _taken()
+    held = taken.get(bucket, 0)
     if held < size:
-        if len(_taken) >= MOST_BUCKETS:
-            _taken.clear()
+        if len(taken) >= MOST_BUCKETS:
+            taken.clear()
             held = 0
         held += _take(bucket, size - held, now.timestamp())
-    _taken[bucket] = held - size
+    taken[bucket] = held - size
 
 
 def _bucket(identity: Identity, namespace: str) -> str:

@@ -26,6 +26,7 @@ import msgspec
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from manciple.per_process import PerProcess
 from manciple.telemetry import metrics, traces
 from manciple.telemetry.bounded_server import serve_metrics
 
@@ -162,15 +163,19 @@ class _ThisProcess:
     close_listener: Callable[[], None] | None = None
     redis_url: str = ""
 
+    def end(self) -> None:
+        if self.close_listener is not None:
+            self.close_listener()
+        if self.publisher is not None:
+            self.publisher.stop()
 
-_this = _ThisProcess()
+
+_this = PerProcess(_ThisProcess, stop=_ThisProcess.end)
 
 
 def _told_version() -> Iterator[Metric]:
-    if _this.version:
-        yield metrics.gauges(
-            BUILD, "Of which version the process is.", ("version",), metrics.by_one({_this.version: 1.0})
-        )
+    if version := _this().version:
+        yield metrics.gauges(BUILD, "Of which version the process is.", ("version",), metrics.by_one({version: 1.0}))
 
 
 metrics.OnDemand(_told_version)
@@ -192,20 +197,21 @@ def begin(
     traced_to: where traces are sent, of this part of all pods (`traces.begin`); "" for nowhere.
     Raises: ValueError where `listen` is no address; OSError where somebody else listens there; traces.SdkMissing.
     """
-    if _this.role:
+    this = _this()
+    if this.role:
         return
     host, _, port = listen.rpartition(":")
     if listen and not (host and port.isdigit()):
         raise ValueError(f"{listen!r} is not HOST:PORT, for example 127.0.0.1:9410")
     if traced_to:
         traces.begin(f"manciple-{role}", traced_to, part=traced_part)
-    _this.role, _this.version, _this.redis_url = role, version, redis_url
+    this.role, this.version, this.redis_url = role, version, redis_url
     if redis_url:
-        _this.publisher = MetricsPublisher(redis_url, role, name_of_process())
-        _this.publisher.start()
+        this.publisher = MetricsPublisher(redis_url, role, name_of_process())
+        this.publisher.start()
     if listen:
         server, thread = serve_metrics(host.strip("[]"), int(port), metrics.REGISTRY)
-        _this.close_listener = partial(_close, server, thread)
+        this.close_listener = partial(_close, server, thread)
         log.info("metrics are served at http://%s/metrics", listen)
 
 
@@ -218,11 +224,7 @@ def _close(server: WSGIServer, thread: threading.Thread) -> None:
 def end() -> None:
     """This process ends; it may `begin` again."""
     traces.end()
-    if _this.close_listener is not None:
-        _this.close_listener()
-    if _this.publisher is not None:
-        _this.publisher.stop()
-    _this.role, _this.version, _this.publisher, _this.close_listener, _this.redis_url = "", "", None, None, ""
+    _this.reset()
 
 
 # All of them ----------------------------------------------------------------------------------------------------------
@@ -232,8 +234,9 @@ class AllProcesses(Collector):
     """What this process tells, and each that is there, by `role` and `process`. Raises: RedisAway."""
 
     def collect(self) -> Iterable[Metric]:
-        own = _told(_this.role or "api", name_of_process(), metrics.REGISTRY)
-        others = [one for one in _read(_this.redis_url) if one.process != own.process] if _this.redis_url else []
+        this = _this()
+        own = _told(this.role or "api", name_of_process(), metrics.REGISTRY)
+        others = [one for one in _read(this.redis_url) if one.process != own.process] if this.redis_url else []
         return _merged([own, *others])
 
 

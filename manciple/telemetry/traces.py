@@ -25,6 +25,8 @@ from types import MappingProxyType
 from typing import Any, Protocol
 from uuid import UUID
 
+from manciple.per_process import PerProcess
+
 #: The extra that has the SDK, for who lacks it.
 EXTRA = "traces"
 _NANOSECONDS = 1_000_000_000
@@ -144,12 +146,12 @@ class _Ids(threading.local):
         return False
 
 
-_recorder: _Recorder | None = None
+_recorder = PerProcess[_Recorder | None](lambda: None, stop=lambda recorder: recorder and recorder.close())
 
 
 def on() -> bool:
     """Whether anything is told: to be asked before the times for it are taken."""
-    return _recorder is not None
+    return _recorder() is not None
 
 
 def begin(service: str, endpoint: str, *, part: float = 1.0, exporter: Exporter | None = None) -> None:
@@ -158,11 +160,10 @@ def begin(service: str, endpoint: str, *, part: float = 1.0, exporter: Exporter 
     service: as which this process is told; what it was first, it stays. part: of all pods, those that are traced.
     Raises: SdkMissing.
     """
-    global _recorder  # noqa: PLW0603 - of this process
-    if _recorder is not None:
+    if on():
         return
     try:
-        _recorder = _Recorder(service, exporter or _otlp(endpoint), part)
+        _recorder.set(_Recorder(service, exporter or _otlp(endpoint), part))
     except ImportError as error:
         raise SdkMissing(f"traces need packages that are not installed ({error}): uv sync --extra {EXTRA}") from error
 
@@ -175,10 +176,7 @@ def _otlp(endpoint: str) -> Exporter:
 
 def end() -> None:
     """Send what is not sent yet."""
-    global _recorder
-    known, _recorder = _recorder, None
-    if known is not None:
-        known.close()
+    _recorder.reset()
 
 
 def tell(
@@ -198,6 +196,6 @@ def tell(
     linked: the traceparent of what somebody else's trace tells of the same step.
     attributes: by their names in OpenTelemetry; those that are "" are left out.
     """
-    if _recorder is not None:
+    if (recorder := _recorder()) is not None:
         until = time.time() if ended is None else ended
-        _recorder.tell(uid, name, began, until, outermost=outermost, error=error, linked=linked, attributes=attributes)
+        recorder.tell(uid, name, began, until, outermost=outermost, error=error, linked=linked, attributes=attributes)

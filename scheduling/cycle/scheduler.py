@@ -243,7 +243,7 @@ class SchedulingWorker:
             state.begin()
             outcomes, more = self._schedule_batch(state)
         if any(isinstance(outcome, Retry) and outcome.broken for outcome in outcomes):
-            self._following.forget()  # whatever broke, what is known may not be what is written
+            self._following.reset()  # whatever broke, what is known may not be what is written
         return outcomes, more
 
     def _schedule_batch(self, state: ClusterState) -> tuple[list[Outcome], bool]:

@@ -21,7 +21,7 @@ from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota
 from claims.kinds.resource_claims import CapacityRequirements, DeviceRequest, ResourceClaim
 from claims.quotas import QuotaExceeded
 from inventory.kinds.devices import Counter, CounterSet, DeviceCounterConsumption
-from manciple.store import hooks
+from manciple.per_process import reset_all
 from scheduling.models import QueuedPod
 from scheduling.queue.reasons import Reason
 from tests.builders import (
@@ -373,9 +373,7 @@ def test_after_an_older_database_was_put_back_quotas_tell_what_is_in_it(cluster:
     assert used(cluster) != told
     transaction.savepoint_rollback(backup)
     # Processes are started anew then.
-    hooks.forget()
-    controller.known.forget()
-    controller.following.forget()
+    reset_all()
     cluster.worker = cluster.new_worker()
     assert used(cluster) == told
     assert controller.reconcile(cluster.now) == 0

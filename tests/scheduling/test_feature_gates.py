@@ -39,7 +39,7 @@ from inventory.kinds.devices import (
 from inventory.kinds.pool_statuses import ResourcePoolStatusRequest, ResourcePoolStatusRequestSpec
 from inventory.kinds.registration import DEVICE_TAINT_RULE
 from manciple.api import discovery, openapi
-from manciple.store import follower
+from manciple.per_process import reset_all
 from manciple.telemetry import metrics
 from manciple.wire.base import ApiObject, Condition, timestamp
 from tests.builders import (
@@ -77,7 +77,7 @@ def restarted_with(cluster: Cluster, **changed: bool) -> Iterator[None]:
 
 
 def start_again(cluster: Cluster) -> None:
-    follower.forget()
+    reset_all()
     cluster.worker = cluster.new_worker()
     cluster.worker.sweep()
 

@@ -18,9 +18,9 @@ from inventory.drafts.structured.registration import NODE_RESOURCE_SLICE
 from inventory.kinds import gates
 from manciple.api import openapi
 from manciple.pages.people import ALL_NAMESPACES, Person
+from manciple.per_process import reset_all
 from manciple.processes.doctor import cluster as doctor
 from manciple.processes.doctor.cluster import STUCK
-from manciple.store import follower
 from manciple.wire import codec
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.resources import NODE_SLICES
@@ -68,11 +68,11 @@ BIG_CARD = node_slice(card("big", memory={"quantity": "80Gi"}), name="more", nod
 
 @pytest.fixture
 def draft(api: Api, cluster: Cluster) -> Iterator[DraftCluster]:
-    follower.forget()
+    reset_all()
     with restarted_with(cluster, **{GATE: True}):
         yield DraftCluster(cluster, api)
         assert not cluster.violations()
-    follower.forget()
+    reset_all()
 
 
 @pytest.fixture

@@ -119,9 +119,9 @@ def full(api: Api, tenants: tuple[Api, Api]) -> Iterator[None]:
         mallory.made(configmaps("mallory"), configmap(name, SIZE))
     alice.made(configmaps("alice"), {**configmap("held", 1), "metadata": {"name": "held", "finalizers": ["x.io/y"]}})
     with override_settings(DATABASE_BYTES=space.measure().used, DATABASE_RESERVE=MIB):
-        space.forget()
+        space._last.reset()
         yield
-    space.forget()
+    space._last.reset()
 
 
 def test_on_a_full_database_anybody_may_delete_and_nobody_may_add(

@@ -12,9 +12,9 @@ Source: apiserver/pkg/authentication/request/x509/x509.go.
 from __future__ import annotations
 
 import hashlib
-import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -27,7 +27,7 @@ from manciple.access.authentication import epoch
 from manciple.access.authentication.chain import Credentials
 from manciple.access.models import CertificateRevocation
 from manciple.access.people import closed_names_if_known, is_closed
-from manciple.store.per_process import on_new_database
+from manciple.per_process import PerProcess
 from manciple.wire.identity import AUTHENTICATED, Identity
 
 #: By how much the start of a certificate that we sign lies before its issue: a client's clock may be behind.
@@ -101,15 +101,15 @@ def _current(credentials: Credentials) -> ClientCertificate | None:
 # Revocations ----------------------------------------------------------------------------------------------------------
 
 
-class _Remembered:
-    """The revocations as of one epoch: name -> up to when, in seconds since 1970."""
+@dataclass(frozen=True, slots=True)
+class _Revocations:
+    """The revocations as of one epoch. before: name -> up to when, in seconds since 1970."""
 
-    def __init__(self) -> None:
-        self.epoch, self.before = -1, dict[str, float]()
+    epoch: int = -1
+    before: Mapping[str, float] = field(default_factory=dict)
 
 
-_remembered = _Remembered()
-_guard = threading.Lock()
+_last = PerProcess(_Revocations)
 
 
 def revoke(name: str, *, now: datetime | None = None) -> None:
@@ -120,27 +120,19 @@ def revoke(name: str, *, now: datetime | None = None) -> None:
     epoch.settle()
 
 
-@on_new_database
-def forget() -> None:
-    """Read the revocations again at the next certificate."""
-    with _guard:
-        _remembered.epoch = -1
-
-
-def _revocations(current: int) -> dict[str, float]:
+def _revocations(current: int) -> Mapping[str, float]:
     known = _revocations_if_known(current)
     if known is not None:
         return known
     before = {one.name: one.before.timestamp() for one in CertificateRevocation.objects.all()}
-    with _guard:
-        _remembered.epoch, _remembered.before = current, before
+    _last.set(_Revocations(current, before))
     return before
 
 
-def _revocations_if_known(current: int | None) -> dict[str, float] | None:
-    with _guard:
-        return _remembered.before if current is not None and current == _remembered.epoch else None
+def _revocations_if_known(current: int | None) -> Mapping[str, float] | None:
+    last = _last()
+    return last.before if current == last.epoch else None
 
 
-def _is_revoked(found: ClientCertificate, before: dict[str, float]) -> bool:
+def _is_revoked(found: ClientCertificate, before: Mapping[str, float]) -> bool:
     return found.issued <= before.get(found.identity.name, 0.0)

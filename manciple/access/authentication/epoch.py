@@ -12,14 +12,14 @@ the current one.
 
 from __future__ import annotations
 
-import threading
 import time
+from typing import NamedTuple
 
 from django.db import connection
 from django.db.models import F
 
 from manciple.access.models import CredentialEpoch
-from manciple.store.per_process import on_new_database
+from manciple.per_process import PerProcess
 
 #: Seconds for which a process relies on what it read.
 WINDOW = 0.05
@@ -27,21 +27,20 @@ WINDOW = 0.05
 _READ = f'SELECT "current" FROM "{CredentialEpoch._meta.db_table}" WHERE "id" = 1'  # noqa: S608 - no word of others
 
 
-class _Known:
-    """What this process read last. asked: when, by the monotonic clock."""
+class _LastRead(NamedTuple):
+    """asked: when, by the monotonic clock."""
 
-    def __init__(self) -> None:
-        self.count, self.asked = -1, float("-inf")
+    count: int = -1
+    asked: float = float("-inf")
 
 
-_known = _Known()
-_guard = threading.Lock()
+_last = PerProcess(_LastRead)
 
 
 def known() -> int | None:
     """The current count, as far as that is known without the database."""
-    with _guard:
-        return _known.count if time.monotonic() - _known.asked < WINDOW else None
+    last = _last()
+    return last.count if time.monotonic() - last.asked < WINDOW else None
 
 
 def current() -> int:
@@ -51,9 +50,8 @@ def current() -> int:
         return count
     asked = time.monotonic()
     count = _read()
-    with _guard:
-        if asked > _known.asked:
-            _known.count, _known.asked = count, asked
+    if asked > _last().asked:
+        _last.set(_LastRead(count, asked))
     return count
 
 
@@ -71,17 +69,10 @@ def advance() -> None:
     if not row.update(current=F("current") + 1):
         CredentialEpoch.objects.get_or_create(pk=1)
         row.update(current=F("current") + 1)
-    forget()
+    _last.reset()
 
 
 def settle() -> None:
     """Wait until no process relies on what was so before the commit."""
-    forget()
+    _last.reset()
     time.sleep(WINDOW)
-
-
-@on_new_database
-def forget() -> None:
-    """Ask again at the next request of this process."""
-    with _guard:
-        _known.count, _known.asked = -1, float("-inf")

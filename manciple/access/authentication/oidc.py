@@ -23,7 +23,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -32,7 +31,7 @@ from joserfc.errors import JoseError
 
 from manciple.access.authentication.chain import API_AUDIENCE, Authenticated
 from manciple.access.people import RESERVED, closed_names_if_known, groups_as_told, is_closed
-from manciple.store.per_process import on_new_database
+from manciple.per_process import PerProcess
 from manciple.wire.errors import ServiceUnavailable, Unauthorized
 from manciple.wire.identity import Identity
 
@@ -211,15 +210,16 @@ def _public_key(document: Any) -> tuple[str, jwk.Key] | None:
         return None  # of a kind that is not known here; the others count
 
 
-@lru_cache(maxsize=8)
-def _provider_of(options: OidcOptions) -> OidcProvider:
-    return OidcProvider(options)
+_providers = PerProcess(dict[OidcOptions, OidcProvider])
 
 
 def provider() -> OidcProvider | None:
     """That of the settings; None where none is set."""
     options = OidcOptions.of_settings()
-    return _provider_of(options) if options else None
+    if options is None:
+        return None
+    providers = _providers()
+    return providers.get(options) or providers.setdefault(options, OidcProvider(options))
 
 
 # Tokens ---------------------------------------------------------------------------------------------------------------
@@ -336,8 +336,7 @@ def _groups(options: OidcOptions, claims: Mapping[str, Any]) -> list[str]:
 # At the API -----------------------------------------------------------------------------------------------------------
 
 
-_memory: dict[str, tuple[Identity, float, float]] = {}
-_memory_guard = threading.Lock()
+_cache = PerProcess(dict[str, tuple[Identity, float, float]])
 
 
 class OidcTokens:
@@ -369,7 +368,7 @@ class OidcTokens:
 
 def _recalled(token: str) -> Identity | None:
     """Whose token it was when it was checked, a moment ago."""
-    found = _memory.get(_digest(token))
+    found = _cache().get(_digest(token))
     if found is None or time.monotonic() >= found[1] or time.time() >= found[2]:
         return None
     return found[0]
@@ -383,19 +382,11 @@ def _claims_issuer(token: str, issuer: str) -> bool:
 
 
 def _remember(token: str, found: IdToken) -> None:
-    with _memory_guard:
-        if len(_memory) >= MEMORY_LIMIT:
-            _memory.clear()
-        _memory[_digest(token)] = found.identity, time.monotonic() + REMEMBERED, found.expires
+    cache = _cache()
+    if len(cache) >= MEMORY_LIMIT:
+        cache.clear()
+    cache[_digest(token)] = found.identity, time.monotonic() + REMEMBERED, found.expires
 
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
-
-
-@on_new_database
-def forget() -> None:
-    """Check every token, and ask the provider, again."""
-    with _memory_guard:
-        _memory.clear()
-    _provider_of.cache_clear()

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
@@ -32,8 +31,8 @@ from joserfc.errors import JoseError
 from manciple.access.authentication import signing_keys
 from manciple.access.authentication.chain import API_AUDIENCES, Authenticated
 from manciple.access.kinds.service_accounts import ServiceAccount
+from manciple.per_process import PerProcess
 from manciple.store import announce, records, sql
-from manciple.store.per_process import on_new_database
 from manciple.store.tail import POLL_INTERVAL
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import Identity, service_account
@@ -173,15 +172,7 @@ class _Known:
         return time.monotonic() - self.looked < POLL_INTERVAL and announce.newest(self.resources) == self.announced
 
 
-_memory: dict[str, _Known] = {}
-_guard = threading.Lock()
-
-
-@on_new_database
-def forget() -> None:
-    """Look every token up again at its next use."""
-    with _guard:
-        _memory.clear()
+_cache = PerProcess(dict[str, _Known])
 
 
 class ServiceAccountTokens:
@@ -203,7 +194,7 @@ class ServiceAccountTokens:
         return Authenticated(known.identity, good_for)
 
     def remembered(self, token: str) -> Identity | None:
-        known = _memory.get(_digest(token))
+        known = _cache().get(_digest(token))
         if known is None or not known.is_recent or known.trouble or self._time_trouble(known.claims):
             return None
         return known.identity if set(known.claims.aud) & set(API_AUDIENCES) else None
@@ -235,7 +226,7 @@ def _digest(token: str) -> str:
 def _recognised(token: str) -> _Known | None:
     """None for a token that is not of this issuer. Raises: Unauthorized for one that only says so."""
     digest = _digest(token)
-    known = _memory.get(digest)
+    known = _cache().get(digest)
     if known is not None and signing_keys.verifying(known.key) is not None:
         return known
     if _read(_issuers, token, part=1).iss != settings.SERVICE_ACCOUNT_ISSUER:
@@ -243,10 +234,10 @@ def _recognised(token: str) -> _Known | None:
     name = _read(_headers, token, part=0).kid
     claims = _verified(token, name)
     known = _Known(name, claims, _identity(claims), tuple(_named(claims.kubernetes)))
-    with _guard:
-        if len(_memory) >= MEMORY_LIMIT:
-            _memory.clear()
-        _memory[digest] = known
+    cache = _cache()
+    if len(cache) >= MEMORY_LIMIT:
+        cache.clear()
+    cache[digest] = known
     return known
 
 

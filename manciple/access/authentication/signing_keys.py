@@ -18,8 +18,8 @@ from django.utils import timezone
 from joserfc.jwk import ECKey
 
 from manciple.access.models import SigningKey
+from manciple.per_process import PerProcess
 from manciple.store import resealing, sealing
-from manciple.store.per_process import on_new_database
 
 ALGORITHM, CURVE = "ES256", "P-256"
 #: Seconds for which a process relies on what it read.
@@ -34,7 +34,7 @@ class _Ring:
     read: float = float("-inf")
 
 
-_ring = _Ring()
+_ring = PerProcess(_Ring)
 _guard = threading.Lock()
 
 
@@ -53,7 +53,7 @@ def signing() -> tuple[str, ECKey]:
 
 def verifying(name: str) -> ECKey | None:
     """The key of that name; None for one that is unknown or was removed."""
-    return _keys().get(name) or _keys(anew=True).get(name)
+    return _keys().get(name) or _keys(fresh=True).get(name)
 
 
 def public() -> list[dict[str, Any]]:
@@ -71,14 +71,14 @@ def add() -> str:
         key = ECKey.generate_key(CURVE)
     sealed = sealing.sealed(key.as_pem(private=True).decode(), _place(name))
     SigningKey.objects.create(name=name, created=timezone.now(), sealed=sealed)
-    forget()
+    _ring.reset()
     return name
 
 
 def remove(name: str) -> bool:
     """End a key and all tokens that it has signed; False where there is none of that name."""
     removed, _ = SigningKey.objects.filter(name=name).delete()
-    forget()
+    _ring.reset()
     return bool(removed)
 
 
@@ -96,21 +96,14 @@ def reseal() -> int:
     return len(outdated)
 
 
-@on_new_database
-def forget() -> None:
-    """Read them again at the next use."""
+def _keys(*, fresh: bool = False) -> dict[str, ECKey]:
     with _guard:
-        _ring.read = float("-inf")
-
-
-def _keys(*, anew: bool = False) -> dict[str, ECKey]:
-    with _guard:
-        asked = time.monotonic()
-        if anew or asked - _ring.read >= KNOWN:
+        asked, ring = time.monotonic(), _ring()
+        if fresh or asked - ring.read >= KNOWN:
             rows = SigningKey.objects.order_by("created", "name").values_list("name", "sealed")
-            _ring.keys = {name: _ring.keys.get(name) or _opened(name, sealed) for name, sealed in rows}
-            _ring.read = asked
-        return _ring.keys
+            ring.keys = {name: ring.keys.get(name) or _opened(name, sealed) for name, sealed in rows}
+            ring.read = asked
+        return ring.keys
 
 
 def _opened(name: str, sealed: str) -> ECKey:

@@ -35,7 +35,7 @@ from manciple.access.authentication import epoch
 from manciple.access.authentication.chain import API_AUDIENCE, Authenticated
 from manciple.access.models import Token
 from manciple.access.people import groups_of_user, is_closed, refuse_closed
-from manciple.store.per_process import on_new_database
+from manciple.per_process import PerProcess
 from manciple.wire.identity import AUTHENTICATED, Identity
 
 log = logging.getLogger(__name__)
@@ -195,8 +195,7 @@ class _Recognised:
         return self.epoch == current and time.time() < self.expires
 
 
-_memory: dict[str, _Recognised] = {}
-_memory_lock = threading.Lock()
+_cache = PerProcess(dict[str, _Recognised])
 
 
 class IssuedTokens:
@@ -207,7 +206,7 @@ class IssuedTokens:
         return Authenticated(identity) if identity else None
 
     def remembered(self, token: str) -> Identity | None:
-        found = _memory.get(digest_of(token))
+        found = _cache().get(digest_of(token))
         return found.identity if found and found.holds(epoch.known()) else None
 
 
@@ -216,22 +215,13 @@ def identify(token: str, *, address: str = "") -> Identity | None:
     if not may_be_ours(token):
         return None
     digest, current = digest_of(token), epoch.current()
-    found = _memory.get(digest)
+    found = _cache().get(digest)
     if found is None or not found.holds(current):
         found = _look_up(digest, current)
     if found is None:
         return None
-    _uses.note(found.row, address)
+    _uses().note(found.row, address)
     return found.identity
-
-
-@on_new_database
-def forget() -> None:
-    """Look every token up again at its next use."""
-    with _memory_lock:
-        _memory.clear()
-    _uses.forget()
-    epoch.forget()
 
 
 def _look_up(digest: str, current: int) -> _Recognised | None:
@@ -242,10 +232,10 @@ def _look_up(digest: str, current: int) -> _Recognised | None:
     expires = row.expires.timestamp() if row.expires else float("inf")
     name = row.person.get_username() if row.person else row.name  # an account may have been renamed
     found = _Recognised(Identity(name, groups), current, expires, row.pk)
-    with _memory_lock:
-        if len(_memory) >= MEMORY_LIMIT:
-            _memory.clear()
-        _memory[digest] = found
+    cache = _cache()
+    if len(cache) >= MEMORY_LIMIT:
+        cache.clear()
+    cache[digest] = found
     return found
 
 
@@ -283,12 +273,8 @@ class _Uses:
             self._written.update(dict.fromkeys(noted, clock))
         _write_uses(noted)
 
-    def forget(self) -> None:
-        with self._guard:
-            self._noted, self._written = {}, {}
 
-
-_uses = _Uses()
+_uses = PerProcess(_Uses)
 
 
 def _write_uses(noted: Mapping[int, tuple[datetime, str]]) -> None:

@@ -30,7 +30,7 @@ CLAIM = (CLAIMS, "default", "mine")
 
 @pytest.fixture(autouse=True)
 def _nothing_is_known_before() -> None:
-    graph._following.forget()
+    graph._following.reset()
 
 
 def create(pod: Pod) -> Pod:

@@ -15,7 +15,7 @@ from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from claims.kinds.pods import PodStatus
 from dashboard.devices.lines import GridLine, line_named, lines_of
-from manciple.store import follower
+from manciple.per_process import reset_all
 from tests.builders import make_claim, make_device, make_device_taint, make_node, make_slice
 from tests.claims.devices.scene import DRIVER, hold, publish, put, remove, run
 
@@ -107,7 +107,7 @@ def test_after_any_history_the_warm_lines_are_those_that_are_read_anew() -> None
                 remove(put(make_claim(claim, namespace="lab")))
         if draw.random() < 0.5:
             warm = read_devices()
-            follower.forget()
+            reset_all()
             anew = read_devices()
             assert seen(warm) == seen(anew)
             assert warm.counts == anew.counts
@@ -145,7 +145,7 @@ def test_a_cordoned_node_is_marked_and_so_is_its_release() -> None:
     publish("node-2")
     cordon("node-2")
     assert [line.cordoned for line in lines_of(read_devices())] == [False, True]
-    follower.forget()
+    reset_all()
     assert [line.cordoned for line in lines_of(read_devices())] == [False, True]
     cordon("node-2", cordoned=False)
     cordon("node-1")

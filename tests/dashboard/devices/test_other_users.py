@@ -11,7 +11,7 @@ from msgspec import structs
 from claims.devices.cache import read_devices
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference
 from claims.models import Reservation
-from manciple.store import follower
+from manciple.per_process import reset_all
 from tests.builders import make_node
 from tests.claims.devices.scene import DRIVER, hold, publish, put, run, signed_in
 from tests.dashboard import texts
@@ -63,7 +63,7 @@ def test_what_is_listed_the_log_and_the_index_tell_the_same() -> None:
     read_devices()
     hold_for_a_job(pods=("web",))
     by_log = read_devices().held_by((DRIVER, "node-1", "gpu-0", "node-1"))
-    follower.forget()
+    reset_all()
     by_listing = read_devices().held_by((DRIVER, "node-1", "gpu-0", "node-1"))
     assert by_log == by_listing
     assert by_log[0].pods == ("web",)

@@ -274,7 +274,7 @@ def test_a_pod_that_is_held_beyond_its_end_has_no_token_any_more(account: Servic
     delete(POD, pod, seconds=30)
     assert refusal(tokens, text) == ""
     clock.now += 30 + 62
-    service_account_tokens.forget()
+    service_account_tokens._cache.reset()
     assert refusal(tokens, text) == "service account token has been invalidated"
 
 
@@ -331,5 +331,5 @@ def test_the_database_holds_no_key_that_signs(account: ServiceAccount, settings:
     settings.ENCRYPTION_KEYS = ("new", *settings.ENCRYPTION_KEYS)
     assert resealing.reseal() == 1
     settings.ENCRYPTION_KEYS = ("new",)
-    signing_keys.forget()
+    signing_keys._ring.reset()
     assert refusal(ServiceAccountTokens(Clock()), token(account)) == ""

@@ -124,7 +124,6 @@ def api_server(
     transactional_db: None, server_certificates: certificates.Certificates, tmp_path: Path
 ) -> Iterator[ApiServer]:
     """A running API server on an empty database with the namespaces of every cluster."""
-    tokens.forget()
     ensure_namespaces()
     thread = _ServerThread(server_certificates)
     thread.start()
@@ -146,4 +145,3 @@ def api_server(
     finally:
         thread.stop()
         Tail.instance().stop()
-        tokens.forget()

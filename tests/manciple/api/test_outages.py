@@ -125,7 +125,7 @@ def outage(error: Exception | None = None) -> Iterator[None]:
     def fail(*_: Any) -> None:
         raise error or OUTAGES["nobody listens"]
 
-    tokens.forget()
+    tokens._cache.reset()
     with connection.execute_wrapper(fail):
         yield
 

@@ -49,7 +49,7 @@ def test_a_stream_that_waited_for_the_database_when_the_stop_came_is_refused(
         return identify(shown, **known)
 
     monkeypatch.setattr(door, "identify", slowly)
-    tokens.forget()
+    tokens._cache.reset()
     answers: list[httpx.Response] = []
     with api_server.client() as client:
         watching = threading.Thread(target=lambda: answers.append(client.get(f"{CLAIMS}?watch=true")))

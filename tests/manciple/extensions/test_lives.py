@@ -203,8 +203,8 @@ def test_the_last_word_has_the_transaction(api: Api) -> None:
 
 def test_a_process_that_knows_nothing_serves_the_kind_at_once(api: Api) -> None:
     api.post(DEFINITIONS, definition())
-    catalogue.forget()
-    catalogue.FOLLOWER.forget()
+    catalogue._last.reset()
+    catalogue.FOLLOWER.reset()
     assert api.get(WIDGETS).code == 200
     changed = of_schema(schema({"type": "object", "properties": {"a": {"type": "string", "default": "x"}}}))
     api.post(WIDGETS, widget(spec={"b": 1}))

@@ -95,7 +95,6 @@ def root(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ap
     """The table's cluster, as an administrator of its API."""
     monkeypatch.setattr(rounds, "LOOK", 0.02)
     monkeypatch.setattr(asgi, "_socket_limits", SocketLimits(rate=0))
-    tokens.forget()
     ensure_namespaces()
     ensure_roles()
     api = Api(tokens.issue("root", ["system:masters"]))
@@ -105,7 +104,6 @@ def root(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ap
         set_up_team(api, namespace, node)
     yield api
     Tail.instance().stop()
-    tokens.forget()
 
 
 def signed_in(who: str) -> tuple[User, str]:

@@ -12,9 +12,9 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from claims.devices.cache import read_devices
+from manciple.per_process import reset_all
 from manciple.processes import listeners
 from manciple.processes.listeners import Listeners
-from manciple.store.follower import forget
 from tests.claims.devices.scene import publish
 
 
@@ -24,7 +24,7 @@ def test_the_first_page_finds_the_cache_full() -> None:
         publish(f"node-{number}")
     with CaptureQueriesContext(connection) as fresh:
         read_devices()
-    forget()
+    reset_all()
     listeners.warm().join()
     with CaptureQueriesContext(connection) as queries:
         assert len(read_devices().pools) == 3

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from manciple.per_process import reset_all
 from manciple.store import follower, objects, tail
 from manciple.store.follower import LOG, Follower, LocalLog, View, since
 from manciple.store.pruning import prune
@@ -226,7 +227,7 @@ def test_forgetting_is_one_call_for_all() -> None:
     one, another = Follower(Names), Follower(Names)
     with one.view() as before, another.view() as beside:
         pass
-    follower.forget()
+    reset_all()
     with one.view() as after, another.view() as also:
         assert after is not before
         assert also is not beside
@@ -383,8 +384,8 @@ def test_a_process_holds_each_object_once_and_only_while_somebody_does() -> None
     with one.view() as first, another.view() as second:
         assert first.objects[NOTES.resource, "a"] is second.objects[NOTES.resource, "a"]
     del first, second
-    one.forget()
-    another.forget()
+    one.reset()
+    another.reset()
     gc.collect()
     assert len(source._decoded) == 0
 

@@ -222,7 +222,7 @@ def test_the_commit_is_announced_once_for_all(crowd: Crowd) -> None:
     for number in range(5):
         crowd.wait_in_line(creating(f"n{number}"))
     crowd.go()
-    transactions.forget()
+    transactions.commits.reset()
     unsubscribe()
     assert told == [tail.latest_revision()]
 
@@ -233,7 +233,7 @@ def test_the_writer_goes_on_before_anybody_is_told() -> None:
     unsubscribe = announce.subscribe(lambda _: in_time.append(written.wait(60)))
     objects.write(creating("a"))
     written.set()
-    transactions.forget()
+    transactions.commits.reset()
     unsubscribe()
     assert in_time == [True]
 

@@ -1,4 +1,4 @@
-"""What a process keeps of its database goes when it gets another one: `forget_database`, after each test."""
+"""What a process keeps of its database goes when it gets another one: `reset_all`, after each test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 
 from manciple.access import people
 from manciple.live.topics import relay
-from manciple.store.per_process import forget_database
+from manciple.per_process import reset_all
 from manciple.store.tail import EventRecord, Tail, latest_revision
 from tests.e2e.processes import wait_for
 from tests.manciple.live.test_relay import write
@@ -34,7 +34,7 @@ def test_no_subscription_is_carried_over() -> None:
     write("a")
     before, page = relay(), list[object]()
     before.join(page.append, after=latest_revision())
-    forget_database()
+    reset_all()
     heard: list[EventRecord] = []
     Tail.instance().subscribe(heard.extend, after=latest_revision(), on_expired=print)
     newest = write("b")
@@ -50,5 +50,5 @@ def test_a_closed_account_of_another_database_is_unknown() -> None:
     ada = User.objects.create_user("ada", is_active=False)
     assert people.is_closed("ada")
     ada.delete()
-    forget_database()
+    reset_all()
     assert not people.is_closed("ada")

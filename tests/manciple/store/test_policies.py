@@ -10,7 +10,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from manciple.store import hooks, objects
+from manciple.per_process import reset_all
+from manciple.store import objects
 from manciple.store.hooks import PolicyCache
 from manciple.wire.registry import registry
 from tests.manciple.store.kinds import NOTES, SHELVES, Note, note, shelf
@@ -109,5 +110,5 @@ def test_another_process_has_changed_them(laws: PolicyCache[tuple[str, ...]]) ->
 def test_what_is_known_of_one_database_is_forgotten_for_the_next(laws: PolicyCache[tuple[str, ...]]) -> None:
     make("a", "be kind")
     in_force(laws)
-    hooks.forget()
+    reset_all()
     assert queries_of_one_more_transaction(laws) > 0

@@ -13,8 +13,8 @@ from django.db import connections
 
 from claims.kinds.pods import Pod
 from manciple.controllers.models import Heartbeat
+from manciple.per_process import reset_all
 from manciple.store import objects, sql, tail
-from manciple.store.per_process import forget_database
 from manciple.store.restoring import skip_lost_revisions
 from manciple.wire.errors import Expired
 from manciple.wire.registry import Kind, registry
@@ -65,7 +65,7 @@ def own_database(tmp_path: Path) -> Iterator[Path | None]:
 def use_database(name: str | Path) -> None:
     connections.close_all()
     connections["default"].settings_dict["NAME"] = name
-    forget_database()
+    reset_all()
 
 
 def test_a_backup_is_put_back_and_devices_are_given_once(own_database: Path | None, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_backup_is_put_back_and_devices_are_given_once(own_database: Path | No
         own_database.with_name(own_database.name + suffix).unlink(missing_ok=True)
     (backup,) = tmp_path.glob("*/*.sqlite3")
     shutil.copy(backup, own_database)
-    forget_database()
+    reset_all()
     call_command("restored")
 
     restored = Cluster()

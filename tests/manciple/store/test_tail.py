@@ -115,7 +115,7 @@ def documents_sent(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
 def test_what_this_process_has_written_is_not_sent_to_it_and_reads_the_same(documents_sent: list[str | None]) -> None:
     own = changed("a")
     assert documents_sent == [None] * 3
-    records.cache.clear()
+    records.cache.reset()
     assert list(own) == tail.read_after(own[0].revision - 1)
     assert documents_sent[3:] == [one.text for one in own]
 
@@ -128,10 +128,10 @@ def test_a_revision_of_another_database_is_not_taken_for_ours(differs: str) -> N
         object_ = objects.decode(NOTES, record.text)
         if differs == "uid":
             object_ = with_meta(object_, uid="another")
-        at = datetime.now(UTC) if differs == "at" else records.cache.written_after(0)[record.revision].at
+        at = datetime.now(UTC) if differs == "at" else records.cache().written_after(0)[record.revision].at
         others.append(records.Committed(key=("notes", "home", "a"), text="{}", object=object_, gone=False, at=at))
-    records.cache.clear()
-    records.cache.add(others)
+    records.cache.reset()
+    records.cache().add(others)
     assert tail.read_after(own[0].revision - 1) == list(own)
 
 
@@ -139,7 +139,7 @@ def test_who_needs_few_documents_gets_those_of_what_came_and_went() -> None:
     own = changed("a")
     after = own[0].revision - 1
     assert tail.stretch_after(after, lean=True).changes == list(own), "what is at hand costs nothing"
-    records.cache.clear()
+    records.cache.reset()
     added, modified, deleted = tail.stretch_after(after, lean=True).changes
     assert (added, deleted) == (own[0], own[2])
     assert modified == replace(own[1], document=None)

@@ -133,10 +133,10 @@ def test_what_a_client_says_of_itself_is_charged_too() -> None:
 
     def written(origin: Origin | None) -> int:
         with override_settings(WRITE_BURST=1024 * KIB), hooks.collecting(origin):
-            write_budgets.forget()
+            write_budgets._taken.reset()
             WriteBudget.objects.all().delete()
             put(ALICE, 100, name="small")
-            return 64 * KIB - write_budgets._taken["namespace home"]  # of the first portion
+            return 64 * KIB - write_budgets._taken()["namespace home"]  # of the first portion
 
     chatty = Origin(audit_id="x", received=NOON, agent="a" * 5000, uri="/" + "u" * 500)
     assert written(None) < 1500
@@ -195,7 +195,7 @@ def test_processes_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     processes: list[dict[str, int]] = [{}, {}, {}]
     done = 0
     for turn in range(60):
-        monkeypatch.setattr(write_budgets, "_taken", processes[turn % 3])
+        write_budgets._taken.set(processes[turn % 3])
         try:
             put(ALICE)
         except TooManyRequests:

@@ -55,7 +55,6 @@ SENDERS = {"admin": Sender("root", (MASTERS,)), "ordinary user": Sender("bob", n
 @contextmanager
 def judged(sender: Sender) -> Iterator[tuple[Judge, Builder]]:
     """A judge over the scene; afterwards nothing was wrong."""
-    tokens.forget()
     ensure_namespaces()
     with event_loop() as loop:
         builder = Builder(Front(loop, tokens.issue(BUILDER, [MASTERS])))
@@ -68,7 +67,6 @@ def judged(sender: Sender) -> Iterator[tuple[Judge, Builder]]:
                 _aftermath(judge)
         found = [*judge.conclude(), *every_stored_document_can_be_read()]
         assert not found, f"seed {SEED}, {judge.tally.total} requests, {len(found)} faults:\n" + "\n".join(found)
-    tokens.forget()
 
 
 def _aftermath(judge: Judge) -> None:
