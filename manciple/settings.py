@@ -190,22 +190,29 @@ DATABASES = {
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-CELERY_BROKER_URL = REDIS_URL or "in-process://localhost/"
+CELERY_BROKER_URL = REDIS_URL or "memory://localhost/"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-#: A message that goes down with its worker is not kept in Redis for another one: by the time that it came back, a later
-#: run has done what it asked for. Keeping and striking it off would be two transactions for each message.
-CELERY_BROKER_TRANSPORT_OPTIONS = {"ack_emulation": False}
+#: Workers and beats wait for Redis as long as it takes.
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+#: Redis keeps no copy of a message that a worker has taken, which would be two transactions a message: a lost message
+#: costs the interval of a controller.
+REDIS_TRANSPORT_OPTIONS: dict[str, object] = {"ack_emulation": False}
+#: Within one process: seconds between two looks for messages. Pods wait for few of them (`controllers.tasks.Lane`).
+MEMORY_TRANSPORT_OPTIONS: dict[str, object] = {"polling_interval": 0.1}
+CELERY_BROKER_TRANSPORT_OPTIONS = REDIS_TRANSPORT_OPTIONS if REDIS_URL else MEMORY_TRANSPORT_OPTIONS
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_SERIALIZER = "json"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULER = "manciple.beat:IntervalScheduler"
-#: Threads for each queue; `worker_concurrency` of them schedule. More messages than there are scheduling controllers
-#: may be fetched beforehand, so that they never keep the sweeps' from being fetched.
-CELERY_WORKER_POOL = "manciple.celery:TaskPool"
-CELERY_WORKER_CONSUMER = "manciple.consumer:TaskConsumer"
-CELERY_WORKER_CONCURRENCY = 2
+#: Two threads for each of two queues (`controllers.tasks.Lane`). More messages than there are scheduling controllers may
+#: be fetched beforehand.
+CELERY_WORKER_POOL = "threads"
+CELERY_WORKER_CONCURRENCY = 4
 CELERY_WORKER_PREFETCH_MULTIPLIER = 2
+#: Connections outlive a task as they outlive a request: Celery does not close them, `controllers.tasks.Lane` closes those
+#: that are broken or too old.
+CELERY_DB_REUSE_MAX = sys.maxsize
 #: Nobody asks the workers anything through the broker: they need not listen.
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 

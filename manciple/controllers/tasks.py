@@ -7,7 +7,7 @@ nothing.
 
 The dispatcher is a thread of each Celery worker process (`manciple.celery` starts it). It hears the announcements, asks
 the log what happened to the resources that wake somebody, and has each concerned controller run once, in a thread of
-this process or by a message (`manciple.celery.wake`), except those whose own query finds nothing for them to do
+this process or by a message (`ControllerTask.wake`), except those whose own query finds nothing for them to do
 (`has_work`), which is asked later of those that have patience. Then it rests, so that a burst of commits becomes few
 runs: a moment at first, longer while pods keep coming, so that workers gather what waits into one cycle and one commit.
 Of what wakes nobody (a renewed Lease, an Event) it does not even hear. Of several processes the first to claim a
@@ -23,13 +23,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Protocol
 
 from celery import Celery, Task
 from celery.signals import worker_process_shutdown
 from celery.utils import uuid
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DatabaseError, InterfaceError, close_old_connections, connection
 from kombu.exceptions import KombuError
 
 from manciple.controllers import coordination, metrics
@@ -48,6 +49,7 @@ from manciple.controllers.declaration import (
     controllers,
     task_name,
 )
+from manciple.per_process import PerProcess
 from manciple.store import announce, sql, tail
 from manciple.store.follower import since
 from manciple.store.tail import Sketch, Stretch
@@ -94,6 +96,83 @@ def _reconcile(controller: Controller) -> bool:
     return 0 < controller.most_per_turn <= changed
 
 
+#: Runs of one queue at once in a worker process.
+THREADS_OF_A_QUEUE = 2
+
+
+class Run(Protocol):
+    """What a lane runs: a `ControllerTask`."""
+
+    name: str
+
+    def work(self) -> None: ...
+
+
+class Lane:
+    """The runs of one queue in this process: so many at once, whatever the threads of Celery's pool.
+
+    A run that finds the lane occupied waits here, without a thread: the threads of the other queue stay free, and the
+    message counts as taken up, so that Celery goes on fetching.
+    """
+
+    def __init__(self, most: int = THREADS_OF_A_QUEUE) -> None:
+        self._most = most
+        self._guard = threading.Lock()
+        self._running = 0
+        self._waiting: deque[Run] = deque()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="woken")
+
+    def run(self, task: Run) -> None:
+        """Run it in this thread, or leave it to the next thread of the lane that is done."""
+        with self._guard:
+            if self._running >= self._most:
+                self._waiting.append(task)
+                return
+            self._running += 1
+        self._run(task)
+
+    def run_directly(self, task: Run) -> bool:
+        """Run it in a thread of the lane's own, if nothing runs in the lane. Returns whether it will be run."""
+        with self._guard:
+            if self._running:
+                return False
+            self._running = 1
+        try:
+            self._thread.submit(self._run, task)
+        except RuntimeError:  # the process ends, or has no thread left
+            with self._guard:
+                self._running -= 1
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Drop what waits, and let what runs end."""
+        with self._guard:
+            self._waiting.clear()
+        self._thread.shutdown(wait=False)
+
+    def _run(self, task: Run | None) -> None:
+        while task is not None:
+            try:
+                close_old_connections()
+                task.work()
+            except Exception:
+                log.exception("task %s failed; its periodic run will repeat it", task.name)
+            finally:
+                close_old_connections()
+                with self._guard:
+                    task = self._waiting.popleft() if self._waiting else None
+                    self._running -= task is None
+
+
+def _stop(lanes: dict[Queue, Lane]) -> None:
+    for lane in lanes.values():
+        lane.stop()
+
+
+lanes = PerProcess(lambda: {queue: Lane() for queue in Queue}, stop=_stop)
+
+
 class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
     """Sends at most one message at a time, whoever asks (see `manciple.controllers.coordination`)."""
 
@@ -104,17 +183,19 @@ class ControllerTask(Task):  # type: ignore[misc]  # Celery is untyped
         message, sent = self.request.id or "", (self.request.headers or {}).get(SENT)
         if sent is not None:
             metrics.taken_up(self.controller.queue_name, time.time() - sent)
-        if message and not coordination.wakeups().leave(self.controller.name, message):
-            return
-        self._work()
+        if not message or coordination.wakeups().leave(self.controller.name, message):
+            lanes()[self.controller.queue].run(self)
 
-    def do(self) -> None:
-        """The same without a message, in a worker that has nothing else to do."""
-        metrics.sent(self.controller.queue_name)
-        metrics.taken_up(self.controller.queue_name, 0.0)
-        self._work()
+    def wake(self) -> None:
+        """Run without a message where nothing else is scheduled in this process, else send a message."""
+        controller = self.controller
+        if controller.queue is Queue.SCHEDULING and lanes()[controller.queue].run_directly(self):
+            metrics.sent(controller.queue_name)
+            metrics.taken_up(controller.queue_name, 0.0)
+        else:
+            self.apply_async()
 
-    def _work(self) -> None:
+    def work(self) -> None:
         # Whoever waits for scheduling need not wait for another message; a sweep lets the others have its thread.
         for _ in range(MOST_IN_A_ROW if self.controller.queue is Queue.SCHEDULING else 1):
             if not work(self.controller):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -198,37 +197,14 @@ def test_who_does_not_lead_sends_nothing_and_begins_with_a_whole_interval() -> N
     assert play.times("schedule") == pytest.approx([11, 12, 13], abs=0.5)
 
 
-class _Service:
-    """In place of Celery's: the first one fails."""
-
-    made: ClassVar[list[_Service]] = []
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        self.made.append(self)
-        self.runs, self._ended = threading.Event(), threading.Event()
-
-    def start(self) -> None:
-        if len(self.made) == 1:
-            raise ConnectionError("as told")
-        our_celery._begin_beat()
-        self.runs.set()
-        self._ended.wait(30)
-
-    def stop(self, *, wait: bool) -> None:
-        self._ended.set()
-
-
-def test_a_worker_s_beat_that_fails_begins_again_and_ends_with_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(our_celery, "Service", _Service)
-    monkeypatch.setattr(our_celery, "BEAT_BEGINS_AGAIN", 0.01)
+def test_a_worker_s_beat_ends_with_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(our_celery, "_begin", lambda _role: None)
     step = Beating(SimpleNamespace(), with_beat=True)
-    assert step.enabled
     step.start(None)
-    wait_for("the second attempt", lambda: len(_Service.made) == 2 and _Service.made[1].runs.is_set())
-    assert our_celery._BEATS._value.get() == 1
+    wait_for("the beat", lambda: our_celery._BEATS._value.get() == 1)
     step.stop(None)
     assert our_celery._BEATS._value.get() == 0
+    assert not step._beat.is_alive()
 
 
 def test_a_worker_beats_only_where_it_is_told_to() -> None:

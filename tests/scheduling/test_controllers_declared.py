@@ -66,7 +66,7 @@ def test_one_file_makes_task_and_route_and_schedule_and_wake_ups(added: str, clu
     (controller,) = discover([added])
     name, other = task_name("greet_nodes"), Celery("other", broker="memory://", set_as_current=False)
     task = tasks.register(other, controller)
-    task.run()
+    task.work()
     assert other.tasks[name] is task
     assert len(sys.modules[f"{added}.greeting"].asked) == 1
     assert beat_schedule([controller])["greet_nodes"]["task"] == name

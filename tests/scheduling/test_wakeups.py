@@ -90,7 +90,7 @@ def test_without_redis_every_message_is_sent_and_counts() -> None:
 
 def test_redis_keeps_no_note_of_messages_that_a_worker_has_and_does_not_acknowledge(redis_server: Server) -> None:
     queue = Queue("test-notes", Exchange("test-notes"), routing_key="test-notes")
-    with Connection(redis_server.url, transport_options=settings.CELERY_BROKER_TRANSPORT_OPTIONS) as connection:
+    with Connection(redis_server.url, transport_options=settings.REDIS_TRANSPORT_OPTIONS) as connection:
         Producer(connection).publish("wake up", routing_key=queue.name, exchange=queue.exchange, declare=[queue])
         taken = list[object]()
         with Consumer(connection, [queue], callbacks=[lambda body, _message: taken.append(body)]):

@@ -1,0 +1,204 @@
+"""Sweeps and scheduling do not occupy each other's threads: however many sweeps hang, pods are scheduled."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from celery import Celery
+from django.db import connection
+
+from manciple.celery import app
+from manciple.controllers import coordination, tasks
+from manciple.controllers.declaration import Controller, Queue
+from manciple.controllers.tasks import THREADS_OF_A_QUEUE, ControllerTask, Lane
+from tests.e2e.processes import wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@dataclass
+class Task:
+    """In place of a controller's task."""
+
+    does: Callable[[], object]
+    name: str = "it"
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def work(self) -> None:
+        try:
+            self.does()
+        finally:
+            self.done.set()
+
+
+class Worker:
+    """The threads of Celery's pool and the lanes of the process."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.lanes = {queue: Lane() for queue in Queue}
+        self._pool = ThreadPoolExecutor(app.conf.worker_concurrency)
+
+    def run(self, queue: Queue, does: Callable[[], object] = lambda: None) -> Task:
+        """As Celery runs what a message asks for."""
+        task = Task(does)
+        self._pool.submit(self.lanes[queue].run, task)
+        return task
+
+    def hang(self, queue: Queue) -> Task:
+        began = threading.Event()
+        return self.run(queue, lambda: (began.set(), self.go_on.wait(30)))
+
+    def end(self) -> None:
+        self.go_on.set()
+        self._pool.shutdown()
+        for lane in self.lanes.values():
+            lane.stop()
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    made = Worker()
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize(
+    ("hanging", "other"), [(Queue.SWEEPS, Queue.SCHEDULING), (Queue.SCHEDULING, Queue.SWEEPS)], ids=["sweeps", "pods"]
+)
+def test_a_queue_that_hangs_leaves_the_other_its_threads(worker: Worker, hanging: Queue, other: Queue) -> None:
+    waiting = [worker.hang(hanging) for _ in range(app.conf.worker_concurrency + 3)]
+    assert worker.run(other).done.wait(30)
+    assert not any(task.done.is_set() for task in waiting)
+    worker.go_on.set()
+    assert all(task.done.wait(30) for task in waiting)
+
+
+def test_the_pool_has_threads_for_both_queues() -> None:
+    assert app.conf.worker_pool == "threads"
+    assert app.conf.worker_concurrency == THREADS_OF_A_QUEUE * len(Queue)
+
+
+def test_a_process_that_schedules_nothing_runs_a_task_without_a_message_one_at_a_time() -> None:
+    lane, go_on = Lane(), threading.Event()
+    assert lane.run_directly(Task(lambda: go_on.wait(30)))
+    assert not lane.run_directly(Task(lambda: None))
+    go_on.set()
+    last = Task(lambda: None)
+    wait_for("an idle lane", lambda: lane.run_directly(last))
+    assert last.done.wait(30)
+
+
+def test_a_process_that_works_on_a_message_runs_nothing_directly(worker: Worker) -> None:
+    lane = worker.lanes[Queue.SCHEDULING]
+    asked = worker.hang(Queue.SCHEDULING)
+    wait_for("the task to run", lambda: lane._running)
+    assert not lane.run_directly(Task(lambda: None))
+    worker.go_on.set()
+    assert asked.done.wait(30)
+    wait_for("an idle lane", lambda: lane.run_directly(Task(lambda: None)))
+
+
+def test_a_lane_that_has_stopped_runs_nothing_directly() -> None:
+    lane = Lane()
+    lane.stop()
+    assert not lane.run_directly(Task(lambda: None))
+    assert not lane._running
+
+
+def test_a_failure_is_logged_and_stops_nothing(worker: Worker, caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise ConnectionError("on purpose")
+
+    assert worker.run(Queue.SCHEDULING, fail).done.wait(30)
+    assert worker.run(Queue.SCHEDULING).done.wait(30)
+    assert "task it failed" in caplog.text
+
+
+# Wake-ups -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def woken(monkeypatch: pytest.MonkeyPatch) -> Callable[[Queue, Callable[[], object]], list[object]]:
+    """Wakes a controller; returns the messages that were sent."""
+
+    def woken(queue: Queue, does: Callable[[], object]) -> list[object]:
+        def reconcile(_now: object) -> int:
+            does()
+            return 0
+
+        controller = Controller(name="woken", does="it", reconcile=reconcile, every=60, queue=queue)
+        task: Any = tasks.register(Celery("test", broker="memory://", set_as_current=False), controller)
+        sent: list[object] = []
+        monkeypatch.setattr(task, "apply_async", lambda: sent.append(task))
+        task.wake()
+        return sent
+
+    return woken
+
+
+def test_a_woken_controller_runs_here_or_by_a_message(
+    woken: Callable[[Queue, Callable[[], object]], list[object]],
+) -> None:
+    began, go_on = threading.Event(), threading.Event()
+    assert woken(Queue.SCHEDULING, lambda: (began.set(), go_on.wait(30))) == []
+    assert began.wait(30)
+    assert len(woken(Queue.SCHEDULING, lambda: None)) == 1
+    assert len(woken(Queue.SWEEPS, lambda: None)) == 1
+    go_on.set()
+    wait_for("an idle lane", lambda: not tasks.lanes()[Queue.SCHEDULING]._running)
+
+
+def test_a_message_for_a_controller_of_another_version_leaves_room_for_the_next() -> None:
+    from manciple.celery import forget_message
+
+    assert coordination.wakeups().enter("of_a_later_version", "message-1", 60)
+    forget_message(name="scheduling.tasks.of_a_later_version", id="message-1")
+    assert not coordination.wakeups().waiting(["of_a_later_version"])
+    forget_message(name="other.task", id="message-2")
+
+
+# Connections ----------------------------------------------------------------------------------------------------------
+
+
+def run(task: Any) -> None:
+    """As Celery does, with the receivers of its Django fixup around it."""
+    (fixup,) = app._fixups
+    fixup.worker_fixup.on_task_prerun(TASK)
+    Lane().run(task)
+    fixup.worker_fixup.on_task_postrun(TASK)
+
+
+class _Request:
+    is_eager = False
+
+
+class TASK:
+    """As much of a task as Celery's signals need."""
+
+    request = _Request
+
+
+def test_a_connection_outlives_the_task_that_made_it() -> None:
+    connection.ensure_connection()
+    before = connection.connection
+    run(Task(lambda: None))
+    assert connection.connection is before
+
+
+def test_a_connection_that_an_error_broke_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection.ensure_connection()
+    monkeypatch.setattr(connection, "errors_occurred", True)
+    monkeypatch.setattr(connection, "is_usable", lambda: False)
+    run(Task(lambda: None))
+    assert connection.connection is None
+
+
+def test_tasks_are_controllers() -> None:
+    app.loader.import_default_modules()
+    assert isinstance(app.tasks["scheduling.tasks.schedule"], ControllerTask)
