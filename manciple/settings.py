@@ -205,13 +205,13 @@ CELERY_TASK_SERIALIZER = "json"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULER = "manciple.beat:IntervalScheduler"
-#: Two threads for each of two queues (`controllers.tasks.Lane`). More messages than there are scheduling controllers may
-#: be fetched beforehand.
+#: Two threads for each of two queues (`controllers.tasks.Lane`). More messages than there are scheduling controllers
+#: may be fetched beforehand.
 CELERY_WORKER_POOL = "threads"
 CELERY_WORKER_CONCURRENCY = 4
 CELERY_WORKER_PREFETCH_MULTIPLIER = 2
-#: Connections outlive a task as they outlive a request: Celery does not close them, `controllers.tasks.Lane` closes those
-#: that are broken or too old.
+#: Connections outlive a task as they outlive a request: Celery does not close them, `controllers.tasks.Lane` closes
+#: those that are broken or too old.
 CELERY_DB_REUSE_MAX = sys.maxsize
 #: Nobody asks the workers anything through the broker: they need not listen.
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False

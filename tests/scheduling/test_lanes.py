@@ -117,7 +117,7 @@ def test_a_failure_is_logged_and_stops_nothing(worker: Worker, caplog: pytest.Lo
 
     assert worker.run(Queue.SCHEDULING, fail).done.wait(30)
     assert worker.run(Queue.SCHEDULING).done.wait(30)
-    assert "task it failed" in caplog.text
+    wait_for("the failure to be logged", lambda: "task it failed" in caplog.text)
 
 
 # Wake-ups -------------------------------------------------------------------------------------------------------------
