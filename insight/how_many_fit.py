@@ -27,6 +27,7 @@ from claims.devices.published import DevicePool, charge, fits
 from claims.devices.states import OUT_OF_USE, DeviceState, by_use
 from insight.selector_matches import Passing, passing
 from inventory.kinds.pools import PoolKey
+from manciple.per_process import PerProcess
 from manciple.wire.base import Alike
 from manciple.wire.validation import natural
 from scheduling.allocator.pools import PoolOnNode, PoolSlices, bits
@@ -87,11 +88,12 @@ def count(snapshot: DeviceSnapshot, expressions: Sequence[str]) -> Count:
         for state in snapshot.pools.values():
             passing(state.pool, selectors)  # what is slow happens outside the lock, and is kept with the pools
         with _counting:
-            tally = _tallies.pop(key, None) or _Tally(selectors)
+            tallies = _tallies()
+            tally = tallies.pop(key, None) or _Tally(selectors)
             known[key] = tally.count(snapshot)
-            _tallies[key] = tally  # the last is the one that was asked for last
-            if len(_tallies) > KEPT_TALLIES:
-                del _tallies[next(iter(_tallies))]
+            tallies[key] = tally  # the least recently used comes first
+            if len(tallies) > KEPT_TALLIES:
+                del tallies[next(iter(tallies))]
     return known[key]
 
 
@@ -188,7 +190,7 @@ class _Tally:
 
 
 _counting = threading.Lock()
-_tallies: dict[tuple[str, ...], _Tally] = {}
+_tallies = PerProcess(dict[tuple[str, ...], _Tally])
 
 
 # One pool ------------------------------------------------------------------------------------------------------------

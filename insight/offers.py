@@ -21,6 +21,7 @@ from claims.kinds.resource_claims import ExactDeviceRequest
 from insight.capacity import expressions_of
 from insight.selector_matches import passing
 from inventory.models import DeviceClass
+from manciple.per_process import PerProcess
 from manciple.wire.time_limit import TimeLimitExceeded
 from scheduling.allocator import Deadline
 from scheduling.cel import CompileError, compile_selector
@@ -57,14 +58,15 @@ def offers(workload: Workload, report: Report | None, cause: AnyCause | None) ->
     with cluster() as state:
         if need_of(state, workload.pod) is not None:
             return ()  # it starts with the others of its gang, who ask for the same or for something else
-        known = _known.get(key)
+        known = _known().get(key)
         if known is not None and known.of() is state and state.news_after(known.revision) == []:
             return known.found
         revision, of = state.revision, weakref.ref(state)
     found = tuple(_rehearsed(workload, candidates(workload, report, cause), Deadline.after_work(BUDGET)))
-    _known[key] = _Known(of, revision, found)
-    while len(_known) > REMEMBERED:
-        _known.popitem(last=False)
+    cache = _known()
+    cache[key] = _Known(of, revision, found)
+    while len(cache) > REMEMBERED:
+        cache.popitem(last=False)
     return found
 
 
@@ -75,7 +77,7 @@ class _Known:
     found: tuple[Offer, ...]
 
 
-_known: OrderedDict[tuple[str, ...], _Known] = OrderedDict()
+_known = PerProcess(OrderedDict[tuple[str, ...], _Known])
 
 
 def _rehearsed(workload: Workload, wanted: Iterable[Changes], deadline: Deadline) -> Iterator[Offer]:

@@ -18,6 +18,7 @@ from django.db.models import Sum
 from claims.devices import cache
 from insight.capacity import read_census
 from inventory.models import Pool
+from manciple.per_process import PerProcess
 from manciple.store.follower import listed
 from manciple.store.tail import latest_revision
 from scheduling.models import QueuedPod, UsageSample
@@ -72,16 +73,15 @@ def _devices() -> int:
     return found
 
 
-_last_revision = 0
+_last_revision = PerProcess(int)
 
 
 def _counted(at: datetime) -> list[UsageSample]:
     """All devices and each class."""
-    global _last_revision  # noqa: PLW0603 - of this process
-    if latest_revision() - _last_revision > MOST_FOLLOWED:
+    if latest_revision() - _last_revision() > MOST_FOLLOWED:
         cache.following.reset()
     census = read_census()
-    _last_revision = census.revision
+    _last_revision.set(census.revision)
     rows = [UsageSample(at=at, device_class=ALL, counts=nonzero(census.snapshot.by_use), waiting=census.waiting)]
     rows += [
         UsageSample(at=at, device_class=one.name, counts=nonzero(one.by_use), waiting=one.waiting)

@@ -9,7 +9,7 @@ from datetime import datetime
 from insight import usage
 from manciple.controllers import coordination
 from manciple.controllers.declaration import Controller
-from manciple.store.per_process import PerProcess, on_new_database
+from manciple.per_process import PerProcess
 from scheduling.allocator import FreeCapacity
 from scheduling.cycle import scheduler
 from scheduling.models import UsageSample
@@ -20,7 +20,6 @@ from scheduling.placement.policies import free_by_class
 WARMING_UP = 30.0
 #: when this process was asked first, by the monotonic clock
 _asked_first = PerProcess(time.monotonic)
-on_new_database(_asked_first.forget)
 
 
 def reconcile(now: datetime) -> int:

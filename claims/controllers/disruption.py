@@ -27,10 +27,10 @@ from claims.kinds.pods import Pod
 from manciple.controllers.coordination import CursorFollower, utc_now
 from manciple.controllers.declaration import ADDED, DELETING, MODIFIED, Controller
 from manciple.controllers.models import Cursor
+from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.follower import Follower, View
 from manciple.store.objects import Writer, decoded
-from manciple.store.per_process import PerProcess, on_new_database
 from manciple.store.records import EventRecord, Written
 from manciple.wire.base import ApiObject, OwnerReference
 from manciple.wire.errors import ApiError, Conflict, NotFound
@@ -136,7 +136,6 @@ class BudgetCounter:
 
 
 counter = PerProcess(BudgetCounter)
-on_new_database(counter.forget)
 
 
 def reconcile(now: datetime) -> int:

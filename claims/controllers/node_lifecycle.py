@@ -39,9 +39,9 @@ from inventory.kinds.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Tai
 from manciple.controllers import metrics
 from manciple.controllers.coordination import looked_after
 from manciple.controllers.declaration import DELETING, MODIFIED, Controller, batches
+from manciple.per_process import PerProcess
 from manciple.store import history, objects, sql
 from manciple.store.objects import Writer, decoded
-from manciple.store.per_process import on_new_database
 from manciple.wire import codec
 from manciple.wire.base import ObjectMeta, timestamp
 from manciple.wire.identity import controller
@@ -256,7 +256,7 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 LOOKING = frozenset({"sweep_nodes"})
 
 
-class KnownNodes:
+class NodeCache:
     """What this process knows of the nodes: as much of each as its health depends on, and when its pods have to go."""
 
     def __init__(self) -> None:
@@ -277,13 +277,8 @@ class KnownNodes:
         self._nodes = {name: node for name, node in self._nodes.items() if name in revisions}
         return self._nodes
 
-    def forget(self) -> None:
-        self._nodes = {}
-        self.residents = Residents()
 
-
-known = KnownNodes()
-on_new_database(known.forget)
+node_cache = PerProcess(NodeCache)
 
 
 def _abridged(node: Node) -> Node:
@@ -297,7 +292,7 @@ def _abridged(node: Node) -> Node:
 
 def sweep(now: datetime) -> int:
     """Returns how many nodes and pods were changed, at most about `MOST`."""
-    nodes = known.read()
+    nodes = node_cache().read()
     changed = _judge(nodes, now)
     return changed + _evict(nodes, now, most=MOST - changed)
 
@@ -326,7 +321,7 @@ def _presumed(renewed_at: datetime | None, now: datetime) -> SignsOfLife:
 def _judge_batch(names: Sequence[str], now: datetime) -> int:
     """Judge once more, on what is true inside the transaction. Returns how many nodes were changed."""
     changed = 0
-    with objects.writing(identity=IDENTITY) as writer, looked_after.noted(writer, LOOKING):
+    with objects.writing(identity=IDENTITY) as writer, looked_after().noted(writer, LOOKING):
         writer.load(kind(NODES), [("", name) for name in names])
         nodes = [node for name in names if isinstance(node := writer.get(kind(NODES), "", name), Node)]
         renewed = history.last_written(kind(LEASES), LEASE_NAMESPACE, names=frozenset(names))
@@ -383,7 +378,7 @@ def _evict(nodes: Mapping[str, Node], now: datetime, *, most: int) -> int:
     }
     if not tainted:
         return 0
-    due = known.residents.due(residents_of(tainted), tainted, now)
+    due = node_cache().residents.due(residents_of(tainted), tainted, now)
     return sum(_evict_batch(batch, now) for batch in batches(due[: max(most, 0)], BATCH))
 
 
@@ -397,7 +392,7 @@ def _evict_batch(residents: Sequence[Resident], now: datetime) -> int:
         for pod in pods:
             _evict_one(writer, pod, now)
     # Whoever was not due after all has new tolerations, or its node has other taints.
-    known.residents.forget(one.uid for one in residents)
+    node_cache().residents.forget(one.uid for one in residents)
     for seconds in late:
         metrics.FROM_NODES.tell(seconds)
     return len(pods)

@@ -25,10 +25,10 @@ from claims.kinds.quotas import ResourceQuota
 from claims.quota_accounts import EXTENDED
 from claims.quotas import IDENTITY, is_counted, recount
 from manciple.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, batches
+from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.follower import Follower, View
 from manciple.store.objects import decoded
-from manciple.store.per_process import on_new_database
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import Expired
@@ -87,15 +87,11 @@ class QuotaCounts:
     """When this process counted each namespace last, and by which classes."""
 
     def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
         self.counted_at: dict[str, datetime] = {}
         self.classes: ExtendedNames = {}
 
 
-known = QuotaCounts()
-on_new_database(known.forget)
+counts = PerProcess(QuotaCounts)
 
 
 def reconcile(now: datetime) -> int:
@@ -103,7 +99,7 @@ def reconcile(now: datetime) -> int:
     with following.view() as view:
         namespaces = view.namespaces()
     if not namespaces:
-        known.forget()
+        counts.reset()
         return 0
     wrong = _give_up(namespaces, now)
     for (namespace,) in batches(_due(namespaces, now), 1):
@@ -112,18 +108,18 @@ def reconcile(now: datetime) -> int:
         except Expired as error:
             log.warning("recounting the quotas of %s: %s", namespace, error.message)
         else:
-            known.counted_at[namespace] = now
+            counts().counted_at[namespace] = now
     return wrong
 
 
 def _due(namespaces: Mapping[str, bool], now: datetime) -> list[str]:
     """The namespaces that have to be counted now, those first that are not counted."""
     classes = _classes()
-    if classes != known.classes:
-        known.counted_at, known.classes = {}, classes
-    known.counted_at = {name: at for name, at in known.counted_at.items() if name in namespaces}
+    if classes != counts().classes:
+        counts().counted_at, counts().classes = {}, classes
+    counts().counted_at = {name: at for name, at in counts().counted_at.items() if name in namespaces}
     uncounted = [name for name, counted in namespaces.items() if not counted]
-    late = [name for name in namespaces if known.counted_at.get(name, LONG_AGO) <= now - SYNC_PERIOD]
+    late = [name for name in namespaces if counts().counted_at.get(name, LONG_AGO) <= now - SYNC_PERIOD]
     return list(dict.fromkeys(sorted(uncounted) + sorted(late)))
 
 

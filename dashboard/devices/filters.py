@@ -18,6 +18,7 @@ from claims.devices.published import CandidateDevice, Published
 from dashboard.devices.lines import GridLine
 from dashboard.devices.words import STATES
 from insight.selector_matches import SelectorVerdict, judge
+from manciple.per_process import PerProcess
 from manciple.wire.validation import natural
 
 #: Attributes with fewer values tell nothing apart, those with more are names.
@@ -186,18 +187,18 @@ class Counts:
 _Classes = tuple[tuple[str, tuple[str, ...]], ...]
 
 #: the last counts, with what they are of; they hold as long as nothing is published anew
-_kept: list[tuple[Published, _Classes, Counts]] = []
+_last_counts = PerProcess[tuple[Published, _Classes, Counts] | None](lambda: None)
 
 
 def _kept_counts(lines: Sequence[GridLine], published: Published, classes: Mapping[str, Sequence[str]]) -> Counts:
     key = tuple((name, tuple(selectors)) for name, selectors in sorted(classes.items()))
-    for known, known_classes, counts in list(_kept):
-        if known is published and known_classes == key:
-            return counts
+    last = _last_counts()
+    if last is not None and last[0] is published and last[1] == key:
+        return last[2]
     verdicts = {name: judge(selectors, published) for name, selectors in key}
     counts = _count(lines, {name: verdict.matching for name, verdict in verdicts.items()})
     if not any(verdict.unjudged for verdict in verdicts.values()):
-        _kept[:] = [(published, key, counts)]
+        _last_counts.set((published, key, counts))
     return counts
 
 

@@ -16,6 +16,7 @@ from claims.devices.states import DeviceState
 from dashboard.devices.lines import GridLine
 from dashboard.devices.words import STATES
 from manciple.pages.links import node_url
+from manciple.per_process import PerProcess
 
 #: A partition at least this large has room for its profile, in thousandths of the card.
 _NAMED = WHOLE // 5
@@ -53,15 +54,15 @@ def draw_lines(
 
 
 #: a line's tiles when nothing is dim and no panel is open, for as long as the line stays as it is
-_plain: WeakKeyDictionary[GridLine, str] = WeakKeyDictionary()
+_plain = PerProcess(WeakKeyDictionary[GridLine, str])
 
 
 def _tiles(line: GridLine, current: str) -> Iterable[str]:
     if current and any(_shows(tile, current) for tile in line.tiles):
         return (draw_tile(tile, at, current=current) for tile, at in places(line))
-    known = _plain.get(line)
+    known = _plain().get(line)
     if known is None:
-        known = _plain[line] = "".join(draw_tile(tile, at) for tile, at in places(line))
+        known = _plain()[line] = "".join(draw_tile(tile, at) for tile, at in places(line))
     return (known,)
 
 

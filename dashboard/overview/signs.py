@@ -19,9 +19,9 @@ from inventory.models import Node
 from manciple.controllers.coordination import SILENT_AFTER
 from manciple.controllers.models import Heartbeat
 from manciple.pages.people import Person
+from manciple.per_process import PerProcess
 from manciple.store import history, space, sql
 from manciple.store.history import last_change
-from manciple.store.per_process import on_new_database
 from manciple.wire.resources import LEASES, SLICES, kind
 from scheduling.models import QueuedPod, UsageSample
 
@@ -31,7 +31,7 @@ SEARCHED = 20_000
 REMEMBERED = 256
 
 #: (driver, pool, generation, slices seen) -> when its slices last changed
-_changed: dict[tuple[str, str, str, int, int], datetime | None] = {}
+_changes = PerProcess(dict[tuple[str, str, str, int, int], datetime | None])
 
 
 def read_signs(snapshot: DeviceSnapshot, person: Person, *, now: datetime) -> HealthSigns:
@@ -107,18 +107,13 @@ def _drivers(snapshot: DeviceSnapshot, *, revision: int) -> list[DriverSign]:
 def _last_change(pool: PoolKey, generation: int, seen: int, revision: int) -> datetime | None:
     """Remembered as long as the pool stays as it is."""
     key = (*pool, generation, seen)
-    if key not in _changed:
-        if len(_changed) >= REMEMBERED:
-            _changed.clear()
+    changes = _changes()
+    if key not in changes:
+        if len(changes) >= REMEMBERED:
+            changes.clear()
         fields = {"spec.nodeName": pool.node, "spec.driver": pool.driver}
-        _changed[key] = last_change(SLICES, fields, after=max(0, revision - SEARCHED))
-    return _changed[key]
-
-
-@on_new_database
-def forget() -> None:
-    """Look up anew when pools changed."""
-    _changed.clear()
+        changes[key] = last_change(SLICES, fields, after=max(0, revision - SEARCHED))
+    return changes[key]
 
 
 def _queue(person: Person) -> QueueSign:

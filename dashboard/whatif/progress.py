@@ -10,6 +10,8 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from manciple.per_process import PerProcess
+
 #: Rehearsals that are remembered; of more, the oldest are forgotten.
 REMEMBERED = 200
 
@@ -68,4 +70,4 @@ class Progress:
 
 
 #: The rehearsals of this process.
-progress = Progress()
+progress = PerProcess(Progress)

@@ -47,10 +47,10 @@ from django.db import DatabaseError, InterfaceError, OperationalError, transacti
 from django.utils.module_loading import import_string
 
 from manciple.controllers.models import Cursor, Heartbeat
+from manciple.per_process import PerProcess
 from manciple.store import sql, tail
 from manciple.store.follower import since
 from manciple.store.objects import Writer
-from manciple.store.per_process import PerProcess, on_new_database
 from manciple.store.records import EventRecord
 
 log = logging.getLogger(__name__)
@@ -215,7 +215,6 @@ def _of_settings() -> Wakeups:
 
 #: of this process
 wakeups = PerProcess(_of_settings)
-on_new_database(wakeups.forget)
 
 
 # Revisions that need no wake-up ---------------------------------------------------------------------------------------
@@ -253,14 +252,9 @@ class LookedAfter:
             with self._guard:
                 self._stretches.append((before + 1, writer.revision, tasks))
 
-    def forget(self) -> None:
-        with self._guard:
-            self._stretches.clear()
-
 
 #: of this process
-looked_after = LookedAfter()
-on_new_database(looked_after.forget)
+looked_after = PerProcess(LookedAfter)
 
 
 # Places in the log ----------------------------------------------------------------------------------------------------
@@ -455,4 +449,4 @@ heart = PerProcess(lambda: Heart(name_of_process()))
 def stop_heart() -> None:
     """See `Heart.stop`; of this process."""
     heart().stop()
-    heart.forget()
+    heart.reset()

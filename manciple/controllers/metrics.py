@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 from prometheus_client.core import Metric
 
+from manciple.per_process import PerProcess
 from manciple.telemetry import metrics
 
 # Work queues ----------------------------------------------------------------------------------------------------------
@@ -36,7 +37,7 @@ _guard = threading.Lock()
 _running: dict[tuple[str, int], float] = {}
 #: name of a controller as metrics have it -> whether a message for it waits; set by who knows
 Waiting = Callable[[], Mapping[str, bool]]
-_waiting: list[Waiting] = []
+_waiting = PerProcess[Waiting](lambda: dict)
 
 
 def sent(name: str) -> None:
@@ -67,11 +68,11 @@ def working(name: str) -> Iterator[None]:
 
 def tell_waiting(waiting: Waiting) -> None:
     """Where the depth of the queues is read. Of this process; the last one who says so."""
-    _waiting[:] = [waiting]
+    _waiting.set(waiting)
 
 
 def _of_queues() -> Iterable[Metric]:
-    depths = {name: float(one) for waiting in _waiting for name, one in waiting().items()}
+    depths = {name: float(one) for name, one in _waiting()().items()}
     now = time.monotonic()
     with _guard:
         running = dict(_running)

@@ -332,7 +332,7 @@ class WakeTable:
             return dict.fromkeys(self.woken, False)
         changes: dict[Tasks, set[Change]] = {}
         for sketch in stretch.changes:
-            changes.setdefault(looked_after.by(sketch.revision), set()).add(change_of(sketch))
+            changes.setdefault(looked_after().by(sketch.revision), set()).add(change_of(sketch))
         wanted = {name for looking, found in changes.items() for name in self.concerned(found) if name not in looking}
         told = frozenset[Change]().union(*changes.values())
         return {one.name: bool(one.is_work & told) for one in self._declared if one.name in wanted}

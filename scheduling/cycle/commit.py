@@ -130,7 +130,7 @@ def _commit_together(
     reads = _reads([*singles(decisions)], [one.group.key for one in decisions if isinstance(one, GroupDecision)])
     with (
         objects.writing(identity=SCHEDULER, reads=reads) as writer,
-        looked_after.noted(writer, frozenset({"schedule"})),
+        looked_after().noted(writer, frozenset({"schedule"})),
     ):
         if writer.revision != state.revision:
             state.advance()

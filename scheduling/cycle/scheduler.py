@@ -48,9 +48,9 @@ from claims.pod_claims import has_group, is_reserved_for_pod, names_of_claims
 from manciple.controllers import coordination
 from manciple.controllers.coordination import utc_now
 from manciple.controllers.declaration import ADDED, DELETED, DELETING, FINISHED, MODIFIED, Controller, Queue
+from manciple.per_process import PerProcess
 from manciple.store import sql
 from manciple.store.follower import Follower
-from manciple.store.per_process import PerProcess, on_new_database
 from manciple.telemetry.logs import about
 from manciple.wire.resources import CLAIMS, PODS, QUOTAS, TEMPLATES
 from manciple.wire.time_limit import TimeLimitExceeded, time_limit
@@ -520,7 +520,6 @@ def _reserve(state: ClusterState, placement: Placement) -> Placement:
 
 #: the one scheduling worker of this process
 worker = PerProcess(lambda: SchedulingWorker(utc_now))
-on_new_database(worker.forget)
 
 
 def schedule(_now: datetime) -> int:

@@ -21,9 +21,9 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
 from manciple.controllers.declaration import ADDED, MODIFIED, Controller
+from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.objects import Writer, to_read
-from manciple.store.per_process import on_new_database
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.identity import SCHEDULER
 from manciple.wire.resources import (
@@ -46,9 +46,8 @@ from scheduling.state.cluster import ClusterState
 MOST = 100
 #: Seconds for one of them, and for all before the rest is left for the next turn.
 CLAIM_SECONDS, TURN_SECONDS = 0.25, 0.5
-#: claim uid -> what was told of it last; those first that were looked at longest ago
-_told: dict[str, str] = {}
-on_new_database(_told.clear)
+#: Claim uid -> the message of its last attempt; the claims tried longest ago come first.
+_last_messages = PerProcess(dict[str, str])
 
 
 def reconcile(now: datetime) -> int:
@@ -59,9 +58,10 @@ def reconcile(now: datetime) -> int:
 def allocate(state: ClusterState, now: datetime) -> int:
     """The same on a state that is the caller's. Those come first that were not looked at for longest."""
     waiting = {claim.metadata.uid: claim for claim in state.waiting_for_nobody()}
-    for uid in _told.keys() - waiting.keys():
-        del _told[uid]
-    turns = (*(uid for uid in waiting if uid not in _told), *_told)
+    last_messages = _last_messages()
+    for uid in last_messages.keys() - waiting.keys():
+        del last_messages[uid]
+    turns = (*(uid for uid in waiting if uid not in last_messages), *last_messages)
     count, deadline = 0, Deadline.after(TURN_SECONDS)
     for uid in turns[:MOST]:
         count += _allocate(state, waiting[uid], now)
@@ -74,10 +74,10 @@ def _allocate(state: ClusterState, claim: ResourceClaim, now: datetime) -> bool:
     """claim: as the allocator reads it."""
     state.begin()
     found = _decide(state, claim)
-    told = "" if isinstance(found, Placement) else messages.message(found)
-    before = _told.pop(claim.metadata.uid, "")
-    _told[claim.metadata.uid] = told
-    if not isinstance(found, Placement) and told == before:
+    message = "" if isinstance(found, Placement) else messages.message(found)
+    last_message = _last_messages().pop(claim.metadata.uid, "")
+    _last_messages()[claim.metadata.uid] = message
+    if not isinstance(found, Placement) and message == last_message:
         return False
     try:
         with objects.writing(identity=SCHEDULER, reads=to_read((kind(CLAIMS), [claim.key]))) as writer:

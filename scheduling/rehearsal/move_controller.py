@@ -15,6 +15,7 @@ from claims import evictions
 from claims.kinds.disruptions import disrupted
 from claims.kinds.pods import Pod
 from manciple.controllers.declaration import Controller
+from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.base import timestamp
@@ -29,14 +30,14 @@ from scheduling.rehearsal.moving import carry_out
 #: How long a pod has run before it is moved; seconds for finding out whom.
 SETTLED, SECONDS = timedelta(minutes=10), 2.0
 
-_proposals = MoveProposals(Proposals(complete=False))
+_proposals = PerProcess(lambda: MoveProposals(Proposals(complete=False)))
 
 
 def reconcile(now: datetime) -> int:
     """Returns how many pods were evicted."""
     if not settings.SCHEDULER_DEFRAGMENTATION or _room_is_being_made(now):
         return 0
-    for plan in _proposals.read(SECONDS).plans:
+    for plan in _proposals().read(SECONDS).plans:
         pod = _waiting(plan)
         if pod is not None and _is_due(pod, plan, now):
             return len(carry_out(pod, [one.pod for one in plan.moves], lambda victim: _evict(victim, now)).moved)

@@ -20,6 +20,7 @@ from claims.kinds.gangs import gang_name
 from claims.kinds.pods import Pod
 from claims.pod_claims import has_group
 from manciple.controllers.coordination import utc_now
+from manciple.per_process import PerProcess
 from scheduling.allocator import Deadline
 from scheduling.cycle.preemption import Asking
 from scheduling.cycle.remedies import gist_of
@@ -27,7 +28,7 @@ from scheduling.metrics import imagined
 from scheduling.queue.reasons import Hold
 from scheduling.rehearsal.departures import queue_order
 from scheduling.rehearsal.explanations.current import Apart, apart
-from scheduling.rehearsal.findings import Findings, FindingsProgress, RehearsedFindings
+from scheduling.rehearsal.findings import BUDGET, Findings, FindingsProgress, RehearsedFindings
 from scheduling.rehearsal.move_plans import MovePlan
 from scheduling.rehearsal.moves import MoveRehearsal
 from scheduling.state.cluster import ClusterState
@@ -114,6 +115,9 @@ def _gist(state: ClusterState, pod: Pod) -> Hashable:
     return gist_of(state, Asking.of(pod, claims, state.extended(pod)))
 
 
-#: of this process
-_proposals = MoveProposals(UNKNOWN)
-read_proposals = _proposals.read
+_proposals = PerProcess(lambda: MoveProposals(UNKNOWN))
+
+
+def read_proposals(budget: float = BUDGET) -> Proposals:
+    """The moves that are known now; for up to `budget` seconds more are looked for, where that is not all."""
+    return _proposals().read(budget)

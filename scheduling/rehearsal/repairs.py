@@ -35,6 +35,7 @@ from inventory.kinds.nodes import Node
 from inventory.kinds.pools import PoolKey
 from inventory.models import Node as NodeRow
 from manciple.controllers.coordination import utc_now
+from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.resources import CLAIMS, NODES, PODS, SLICES, TAINT_RULES, kind
@@ -47,7 +48,7 @@ from scheduling.cycle.scheduler import decide
 from scheduling.queue.reasons import Hold
 from scheduling.rehearsal.departures import queue_order
 from scheduling.rehearsal.explanations.current import Apart
-from scheduling.rehearsal.findings import Findings, FindingsProgress, RehearsedFindings
+from scheduling.rehearsal.findings import BUDGET, Findings, FindingsProgress, RehearsedFindings
 from scheduling.rehearsal.queue import WaitingPods
 from scheduling.rehearsal.rehearsal import CONDITION_TAINTS, Overlay
 
@@ -387,6 +388,9 @@ class _Rehearsing:
             return alike[gist]
 
 
-#: of this process
-_mendings = Mendings(UNKNOWN)
-read_mendings = _mendings.read
+_mendings = PerProcess(lambda: Mendings(UNKNOWN))
+
+
+def read_mendings(budget: float = BUDGET) -> Mended:
+    """The repairs that are known now; for up to `budget` seconds more are looked for, where that is not all."""
+    return _mendings().read(budget)

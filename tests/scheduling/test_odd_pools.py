@@ -149,7 +149,7 @@ def test_a_quota_counts_what_was_drawn_whatever_is_published(cut: Cluster, whose
     assert cut.get(ResourceQuota, "most").status.used == {key: "20Gi"}
     for generation, parts in ((2, (WHOLE,)), (3, (_part("half-a", 5), WHOLE)), (4, HALVES)):
         _publish(cut, *parts, generation=generation)
-        quotas.known.forget()
+        quotas.counts.reset()
         quotas.following.reset()
         quotas.reconcile(cut.now)
         assert cut.get(ResourceQuota, "most").status.used == {key: "20Gi"}

@@ -184,7 +184,7 @@ def test_who_may_stay_after_all_is_told_so_once(cluster: Cluster) -> None:
     rule = taint_now(cluster)
     evict(cluster)
     other = taint_eviction.Evictions()  # of a worker that saw it, and has its turn later
-    other.sentenced = dict(taint_eviction.known.sentenced)
+    other.sentenced = dict(taint_eviction.evictions().sentenced)
     cluster.finish("done")
     cluster.delete(cluster.pod("deleted"))
     cluster.delete(rule)
@@ -192,7 +192,7 @@ def test_who_may_stay_after_all_is_told_so_once(cluster: Cluster) -> None:
     evict(cluster)
     (event,) = cluster.events("DeviceTaintManagerEviction")
     assert (event.involved_object.name, event.type, event.message) == ("web", "Normal", "Cancelling deletion")
-    taint_eviction.known.sentenced = other.sentenced
+    taint_eviction.evictions().sentenced = other.sentenced
     before = latest_revision()
     for _ in range(2):
         cluster.later(2)
@@ -269,7 +269,7 @@ def test_what_was_evicted_is_still_counted_after_a_restart(cluster: Cluster) -> 
     evict(cluster)
     cluster.later(10)
     evict(cluster)
-    taint_eviction.known.forget()
+    taint_eviction.evictions.reset()
     cluster.delete(cluster.pod("one"))
     run(cluster, "two", tolerations=(for_seconds(60),))
     cluster.later(10)
