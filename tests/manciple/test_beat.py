@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from datetime import timedelta
 from types import SimpleNamespace
@@ -14,7 +16,7 @@ from redis import Redis
 
 from manciple import beat
 from manciple import celery as our_celery
-from manciple.beat import IntervalScheduler, SharedLeadership
+from manciple.beat import IntervalScheduler, Leadership
 from manciple.celery import Beating
 from manciple.celery import app as our_app
 from tests.e2e.processes import wait_for
@@ -48,7 +50,6 @@ class Play:
         self.sent: Sent = []
         self.ticks = 0
         self.failing = ""
-        self.when_sent: Callable[[], None] = lambda: None
         entries: dict[str, object] = {name: timedelta(seconds=every) for name, every in intervals.items()}
         self.beat = Beat(lambda: self.now, self._note, entries)
 
@@ -56,7 +57,6 @@ class Play:
         if name == self.failing:
             raise ConnectionError("no broker")
         self.sent.append((name, self.now - 1000.0))
-        self.when_sent()
 
     def go_on(self, until: float) -> None:
         """As Celery's service does it: ask, sleep as long as was said, ask again."""
@@ -112,22 +112,18 @@ def test_one_that_cannot_be_sent_keeps_no_other_from_it_and_is_tried_at_its_next
     assert play.times("first") == pytest.approx([3, 4])
 
 
-def test_told_to_end_it_ends_after_the_message_that_it_is_sending() -> None:
+def test_a_signal_ends_beat_between_two_ticks() -> None:
     """In the middle of one, a library that it calls might take the end for a failure of its own."""
-    play = Play(a=1.0, b=1.0, c=1.0)
-    play.beat.tick()
-    play.now += 1.0
-    play.when_sent = play.beat.tell_to_end
-    with pytest.raises(SystemExit):
-        play.beat.tick()
-    assert len(play.sent) == 1
-
-
-def test_told_to_end_while_it_sleeps_it_ends_at_once() -> None:
-    play = Play(a=1.0)
-    play.beat.tick()
-    with pytest.raises(SystemExit):
-        play.beat.tell_to_end()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    stops: list[int] = []
+    beat.end_between_ticks(SimpleNamespace(stop=lambda: stops.append(1)))
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_for("the handler", lambda: stops)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert our_app.conf.beat_max_loop_interval == 1
 
 
 def test_a_schedule_without_entries_is_asked_as_seldom_as_celery_allows() -> None:
@@ -159,11 +155,11 @@ class Time:
 def test_one_of_several_beats_leads_and_another_follows_when_it_ends_or_falls_silent(
     redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beat, "STANDS_MS", 150)
+    monkeypatch.setattr(beat, "EXPIRES", 0.15)
     passes = Time()
     with Redis.from_url(redis_server.url) as client:
         client.delete(beat.LEADER)
-        first, second, third = (SharedLeadership(client, name, clock=passes) for name in ("first", "second", "third"))
+        first, second, third = (Leadership(client, clock=passes) for _ in range(3))
         assert (first.held(), second.held()) == (True, False)
         passes.now += 1
         assert (second.held(), first.held()) == (False, True)
@@ -177,19 +173,19 @@ def test_one_of_several_beats_leads_and_another_follows_when_it_ends_or_falls_si
 
 def test_nobody_leads_without_redis() -> None:
     with Redis.from_url("redis://127.0.0.1:1/0") as client:
-        assert not SharedLeadership(client, "first").held()
+        assert not Leadership(client).held()
 
 
 def test_the_only_beat_leads() -> None:
     assert beat.leadership("in-process://localhost/").held()
-    assert isinstance(beat.leadership("redis://127.0.0.1:1/0"), SharedLeadership)
+    assert not beat.leadership("redis://127.0.0.1:1/0").held()
 
 
 def test_who_does_not_lead_sends_nothing_and_begins_with_a_whole_interval() -> None:
     play = Play(schedule=1)
     leading = [False]
     play.beat.leadership.held = lambda: leading[0]  # type: ignore[method-assign]
-    play.beat.leadership.longest = 0.5
+    play.beat.leadership.renewal = 0.5
     play.go_on(10)
     assert play.sent == []
     leading[0] = True
