@@ -188,7 +188,7 @@ def _with_token(pod: Pod) -> Pod:
     """With the volume, and a mount of it in every container that has nothing there."""
     spec = pod.spec
     known = next((volume.name for volume in spec.volumes if volume.name.startswith(VOLUME_PREFIX)), "")
-    name = known or generate_name(VOLUME_PREFIX, RANDOM)
+    name = known or generate_name(VOLUME_PREFIX, RANDOM())
     mount = VolumeMount(name=name, read_only=True, mount_path=MOUNT_PATH)
     containers, init_containers = _mounting(spec.containers, mount), _mounting(spec.init_containers, mount)
     changed = containers != spec.containers or init_containers != spec.init_containers

@@ -20,7 +20,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, TypeVar
@@ -28,6 +27,7 @@ from typing import Any, TypeVar
 from django.apps import apps
 
 from inventory.kinds import gates
+from manciple.per_process import PerProcess
 from manciple.store import sql
 
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
@@ -114,10 +114,12 @@ def batches(values: Iterable[T], size: int, *, rest: float = 1.0) -> Iterator[li
         yield batch
 
 
-@cache
-def controllers() -> tuple[Controller, ...]:
+def enabled() -> tuple[Controller, ...]:
     """All whose features are on, those that pods wait for first. Django's apps must be ready."""
     return tuple(one for one in discover(declaring()) if not one.gate or gates.enabled(one.gate))
+
+
+controllers = PerProcess(enabled)
 
 
 def declaring() -> list[str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client.core import Metric
 
+from manciple.per_process import PerProcess
 from manciple.store.records import EventRecord
 from manciple.telemetry import metrics
 
@@ -66,24 +67,28 @@ class TailTold:
         self.revision = max(self.revision, records[-1].revision)
 
 
-TAIL = TailTold()
+TAIL = PerProcess(TailTold)
 
 
 def _of_tail() -> Iterable[Metric]:
+    tail = TAIL()
     labels, prefix = ("group", "resource"), "apiserver_watch_cache_"
     yield metrics.counters(
-        f"{prefix}events_received", "Entries of the log that this process read.", labels, _by_resource(TAIL.received)
+        f"{prefix}events_received", "Entries of the log that this process read.", labels, _by_resource(tail.received)
     )
     yield metrics.counters(
         f"{prefix}events_dispatched",
         "Entries of the log that were handed to watches and pages.",
         labels,
-        _by_resource(TAIL.dispatched),
+        _by_resource(tail.dispatched),
     )
     yield metrics.gauges(
-        f"{prefix}resource_version", "The newest entry of a resource that was read.", labels, _by_resource(TAIL.newest)
+        f"{prefix}resource_version",
+        "The newest entry of a resource that was read.",
+        labels,
+        _by_resource(tail.newest),
     )
-    yield metrics.gauges("manciple_tail_revision", "How far this process has read the log.", (), [((), TAIL.revision)])
+    yield metrics.gauges("manciple_tail_revision", "How far this process has read the log.", (), [((), tail.revision)])
 
 
 def _by_resource(numbers: Mapping[str, int]) -> Iterator[metrics.Sample]:

@@ -331,7 +331,7 @@ class Tail:
 
     def _run(self) -> None:
         unsubscribe = announce.subscribe(self._on_announcement)
-        TAIL.revision = 0  # the log may be another one
+        TAIL().revision = 0  # the log may be another one
         failures = count()
         try:
             while not self._stopping:
@@ -382,7 +382,7 @@ class Tail:
             self._lose(group, error)
             return False
         if records:
-            TAIL.read(records)
+            TAIL().read(records)
         for subscriber in group:
             if records and subscriber.active:
                 subscriber.give(records)

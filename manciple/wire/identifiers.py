@@ -11,9 +11,11 @@ from collections.abc import Callable
 from random import SystemRandom
 from uuid import UUID
 
+from manciple.per_process import PerProcess
+
 
 class KernelRandom(SystemRandom):
-    """`SystemRandom` that fetches numbers in advance. Threads may share one. A forked process fetches its own."""
+    """`SystemRandom` that fetches numbers in advance. Threads may share one, processes may not."""
 
     #: Bits of each number fetched, and how many numbers are fetched at a time.
     BITS, STOCK = 128, 256
@@ -22,7 +24,6 @@ class KernelRandom(SystemRandom):
         super().__init__()
         self._fetch = fetch
         self._stock: list[int] = []
-        os.register_at_fork(after_in_child=self._stock.clear)
 
     def random(self) -> float:
         return self.getrandbits(53) / (1 << 53)
@@ -40,7 +41,7 @@ class KernelRandom(SystemRandom):
         return number >> (self.BITS - k)
 
 
-RANDOM = KernelRandom()
+RANDOM = PerProcess(KernelRandom)
 
 #: The bits of a UUID that are random in version 4, and the others.
 _RANDOM_BITS = UUID("ffffffff-ffff-0fff-3fff-ffffffffffff").int
@@ -49,5 +50,5 @@ _VERSION_4 = UUID("00000000-0000-4000-8000-000000000000").int
 
 def new_uid() -> str:
     """A random UUID (RFC 9562, version 4)."""
-    text = f"{RANDOM.getrandbits(RANDOM.BITS) & _RANDOM_BITS | _VERSION_4:032x}"
+    text = f"{RANDOM().getrandbits(KernelRandom.BITS) & _RANDOM_BITS | _VERSION_4:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

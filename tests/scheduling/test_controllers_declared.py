@@ -11,7 +11,7 @@ from celery import Celery
 
 from inventory.kinds import gates
 from manciple.celery import app
-from manciple.controllers import tasks
+from manciple.controllers import declaration, tasks
 from manciple.controllers.declaration import (
     Controller,
     Queue,
@@ -89,10 +89,10 @@ def test_celery_knows_every_controller() -> None:
 def test_there_is_no_controller_of_a_feature_that_is_off() -> None:
     optional = {one for one in discover(declaring()) if one.gate}
     with gates.using(**dict.fromkeys((one.gate for one in optional), True)):
-        assert optional <= set(controllers.__wrapped__())
+        assert optional <= set(declaration.enabled())
     with gates.using(**dict.fromkeys((one.gate for one in optional), False)):
         assert optional
-        assert optional.isdisjoint(controllers.__wrapped__())
+        assert optional.isdisjoint(declaration.enabled())
 
 
 def test_what_a_controller_covers_is_a_controller() -> None:

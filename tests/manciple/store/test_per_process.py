@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 from django.contrib.auth.models import User
 
@@ -14,19 +11,6 @@ from manciple.per_process import reset_all
 from manciple.store.tail import EventRecord, Tail, latest_revision
 from tests.e2e.processes import wait_for
 from tests.manciple.live.test_relay import write
-
-ROOT = Path(__file__).parents[3]
-_FORGETS = re.compile(r"^(.*)\ndef forget\(", re.MULTILINE)
-
-
-def test_every_module_that_can_forget_is_registered() -> None:
-    unregistered = [
-        str(path.relative_to(ROOT))
-        for package in ("claims", "inventory", "manciple", "scheduling", "insight", "dashboard")
-        for path in (ROOT / package).rglob("*.py")
-        if any(decorator != "@on_new_database" for decorator in _FORGETS.findall(path.read_text()))
-    ]
-    assert unregistered == []
 
 
 @pytest.mark.django_db(transaction=True)
