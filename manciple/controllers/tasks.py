@@ -1,19 +1,20 @@
-"""The controllers as Celery tasks, and the dispatcher that turns "revision N exists" into their messages.
+"""The controllers as Celery tasks, and the dispatcher, which turns "revision N exists" into wake-ups.
 
-Every controller that is declared (`scheduling.controllers`) gets a task, which may run in any number of workers at
-once; of a singleton's, all but one return at once. What they came for is not lost: they leave word, and the one at work
-asks for itself again when it is done. A message only says "reconcile": it carries nothing, and losing one loses
-nothing.
+Each declared controller (`manciple.controllers.declaration`) has a task, which may run in any number of workers at
+once; of a singleton's runs, all but one return at once, and the one that works looks again when it is done. A message
+only says "reconcile": it carries nothing, and losing one costs the controller's interval.
 
-The dispatcher is a thread of each Celery worker process (`manciple.celery` starts it). It hears the announcements, asks
-the log what happened to the resources that wake somebody, and has each concerned controller run once, in a thread of
-this process or by a message (`ControllerTask.wake`), except those whose own query finds nothing for them to do
-(`has_work`), which is asked later of those that have patience. Then it rests, so that a burst of commits becomes few
-runs: a moment at first, longer while pods keep coming, so that workers gather what waits into one cycle and one commit.
-Of what wakes nobody (a renewed Lease, an Event) it does not even hear. Of several processes the first to claim a
-stretch of the log sends for it, and the others leave the next to it, as long as it is quick. The committing thread only
-hands over a number; a broker that cannot be reached, or a dispatcher that dies, costs a log line at most, and the
-periodic runs make up for it.
+The dispatcher is a thread of each worker process (`manciple.celery` starts it). It hears announcements of commits,
+reads from the log which resources changed, and wakes the controllers that these changes concern, except those whose
+query finds nothing to do (`has_work`). Controllers with `patience` are woken later. Then the dispatcher rests, so that
+a burst of commits becomes few runs: briefly at first, longer while pods keep coming, so that a cycle and its commit
+take many pods. Changes that wake no controller (a renewed Lease, an Event) do not reach it. Of several processes, the
+first to claim a stretch of the log wakes for it, and the others wait for a moment and then go on after it. A committing
+thread only hands over a number; a broker that is away costs a line in the log, and the periodic runs make up for it.
+
+A controller of the scheduling queue runs in the process that wakes it, without a message, if nothing else of that queue
+runs there (`ControllerTask.wake`). With messages only, one pod in a hundred waits twice as long for its node
+(docs/benchmarks.md), and the embedded system, which looks for messages ten times a second, places each pod later.
 """
 
 from __future__ import annotations
@@ -146,23 +147,29 @@ class Lane:
         return True
 
     def stop(self) -> None:
-        """Drop what waits, and let what runs end."""
+        """Drop what waits, and wait for what the lane's own thread runs."""
         with self._guard:
             self._waiting.clear()
-        self._thread.shutdown(wait=False)
+        self._thread.shutdown()
 
-    def _run(self, task: Run | None) -> None:
+    def _run(self, first: Run) -> None:
+        """Run this one, then those that have come meanwhile."""
+        task: Run | None = first
         while task is not None:
             try:
                 close_old_connections()
                 task.work()
+                close_old_connections()
             except Exception:
                 log.exception("task %s failed; its periodic run will repeat it", task.name)
-            finally:
-                close_old_connections()
+            except BaseException:  # the worker ends
                 with self._guard:
-                    task = self._waiting.popleft() if self._waiting else None
-                    self._running -= task is None
+                    self._running -= 1
+                raise
+            with self._guard:
+                task = self._waiting.popleft() if self._waiting else None
+                if task is None:
+                    self._running -= 1
 
 
 def _stop(lanes: dict[Queue, Lane]) -> None:
