@@ -39,7 +39,7 @@ class Leadership:
     """Whether this beat is the one that sends. client: None for the only beat there is. clock: monotonic seconds."""
 
     def __init__(self, client: redis.Redis | None, *, clock: Any = time.monotonic) -> None:
-        self._lock = client and client.lock(LEADER, timeout=EXPIRES, thread_local=False)
+        self._lock: Any = client and client.lock(LEADER, timeout=EXPIRES, thread_local=False)
         self._clock = clock
         self._leads = client is None
         self._asked = float("-inf")
@@ -49,18 +49,18 @@ class Leadership:
     def held(self) -> bool:
         if self._lock is not None and self._clock() - self._asked >= self.renewal:
             self._asked = self._clock()
-            before, self._leads = self._leads, self._renew(self._lock)
+            before, self._leads = self._leads, self._renew()
             if self._leads != before:
                 log.info("this beat %s", "leads now" if self._leads else "does not lead any more")
         return self._leads
 
-    def _renew(self, lock: Any) -> bool:
+    def _renew(self) -> bool:
         import redis  # noqa: PLC0415 - a process without Redis need not hold its library
 
         try:
             with suppress(redis.exceptions.LockError):  # never held, or expired
-                return bool(lock.reacquire())
-            return bool(lock.acquire(blocking=False))
+                return bool(self._lock.reacquire())
+            return bool(self._lock.acquire(blocking=False))
         except redis.RedisError as error:
             log.warning("this beat does not lead: Redis does not answer: %s", error)
             return False

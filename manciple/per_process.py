@@ -19,7 +19,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 T = TypeVar("T")
@@ -28,18 +28,18 @@ T = TypeVar("T")
 class PerProcess(Generic[T]):
     """`PerProcess(make)()` is this process's value. stop: ends the threads of a value that `reset` drops."""
 
-    def __init__(self, make: Callable[[], T], *, stop: Callable[[T], None] | None = None) -> None:
+    def __init__(self, make: Callable[[], T], *, stop: Callable[[T], object] | None = None) -> None:
         self._make, self._stop = make, stop
-        self._drop()
+        self._guard = threading.Lock()
+        self._value: tuple[T] | tuple[()] = ()
         _values[next(_numbers)] = self
 
     def __call__(self) -> T:
         if value := self._value:  # without the lock: this is called on hot paths
             return value[0]
         with self._guard:
-            if not self._value:
-                self._value = (self._make(),)
-            return self._value[0]
+            self._value = value = self._value or (self._make(),)
+            return value[0]  # another thread may reset it
 
     def set(self, value: T) -> None:
         """Replace the value as a whole."""
@@ -57,16 +57,15 @@ class PerProcess(Generic[T]):
             self._stop(value[0])
 
     def _drop(self) -> None:
-        self._guard = threading.Lock()
-        self._value: tuple[T] | tuple[()] = ()
+        self._guard, self._value = threading.Lock(), ()
 
 
 #: In the order in which they were declared. Weak: followers that a test makes end with the test.
-_values: WeakValueDictionary[int, PerProcess[object]] = WeakValueDictionary()
+_values: WeakValueDictionary[int, PerProcess[Any]] = WeakValueDictionary()
 _numbers = count()
 
 
-def every() -> Iterator[PerProcess[object]]:
+def every() -> Iterator[PerProcess[Any]]:
     return iter([value for _, value in sorted(_values.items())])
 
 

@@ -146,7 +146,12 @@ class _Ids(threading.local):
         return False
 
 
-_recorder = PerProcess[_Recorder | None](lambda: None, stop=lambda recorder: recorder and recorder.close())
+def _close(recorder: _Recorder | None) -> None:
+    if recorder is not None:
+        recorder.close()
+
+
+_recorder = PerProcess[_Recorder | None](lambda: None, stop=_close)
 
 
 def on() -> bool:

@@ -30,7 +30,7 @@ _READ = f'SELECT "current" FROM "{CredentialEpoch._meta.db_table}" WHERE "id" = 
 class _LastRead(NamedTuple):
     """asked: when, by the monotonic clock."""
 
-    count: int = -1
+    epoch: int = -1
     asked: float = float("-inf")
 
 
@@ -40,7 +40,7 @@ _last = PerProcess(_LastRead)
 def known() -> int | None:
     """The current count, as far as that is known without the database."""
     last = _last()
-    return last.count if time.monotonic() - last.asked < WINDOW else None
+    return last.epoch if time.monotonic() - last.asked < WINDOW else None
 
 
 def current() -> int:
