@@ -48,11 +48,15 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.access.authentication.chain._tokens",
         "manciple.access.authorization._authorizers",
         "manciple.access.authorization._resolvers",
+        "manciple.access.passwords.READ_WITH",
+        "manciple.api.first_stage._checks",
         "manciple.api.first_stage._completions",
+        "manciple.api.first_stage._gates",
         "manciple.api.first_stage._precedences",
         "manciple.api.health._checks",
         "manciple.api.reviews.REVIEWS",
         "manciple.api.reviews._registered",
+        "manciple.api.streams.DEFINING",
         "manciple.api.subresources._registered",
         "manciple.live.notices._source",
         "manciple.live.topics._registered",
@@ -79,10 +83,18 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.store.persistence._turn",
     ),
     "a constant whose type could change": (
+        "claims.devices.holdings._NOBODY",
+        "claims.devices.published._NO_DRAW",
         "dashboard.devices.lines._GRID",
+        "manciple.cel.values.EMPTY_MAP",
         "manciple.controllers.tasks.ALONE",
+        "manciple.settings.OIDC_SCOPES",
+        "manciple.store.writer.NOTHING",
+        "manciple.wire.base.EMPTY",
+        "manciple.wire.managed_fields.NOTHING",
         "scheduling.allocator.published.NO_RULES",
         "scheduling.allocator.snapshot.NO_USAGE",
+        "scheduling.allocator.snapshot._NO_DRAWS",
         "scheduling.state.nodes._IDLE",
     ),
 }
@@ -118,6 +130,12 @@ class Source:
                 self._note(value, function, class_)
             case ast.Name(id=name, ctx=ast.Store()) if not function and not class_:
                 self.assigned.add(name)
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+            ) if not function and not class_ and is_empty(value):
+                self.changed.add(name)  # it would be of no use, if it was never filled
+                self.assigned.add(name)
             case ast.Global(names=names):
                 self.replaced.update(names)
             case ast.ClassDef(name=name):
@@ -141,6 +159,14 @@ class Source:
             self.changing.add(class_)
         elif isinstance(value, ast.Name) and function:
             self.changed.add(value.id)
+
+
+def is_empty(value: ast.expr) -> bool:
+    """Whether it makes a container without anything in it."""
+    match value:
+        case ast.Dict(keys=[]) | ast.List(elts=[]) | ast.Call(args=[]):
+            return True
+    return False
 
 
 @cache
@@ -177,7 +203,7 @@ def test_a_module_that_keeps_state_is_found(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "stateful.py").write_text(STATEFUL)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("tests.architecture.test_process_wide_values.PACKAGES", ("stateful",))
-    assert set(kept(import_module("stateful"))) == {"cache", "last", "view", "replaced"}
+    assert set(kept(import_module("stateful"))) == {"cache", "last", "view", "replaced", "aliased"}
 
 
 STATEFUL = """
@@ -196,6 +222,7 @@ class Constant:
 cache, managed, view, constant = {}, PerProcess(dict), View(), Constant()
 last: list = []
 replaced = None
+aliased = dict()
 TABLE = {"a": 1}
 
 def ask(key):
@@ -203,6 +230,8 @@ def ask(key):
     replaced = key
     last[:] = [key]
     managed()[key] = TABLE[key]
+    alias = aliased
+    alias[key] = key
     return cache.setdefault(key, key)
 """
 
