@@ -1,8 +1,9 @@
 """The Celery application: `celery -A manciple worker`, `celery -A manciple beat`.
 
 Tasks, routes and beat's schedule are made from the controllers' declarations (`manciple.controllers.tasks`). Transport,
-pool and Django fixup are Celery's own; beat's scheduler is ours (`manciple.beat` says why). A worker has two steps of
-ours: the dispatcher, which turns commits into wake-ups, and with `--with-beat` a beat in a thread.
+pool and Django fixup are Celery's own; beat's scheduler and one method of the consumer are ours (`manciple.beat` and
+`manciple.consumer` say why). A worker has two steps of ours: the dispatcher, which turns commits into wake-ups, and
+with `--with-beat` a beat in a thread.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from celery.beat import EmbeddedService
 from kombu.entity import Queue as BrokerQueue
 
 from manciple import collector, frames, layout
-from manciple.controllers.declaration import Queue, controller_name
+from manciple.controllers.declaration import Queue
 from manciple.telemetry import processes
 from manciple.telemetry.metrics import one_gauge
 
@@ -41,17 +42,6 @@ def declare(**_signal: object) -> None:
     for controller in controllers():
         if task_name(controller.name) not in app.tasks:
             tasks.register(app, controller)
-
-
-@signals.task_unknown.connect(weak=False)  # type: ignore[untyped-decorator]  # as above
-def forget_message(name: str, id: str, **_signal: object) -> None:
-    """During an upgrade, workers of two versions share the queues, and some messages are for controllers that this
-    version lacks. Celery drops such a message; without the note of it, the next one can be sent at once.
-    """
-    from manciple.controllers import coordination  # noqa: PLC0415 - as above
-
-    if controller := controller_name(name):
-        coordination.wakeups().leave(controller, id)
 
 
 # Metrics --------------------------------------------------------------------------------------------------------------

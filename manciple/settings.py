@@ -210,6 +210,7 @@ CELERY_BEAT_MAX_LOOP_INTERVAL = 1
 #: Two threads for each of two queues (`controllers.tasks.Lane`). More messages than there are scheduling controllers
 #: may be fetched beforehand.
 CELERY_WORKER_POOL = "threads"
+CELERY_WORKER_CONSUMER = "manciple.consumer:TaskConsumer"
 CELERY_WORKER_CONCURRENCY = 4
 CELERY_WORKER_PREFETCH_MULTIPLIER = 2
 #: Connections outlive a task as they outlive a request: Celery does not close them, `controllers.tasks.Lane` closes

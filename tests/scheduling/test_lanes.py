@@ -13,7 +13,7 @@ from celery import Celery
 from django.db import connection
 
 from manciple.celery import app
-from manciple.controllers import coordination, tasks
+from manciple.controllers import tasks
 from manciple.controllers.declaration import Controller, Queue
 from manciple.controllers.tasks import THREADS_OF_A_QUEUE, ControllerTask, Lane
 from tests.e2e.processes import wait_for
@@ -150,15 +150,6 @@ def test_a_woken_controller_runs_here_or_by_a_message(
     assert len(woken(Queue.SWEEPS, lambda: None)) == 1
     go_on.set()
     wait_for("an idle lane", lambda: not tasks.lanes()[Queue.SCHEDULING]._running)
-
-
-def test_a_message_for_a_controller_of_another_version_leaves_room_for_the_next() -> None:
-    from manciple.celery import forget_message
-
-    assert coordination.wakeups().enter("of_a_later_version", "message-1", 60)
-    forget_message(name="scheduling.tasks.of_a_later_version", id="message-1")
-    assert not coordination.wakeups().waiting(["of_a_later_version"])
-    forget_message(name="other.task", id="message-2")
 
 
 # Connections ----------------------------------------------------------------------------------------------------------
