@@ -92,6 +92,7 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.store.writer.NOTHING",
         "manciple.wire.base.EMPTY",
         "manciple.wire.managed_fields.NOTHING",
+        "manciple.wire.managed_fields._LEAF",
         "scheduling.allocator.published.NO_RULES",
         "scheduling.allocator.snapshot.NO_USAGE",
         "scheduling.allocator.snapshot._NO_DRAWS",
