@@ -18,13 +18,17 @@ from claims.kinds.containers import (
     EnvVarSource,
     EphemeralContainer,
 )
-from claims.kinds.mount_rules import validate_devices, validate_mounts
 from claims.kinds.pod_amounts import is_sidecar
 from claims.kinds.pods import PodSpec
 from claims.kinds.probe_rules import PROBES, validate_life, validate_port_number
 from claims.kinds.resource_rules import validate_resize_policies, validate_resources
 from claims.kinds.security_context_rules import validate_container_security
-from claims.kinds.source_rules import validate_environment_source, validate_variable_source
+from claims.kinds.volume_rules import (
+    validate_devices,
+    validate_environment_source,
+    validate_mounts,
+    validate_variable_source,
+)
 from claims.kinds.volumes import Volume
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_found, not_supported, required, too_many
 from manciple.wire.validation import (

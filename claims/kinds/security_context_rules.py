@@ -17,7 +17,7 @@ from claims.kinds.containers import (
     Sysctl,
 )
 from claims.kinds.pods import PodSpec
-from claims.kinds.source_rules import validate_local_path
+from claims.kinds.volume_rules import validate_local_path
 from claims.kinds.windows_rules import containers_with_paths, is_for_windows, validate_windows_options
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required, too_long
 from manciple.wire.validation import METADATA, SPEC, Path
