@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 from prometheus_client.core import Metric
 
-from claims.kinds.pod_amounts import is_hugepages, limits_of, requests_of
+from claims.kinds.pod_resources import is_hugepages, limits_of, requests_of
 from claims.kinds.pods import Pod
 from manciple.store.follower import Follower, View
 from manciple.store.records import Written

@@ -15,7 +15,7 @@ from dataclasses import replace as changed_to
 from msgspec.structs import replace
 
 from claims.kinds.containers import Container, ResourceRequirements
-from claims.kinds.pod_amounts import node_requests_of, requests_of, resources_of
+from claims.kinds.pod_resources import node_requests_of, requests_of, resources_of
 from claims.kinds.pods import ContainerStatus, Pod
 from manciple.wire.quantity import Quantity
 from nodeagent.failures import ContainerFailed

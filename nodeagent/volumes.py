@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from claims.kinds.pod_amounts import limits_of
+from claims.kinds.pod_resources import limits_of
 from claims.kinds.pods import Pod
 from claims.kinds.volumes import ServiceAccountTokenProjection, Volume
 from manciple.access.kinds.secrets import ConfigMap, Secret

@@ -18,10 +18,9 @@ from claims.kinds.containers import (
     EnvVarSource,
     EphemeralContainer,
 )
-from claims.kinds.pod_amounts import is_sidecar
+from claims.kinds.pod_resources import is_sidecar, validate_resize_policies, validate_resources
 from claims.kinds.pods import PodSpec
 from claims.kinds.probe_rules import PROBES, validate_life, validate_port_number
-from claims.kinds.resource_rules import validate_resize_policies, validate_resources
 from claims.kinds.security_context_rules import validate_container_security
 from claims.kinds.volume_rules import (
     validate_devices,

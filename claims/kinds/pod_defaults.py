@@ -25,7 +25,7 @@ from claims.kinds.containers import (
     Probe,
     ResourceRequirements,
 )
-from claims.kinds.pod_amounts import (
+from claims.kinds.pod_resources import (
     format_of,
     is_hugepages,
     is_pod_resource,

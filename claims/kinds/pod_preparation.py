@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from claims.drafts.cdi.rules import prepare_new_pod, with_hidden_fields
 from claims.kinds.containers import Container, ResourceRequirements, SecurityContext
 from claims.kinds.placement_rules import with_label_keys
-from claims.kinds.pod_amounts import qos_class, resources_of
 from claims.kinds.pod_defaults import canonical_amounts, with_defaults
+from claims.kinds.pod_resources import qos_class, resources_of
 from claims.kinds.pods import ClaimSource, Pod, PodCondition, PodIP, PodResourceClaim, PodSpec, PodStatus, Toleration
 from claims.kinds.references import MIRROR
 from claims.kinds.security_context_rules import app_armor_of, has_profile_annotations

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from claims.kinds.containers import Container, EphemeralContainer
 from claims.kinds.network_rules import check_address
-from claims.kinds.node_charges import validate_node_charges
+from claims.kinds.pod_resources import validate_node_charges
 from claims.kinds.pod_rules import validate_pod_meta_update
 from claims.kinds.pods import (
     ContainerExtendedResourceRequest,

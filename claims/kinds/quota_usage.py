@@ -19,8 +19,8 @@ from typing import Any
 
 from claims.kinds.allocated_usage import Draws, allocated_usage, draws_nothing, is_allocated_key, is_of_counter
 from claims.kinds.containers import Container
-from claims.kinds.pod_amounts import Amounts, Which, limits_of, qos_class, requests_of, resources_of
 from claims.kinds.pod_preparation import TERMINAL_PHASES
+from claims.kinds.pod_resources import Amounts, Which, limits_of, qos_class, requests_of, resources_of
 from claims.kinds.pods import Pod, PodAffinityTerm
 from claims.kinds.quotas import (
     COMPUTE,

@@ -23,7 +23,7 @@ from msgspec import structs
 
 from claims.causes.shortage_clauses import EXTENDED_RESOURCES
 from claims.kinds.containers import Container
-from claims.kinds.pod_amounts import is_sidecar
+from claims.kinds.pod_resources import is_sidecar
 from claims.kinds.pods import ContainerExtendedResourceRequest, Pod, PodExtendedResourceClaimStatus
 from claims.kinds.resource_claims import (
     EXTENDED_CLAIM_ANNOTATION,

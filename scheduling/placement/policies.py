@@ -14,7 +14,7 @@ from heapq import nlargest
 
 from django.conf import settings
 
-from claims.kinds.pod_amounts import node_requests_of
+from claims.kinds.pod_resources import node_requests_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from claims.pod_claims import claim_names, requested_classes

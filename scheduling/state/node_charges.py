@@ -3,7 +3,7 @@
 A driver says of a device what an allocation of it is (a CPU driver's devices are CPUs: `mapping`), or what using it
 costs beside (an accelerator's host memory: `overhead`). What a pod's claims come to stands in its status
 (`nodeAllocatableResourceClaimStatuses`) from its binding on, and counts on its node with what its containers request
-(`claims.kinds.pod_amounts.node_requests_of`). A claim with a mapping serves one pod; overhead is each pod's own.
+(`claims.kinds.pod_resources.node_requests_of`). A claim with a mapping serves one pod; overhead is each pod's own.
 
 Upstream reports an error for a mapping by capacity on a device that is given as a whole; here all of it counts.
 Sources: plugins/dynamicresources/nodeallocatabledynamicresources.go and component-helpers/resource/helpers.go, 1.37.
@@ -19,8 +19,7 @@ from msgspec import structs
 
 from claims.causes.causes import ClaimNotShareable, NodeRefusal
 from claims.kinds.allocated_pools import node_of
-from claims.kinds.node_charges import charged_by_claims
-from claims.kinds.pod_amounts import node_requests_of, resources_of
+from claims.kinds.pod_resources import charged_by_claims, node_requests_of, resources_of
 from claims.kinds.pods import (
     NodeAllocatableMappedResources,
     NodeAllocatableOverheadResources,

@@ -13,7 +13,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import dataclass, field
 
 from claims.causes.causes import NodeRefusal
-from claims.kinds.pod_amounts import Amounts, node_requests_of, requests_of
+from claims.kinds.pod_resources import Amounts, node_requests_of, requests_of
 from claims.kinds.pods import NodeAffinity, Pod, Toleration
 from claims.kinds.resource_claims import ResourceClaim
 from claims.kinds.tolerations import tolerates

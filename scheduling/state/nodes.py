@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from claims.causes.causes import NodeRefusal
-from claims.kinds.pod_amounts import node_requests_of
+from claims.kinds.pod_resources import node_requests_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Node, NodeSelector, NodeSpec, NodeStatus

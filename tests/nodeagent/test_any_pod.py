@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from claims.kinds.pod_amounts import limits_of, node_requests_of, requests_of
+from claims.kinds.pod_resources import limits_of, node_requests_of, requests_of
 from claims.kinds.pods import Pod
 from claims.kinds.quota_usage import PODS, usage_of
 from claims.kinds.registration import POD

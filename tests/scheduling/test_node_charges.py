@@ -11,7 +11,7 @@ from msgspec import structs
 from claims.causes.causes import ClaimNotShareable
 from claims.causes.messages import message
 from claims.kinds.containers import Container, ContainerResourceClaim, ResourceRequirements
-from claims.kinds.pod_amounts import node_requests_of, requests_of
+from claims.kinds.pod_resources import node_requests_of, requests_of
 from claims.kinds.pods import (
     NodeAllocatableMappedResources,
     NodeAllocatableOverheadResources,

@@ -8,7 +8,7 @@ import pytest
 
 from claims.causes.causes import NodeRefusal, NoNodeFits, counted
 from claims.causes.messages import message
-from claims.kinds.pod_amounts import requests_of
+from claims.kinds.pod_resources import requests_of
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.nodes import Node

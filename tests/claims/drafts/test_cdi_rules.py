@@ -25,7 +25,7 @@ from claims.drafts.cdi.values import (
     spec_of,
     with_status,
 )
-from claims.kinds.pod_amounts import resources_of
+from claims.kinds.pod_resources import resources_of
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from inventory.kinds import gates
