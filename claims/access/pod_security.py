@@ -20,9 +20,18 @@ from functools import lru_cache
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from claims.kinds.pod_security import (
+    PREFIX,
+    LevelVersion,
+    PodSecurityPolicy,
+    describe,
+    is_significant_update,
+    parse_policy,
+    policy_of,
+    reasons,
+    violations,
+)
 from claims.kinds.pods import Pod
-from claims.kinds.security_checks import is_significant_update, reasons, told, violations
-from claims.kinds.security_levels import PREFIX, LevelVersion, PodSecurityPolicy, parse_policy, policy_of
 from manciple.api import first_stage
 from manciple.store import hooks, objects
 from manciple.store.hooks import Write
@@ -95,11 +104,11 @@ def _judge(pod: Pod, policy: PodSecurityPolicy) -> None:
     found = violations(policy.enforce, pod)
     audited = found if policy.audit == policy.enforce else violations(policy.audit, pod)
     if audited:
-        hooks.annotate(f"{PREFIX}audit-violations", f'would violate PodSecurity "{policy.audit}": {told(audited)}')
+        hooks.annotate(f"{PREFIX}audit-violations", f'would violate PodSecurity "{policy.audit}": {describe(audited)}')
     if found:
-        raise _forbidden(pod, f'violates PodSecurity "{policy.enforce}": {told(found)}')
+        raise _forbidden(pod, f'violates PodSecurity "{policy.enforce}": {describe(found)}')
     if warned := violations(policy.warn, pod):
-        hooks.warn(f'would violate PodSecurity "{policy.warn}": {told(warned)}')
+        hooks.warn(f'would violate PodSecurity "{policy.warn}": {describe(warned)}')
 
 
 def _forbidden(pod: Pod, why: str) -> Forbidden:

@@ -1,13 +1,16 @@
-"""Rules of a pod's containers: names, images, environment, ports, restarts, and what each sort of them may have.
+"""Rules of a pod's containers: names, images, environment, ports, restarts, probes and lifecycle handlers.
 
-Their resources, mounts, probes and rights are in modules of their own. Source: pkg/apis/core/validation/validation.go
-(validateContainers, validateInitContainers, validateEphemeralContainers and around) of Kubernetes 1.36.
+Resources are in `pod_resources`, mounts in `volume_rules`, security contexts in `security_context_rules`. Source:
+pkg/apis/core/validation/validation.go (validateContainers, validateInitContainers, validateEphemeralContainers,
+validateProbe, validateLifecycle and around) of Kubernetes 1.36.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from claims.kinds.containers import (
     Container,
@@ -17,10 +20,16 @@ from claims.kinds.containers import (
     EnvVar,
     EnvVarSource,
     EphemeralContainer,
+    ExecAction,
+    GRPCAction,
+    HTTPGetAction,
+    Lifecycle,
+    Probe,
+    SleepAction,
+    TCPSocketAction,
 )
 from claims.kinds.pod_resources import is_sidecar, validate_resize_policies, validate_resources
 from claims.kinds.pods import PodSpec
-from claims.kinds.probe_rules import PROBES, validate_life, validate_port_number
 from claims.kinds.security_context_rules import validate_container_security
 from claims.kinds.volume_rules import (
     validate_devices,
@@ -30,6 +39,7 @@ from claims.kinds.volume_rules import (
 )
 from claims.kinds.volumes import Volume
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_found, not_supported, required, too_many
+from manciple.wire.quantity import NEGATIVE_MESSAGE
 from manciple.wire.validation import (
     SPEC,
     Path,
@@ -37,6 +47,7 @@ from manciple.wire.validation import (
     check_environment_name,
     check_port_name,
     each,
+    regex_message,
     required_or,
     validate_list,
 )
@@ -234,7 +245,7 @@ def _validate_image(image: str, path: Path) -> Errors:
     return [] if image == image.strip() else [invalid(path, image, "must not have leading or trailing whitespace")]
 
 
-# Ports, environment, mounts ------------------------------------------------------------------------------------------
+# Ports and environment ------------------------------------------------------------------------------------------------
 
 
 def _validate_port(port: ContainerPort, path: Path) -> Errors:
@@ -291,3 +302,126 @@ def _validate_variable(variable: EnvVar, path: Path, volumes: Mapping[str, Volum
 
 def _validate_environment_sources(sources: Sequence[EnvFromSource], path: Path) -> Errors:
     return validate_list(sources, path, lambda source, at: validate_environment_source(source, at, path))
+
+
+# Probes and lifecycle handlers ----------------------------------------------------------------------------------------
+
+
+PORT_MAX = 65535
+SCHEMES = ("HTTP", "HTTPS")
+
+_HEADER = "[-A-Za-z0-9]+"
+_HEADER_MESSAGE = regex_message(
+    "a valid HTTP header must consist of alphanumeric characters or '-'", _HEADER, "X-Header-Name"
+).replace("',  regex", "', regex")
+
+
+Which = Literal["livenessProbe", "readinessProbe", "startupProbe"]
+PROBES: tuple[tuple[Which, str], ...] = (
+    ("livenessProbe", "liveness_probe"),
+    ("readinessProbe", "readiness_probe"),
+    ("startupProbe", "startup_probe"),
+)
+
+
+def validate_life(container: Container, path: Path, *, grace: int | None) -> Errors:
+    """The probes and the lifecycle of a container that runs beside others. grace: the pod's, in seconds."""
+    found: Errors = []
+    if container.lifecycle is not None:
+        found += _validate_lifecycle(container.lifecycle, path.child("lifecycle"), grace=grace)
+    for shown, attribute in PROBES:
+        probe: Probe | None = getattr(container, attribute)
+        if probe is not None:
+            found += _validate_probe(probe, shown, path.child(shown), grace=grace)
+    return found
+
+
+def _validate_probe(probe: Probe, which: Which, path: Path, *, grace: int | None) -> Errors:
+    found = _validate_handler(probe, path, grace=grace)
+    for shown, seconds in (
+        ("initialDelaySeconds", probe.initial_delay_seconds),
+        ("timeoutSeconds", probe.timeout_seconds),
+        ("periodSeconds", probe.period_seconds),
+        ("successThreshold", probe.success_threshold),
+        ("failureThreshold", probe.failure_threshold),
+    ):
+        if seconds < 0:
+            found.append(invalid(path.child(shown), seconds, NEGATIVE_MESSAGE))
+    own_grace, at = probe.termination_grace_period_seconds, path.child("terminationGracePeriodSeconds")
+    if own_grace is not None and own_grace <= 0:
+        found.append(invalid(at, own_grace, "must be greater than 0"))
+    if which == "readinessProbe":
+        if own_grace is not None:
+            found.append(invalid(at, own_grace, "must not be set for readinessProbes"))
+    elif probe.success_threshold != 1:
+        found.append(invalid(path.child("successThreshold"), probe.success_threshold, "must be 1"))
+    return found
+
+
+def _validate_lifecycle(lifecycle: Lifecycle, path: Path, *, grace: int | None) -> Errors:
+    found: Errors = []
+    for shown, handler in (("postStart", lifecycle.post_start), ("preStop", lifecycle.pre_stop)):
+        if handler is not None:
+            found += _validate_handler(handler, path.child(shown), grace=grace)
+    return found
+
+
+def _validate_handler(handler: Any, path: Path, *, grace: int | None) -> Errors:
+    """Exactly one action; only the first is looked into."""
+    found: Errors = []
+    chosen = 0
+    for shown, attribute, validate in _ACTIONS:
+        action = getattr(handler, attribute, None)
+        if action is None:
+            continue
+        chosen += 1
+        at = path.child(shown)
+        found += validate(action, at) if chosen == 1 else [forbidden(at, "may not specify more than 1 handler type")]
+        if isinstance(action, SleepAction) and chosen == 1:
+            found += _validate_sleep(action, at, grace=grace)
+    return found if chosen else [required(path, "must specify a handler type")]
+
+
+def _validate_exec(action: ExecAction, path: Path) -> Errors:
+    return [] if action.command else [required(path.child("command"))]
+
+
+def _validate_http(action: HTTPGetAction, path: Path) -> Errors:
+    found = [] if action.path else [required(path.child("path"))]
+    found += _validate_probe_port(action.port, path.child("port"))
+    if action.scheme not in SCHEMES:
+        found.append(not_supported(path.child("scheme"), action.scheme, SCHEMES))
+    wrong = [header.name for header in action.http_headers if not re.fullmatch(_HEADER, header.name)]
+    return found + [invalid(path.child("httpHeaders"), name, _HEADER_MESSAGE) for name in wrong]
+
+
+def _validate_opened(action: TCPSocketAction | GRPCAction, path: Path) -> Errors:
+    return _validate_probe_port(action.port, path.child("port"))
+
+
+def _validate_probe_port(port: int | str, path: Path) -> Errors:
+    """A number, or the name of one of the container's ports."""
+    return each(check_port_name(port), path, port) if isinstance(port, str) else validate_port_number(port, path)
+
+
+def validate_port_number(number: int, path: Path) -> Errors:
+    if 1 <= number <= PORT_MAX:
+        return []
+    return [invalid(path, number, f"must be between 1 and {PORT_MAX}, inclusive")]
+
+
+def _validate_sleep(action: SleepAction, path: Path, *, grace: int | None) -> Errors:
+    if grace is None or 0 <= action.seconds <= grace:
+        return []
+    message = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
+    return [invalid(path, action.seconds, message)]
+
+
+#: name in JSON, attribute, rule; in the order in which the reference looks at them
+_ACTIONS: tuple[tuple[str, str, Callable[[Any, Path], Errors]], ...] = (
+    ("exec", "exec", _validate_exec),
+    ("httpGet", "http_get", _validate_http),
+    ("tcpSocket", "tcp_socket", _validate_opened),
+    ("grpc", "grpc", _validate_opened),
+    ("sleep", "sleep", lambda _action, _path: []),
+)

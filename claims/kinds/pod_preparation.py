@@ -19,8 +19,7 @@ from claims.kinds.pod_defaults import canonical_amounts, with_defaults
 from claims.kinds.pod_resources import qos_class, resources_of
 from claims.kinds.pods import ClaimSource, Pod, PodCondition, PodIP, PodResourceClaim, PodSpec, PodStatus, Toleration
 from claims.kinds.references import MIRROR
-from claims.kinds.security_context_rules import app_armor_of, has_profile_annotations
-from claims.kinds.windows_rules import is_for_windows
+from claims.kinds.security_context_rules import app_armor_of, has_profile_annotations, is_for_windows
 from inventory.kinds import gates
 from inventory.kinds.gated_fields import GatedFields, without_disabled
 from manciple.wire.base import status_metadata, timestamp

@@ -28,12 +28,13 @@ from claims.kinds.references import MIRROR
 from claims.kinds.security_context_rules import (
     has_profile_annotations,
     is_app_armor,
+    is_for_windows,
     validate_pod_security,
     validate_profile_annotations,
     validate_profiles_match,
+    validate_system,
 )
 from claims.kinds.volume_rules import validate_volumes
-from claims.kinds.windows_rules import is_for_windows, validate_system
 from inventory.kinds import gates
 from inventory.kinds.node_rules import TAINT_EFFECTS
 from manciple.wire.base import ObjectMeta

@@ -20,8 +20,7 @@ from claims.kinds.pods import (
     PodSpec,
     PodStatus,
 )
-from claims.kinds.security_context_rules import validate_ids
-from claims.kinds.windows_rules import is_for_windows
+from claims.kinds.security_context_rules import is_for_windows, validate_ids
 from manciple.wire.errors import (
     FieldError,
     duplicate,

@@ -19,7 +19,7 @@ from claims.kinds.pod_resources import RESIZED, is_sidecar, qos_class, resources
 from claims.kinds.pod_rules import SECONDS_MAX, validate_pod_meta_update, validate_spec
 from claims.kinds.pods import Pod, PodSpec, Toleration
 from claims.kinds.references import MIRROR
-from claims.kinds.windows_rules import is_for_windows
+from claims.kinds.security_context_rules import is_for_windows
 from manciple.wire.errors import FieldError, forbidden, invalid
 from manciple.wire.validation import SPEC, Path
 

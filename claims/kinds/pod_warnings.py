@@ -11,8 +11,8 @@ from typing import Any
 
 from claims.kinds.containers import Container, ContainerPort
 from claims.kinds.pods import Pod, PodSpec
+from claims.kinds.security_context_rules import containers_with_paths
 from claims.kinds.volumes import ProjectedVolumeSource, Volume, VolumeProjection, sources_of
-from claims.kinds.windows_rules import containers_with_paths
 from inventory.kinds.nodes import NodeSelectorTerm
 from manciple.wire.quantity import Quantity
 from manciple.wire.time_limit import check_time

@@ -11,10 +11,9 @@ import pytest
 import yaml
 from kubernetes import client
 
+from claims.kinds.pod_security import LevelVersion, violations
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
-from claims.kinds.security_checks import violations
-from claims.kinds.security_levels import LevelVersion
 from manciple.configuration import SETTINGS
 from manciple.processes import command_line
 from manciple.wire import codec

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from claims.kinds.security_checks import safe_sysctls
+from claims.kinds.pod_security import safe_sysctls
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.protocol import ContainerRequest, Security
 

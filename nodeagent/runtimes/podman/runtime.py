@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from claims.kinds.security_checks import safe_sysctls
+from claims.kinds.pod_security import safe_sysctls
 from nodeagent.config import AgentConfig
 from nodeagent.disk import Disk
 from nodeagent.failures import ContainerFailed

@@ -1,27 +1,148 @@
-"""What a level of pod security forbids: the checks, each with the versions of the rules that it belongs to. PURE.
+"""Pod Security Standards: the levels that a namespace's labels name, and the checks of each level. PURE.
 
-`violations` asks every check of a level, in the order of their names, those of baseline first. Most pods ask for
-nothing that baseline looks at, which `is_plain` sees at a glance.
-Source: k8s.io/pod-security-admission/policy of Kubernetes 1.36: a check here is the one of the same name there.
+`privileged` allows everything, `baseline` forbids known ways out of a container, `restricted` also demands that a pod
+gives up what it does not need. The labels of a namespace name a level for each of three modes (enforce, audit, warn)
+and the version of the checks: `latest`, or `v1.N` for those of Kubernetes 1.N.
+
+`violations` runs all checks of a level, baseline's first, in the order of their names. `is_plain` is a shortcut for
+most pods, which set nothing that baseline checks.
+Source: k8s.io/pod-security-admission (api/, policy/) of Kubernetes 1.36: a check has the name that it has there.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
-from typing import NamedTuple
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from claims.kinds.containers import Container, LifecycleHandler, PodSecurityContext, Probe, SecurityContext
 from claims.kinds.pods import Pod, PodSpec
-from claims.kinds.security_levels import LATEST, NEWEST, Level, LevelVersion
 from claims.kinds.volumes import Volume
+from manciple.wire.errors import FieldError, invalid
+
+# Levels ---------------------------------------------------------------------------------------------------------------
+
+
+Level = Literal["privileged", "baseline", "restricted"]
+Mode = Literal["enforce", "audit", "warn"]
+
+#: By increasing strictness.
+LEVELS: tuple[Level, ...] = ("privileged", "baseline", "restricted")
+MODES: tuple[Mode, ...] = ("enforce", "audit", "warn")
+PREFIX = "pod-security.kubernetes.io/"
+#: N of v1.N of the newest checks, which later versions use as well.
+NEWEST = 36
+#: The version `latest`.
+LATEST = -1
+
+_VERSION = re.compile(r"v1\.(0|[1-9][0-9]{0,8})")
+
+
+class LevelVersion(NamedTuple):
+    """minor: N of v1.N, or LATEST."""
+
+    level: Level = "privileged"
+    minor: int = LATEST
+
+    def __str__(self) -> str:
+        return f"{self.level}:{'latest' if self.minor == LATEST else f'v1.{self.minor}'}"
+
+    @property
+    def strictness(self) -> int:
+        return LEVELS.index(self.level)
+
+
+class PodSecurityPolicy(NamedTuple):
+    """The levels above which a pod is refused, noted in the audit log, or answered with a warning."""
+
+    enforce: LevelVersion = LevelVersion()
+    audit: LevelVersion = LevelVersion()
+    warn: LevelVersion = LevelVersion()
+
+    @property
+    def allows_everything(self) -> bool:
+        return all(one.level == "privileged" for one in self)
+
+
+def parse_policy(text: str) -> PodSecurityPolicy:
+    """`enforce=baseline,warn=restricted:v1.30` -> a policy. Raises: ValueError."""
+    policy = PodSecurityPolicy()
+    for part in filter(None, (one.strip() for one in text.split(","))):
+        mode, _, value = part.partition("=")
+        level, _, version = value.partition(":")
+        parsed = _level(level), _minor(version or "latest")
+        if mode not in MODES or parsed[0] is None or parsed[1] is None:
+            raise ValueError(f"{part!r} is not MODE=LEVEL or MODE=LEVEL:VERSION, such as enforce=baseline:v1.36")
+        policy = policy._replace(**{mode: LevelVersion(parsed[0], parsed[1])})
+    return policy
+
+
+def policy_of(labels: Mapping[str, str], default: PodSecurityPolicy) -> tuple[PodSecurityPolicy, list[FieldError]]:
+    """The policy of a namespace with `labels`, and the errors in the labels.
+
+    An invalid level counts as `restricted` for enforce and as `privileged` for audit and warn, an invalid version as
+    the latest.
+    """
+    given = tuple((name, labels[PREFIX + name]) for name in _LABELS if PREFIX + name in labels)
+    policy, wrong = _policy(given, default) if given else (default, ())
+    return policy, [invalid(f"metadata.labels[{PREFIX}{name}]", value, detail) for name, value, detail in wrong]
+
+
+_LABELS = tuple(name for mode in MODES for name in (mode, f"{mode}-version"))
+
+
+@lru_cache(maxsize=1024)
+def _policy(
+    given: tuple[tuple[str, str], ...], default: PodSecurityPolicy
+) -> tuple[PodSecurityPolicy, tuple[tuple[str, str, str], ...]]:
+    """(the policy, (label without prefix, value, error) of each invalid label)"""
+    labels, policy = dict(given), default
+    wrong: list[tuple[str, str, str]] = []
+    for mode in MODES:
+        level, minor = getattr(policy, mode)
+        if mode in labels:
+            read_level = _level(labels[mode])
+            level = read_level or ("restricted" if mode == "enforce" else "privileged")
+            if read_level is None:
+                wrong.append((mode, labels[mode], f"must be one of {', '.join(LEVELS)}"))
+        if (name := f"{mode}-version") in labels:
+            read_minor = _minor(labels[name])
+            minor = LATEST if read_minor is None else read_minor
+            if read_minor is None:
+                wrong.append((name, labels[name], 'must be "latest" or "v1.x"'))
+        policy = policy._replace(**{mode: LevelVersion(level, minor)})
+    return _warning_of_enforced(policy, labels), tuple(wrong)
+
+
+def _warning_of_enforced(policy: PodSecurityPolicy, labels: Mapping[str, str]) -> PodSecurityPolicy:
+    """If no label says otherwise, `warn` is at least as strict as `enforce`."""
+    enforce, warn = policy.enforce, policy.warn
+    if "warn" in labels or _level(labels.get("enforce", "")) is None or enforce.strictness <= warn.strictness:
+        return policy
+    minor = warn.minor if "warn-version" in labels else enforce.minor
+    return policy._replace(warn=LevelVersion(enforce.level, minor))
+
+
+def _level(text: str) -> Level | None:
+    return text if text in LEVELS else None
+
+
+def _minor(text: str) -> int | None:
+    if text == "latest":
+        return LATEST
+    match = _VERSION.fullmatch(text)
+    return int(match[1]) if match else None
+
+
+# Checks ---------------------------------------------------------------------------------------------------------------
 
 
 class Violation(NamedTuple):
-    """reason: in a few words. detail: what asks for it, "" where the reason says all."""
+    """reason: in a few words. detail: which field of which container; "" if the reason says all."""
 
     reason: str
     detail: str = ""
@@ -33,7 +154,7 @@ class Violation(NamedTuple):
 Check = Callable[[Pod], Violation | None]
 
 
-def told(found: Iterable[Violation]) -> str:
+def describe(found: Iterable[Violation]) -> str:
     return ", ".join(map(str, found))
 
 
@@ -41,12 +162,12 @@ def reasons(found: Iterable[Violation]) -> str:
     return ", ".join(one.reason for one in found)
 
 
-#: What every pod has that says nothing of its security.
+#: The security context that defaulting gives every pod.
 _NOTHING_ASKED = PodSecurityContext()
 
 
 def is_plain(pod: Pod) -> bool:
-    """Nothing is set that any check of baseline looks at; False says nothing."""
+    """True if the pod sets nothing that any baseline check reads. False does not mean a violation."""
     spec = pod.spec
     if spec.host_network or spec.host_pid or spec.host_ipc:
         return False
@@ -72,7 +193,7 @@ def _is_plain_container(one: Container) -> bool:
 
 
 def is_significant_update(new: PodSpec, old: PodSpec) -> bool:
-    """Whether a pod is judged anew: containers came or went, or have another image."""
+    """Whether an update is checked again: containers were added, removed, or have another image."""
     if new.containers == old.containers and new.init_containers == old.init_containers:
         known: dict[str, str] = {one.name: one.image for one in old.ephemeral_containers}
         return any(known.get(one.name) != one.image for one in new.ephemeral_containers)
@@ -119,7 +240,7 @@ def _setters(*, pod: bool, containers: Sequence[str]) -> list[str]:
     return [*(["pod"] if pod else []), *([_named("container", containers)] if containers else [])]
 
 
-# Baseline.
+# Baseline -------------------------------------------------------------------------------------------------------------
 
 
 _APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
@@ -149,7 +270,7 @@ def _app_armor(pod: Pod) -> Violation | None:
     return Violation(_plural("forbidden AppArmor profile", named), detail)
 
 
-#: Capabilities that a container has anyway, or that are as harmless.
+#: Capabilities that a container has by default, or that are as harmless.
 BASELINE_CAPABILITIES = _words(
     "AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD NET_BIND_SERVICE SETFCAP SETGID SETPCAP SETUID SYS_CHROOT"
 )
@@ -199,7 +320,7 @@ def _host_ports(pod: Pod) -> Violation | None:
 
 
 def _hosts(handlers: Iterable[Probe | LifecycleHandler | None]) -> Iterator[str]:
-    """Whom probes and hooks are told to connect to."""
+    """The hosts that probes and lifecycle hooks connect to."""
     for handler in handlers:
         if handler is not None and handler.http_get is not None and handler.http_get.host:
             yield handler.http_get.host
@@ -259,11 +380,11 @@ def _se_linux(allowed: frozenset[str]) -> Check:
         if not wrong:
             return None
         types = sorted({one.type for one in wrong} - allowed)
-        told = [_named("type", types)] if types else []
-        told += ["user may not be set"] if any(one.user for one in wrong) else []
-        told += ["role may not be set"] if any(one.role for one in wrong) else []
+        details = [_named("type", types)] if types else []
+        details += ["user may not be set"] if any(one.user for one in wrong) else []
+        details += ["role may not be set"] if any(one.role for one in wrong) else []
         setters = " and ".join(_setters(pod=bad_pod, containers=[name for name, _ in bad]))
-        detail = f"{setters} set forbidden securityContext.seLinuxOptions: {'; '.join(told)}"
+        detail = f"{setters} set forbidden securityContext.seLinuxOptions: {'; '.join(details)}"
         return Violation("seLinuxOptions", detail)
 
     return check
@@ -335,7 +456,7 @@ def _windows_host_process(pod: Pod) -> Violation | None:
     )
 
 
-# Restricted.
+# Restricted -----------------------------------------------------------------------------------------------------------
 
 
 def _escalation(pod: Pod) -> Violation | None:
@@ -426,7 +547,7 @@ def _seccomp_demanded(pod: Pod) -> Violation | None:
     return Violation("seccompProfile", f"pod or {_named('container', silent)} {must}")
 
 
-# All of them.
+# All checks -----------------------------------------------------------------------------------------------------------
 
 
 class _Known(NamedTuple):
@@ -479,7 +600,7 @@ _KNOWN = (
 
 
 def violations(asked: LevelVersion, pod: Pod) -> tuple[Violation, ...]:
-    """What `pod` asks for beyond what the level allows."""
+    """The checks of the level that `pod` fails."""
     if asked.level == "privileged" or (asked.level == "baseline" and is_plain(pod)):
         return ()
     minor = NEWEST if asked.minor == LATEST else min(asked.minor, NEWEST)

@@ -10,18 +10,22 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from claims.kinds import security_checks
+from claims.kinds import pod_security
 from claims.kinds.containers import SecurityContext
-from claims.kinds.pods import Pod
-from claims.kinds.registration import POD
-from claims.kinds.security_checks import is_plain, is_significant_update, safe_sysctls, told, violations
-from claims.kinds.security_levels import (
+from claims.kinds.pod_security import (
     LATEST,
     LevelVersion,
     PodSecurityPolicy,
+    describe,
+    is_plain,
+    is_significant_update,
     parse_policy,
     policy_of,
+    safe_sysctls,
+    violations,
 )
+from claims.kinds.pods import Pod
+from claims.kinds.registration import POD
 from manciple.wire import codec
 from tests import conformance
 from tests.builders import make_container, make_pod
@@ -47,7 +51,7 @@ def test_every_recorded_answer_is_given(level: str) -> None:
     asked = parse_policy(f"enforce={level}").enforce
     answers = recorded()["answers"][level]
     assert len(answers) > 290
-    assert {name: told(violations(asked, recorded_pods()[name])) for name in answers} == answers
+    assert {name: describe(violations(asked, recorded_pods()[name])) for name in answers} == answers
 
 
 def test_privileged_allows_everything() -> None:
@@ -57,7 +61,7 @@ def test_privileged_allows_everything() -> None:
 def test_a_privileged_container_is_beyond_baseline() -> None:
     root = make_container("a", security_context=SecurityContext(privileged=True))
     pod = make_pod("p", containers=[root, replace(root, name="b")])
-    assert told(violations(BASELINE, pod)) == (
+    assert describe(violations(BASELINE, pod)) == (
         'privileged (containers "a", "b" must not set securityContext.privileged=true)'
     )
 
@@ -66,13 +70,13 @@ def test_an_app_armor_annotation_is_beyond_baseline() -> None:
     plain = make_pod("p")
     annotations = {"container.apparmor.security.beta.kubernetes.io/a": "unconfined"}
     pod = replace(plain, metadata=replace(plain.metadata, annotations=annotations))
-    assert told(violations(BASELINE, pod)).startswith("forbidden AppArmor profile (annotation must not set")
+    assert describe(violations(BASELINE, pod)).startswith("forbidden AppArmor profile (annotation must not set")
 
 
 def test_what_is_plain_is_within_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = [pod for pod in recorded_pods().values() if is_plain(pod)]
     assert len(plain) > 10
-    monkeypatch.setattr(security_checks, "is_plain", lambda _pod: False)
+    monkeypatch.setattr(pod_security, "is_plain", lambda _pod: False)
     assert not any(violations(BASELINE, pod) for pod in plain)
 
 
