@@ -33,7 +33,7 @@ from msgspec import structs
 from claims import quotas
 from claims.kinds.pod_group_rules import POD_GROUP, WORKLOAD
 from claims.kinds.pod_groups import PodGroup, PodWorkload
-from claims.kinds.pod_warnings import warnings_of
+from claims.kinds.pod_strategy import warnings_of
 from claims.kinds.pods import Pod
 from claims.kinds.priority_classes import (
     DEFAULT_PREEMPTION_POLICY,

@@ -21,8 +21,8 @@ from claims.kinds.placement_rules import (
     validate_spreading,
 )
 from claims.kinds.pod_limits import validate_size
-from claims.kinds.pod_preparation import uses_draft
 from claims.kinds.pod_resources import resources_of, validate_pod_resources, validate_resources
+from claims.kinds.pod_strategy import uses_draft
 from claims.kinds.pods import Pod, PodResourceClaim, PodSpec, Toleration
 from claims.kinds.references import MIRROR
 from claims.kinds.security_context_rules import (

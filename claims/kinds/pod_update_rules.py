@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from claims.kinds.containers import Container, ResourceRequirements
 from claims.kinds.gangs import ANNOTATIONS, validate_gang_update
 from claims.kinds.placement_rules import validate_narrowed, with_node_affinity_of
-from claims.kinds.pod_defaults import with_defaults
 from claims.kinds.pod_limits import validate_size
 from claims.kinds.pod_resources import RESIZED, is_sidecar, qos_class, resources_of
 from claims.kinds.pod_rules import SECONDS_MAX, validate_pod_meta_update, validate_spec
+from claims.kinds.pod_strategy import with_defaults
 from claims.kinds.pods import Pod, PodSpec, Toleration
 from claims.kinds.references import MIRROR
 from claims.kinds.security_context_rules import is_for_windows

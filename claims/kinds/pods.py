@@ -399,7 +399,7 @@ def controllers_allocate() -> bool:
 
 def claims_are_stored_as_written() -> bool:
     """Whether entries of spec.resourceClaims have no fields besides those that clients wrote. Where each also has the
-    fields of the other API version (`claims.kinds.pod_preparation`), retainKeys would drop those in every patch.
+    fields of the other API version (`claims.kinds.pod_strategy`), retainKeys would drop those in every patch.
     """
     return not controllers_allocate()
 

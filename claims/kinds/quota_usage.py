@@ -19,7 +19,6 @@ from typing import Any
 
 from claims.kinds.allocated_usage import Draws, allocated_usage, draws_nothing, is_allocated_key, is_of_counter
 from claims.kinds.containers import Container
-from claims.kinds.pod_preparation import TERMINAL_PHASES
 from claims.kinds.pod_resources import Amounts, Which, limits_of, qos_class, requests_of, resources_of
 from claims.kinds.pods import Pod, PodAffinityTerm
 from claims.kinds.quotas import (
@@ -37,6 +36,7 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
 )
 from manciple.wire.quantity import Format, Quantity
+from manciple.wire.resources import FINISHED_PHASES
 from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX, is_device_resource_name
 
 PODS, CLAIMS, DRAFT_CLAIMS = "pods", "resourceclaims.resource.k8s.io", "resourceclaims.cdi.k8s.io"
@@ -145,7 +145,7 @@ def _counted(resource: str) -> dict[str, Quantity]:
 
 def is_charged(pod: Pod) -> bool:
     """Whether the pod counts for more than that it exists: it has not ended, and is not stuck on its way out."""
-    if pod.status.phase in TERMINAL_PHASES:
+    if pod.status.phase in FINISHED_PHASES:
         return False
     return pod.metadata.deletion_timestamp is None or not is_marked_overdue(pod)
 

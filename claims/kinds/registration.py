@@ -2,7 +2,7 @@
 ResourceQuota, Workload and PodGroup stand in modules of their own.
 
 How claims are stored (defaults, and what an update may take from the client), and the columns of `kubectl get`; how
-pods are stored is in `pod_preparation`. Source: pkg/apis/resource/v1/defaults.go,
+pods are stored is in `pod_strategy`. Source: pkg/apis/resource/v1/defaults.go,
 pkg/registry/resource/resourceclaim/strategy.go and pkg/printers/internalversion/printers.go of Kubernetes 1.36.
 """
 
@@ -17,11 +17,10 @@ from msgspec.structs import replace
 
 from claims.classic import registration as classic
 from claims.drafts.cdi.rules import text_for_typed_clients
-from claims.kinds import claim_rules, pod_group_rules, pod_preparation, pod_rules, pod_status_rules, pod_update_rules
+from claims.kinds import claim_rules, pod_group_rules, pod_rules, pod_status_rules, pod_strategy, pod_update_rules
 from claims.kinds.containers import Container
 from claims.kinds.conversion import CLAIM_VERSIONS, TEMPLATE_VERSIONS
 from claims.kinds.disruption_budgets import POD_DISRUPTION_BUDGET
-from claims.kinds.pod_preparation import TERMINAL_PHASES
 from claims.kinds.pods import ContainerStateTerminated, ContainerStatus, Pod, PodSpec
 from claims.kinds.priority_classes import PRIORITY_CLASS
 from claims.kinds.quotas import RESOURCE_QUOTA
@@ -42,6 +41,7 @@ from inventory.kinds.devices import DeviceToleration
 from inventory.kinds.gated_fields import GatedFields, without_disabled
 from manciple.wire.base import status_metadata
 from manciple.wire.registry import Column, Kind, Subresource
+from manciple.wire.resources import FINISHED_PHASES
 from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN, age, listed
 
 # How claims are stored ------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ def pod_status(pod: Pod, _now: float = 0) -> str:
     deleting = pod.metadata.deletion_timestamp is not None
     if deleting and pod.status.reason == "NodeLost":
         return "Unknown"
-    if deleting and pod.status.phase not in TERMINAL_PHASES:
+    if deleting and pod.status.phase not in FINISHED_PHASES:
         return "Terminating"
     reason = pod.status.reason or pod.status.phase
     if any(one.type == "PodScheduled" and one.reason == "SchedulingGated" for one in pod.status.conditions):
@@ -390,29 +390,29 @@ POD = Kind(
     categories=("all",),
     type=Pod,
     text_for_typed_clients=text_for_typed_clients,
-    prepare_create=pod_preparation.create_pod,
-    prepare_update=pod_preparation.update_pod,
-    without_admission=pod_preparation.without_admission,
+    prepare_create=pod_strategy.create_pod,
+    prepare_update=pod_strategy.update_pod,
+    without_admission=pod_strategy.without_admission,
     validate_create=pod_rules.validate_pod,
     validate_update=pod_update_rules.validate_pod_update,
     subresources={
         "status": Subresource(
-            prepare_update=pod_preparation.update_pod_status,
+            prepare_update=pod_strategy.update_pod_status,
             validate_update=pod_status_rules.validate_pod_status_update,
         ),
         "resize": Subresource(
-            prepare_update=pod_preparation.resize_pod,
+            prepare_update=pod_strategy.resize_pod,
             validate_update=pod_update_rules.validate_resize,
         ),
         "ephemeralcontainers": Subresource(
-            prepare_update=pod_preparation.add_ephemeral_containers,
+            prepare_update=pod_strategy.add_ephemeral_containers,
             validate_update=pod_update_rules.validate_added_containers,
         ),
     },
     selectable=selectable_pod,
     columns=POD_COLUMNS,
     generation_of=what_pods_ask,
-    grace_seconds=pod_preparation.grace_seconds,
+    grace_seconds=pod_strategy.grace_seconds,
     description="Containers that run together on one node.",
 )
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from claims import admission
-from claims.kinds.pod_warnings import warnings_of
+from claims.kinds.pod_strategy import warnings_of
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from inventory.kinds.node_rules import validate_node_selector_term

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from claims.access.service_accounts import PODS
-from claims.kinds import pod_preparation
+from claims.kinds import pod_strategy
 from manciple.api import first_stage
 from manciple.api.namespaces import NAMESPACES
 from manciple.store import objects
@@ -65,7 +65,7 @@ def _admission_is_as_it_was_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     token, and what replaces them in the cases has none either.
     """
     monkeypatch.delitem(first_stage._completions, PODS)
-    monkeypatch.setattr(pod_preparation, "DEFAULT_SERVICE_ACCOUNT", "")
+    monkeypatch.setattr(pod_strategy, "DEFAULT_SERVICE_ACCOUNT", "")
 
 
 def cases(recorded: str) -> dict[str, list[Case]]:

@@ -17,8 +17,8 @@ from claims.kinds.containers import (
     Probe,
     ResourceRequirements,
 )
-from claims.kinds.pod_preparation import create_pod, update_pod
 from claims.kinds.pod_rules import validate_pod
+from claims.kinds.pod_strategy import create_pod, update_pod
 from claims.kinds.pods import (
     Affinity,
     ClaimSource,
