@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from claims.kinds.containers import Container
 from claims.kinds.pod_groups import is_made_for_group_of, is_reserved_for_group_of
-from claims.kinds.pod_status_rules import HEALTH_MESSAGE_MAX
+from claims.kinds.pod_rules import HEALTH_MESSAGE_MAX
 from claims.kinds.pods import ContainerExtendedResourceRequest, Pod, ResourceHealth, ResourceStatus
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.classic.values import ResourceHandle

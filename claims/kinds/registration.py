@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from claims.classic import registration as classic
 from claims.drafts.cdi.rules import text_for_typed_clients
-from claims.kinds import claim_rules, pod_group_rules, pod_rules, pod_status_rules, pod_strategy, pod_update_rules
+from claims.kinds import claim_rules, pod_group_rules, pod_rules, pod_strategy
 from claims.kinds.containers import Container
 from claims.kinds.conversion import CLAIM_VERSIONS, TEMPLATE_VERSIONS
 from claims.kinds.disruption_budgets import POD_DISRUPTION_BUDGET
@@ -394,19 +394,19 @@ POD = Kind(
     prepare_update=pod_strategy.update_pod,
     without_admission=pod_strategy.without_admission,
     validate_create=pod_rules.validate_pod,
-    validate_update=pod_update_rules.validate_pod_update,
+    validate_update=pod_rules.validate_pod_update,
     subresources={
         "status": Subresource(
             prepare_update=pod_strategy.update_pod_status,
-            validate_update=pod_status_rules.validate_pod_status_update,
+            validate_update=pod_rules.validate_pod_status_update,
         ),
         "resize": Subresource(
             prepare_update=pod_strategy.resize_pod,
-            validate_update=pod_update_rules.validate_resize,
+            validate_update=pod_rules.validate_resize,
         ),
         "ephemeralcontainers": Subresource(
             prepare_update=pod_strategy.add_ephemeral_containers,
-            validate_update=pod_update_rules.validate_added_containers,
+            validate_update=pod_rules.validate_added_containers,
         ),
     },
     selectable=selectable_pod,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from claims.kinds.pod_status_rules import validate_pod_status_update
+from claims.kinds.pod_rules import validate_pod_status_update
 from claims.kinds.pods import ContainerExtendedResourceRequest, Pod, PodExtendedResourceClaimStatus
 from tests.builders import CLASS, make_container, make_pod
 from tests.manciple.api.conftest import api

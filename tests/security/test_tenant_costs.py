@@ -14,7 +14,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from msgspec import convert
 
-from claims.kinds.pod_limits import MOST_NODE_REQUIREMENTS, MOST_POD_TERMS, MOST_VALUES, validate_size
+from claims.kinds.pod_rules import MOST_NODE_REQUIREMENTS, MOST_POD_TERMS, MOST_VALUES, validate_size
 from claims.kinds.pods import Pod, PodSpec
 from inventory.kinds.nodes import Node
 from manciple.access import rbac
