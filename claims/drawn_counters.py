@@ -12,8 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from claims.kinds.allocated_draws import names_of_counters
-from claims.kinds.resource_claims import DeviceRequestAllocationResult, DrawnCounters, ResourceClaim
+from claims.kinds.resource_claims import DeviceRequestAllocationResult, DrawnCounters, ResourceClaim, names_of_counters
 from claims.models import AllocatedDevice
 from inventory.kinds.devices import CounterSet, ResourceSlice
 from inventory.models import PublishedSlice

@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple
 
 from django.db import models
 
-from claims.kinds.allocated_pools import pools_allocated_from, pools_in_use
+from claims.kinds.resource_claims import pools_allocated_from, pools_in_use
 from inventory.kinds.pools import PoolKey
 from inventory.models import PublishedSlice
 from manciple.store import sql
@@ -125,7 +125,7 @@ def _held_as_a_whole() -> str:
 def pools_by_device(
     devices: Iterable[DeviceKey], find: Callable[[str, str, str, Collection[str]], tuple[PoolKey, ...]]
 ) -> dict[DeviceKey, tuple[PoolKey, ...]]:
-    """The pools that `find` (of `claims.kinds.allocated_pools`) tells of each device. One query."""
+    """The pools that `find` (of `claims.kinds.resource_claims`) tells of each device. One query."""
     wanted = set(devices)
     columns = ["driver", "pool", "node_name"]
     published: dict[tuple[str, str], set[str]] = {}

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 from django.db import IntegrityError
 from django.db.models import Max, Q
 
-from claims.kinds.allocated_pools import node_of, pools_allocated_from
 from claims.kinds.pods import Pod as PodObject
 from claims.kinds.resource_claims import (
     EXTENDED_CLAIM_ANNOTATION,
@@ -30,6 +29,8 @@ from claims.kinds.resource_claims import (
     DeviceRequestAllocationResult,
     ResourceClaim,
     class_of,
+    node_of,
+    pools_allocated_from,
     wants_admin_access,
 )
 from claims.models import (

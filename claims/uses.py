@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from claims.kinds.allocated_pools import node_of
-from claims.kinds.resource_claims import IDLE_CONDITION, AllocatedDeviceStatus, ResourceClaim, class_of
+from claims.kinds.resource_claims import IDLE_CONDITION, AllocatedDeviceStatus, ResourceClaim, class_of, node_of
 from claims.models import UseSpell
 from manciple.store import sql
 from manciple.store.records import Change

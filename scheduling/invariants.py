@@ -24,8 +24,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 from claims.controllers.reservations import FINALIZER, decide, is_idle
 from claims.drafts.cdi.rules import claim_of, listed_resources
-from claims.kinds.allocated_draws import highest, recorded_draw
-from claims.kinds.allocated_pools import node_of, pools_allocated_from, pools_in_use
 from claims.kinds.allocated_usage import Draws, drawn_by, draws_nothing
 from claims.kinds.pod_groups import (
     CLAIMS_GATE,
@@ -51,7 +49,12 @@ from claims.kinds.resource_claims import (
     DeviceRequestAllocationResult,
     DrawnCounters,
     ResourceClaim,
+    highest,
     is_allocated_by_controller,
+    node_of,
+    pools_allocated_from,
+    pools_in_use,
+    recorded_draw,
 )
 from claims.pod_claims import claim_names, is_done, is_reserved_for
 from claims.quota_accounts import owning_pod

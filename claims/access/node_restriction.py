@@ -28,8 +28,8 @@ from cryptography.x509.oid import NameOID
 
 from claims.access.graph import NODE_SLICES
 from claims.access.node_authorizer import LEASE_NAMESPACE, node_of
-from claims.kinds.pods import Pod, PodResourceClaimStatus
-from claims.kinds.references import ACCOUNTS, CLAIMS, CONFIG_MAPS, MIRROR, SECRETS, of_environment, of_volume
+from claims.kinds.pods import MIRROR, Pod, PodResourceClaimStatus
+from claims.kinds.references import ACCOUNTS, CLAIMS, CONFIG_MAPS, SECRETS, of_environment, of_volume
 from inventory.drafts.structured.values import NodeResourceSlice
 from inventory.kinds.devices import DeviceTaintSelector, ResourceSlice
 from inventory.kinds.node_rules import agent_may_label

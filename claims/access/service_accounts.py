@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from claims.access.node_authorizer import node_of
 from claims.kinds.containers import Container, KeyToPath, ObjectFieldSelector, VolumeMount
-from claims.kinds.pods import Pod
-from claims.kinds.references import CONFIG_MAPS, MIRROR, SECRETS, named_by
+from claims.kinds.pods import MIRROR, Pod
+from claims.kinds.references import CONFIG_MAPS, SECRETS, named_by
 from claims.kinds.volumes import (
     ConfigMapProjection,
     DownwardAPIProjection,

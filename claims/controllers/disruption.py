@@ -22,8 +22,7 @@ from claims.event_recorder import EventNote
 from claims.evictions import IDENTITY
 from claims.kinds import disruptions
 from claims.kinds.disruption_budgets import PodDisruptionBudget
-from claims.kinds.pod_outlines import outline
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, outline
 from manciple.controllers.coordination import CursorFollower, utc_now
 from manciple.controllers.declaration import ADDED, DELETING, MODIFIED, Controller
 from manciple.controllers.models import Cursor

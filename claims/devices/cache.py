@@ -14,7 +14,7 @@ from claims.devices.holdings import Holdings, holding_of, is_preparing
 from claims.devices.nodes import Nodes, node_of
 from claims.devices.pools import DeviceSnapshot, PoolState
 from claims.devices.published import DevicePool, DeviceSlice, Published, gather, read_slice
-from claims.kinds.allocated_pools import pools_in_use
+from claims.kinds.resource_claims import pools_in_use
 from inventory.drafts.structured.publishing import NodeResources, with_instances
 from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from claims.devices.published import CandidateDevice, DeviceKey, nanos, pool_of
 from claims.devices.states import DeviceState
-from claims.kinds.allocated_pools import node_of, pools_in_use
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import DrawnCounters, ResourceClaim
+from claims.kinds.resource_claims import DrawnCounters, ResourceClaim, node_of, pools_in_use
 from inventory.kinds.pools import PoolKey
 
 #: What a shared device shows as full; above it nothing can be left but rounding.

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from claims.devices.states import DeviceState
-from claims.kinds.allocated_draws import highest, recorded_draw
-from claims.kinds.resource_claims import DrawnCounters
+from claims.kinds.resource_claims import DrawnCounters, highest, recorded_draw
 from inventory.kinds import gates
 from inventory.kinds.devices import (
     HARD_EFFECTS,

@@ -20,8 +20,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from claims.kinds.allocated_pools import node_of
-from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim, class_of
+from claims.kinds.resource_claims import (
+    AllocationResult,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    class_of,
+    node_of,
+)
 from inventory.kinds.devices import DeviceCounterConsumption
 from manciple.wire.quantity import Quantity
 from manciple.wire.validation import check_c_identifier, check_dns_label, check_dns_subdomain, check_driver_name

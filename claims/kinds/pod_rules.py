@@ -30,6 +30,7 @@ from claims.kinds.pod_resources import (
 )
 from claims.kinds.pod_strategy import uses_draft, with_defaults
 from claims.kinds.pods import (
+    MIRROR,
     Affinity,
     ContainerExtendedResourceRequest,
     ContainerStatus,
@@ -46,7 +47,6 @@ from claims.kinds.pods import (
     PodStatus,
     Toleration,
 )
-from claims.kinds.references import MIRROR
 from claims.kinds.security_context_rules import (
     has_profile_annotations,
     is_app_armor,

@@ -42,6 +42,7 @@ from claims.kinds.pod_resources import (
     resources_of,
 )
 from claims.kinds.pods import (
+    MIRROR,
     ClaimSource,
     ContainerStatus,
     Pod,
@@ -52,7 +53,6 @@ from claims.kinds.pods import (
     PodStatus,
     Toleration,
 )
-from claims.kinds.references import MIRROR
 from claims.kinds.security_context_rules import (
     app_armor_of,
     containers_with_paths,

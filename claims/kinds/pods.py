@@ -1,21 +1,19 @@
-"""core/v1 Pod: what a user wants to run, and with which claims; where it may run; what was observed of it.
+"""core/v1 Pod: what a user wants to run, and with which claims; where it may run; what was observed of it. PURE.
 
 Containers and volumes have modules of their own. Source: k8s.io/api/core/v1.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from itertools import islice
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import structs
 
 from claims.drafts.cdi.values import PodResource
-from claims.kinds.containers import (
-    Container,
-    EphemeralContainer,
-    PodSecurityContext,
-    ResourceRequirements,
-)
+from claims.kinds.containers import Container, EphemeralContainer, PodSecurityContext, ResourceRequirements
 from claims.kinds.volumes import Volume
 from inventory.kinds import gates
 from inventory.kinds.nodes import NodeSelector, NodeSelectorTerm
@@ -36,6 +34,8 @@ from manciple.wire.base import (
 
 
 PACKAGE = "io.k8s.api.core.v1"
+#: The annotation of a mirror pod, which shows a static pod of its node.
+MIRROR = "kubernetes.io/config.mirror"
 
 
 class PreferredSchedulingTerm(Value):
@@ -495,3 +495,48 @@ class Pod(ApiObject):
 
     spec: Annotated[PodSpec, pb(2)] = PodSpec()
     status: Annotated[PodStatus, pb(3)] = PodStatus()
+
+
+# The part of a pod that the scheduler reads ---------------------------------------------------------------------------
+
+# A worker keeps every pending pod in memory. A megabyte of arguments, environment, probes or volumes takes some ten
+# megabytes once it is decoded, so these are left out. Writers read the stored pod first.
+
+
+def outline(pod: Pod) -> Pod:
+    """`pod` without the fields that no scheduling decision reads."""
+    meta, spec = pod.metadata, pod.spec
+    volumes: Iterable[Any] = spec.volumes
+    unsupported = (one for one in volumes if one.persistentVolumeClaim is not None or one.ephemeral is not None)
+    return structs.replace(
+        pod,
+        metadata=structs.replace(
+            meta,
+            managed_fields=(),
+            finalizers=(),
+            owner_references=tuple(one for one in meta.owner_references if one.controller),
+        ),
+        spec=structs.replace(
+            spec,
+            containers=tuple(map(_outline_of_container, spec.containers)),
+            init_containers=tuple(map(_outline_of_container, spec.init_containers)),
+            ephemeral_containers=(),
+            volumes=tuple(islice(unsupported, 1)),  # one is enough to keep the pod from its node
+            image_pull_secrets=(),
+            host_aliases=(),
+            dns_config=None,
+            readiness_gates=(),
+            eviction_responders=(),
+            scheduling_gates=spec.scheduling_gates[:1],
+        ),
+    )
+
+
+def _outline_of_container(full: Container) -> Container:
+    return Container(
+        name=full.name,
+        ports=tuple(port for port in full.ports if port.host_port),
+        resources=full.resources,
+        restart_policy=full.restart_policy,
+        pod_resources=full.pod_resources,
+    )

@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from claims.kinds.containers import Container
-from claims.kinds.pods import Pod
+from claims.kinds.pods import MIRROR, Pod
 from claims.kinds.volumes import Volume
-
-MIRROR = "kubernetes.io/config.mirror"
 
 SECRETS, CONFIG_MAPS, ACCOUNTS = "secrets", "configmaps", "serviceaccounts"
 CLAIMS, DRAFT_CLAIMS = "resourceclaims.resource.k8s.io", "resourceclaims.cdi.k8s.io"

@@ -1,18 +1,29 @@
-"""ResourceClaim: what is asked for (`spec.devices`), what was given (`status.allocation`), what drivers report about it
-(`status.devices`); and the ResourceClaimTemplate from which claims are made for pods.
+"""resource.k8s.io/v1 ResourceClaim and ResourceClaimTemplate: requests, allocations and what they hold. PURE.
+
+A request asks for devices of a class, or lists alternatives (subrequests). An allocation records which devices were
+given, and `status.reserved_for` who uses them. `pools_in_use` and `recorded_draw` say what an allocation holds of pools
+and shared counters.
 
 Source: k8s.io/api/resource/v1.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from collections.abc import Collection, Iterable, Mapping
+from typing import Annotated, ClassVar, TypeVar
 
 import msgspec
 
 from inventory.classic.values import ResourceClaimParametersReference, ResourceHandle
-from inventory.kinds.devices import DeviceConfiguration, DeviceCounterConsumption, DeviceSelector, DeviceToleration
+from inventory.kinds.devices import (
+    CounterSet,
+    DeviceConfiguration,
+    DeviceCounterConsumption,
+    DeviceSelector,
+    DeviceToleration,
+)
 from inventory.kinds.nodes import NodeSelector
+from inventory.kinds.pools import PoolKey
 from manciple.wire.base import (
     ApiObject,
     Condition,
@@ -26,6 +37,7 @@ from manciple.wire.base import (
     aside,
     pb,
 )
+from manciple.wire.quantity import Quantity
 
 # What is asked for ----------------------------------------------------------------------------------------------------
 
@@ -329,12 +341,12 @@ class ResourceClaim(ApiObject):
 
 
 def names_controller(claim: ResourceClaim) -> bool:
-    """Whether the claim is in one of the forms that a driver's controller may allocate."""
+    """Whether a driver's controller may allocate the claim: it names the controller, or a resource class."""
     return bool(claim.spec.resource_class_name or claim.spec.controller_name)
 
 
 def is_allocated_by_controller(claim: ResourceClaim) -> bool:
-    """Whether only a driver's controller may take the allocation back: what the scheduler gave it protects itself."""
+    """Whether only a driver's controller may deallocate it. The scheduler's allocations have our finalizer."""
     allocation = claim.status.allocation
     if allocation is None or not allocation.controller_name:
         return False
@@ -355,3 +367,93 @@ class ResourceClaimTemplate(ApiObject):
     """The template from which each pod that names it gets a claim of its own. Immutable; namespaced."""
 
     spec: Annotated[ResourceClaimTemplateSpec, pb(2)] = always(ResourceClaimTemplateSpec())
+
+
+# The pools of an allocation's devices ---------------------------------------------------------------------------------
+
+# A result names a driver, a pool and a device. Pools of several nodes may share that name (`inventory.kinds.pools`), so
+# the node comes from the allocation's node selector: the allocator writes one that selects a single node for every
+# device of a node. Everything that counts devices as in use calls `pools_in_use`.
+
+
+def node_of(allocation: AllocationResult) -> str:
+    """The single node that the allocation's node selector names; "" if it names none or several."""
+    selector = allocation.node_selector
+    if selector is None or len(selector.node_selector_terms) != 1:
+        return ""
+    for field in selector.node_selector_terms[0].match_fields:
+        if field.key == "metadata.name" and field.operator == "In" and len(field.values) == 1:
+            return field.values[0]
+    return ""
+
+
+def pools_in_use(driver: str, pool: str, node: str, published: Collection[str]) -> tuple[PoolKey, ...]:
+    """The pools in which a device allocated on `node` is in use.
+
+    published: the nodes whose slices name this driver and pool, "" for slices of no single node. It is one pool, except
+    where the result is ambiguous; then the device is in use in each pool that it may belong to, so that it is never
+    given twice:
+        node "node-1"  pools of node-1 and of no single node share the name
+        node ""        a person or an old version wrote the allocation, or the pool is of no single node
+    """
+    possible = [one for one in (node, "") if one in published] if node else list(published)
+    return tuple(PoolKey(driver, pool, one) for one in possible or (node,))
+
+
+def pools_allocated_from(driver: str, pool: str, node: str, published: Collection[str]) -> tuple[PoolKey, ...]:
+    """The pools from which a new allocation takes the device: for a node, the node's own pool if it has one.
+
+    A device that is in use in one of these pools cannot be allocated.
+    """
+    found = pools_in_use(driver, pool, node, published)
+    return found[:1] if node else found
+
+
+# What an allocation's devices draw from shared counters ---------------------------------------------------------------
+
+# A driver may stop publishing an allocated device, or publish it with other counters. Until the device is deallocated,
+# it draws what it drew when it was allocated (`DrawnCounters`), or what is published of it if that is more.
+
+
+Key = TypeVar("Key")
+
+
+def recorded_draw(
+    drawn: DrawnCounters, published: Mapping[str, Collection[str]], *, device_is_published: bool
+) -> dict[tuple[str, str], int]:
+    """(counter set, counter) -> nanos. published: the counter sets that the pool has now, with the names of their
+    counters.
+
+    A counter set or counter that is gone may be any that was added since, unless the device is still published. For
+    counters this needs the record of those that there were, which earlier versions did not write.
+    """
+    counters_recorded = bool(drawn.counters) and not device_is_published
+    came = [] if device_is_published else [name for name in published if name not in drawn.counter_sets]
+    found: dict[tuple[str, str], int] = {}
+    for one in drawn.consumes:
+        for name in (one.counter_set,) if one.counter_set in published else came:
+            added = [
+                counter
+                for counter in published[name]
+                if counters_recorded and f"{one.counter_set}/{counter}" not in drawn.counters
+            ]
+            for counter, amount in one.counters.items():
+                for charged in (counter,) if counter in published[name] else added:
+                    found[name, charged] = found.get((name, charged), 0) + Quantity.parse(amount.value).nanos
+    return found
+
+
+def names_of_counters(counter_sets: Iterable[CounterSet]) -> dict[str, tuple[str, ...]]:
+    """`counter_sets` and `counters` of a `DrawnCounters`, in a pool with these sets."""
+    known = {one.name: one.counters for one in counter_sets}
+    counters = (f"{name}/{counter}" for name in known for counter in known[name])
+    return {"counter_sets": tuple(sorted(known)), "counters": tuple(sorted(counters))}
+
+
+def highest(drawn: Iterable[Mapping[Key, int]]) -> dict[Key, int]:
+    """Of each counter, the highest of the amounts."""
+    found: dict[Key, int] = {}
+    for one in drawn:
+        for key, nanos in one.items():
+            found[key] = max(nanos, found.get(key, 0))
+    return found

@@ -23,7 +23,7 @@ def fill_nodes(apps: Apps, _schema_editor: BaseDatabaseSchemaEditor) -> None:
 
 
 def _node(claim: dict) -> str:
-    """As `claims.kinds.allocated_pools.node_of`."""
+    """As `claims.kinds.resource_claims.node_of`."""
     selector = claim.get("status", {}).get("allocation", {}).get("nodeSelector", {})
     terms = selector.get("nodeSelectorTerms", [])
     for field in terms[0].get("matchFields", []) if len(terms) == 1 else []:
@@ -33,7 +33,6 @@ def _node(claim: dict) -> str:
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
         ("claims", "0006_uses_of_devices"),
         ("store", "0004_who_wrote_it"),

@@ -11,8 +11,7 @@ from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DeviceKey, pool_of
 from claims.devices.states import DeviceState
-from claims.kinds.allocated_pools import node_of
-from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus
+from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus, node_of
 from dashboard.claims.reading import ClaimRow
 from dashboard.previews import ActionEffect, consequences, only_with
 from manciple.api import edits, verbs

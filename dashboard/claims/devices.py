@@ -9,9 +9,8 @@ from datetime import datetime
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from claims.devices.published import DeviceKey
-from claims.kinds.allocated_pools import node_of
 from claims.kinds.pods import Pod
-from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim, class_of
+from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim, class_of, node_of
 from dashboard.claims.reading import ClaimRow
 from dashboard.claims.states import User
 from dashboard.devices.words import STATES

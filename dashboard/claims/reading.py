@@ -10,9 +10,8 @@ from typing import Any
 
 from claims.causes.causes import AnyCause, claim_of, decode
 from claims.causes.messages import brief
-from claims.kinds.allocated_pools import pools_in_use
 from claims.kinds.pods import Pod as PodObject
-from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller
+from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller, pools_in_use
 from claims.models import AllocatedDevice, Claim, Pod, Reservation
 from claims.pod_claims import requested_classes, stays_allocated
 from dashboard.claims.states import FORGOTTEN, MOMENT, ClaimFacts, ClaimVerdict, User, fate_of, judge

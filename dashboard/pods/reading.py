@@ -9,10 +9,9 @@ from typing import Any
 from claims.causes.messages import brief, sentence
 from claims.devices.holdings import Other
 from claims.event_recorder import cause_in
-from claims.kinds.allocated_pools import node_of
 from claims.kinds.containers import Container
 from claims.kinds.pods import ContainerState, ContainerStatus, Pod
-from claims.kinds.resource_claims import ResourceClaim
+from claims.kinds.resource_claims import ResourceClaim, node_of
 from claims.pod_claims import ClaimReference, references
 from dashboard.events.views import outsider, said_by
 from manciple.pages.durations import moment

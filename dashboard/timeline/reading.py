@@ -34,7 +34,7 @@ from django.db.models.functions import Coalesce, Greatest, Least
 from django.db.models.lookups import Exact
 
 from claims.devices.published import MODEL_ATTRIBUTES, DeviceKey
-from claims.kinds.allocated_pools import pools_in_use
+from claims.kinds.resource_claims import pools_in_use
 from claims.models import AllocatedDevice, PastAllocation, Reservation, UseSpell
 from dashboard.incidents.reading import ImpairedSpan, between, spans
 from dashboard.timeline.query import TimelineQuery

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from claims.causes.causes import Fault, Misconfigured
-from claims.kinds.allocated_draws import names_of_counters
 from claims.kinds.resource_claims import (
     AllocationResult,
     DeviceAllocationConfiguration,
@@ -23,6 +22,7 @@ from claims.kinds.resource_claims import (
     DeviceRequestAllocationResult,
     DrawnCounters,
     ResourceClaim,
+    names_of_counters,
 )
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from manciple.wire.time_limit import Deadline, TimeLimitExceeded, time_limit

@@ -15,13 +15,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from claims.kinds.allocated_draws import highest, recorded_draw
-from claims.kinds.allocated_pools import node_of, pools_in_use
 from claims.kinds.resource_claims import (
     AllocationResult,
     DeviceRequestAllocationResult,
     DrawnCounters,
     ResourceClaim,
+    highest,
+    node_of,
+    pools_in_use,
+    recorded_draw,
 )
 from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from inventory.kinds.pools import PoolKey
@@ -204,7 +206,7 @@ class PublishedPools:
     """Which pools are published, and since when: the creation of the oldest of its slices.
 
     From this it follows in which pools an allocated device is in use: in the one that its allocation names
-    (`claims.kinds.allocated_pools`). If a node does not have that pool any more, the device is also in use in the pools
+    (`claims.kinds.resource_claims`). If a node does not have that pool any more, the device is also in use in the pools
     that its driver has published there since the allocation: each may be that pool under another name.
     """
 

@@ -18,8 +18,7 @@ from msgspec import structs
 
 from claims.drafts.structured.translation import EVERY_DEVICE
 from claims.kinds.pod_groups import CLAIMS_GATE, PodGroup, is_group
-from claims.kinds.pod_outlines import outline
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, outline
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import (
     EXTENDED_CLAIM_ANNOTATION,

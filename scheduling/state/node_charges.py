@@ -18,7 +18,6 @@ from dataclasses import replace
 from msgspec import structs
 
 from claims.causes.causes import ClaimNotShareable, NodeRefusal
-from claims.kinds.allocated_pools import node_of
 from claims.kinds.pod_resources import charged_by_claims, node_requests_of, resources_of
 from claims.kinds.pods import (
     NodeAllocatableMappedResources,
@@ -26,7 +25,7 @@ from claims.kinds.pods import (
     NodeAllocatableResourceClaimStatus,
     Pod,
 )
-from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
+from claims.kinds.resource_claims import AllocationResult, DeviceRequestAllocationResult, ResourceClaim, node_of
 from claims.pod_claims import references
 from inventory.kinds.devices import Device, NodeAllocatableMapping, NodeAllocatableOverhead, ResourceSlice
 from inventory.kinds.pools import PoolKey

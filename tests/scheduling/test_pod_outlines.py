@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims.kinds.pod_outlines import outline
-from claims.kinds.pods import Pod
+from claims.kinds.pods import Pod, outline
 from manciple.wire import codec
 from scheduling.state.cluster import ClusterState
 from tests.builders import make_pod
