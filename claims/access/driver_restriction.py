@@ -19,7 +19,7 @@ from typing import Any
 from django.conf import settings
 
 from claims.access.claim_status import NODE_NAME
-from claims.access.graph import NODE_SLICES, is_related
+from claims.access.node_authorizer import NODE_SLICES, is_related
 from claims.access.node_restriction import SLICES, why_not_in_pool
 from inventory.drafts.structured.values import NodeResourceSlice
 from inventory.kinds.devices import ResourceSlice

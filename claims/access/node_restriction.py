@@ -26,10 +26,18 @@ from typing import Any
 
 from cryptography.x509.oid import NameOID
 
-from claims.access.graph import NODE_SLICES
-from claims.access.node_authorizer import LEASE_NAMESPACE, node_of
+from claims.access.node_authorizer import (
+    ACCOUNTS,
+    CLAIMS,
+    CONFIG_MAPS,
+    LEASE_NAMESPACE,
+    NODE_SLICES,
+    SECRETS,
+    node_of,
+    references_in_environment,
+    references_in_volume,
+)
 from claims.kinds.pods import MIRROR, Pod, PodResourceClaimStatus
-from claims.kinds.references import ACCOUNTS, CLAIMS, CONFIG_MAPS, SECRETS, of_environment, of_volume
 from inventory.drafts.structured.values import NodeResourceSlice
 from inventory.kinds.devices import DeviceTaintSelector, ResourceSlice
 from inventory.kinds.node_rules import agent_may_label
@@ -184,8 +192,8 @@ def _named_objects(pod: Pod) -> Iterator[str]:
     if spec.service_account_name:
         yield "serviceaccounts"
     containers = (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)
-    named = {one.resource for container in containers for one in of_environment(container) if one.name}
-    named |= {one.resource for volume in spec.volumes for one in of_volume(volume, "") if one.name}
+    named = {one.resource for container in containers for one in references_in_environment(container) if one.name}
+    named |= {one.resource for volume in spec.volumes for one in references_in_volume(volume, "") if one.name}
     if SECRETS in named or any(one.name for one in spec.image_pull_secrets):
         yield "secrets"
     if CONFIG_MAPS in named:

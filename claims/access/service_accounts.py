@@ -17,10 +17,9 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from claims.access.node_authorizer import node_of
+from claims.access.node_authorizer import CONFIG_MAPS, SECRETS, node_of, references
 from claims.kinds.containers import Container, KeyToPath, ObjectFieldSelector, VolumeMount
 from claims.kinds.pods import MIRROR, Pod
-from claims.kinds.references import CONFIG_MAPS, SECRETS, named_by
 from claims.kinds.volumes import (
     ConfigMapProjection,
     DownwardAPIProjection,
@@ -140,9 +139,9 @@ def _checked_mirror(pod: Pod, identity: Identity) -> Pod:
     spec = pod.spec
     if spec.service_account_name or spec.service_account:
         raise _refusal(pod, "a mirror pod may not reference service accounts")
-    if any(reference.resource == SECRETS for reference in named_by(pod)):
+    if any(reference.resource == SECRETS for reference in references(pod)):
         raise _refusal(pod, "a mirror pod may not reference secrets")
-    if any(reference.resource == CONFIG_MAPS for reference in named_by(pod)):
+    if any(reference.resource == CONFIG_MAPS for reference in references(pod)):
         raise _refusal(pod, "a mirror pod may not reference configmaps")
     if spec.resource_claims or isinstance(spec.resources, tuple):
         raise _refusal(pod, "a mirror pod may not reference resourceclaims")

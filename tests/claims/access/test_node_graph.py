@@ -13,11 +13,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from claims.access import graph
-from claims.access.graph import NodeGraph, is_related
+from claims.access import node_authorizer
+from claims.access.node_authorizer import CLAIMS, NodeGraph, is_related
 from claims.kinds.containers import EnvFromSource, EphemeralContainer, SecretEnvSource
 from claims.kinds.pods import Pod, PodResourceClaimStatus
-from claims.kinds.references import CLAIMS
 from claims.kinds.registration import POD
 from inventory.kinds.registration import RESOURCE_SLICE
 from manciple.store import objects
@@ -30,7 +29,7 @@ CLAIM = (CLAIMS, "default", "mine")
 
 @pytest.fixture(autouse=True)
 def _nothing_is_known_before() -> None:
-    graph._following.reset()
+    node_authorizer._following.forget()
 
 
 def create(pod: Pod) -> Pod:
