@@ -19,14 +19,12 @@ class ClaimsConfig(AppConfig):
         # Models can be imported from here on only.
         from claims import admission, drawn_counters, projectors  # noqa: PLC0415
         from claims.access import (  # noqa: PLC0415
-            claim_status,
-            driver_restriction,
             event_authors,
             node_authorizer,
             node_restriction,
             pod_security,
-            pod_status,
             service_accounts,
+            status_rights,
         )
         from claims.evictions import EVICTION  # noqa: PLC0415
         from claims.live import ClaimTopics, claim_topics, pod_topics  # noqa: PLC0415
@@ -43,11 +41,9 @@ class ClaimsConfig(AppConfig):
         service_accounts.register()
         register_authorizer("node", node_authorizer.authorize, resolve=node_authorizer.known_rules)
         node_restriction.register()
-        driver_restriction.register()
         event_authors.register()
-        claim_status.register()
+        status_rights.register()
         pod_security.register()
-        pod_status.register()
         subresources.register("pods", EVICTION)
         subresources.register("pods", POD_LOG)
         claims = ClaimTopics()

@@ -22,7 +22,7 @@ VARIABLE = "MANCIPLE_BENCH_WITHOUT"
 
 
 def without_authorization() -> None:
-    from claims.access import claim_status, node_restriction  # noqa: PLC0415 - once apps are ready
+    from claims.access import node_restriction, status_rights  # noqa: PLC0415 - once apps are ready
     from manciple.access import authorization, in_process, ownership  # noqa: PLC0415
     from manciple.access.attributes import Decision  # noqa: PLC0415
     from manciple.api import first_stage  # noqa: PLC0415
@@ -34,7 +34,7 @@ def without_authorization() -> None:
     for rule in (in_process.check_writer, node_restriction.restrict_in_transaction):
         hooks.unregister_rule(rule)
     first_stage._gates.pop(node_restriction.check)
-    for check in (claim_status.check, ownership.check):
+    for check in (status_rights.check_claim, ownership.check):
         first_stage._checks.pop(check)
 
 

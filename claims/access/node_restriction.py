@@ -1,4 +1,6 @@
-"""What an agent may write, as far as only the content tells: NodeRestriction.
+"""NodeRestriction: what node agents, and drivers on nodes, may write as far as the content of a write decides.
+
+A node agent may write:
 
     nodes             its own, without labels that steer pods, its taints and its owner left alone
     pods              mirror pods bound to itself, which refer to nothing; deletion, eviction and status of its own
@@ -13,10 +15,21 @@
     certificate       requests to the signers of nodes: for its own name
     requests
 
-It is asked twice: first of what the agent sent, so that a refusal tells nothing about the object and comes before
-validation (`first_stage.register_check`), and again inside the writer's transaction, where the object is the current
-one.
+Each write is checked twice: first as the agent sent it, so that a refusal reveals nothing about the object and comes
+before validation (`first_stage.register_check`), and again inside the writer's transaction, with the current object.
 Source: plugin/pkg/admission/noderestriction/admission.go and kubelet/pkg/apis/well_known_labels.go, 1.36.
+
+A driver is a service account that a role lets create ResourceSlices. RBAC cannot tie it to a node or to a driver name.
+This module does, by two things that the account cannot choose: the node that its token is bound to, and the names in
+its roles' rules for `resourceclaims/driver` (as in `claims.access.status_rights`).
+
+    slices            create, update, delete: those of the token's node, with "associated-node:update" or "…:patch" on
+                      `resourceclaims/driver` for `spec.driver`; with "arbitrary-node:…" all of that driver
+    resourceclaims    one by its name, that a pod of the token's node names; with "arbitrary-node:…" as RBAC says
+
+Slices are checked for every service account. Claims are the authorizer's: admission never sees a list or a watch.
+`MANCIPLE_DRIVER_RESTRICTION=0` turns the rules for drivers off, as in Kubernetes, where charts bring a policy for
+slices.
 """
 
 from __future__ import annotations
@@ -25,18 +38,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from cryptography.x509.oid import NameOID
+from django.conf import settings
 
 from claims.access.node_authorizer import (
     ACCOUNTS,
-    CLAIMS,
     CONFIG_MAPS,
     LEASE_NAMESPACE,
-    NODE_SLICES,
     SECRETS,
+    is_related,
     node_of,
     references_in_environment,
     references_in_volume,
 )
+from claims.access.status_rights import NODE_NAME
 from claims.kinds.pods import MIRROR, Pod, PodResourceClaimStatus
 from inventory.drafts.structured.values import NodeResourceSlice
 from inventory.kinds.devices import DeviceTaintSelector, ResourceSlice
@@ -44,25 +58,24 @@ from inventory.kinds.node_rules import agent_may_label
 from inventory.kinds.nodes import Node
 from inventory.models import Node as NodeRow
 from inventory.models import PublishedSlice
-from manciple.access import authorization
-from manciple.access.attributes import Attributes
+from manciple.access import authorization, rbac
+from manciple.access.attributes import Attributes, Decision
 from manciple.access.kinds import certificate_requests
 from manciple.access.kinds.certificate_rules import parsed_request
+from manciple.access.kinds.policy_rules import CompiledRules, places_of
 from manciple.api import first_stage
 from manciple.store import hooks, objects
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from manciple.wire.errors import Forbidden, NotFound
-from manciple.wire.identity import NODE_PREFIX, Identity
+from manciple.wire.identity import NODE_PREFIX, Identity, account_of
 from manciple.wire.machinery import Event
 from manciple.wire.registry import registry
+from manciple.wire.resources import CLAIMS, EVENTS, LEASES, NODE_SLICES, SLICES, TAINT_RULES
 
-LEASES, SLICES = "leases.coordination.k8s.io", "resourceslices.resource.k8s.io"
-EVENTS = "events"
-TAINT_RULES = "devicetaintrules.resource.k8s.io"
-#: Agents that come under the name of their node, as events call them.
+#: The agents that use their node's identity, as events name them.
 AGENTS = frozenset({"", "kubelet", "manciple-nodeagent"})
-#: Signers of certificates with which nodes come, and with which they serve.
+#: Signers of the client and the serving certificates of nodes.
 NODE_SIGNERS = (certificate_requests.NODE_SIGNER, "kubernetes.io/kubelet-serving")
 
 #: (resource, namespace, name) -> the object; None where there is none
@@ -72,6 +85,9 @@ Find = Callable[[str, str, str], Any]
 def register() -> None:
     first_stage.register_check(check, resources=RESOURCES, first=True)
     hooks.register_rule(restrict_in_transaction, operations={"CREATE", "UPDATE", "DELETE"}, resources=RESOURCES)
+    authorization.register_authorizer("driver", authorize_driver)
+    # Neither the driver nor the node of a slice ever changes, so the transaction has nothing left to check.
+    first_stage.register_check(check_slice, resources=(SLICES, NODE_SLICES), first=True)
 
 
 def check(write: Write) -> None:
@@ -91,10 +107,7 @@ def _find_committed(resource: str, namespace: str, name: str) -> Any:
 
 
 def restrict(write: Write, find: Find) -> None:
-    """Refuse what is not the node's to write; whoever is no node's agent is not restricted.
-
-    Raises: Forbidden; NotFound for an object that is needed to judge.
-    """
+    """Restrict the writes of node agents. Raises: Forbidden; NotFound for an object that the decision needs."""
     node = node_of(write.identity)
     if node is None:
         return
@@ -122,7 +135,7 @@ def _found(find: Find, resource: str, namespace: str, name: str) -> Any:
 
 
 def _pod(node: str, write: Write, find: Find) -> str:
-    """Why not; "" where nothing speaks against it. So are all of these."""
+    """The reason of a refusal, or "". Likewise for all functions in `_RESTRICTIONS`."""
     match (write.subresource, write.operation):
         case ("", "CREATE"):
             return _created_pod(node, write.new, find)
@@ -152,7 +165,7 @@ def _created_pod(node: str, pod: Pod, find: Find) -> str:
 
 
 def _mirror_owner(node: str, pod: Pod, find: Find) -> str:
-    """A mirror pod belongs to its node, and to nobody else."""
+    """A mirror pod's only owner is its node."""
     owners = pod.metadata.owner_references
     if len(owners) > 1:
         return f'node "{node}" can only create pods with a single owner reference set to itself'
@@ -167,7 +180,7 @@ def _mirror_owner(node: str, pod: Pod, find: Find) -> str:
     return "" if owner.uid == uid else f"node {node} UID mismatch: expected {owner.uid} got {uid}"
 
 
-#: Volume sources that read another object of the API -> what that is called.
+#: Volume sources that read another API object -> what a refusal calls that object.
 _READING_VOLUMES: Mapping[str, str] = {
     "config_map": "configmaps (via configmap volumes)",
     "secret": "secrets (via secret volumes)",
@@ -283,11 +296,11 @@ def _slice(node: str, write: Write, _find: Find) -> str:
 
 
 def why_not_in_pool(node: str, new: ResourceSlice) -> str:
-    """Why a writer on `node` may not use the slice's pool name; "" if it may. Nodes may use one name for their pools.
+    """Why a writer on `node` may not use the slice's pool name, or "". Several nodes may use the same name.
 
-    But taint rules name a pool without its node, and a node may only write them while it alone has the pool: no other
-    node may take the name that most drivers give their pool. And allocations do not tell the devices of a node from
-    those of an equally named pool of no single node, which would count as in use.
+    A pool named after another node is refused: taint rules name a pool without its node, and a node may only write them
+    for a pool name that it alone uses. So is the name of a pool of no single node: allocations cannot tell its devices
+    from those of the node's pool, so they would count as in use.
     """
     driver, pool = new.spec.driver, new.spec.pool.name
     parts = pool.split("/")
@@ -299,7 +312,7 @@ def why_not_in_pool(node: str, new: ResourceSlice) -> str:
 
 
 def _taint_rule(node: str, write: Write, _find: Find) -> str:
-    """No node may write rules unless a role says so; then those about its own devices."""
+    """If a role lets nodes write rules, they may write those about their own devices."""
     if write.subresource or write.operation == "UPDATE":
         return "nodes can only create and delete DeviceTaintRules"
     rule, verb = (write.new, "create") if write.operation == "CREATE" else (write.old, "delete")
@@ -317,7 +330,7 @@ def _taint_rule(node: str, write: Write, _find: Find) -> str:
 
 
 def _event(node: str, write: Write, find: Find) -> str:
-    """People take an event for the word of the component and host that it names."""
+    """Users trust the component and host that an event names, so an agent may only use its own."""
     for event in (write.new, write.old):
         if event is None:
             continue
@@ -336,7 +349,7 @@ def _event(node: str, write: Write, find: Find) -> str:
 
 
 def _concerns(node: str, event: Event, find: Find, *, gone: bool) -> bool:
-    """Whether what the event is about is the node's. gone: the answer where it does not exist."""
+    """Whether the event is about an object of the node. gone: the answer if the object does not exist."""
     about = event.involved_object
     match about.kind:
         case "Node":
@@ -382,7 +395,7 @@ def _token(node: str, write: Write, find: Find) -> str:
 
 
 def _audience(identity: Identity, request: Any, pod: Pod) -> str:
-    """The audience must be one of a token that the pod mounts, or one that the agent may ask for by right."""
+    """The audience must be that of a token that the pod mounts, or one that a role lets the agent request."""
     if len(request.spec.audiences) > 1:
         return "node may only request 0 or 1 audiences"
     audience = request.spec.audiences[0] if request.spec.audiences else ""
@@ -438,3 +451,102 @@ _RESTRICTIONS: Mapping[str, Callable[[str, Write, Find], str]] = {
     certificate_requests.RESOURCE: _certificate_request,
 }
 RESOURCES = frozenset(_RESTRICTIONS)
+
+
+# Drivers --------------------------------------------------------------------------------------------------------------
+
+
+GROUP = "resource.k8s.io"
+_OWN_NODE = ("associated-node:update", "associated-node:patch")
+_ANY_NODE = ("arbitrary-node:update", "arbitrary-node:patch")
+_CREATE_SLICES = Attributes(verb="create", group=GROUP, version="v1", resource="resourceslices")
+
+
+def node_of_token(identity: Identity) -> str:
+    """The node that a service account's token is bound to; "" if it is bound to none."""
+    nodes = identity.extras(NODE_NAME)
+    return nodes[0] if len(nodes) == 1 else ""
+
+
+def check_slice(write: Write) -> None:
+    """Raises: Forbidden for a slice of another node or driver."""
+    if account_of(write.identity.name) is None or not settings.DRIVER_RESTRICTION:
+        return
+    if why := _slice_refusal(write):
+        meta = (write.old if write.new is None else write.new).metadata
+        raise Forbidden.of(write.kind.resource, meta.name or meta.generate_name, why)
+
+
+def _slice_refusal(write: Write) -> str:
+    published: Any = write.new if write.old is None else write.old
+    driver, node = _driver_and_node(published)
+    if write.new is not None and _driver_and_node(write.new) != (driver, node):
+        return ""  # validation refuses to change either
+    if _may_report(write.identity, driver, _ANY_NODE):
+        return ""
+    own = node_of_token(write.identity)
+    if not own or node != own:
+        where = f'on node "{node}"' if node else "that are not on a single node"
+        bound = f'bound to node "{own}"' if own else "not bound to a node"
+        return f"{_requires('arbitrary-node:update', driver)} to write slices {where}: the token is {bound}"
+    if not _may_report(write.identity, driver, _OWN_NODE):
+        return f"{_requires('associated-node:update', driver)} to write slices of that driver"
+    if write.old is None and isinstance(write.new, ResourceSlice):
+        return why_not_in_pool(own, write.new)
+    return ""
+
+
+def _driver_and_node(published: Any) -> tuple[str, str]:
+    spec = published.spec
+    driver = spec.driver_name if isinstance(published, NodeResourceSlice) else spec.driver
+    return driver, spec.node_name or ""
+
+
+def _requires(verb: str, driver: str) -> str:
+    return f'requires resource="resourceclaims/driver", resourceName="{driver}", verb="{verb}" permission'
+
+
+def _may_report(identity: Identity, driver: str, verbs: tuple[str, ...]) -> bool:
+    return any(
+        authorization.decide(
+            identity,
+            Attributes(
+                verb=verb, group=GROUP, version="v1", resource="resourceclaims", subresource="driver", name=driver
+            ),
+        ).allowed
+        for verb in verbs
+    )
+
+
+# Claims that drivers read ---------------------------------------------------------------------------------------------
+
+
+def authorize_driver(identity: Identity, wanted: Attributes) -> Decision:
+    """The authorizer; register it before RBAC's. It denies or has no opinion."""
+    is_claim = (wanted.group, wanted.resource) == (GROUP, "resourceclaims") and wanted.subresource in ("", "status")
+    if not is_claim or wanted.verb == "create":
+        return Decision(False)
+    if account_of(identity.name) is None or not settings.DRIVER_RESTRICTION:
+        return Decision(False)
+    if not rbac.authorize(identity, _CREATE_SLICES).allowed or _reports_anywhere(identity, wanted.namespace):
+        return Decision(False)
+    why = _claim_refusal(node_of_token(identity), wanted)
+    return Decision(False, f"a driver can only access claims of its node's pods: {why}" if why else "", bool(why))
+
+
+def _claim_refusal(node: str, wanted: Attributes) -> str:
+    if not node:
+        return "the token is not bound to a node"
+    if not wanted.name or not wanted.namespace:
+        return "only single claims by their name"
+    if is_related(node, (f"resourceclaims.{GROUP}", wanted.namespace, wanted.name)):
+        return ""
+    return f"no pod on node '{node}' names this one"
+
+
+def _reports_anywhere(identity: Identity, namespace: str) -> bool:
+    """Whether roles let it report on devices of any driver wherever they are: then it needs claims of other nodes."""
+    rules = CompiledRules(rbac.known_rules(identity, namespace).rules)
+    wanted = Attributes(verb="", group=GROUP, resource="resourceclaims", subresource="driver")
+    verbs = {verb for place in places_of(wanted) for verb in rules.resources.get(place, ())}
+    return not verbs.isdisjoint({*_ANY_NODE, "*"})

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from claims.access.claim_status import NODE_NAME, changed_drivers, is_on_the_allocated_node
+from claims.access.status_rights import NODE_NAME, changed_drivers, is_on_the_allocated_node
 from claims.kinds.registration import RESOURCE_CLAIM
 from claims.kinds.resource_claims import (
     DELETE_PROTECTION,

@@ -14,12 +14,13 @@ from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
 from claims.access import node_authorizer
-from claims.access.node_authorizer import CLAIMS, NodeGraph, is_related
+from claims.access.node_authorizer import NodeGraph, is_related
 from claims.kinds.containers import EnvFromSource, EphemeralContainer, SecretEnvSource
 from claims.kinds.pods import Pod, PodResourceClaimStatus
 from claims.kinds.registration import POD
 from inventory.kinds.registration import RESOURCE_SLICE
 from manciple.store import objects
+from manciple.wire.resources import CLAIMS
 from tests.builders import make_pod, make_slice
 
 pytestmark = pytest.mark.django_db

@@ -1,21 +1,32 @@
-"""Who may change which part of a claim: the right to write `resourceclaims` or `resourceclaims/status` is not enough.
+"""Rights that single fields of claims and pods need: the right to write the object, or its status, is not enough.
+
+Of a claim:
 
     status.allocation,    the request's verb on `resourceclaims/binding`, in all namespaces: schedulers
     status.reservedFor
     status.devices        the verb on `resourceclaims/driver`, named after each driver whose entries change:
                           "associated-node:VERB" for a service account whose token is bound to the node that the claim
                           is allocated on, "arbitrary-node:VERB" for anybody
-    metadata.finalizers   to remove the delete protection of a claim that is allocated: as status.allocation. Without it
-                          a deletion would free devices that are in use. (The reference asks for no more than to update
-                          the claim.) To add it to a claim of a driver's controller: likewise, because there it means
-                          that the scheduler allocated the claim and may deallocate it.
+    metadata.finalizers   as status.allocation, to remove the delete protection of an allocated claim: without it a
+                          deletion would free devices that are in use. (The reference only requires the right to update
+                          the claim.) Also to add it to a claim of a driver's controller, where it means that the
+                          scheduler allocated the claim and may deallocate it.
 
-Of a claim that its driver's controller allocates (KEP-3063), the right to write `resourceclaims/status` is enough for
-status.allocation and status.reservedFor: so it was when there were such drivers, and their charts bring no other.
+A claim that its driver's controller allocates (KEP-3063) only needs the right to write `resourceclaims/status` for
+status.allocation and status.reservedFor: the charts of such drivers grant no other. Fields of a claim's status are
+checked while the gate DRAResourceClaimGranularStatusAuthorization is on.
 
-The parts of the status are asked about while gate DRAResourceClaimGranularStatusAuthorization is on. Asked of every
-write that a client wants, once it is known what it changes. The transaction that follows replaces the very state that
-was judged. Controllers and the scheduler, which write in this process, are not clients.
+Of a pod:
+
+    status.extendedResourceClaimStatus             as status.allocation: the claim named there counts against no quota
+                                                   by itself, and the node's agent prepares it
+    status.nodeAllocatableResourceClaimStatuses    as status.allocation: what the pod's claims take of its node
+    status.conditions, type manciple.dev/Overdue   nobody: such a pod counts against no quota, and the quota controller
+                                                   writes it in this process. (The reference allows all of these to
+                                                   everybody with the right to write `pods/status`, except nodes.)
+
+Checked for every write of a client, once its changes are known; the transaction that follows replaces exactly the state
+that was checked. Controllers and the scheduler write in this process and are not clients.
 Source: pkg/registry/resource/utils.go (AuthorizedForBinding, AuthorizedForDeviceStatus), 1.36.
 """
 
@@ -24,6 +35,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from claims.kinds.quota_usage import OVERDUE, is_marked_overdue
 from claims.kinds.resource_claims import (
     DELETE_PROTECTION,
     AllocatedDeviceStatus,
@@ -37,10 +49,10 @@ from manciple.access import authorization
 from manciple.access.attributes import Attributes, refusal
 from manciple.api import first_stage
 from manciple.store.hooks import Write
-from manciple.wire.errors import FieldError, Invalid, forbidden
+from manciple.wire.errors import FieldError, Forbidden, Invalid, forbidden
 from manciple.wire.identity import Identity
+from manciple.wire.resources import CLAIMS, PODS
 
-CLAIMS = frozenset({"resourceclaims.resource.k8s.io"})
 #: Of a token: the node that it is bound to.
 NODE_NAME = "authentication.kubernetes.io/node-name"
 #: system:serviceaccount:NAMESPACE:NAME
@@ -48,11 +60,12 @@ SERVICE_ACCOUNT = re.compile(r"system:serviceaccount:[a-z0-9-]+:[a-z0-9.-]+")
 
 
 def register() -> None:
-    first_stage.register_check(check, resources=CLAIMS)
+    first_stage.register_check(check_claim, resources={CLAIMS})
+    first_stage.register_check(check_pod, resources={PODS})
 
 
-def check(write: Write) -> None:
-    """Raises: Invalid, with every part that may not be changed."""
+def check_claim(write: Write) -> None:
+    """Raises: Invalid, with every field that the writer may not change."""
     if write.new is None:
         return
     errors = [*_protection(write)]
@@ -85,14 +98,14 @@ def _protection(write: Write) -> Iterator[FieldError]:
 
 
 def binding_refusal(write: Write) -> str:
-    """Which right the writer lacks to write what schedulers write; "" where it has it."""
+    """The right to write what schedulers write that the writer lacks, or ""."""
     verb = "update" if write.operation == "CREATE" else write.verb
     why = _why_not(write.identity, [_attributes(verb, "binding")])
     return f'requires resource="resourceclaims/binding", verb="{verb}" permission: {why}' if why else ""
 
 
 def _devices(write: Write) -> Iterator[FieldError]:
-    """Of a claim that is not allocated (any more) all reports go, whoever writes."""
+    """Only while the claim is allocated: once it is not, every writer drops all reports."""
     claim: ResourceClaim = write.new
     if claim.status.allocation is None:
         return
@@ -125,7 +138,7 @@ def _attributes(verb: str, subresource: str, *, namespace: str = "", name: str =
 
 
 def _why_not(identity: Identity, alternatives: Sequence[Attributes]) -> str:
-    """The refusal of the first; "" where one of them is allowed."""
+    """The refusal of the first alternative, or "" if any of them is allowed."""
     reasons = []
     for wanted in alternatives:
         decision = authorization.decide(identity, wanted)
@@ -136,7 +149,7 @@ def _why_not(identity: Identity, alternatives: Sequence[Attributes]) -> str:
 
 
 def changed_drivers(new: ResourceClaimStatus, old: ResourceClaimStatus) -> list[str]:
-    """The drivers with an entry that was added, changed or removed, sorted."""
+    """The drivers whose entries were added, changed or removed, sorted."""
     after, before = _by_device(new), _by_device(old)
     return sorted({key[0] for key in after.keys() | before.keys() if after.get(key) != before.get(key)})
 
@@ -146,7 +159,7 @@ def _by_device(status: ResourceClaimStatus) -> dict[tuple[str, str, str, str], A
 
 
 def is_on_the_allocated_node(identity: Identity, allocation: AllocationResult) -> bool:
-    """Whether it is a service account whose token is bound to the one node that the claim can be used on."""
+    """Whether this is a service account with a token bound to the only node that can use the claim."""
     nodes = identity.extras(NODE_NAME)
     if len(nodes) != 1 or not SERVICE_ACCOUNT.fullmatch(identity.name):
         return False
@@ -154,7 +167,7 @@ def is_on_the_allocated_node(identity: Identity, allocation: AllocationResult) -
 
 
 def _node_of(allocation: AllocationResult) -> str:
-    """The node that an allocation names; "" where it can be used on several."""
+    """The only node that can use the allocation, or "". Stricter than `resource_claims.node_of`: this grants rights."""
     terms = allocation.node_selector.node_selector_terms if allocation.node_selector is not None else ()
     if len(terms) != 1 or terms[0].match_expressions or len(terms[0].match_fields) != 1:
         return ""
@@ -162,3 +175,23 @@ def _node_of(allocation: AllocationResult) -> str:
     if (field.key, field.operator) != ("metadata.name", "In") or len(field.values) != 1:
         return ""
     return field.values[0]
+
+
+# Pods -----------------------------------------------------------------------------------------------------------------
+
+
+def check_pod(write: Write) -> None:
+    """Raises: Forbidden."""
+    if write.operation != "UPDATE" or write.subresource != "status":
+        return
+    new, old = write.new.status, write.old.status
+    changed = ""
+    if new.extended_resource_claim_status != old.extended_resource_claim_status:
+        changed = "status.extendedResourceClaimStatus"
+    elif new.node_allocatable_resource_claim_statuses != old.node_allocatable_resource_claim_statuses:
+        changed = "status.nodeAllocatableResourceClaimStatuses"
+    if changed and (why := binding_refusal(write)):
+        raise Forbidden.of("pods", write.new.metadata.name, f"changing {changed} {why}")
+    if is_marked_overdue(write.new) and not is_marked_overdue(write.old):
+        why = f"only the quota controller may set the condition {OVERDUE}"
+        raise Forbidden.of("pods", write.new.metadata.name, why)
