@@ -69,7 +69,7 @@ from claims.kinds.volumes import (
     sources_of,
 )
 from inventory.kinds import gates
-from inventory.kinds.gated_fields import GatedFields, without_disabled
+from inventory.kinds.gates import GatedFields, without_disabled
 from inventory.kinds.nodes import NodeSelectorTerm
 from manciple.wire.base import status_metadata, timestamp
 from manciple.wire.caching import short_text_cache

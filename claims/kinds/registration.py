@@ -38,7 +38,7 @@ from claims.kinds.resource_claims import (
     ResourceClaimTemplate,
 )
 from inventory.kinds.devices import DeviceToleration
-from inventory.kinds.gated_fields import GatedFields, without_disabled
+from inventory.kinds.gates import GatedFields, without_disabled
 from manciple.wire.base import status_metadata
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.resources import FINISHED_PHASES

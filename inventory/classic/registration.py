@@ -16,7 +16,7 @@ from inventory.classic.values import ResourceClaimParameters, ResourceClass, Res
 from inventory.drafts.structured import registration as drafts
 from inventory.kinds import gates
 from inventory.kinds.conversion import reshaped
-from inventory.kinds.gated_fields import GatedFields, without_disabled
+from inventory.kinds.gates import GatedFields, without_disabled
 from manciple.wire.base import ApiObject
 from manciple.wire.registry import Column, Conversion, Kind, ValidateCreate
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN, NONE, listed

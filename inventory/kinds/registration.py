@@ -25,7 +25,7 @@ from inventory.kinds.devices import (
     DeviceTaintRuleStatus,
     ResourceSlice,
 )
-from inventory.kinds.gated_fields import OF_CLASSES, OF_SLICES, without_disabled
+from inventory.kinds.gates import OF_CLASSES, OF_SLICES, without_disabled
 from inventory.kinds.nodes import Node
 from inventory.kinds.pool_statuses import RESOURCE_POOL_STATUS_REQUEST
 from inventory.kinds.taint_rules import GATE as RULES_GATE
