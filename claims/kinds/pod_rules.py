@@ -156,7 +156,8 @@ def validate_spec(spec: PodSpec, metadata: ObjectMeta) -> Errors:
     found += validate_pod_security(spec)
     found += validate_system(spec)
     found += _validate_names(spec)
-    found += _validate_gates(spec)
+    if spec.scheduling_gates or spec.readiness_gates:
+        found += _validate_gates(spec)
     if spec.affinity is not None:
         found += validate_affinity(spec.affinity, SPEC.child("affinity"))
     found += validate_tolerations(spec.tolerations, SPEC.child("tolerations"))
@@ -254,7 +255,7 @@ def _validate_names(spec: PodSpec) -> Errors:
     found: Errors = []
     for field, name in subdomains:
         found += each(check_dns_subdomain(name), SPEC.child(field), name) if name else []
-    return found + validate_labels(spec.node_selector, SPEC.child("nodeSelector"))
+    return found + validate_labels(spec.node_selector, SPEC.child("nodeSelector")) if spec.node_selector else found
 
 
 def _validate_gates(spec: PodSpec) -> Errors:
@@ -336,7 +337,7 @@ def validate_network(spec: PodSpec) -> Errors:
             found += each(check_dns_subdomain(name), at.child("hostnames").at(place), name)
     if spec.host_network:
         found += _validate_host_ports(spec)
-    return found + _validate_resolver(spec.dns_config, SPEC.child("dnsConfig"), policy=spec.dns_policy)
+    return found + _validate_resolver(spec.dns_config, policy=spec.dns_policy)
 
 
 def _validate_hostnames(spec: PodSpec) -> Errors:
@@ -361,11 +362,12 @@ def _validate_host_ports(spec: PodSpec) -> Errors:
     ]
 
 
-def _validate_resolver(config: PodDNSConfig | None, path: Path, *, policy: str) -> Errors:
-    if policy == "None" and config is None:
-        return [required(path, "must provide `dnsConfig` when `dnsPolicy` is None")]
-    if config is None:
+def _validate_resolver(config: PodDNSConfig | None, *, policy: str) -> Errors:
+    if config is None and policy != "None":
         return []
+    path = SPEC.child("dnsConfig")
+    if config is None:
+        return [required(path, "must provide `dnsConfig` when `dnsPolicy` is None")]
     if policy == "None" and not config.nameservers:
         message = "must provide at least one DNS nameserver when `dnsPolicy` is None"
         return [required(path.child("nameservers"), message)]
@@ -431,7 +433,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 def validate_size(spec: PodSpec) -> Errors:
     """One error for each list that is too long, or else one if they are too much text together."""
-    if found := [too_many(path, count, most) for path, count, most in _counts(spec) if count > most]:
+    if found := [too_many(SPEC.child(*field), count, most) for field, count, most in _counts(spec) if count > most]:
         return found
     parts = {
         "affinity": spec.affinity,
@@ -445,48 +447,49 @@ def validate_size(spec: PodSpec) -> Errors:
     )
 
 
-def _counts(spec: PodSpec) -> Iterator[tuple[Path, int, int]]:
-    """(path, count, maximum)"""
-    yield SPEC.child("containers"), len(spec.containers), MOST_CONTAINERS
-    yield SPEC.child("initContainers"), len(spec.init_containers), MOST_CONTAINERS
-    yield SPEC.child("ephemeralContainers"), len(spec.ephemeral_containers), MOST_CONTAINERS
+def _counts(spec: PodSpec) -> Iterator[tuple[tuple[str, ...], int, int]]:
+    """(field, count, maximum)"""
+    yield ("containers",), len(spec.containers), MOST_CONTAINERS
+    yield ("initContainers",), len(spec.init_containers), MOST_CONTAINERS
+    yield ("ephemeralContainers",), len(spec.ephemeral_containers), MOST_CONTAINERS
     containers = (*spec.containers, *spec.init_containers)
     resources = {name for one in containers for name in (*one.resources.requests, *one.resources.limits)}
-    yield SPEC.child("containers", "resources"), len(resources), MOST_RESOURCES
-    yield SPEC.child("resourceClaims"), len(spec.resource_claims), MOST_CLAIMS
-    yield SPEC.child("tolerations"), len(spec.tolerations), MOST_TOLERATIONS
-    yield SPEC.child("nodeSelector"), len(spec.node_selector), MOST_REQUIREMENTS
+    yield ("containers", "resources"), len(resources), MOST_RESOURCES
+    yield ("resourceClaims",), len(spec.resource_claims), MOST_CLAIMS
+    yield ("tolerations",), len(spec.tolerations), MOST_TOLERATIONS
+    yield ("nodeSelector",), len(spec.node_selector), MOST_REQUIREMENTS
     constraints = spec.topology_spread_constraints
-    yield SPEC.child("topologySpreadConstraints"), len(constraints), MOST_SPREAD_CONSTRAINTS
-    affinity, path = spec.affinity, SPEC.child("affinity")
-    if affinity is None:
+    yield ("topologySpreadConstraints",), len(constraints), MOST_SPREAD_CONSTRAINTS
+    if (affinity := spec.affinity) is None:
         return
-    yield path, _values(affinity), MOST_VALUES
+    yield ("affinity",), _values(affinity), MOST_VALUES
     if affinity.node_affinity is not None:
-        yield from _node_counts(affinity.node_affinity, path.child("nodeAffinity"))
+        yield from _node_counts(affinity.node_affinity, ("affinity", "nodeAffinity"))
     if affinity.pod_affinity is not None:
-        yield from _pod_counts(affinity.pod_affinity, path.child("podAffinity"))
+        yield from _pod_counts(affinity.pod_affinity, ("affinity", "podAffinity"))
     if affinity.pod_anti_affinity is not None:
-        yield from _pod_counts(affinity.pod_anti_affinity, path.child("podAntiAffinity"))
+        yield from _pod_counts(affinity.pod_anti_affinity, ("affinity", "podAntiAffinity"))
 
 
-def _node_counts(affinity: NodeAffinity, path: Path) -> Iterator[tuple[Path, int, int]]:
+def _node_counts(affinity: NodeAffinity, field: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int, int]]:
     required = affinity.required_during_scheduling_ignored_during_execution
     terms = required.node_selector_terms if required is not None else ()
     preferred = [one.preference for one in affinity.preferred_during_scheduling_ignored_during_execution]
-    yield path.child(_REQUIRED), sum(map(_requirements, terms)), MOST_NODE_REQUIREMENTS
-    yield path.child(_PREFERRED), sum(map(_requirements, preferred)), MOST_NODE_REQUIREMENTS
+    yield (*field, _REQUIRED), sum(map(_requirements, terms)), MOST_NODE_REQUIREMENTS
+    yield (*field, _PREFERRED), sum(map(_requirements, preferred)), MOST_NODE_REQUIREMENTS
 
 
 def _requirements(term: NodeSelectorTerm) -> int:
     return max(1, len(term.match_expressions) + len(term.match_fields))
 
 
-def _pod_counts(affinity: PodAffinity | PodAntiAffinity, path: Path) -> Iterator[tuple[Path, int, int]]:
+def _pod_counts(
+    affinity: PodAffinity | PodAntiAffinity, field: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], int, int]]:
     required = affinity.required_during_scheduling_ignored_during_execution
     preferred = affinity.preferred_during_scheduling_ignored_during_execution
-    yield path.child(_REQUIRED), len(required), MOST_POD_TERMS
-    yield path.child(_PREFERRED), len(preferred), MOST_POD_TERMS
+    yield (*field, _REQUIRED), len(required), MOST_POD_TERMS
+    yield (*field, _PREFERRED), len(preferred), MOST_POD_TERMS
 
 
 def _values(affinity: Affinity) -> int:
