@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from claims.kinds import disruptions
+from claims.kinds import disruption_budgets
 from claims.kinds.disruption_budgets import POD_DISRUPTION_BUDGET, PodDisruptionBudget
 from claims.kinds.pods import Pod
 from manciple.api.answers import success
@@ -55,7 +55,7 @@ def post(
             raise NotFound.of(kind.resource, where.name)
         now = datetime.now(UTC)
         admit(writer, pod, known, now)
-        told = disruptions.disrupted(pod, reason=REASON, message="Eviction API: evicting", now=timestamp(now))
+        told = disruption_budgets.disrupted(pod, reason=REASON, message="Eviction API: evicting", now=timestamp(now))
         with writer.savepoint(identity=IDENTITY):
             last = writer.update(kind, told, subresource="status")
         _delete(writer, kind, pod, wanted, last=last.metadata.resource_version)
@@ -81,7 +81,7 @@ def covering(pod: Pod) -> CoveringBudgets:
     for portion in portions:
         check_time()
         found = (objects.decoded(stored, PodDisruptionBudget) for stored in portion)
-        budgets += [one.key for one in disruptions.covering(pod, found)]
+        budgets += [one.key for one in disruption_budgets.covering(pod, found)]
     return CoveringBudgets(pod.metadata.labels, budgets)
 
 
@@ -90,19 +90,19 @@ def admit(writer: Writer, pod: Pod, known: CoveringBudgets, now: datetime) -> No
 
     Raises: TooManyRequests, Forbidden, Conflict, disruptions.SeveralBudgets.
     """
-    if disruptions.asks_no_budget(pod):
+    if disruption_budgets.asks_no_budget(pod):
         return
     if pod.metadata.labels != known.labels:
         raise Conflict.of("pods", pod.metadata.name)
     kind = POD_DISRUPTION_BUDGET
     stored = (writer.get(kind, *key) for key in known.budgets)
-    budgets = disruptions.covering(pod, [one for one in stored if isinstance(one, PodDisruptionBudget)])
-    if (refused := disruptions.why_kept(pod, budgets)) is not None:
+    budgets = disruption_budgets.covering(pod, [one for one in stored if isinstance(one, PodDisruptionBudget)])
+    if (refused := disruption_budgets.why_kept(pod, budgets)) is not None:
         raise refused
     for budget in budgets:
-        if not disruptions.goes_unready(pod, budget):
+        if not disruption_budgets.goes_unready(pod, budget):
             with writer.savepoint(identity=IDENTITY):
-                writer.update(kind, disruptions.granted(budget, pod.metadata.name, now), subresource="status")
+                writer.update(kind, disruption_budgets.granted(budget, pod.metadata.name, now), subresource="status")
 
 
 def said(refusal: ApiError) -> str:

@@ -18,7 +18,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.quota_usage import ExtendedNames
 from claims.kinds.quotas import ResourceQuota
 from claims.kinds.resource_claims import ResourceClaim
-from claims.quota_accounts import extended_names
+from claims.quotas import extended_names
 from inventory.kinds.devices import DeviceClass, ResourceSlice
 from inventory.kinds.nodes import Node
 from manciple.store import objects, tail

@@ -57,7 +57,7 @@ from claims.kinds.resource_claims import (
     recorded_draw,
 )
 from claims.pod_claims import claim_names, is_done, is_reserved_for
-from claims.quota_accounts import owning_pod
+from claims.quotas import owning_pod
 from inventory.kinds import gates
 from inventory.kinds.devices import Device, ResourceSlice
 from inventory.kinds.nodes import Node

@@ -20,7 +20,7 @@ from typing import ClassVar
 from claims import event_recorder
 from claims.event_recorder import EventNote
 from claims.evictions import IDENTITY
-from claims.kinds import disruptions
+from claims.kinds import disruption_budgets
 from claims.kinds.disruption_budgets import PodDisruptionBudget
 from claims.kinds.pods import Pod, outline
 from manciple.controllers.coordination import CursorFollower, utc_now
@@ -74,7 +74,9 @@ class BudgetExpiries(View):
 
     def _put(self, obj: ApiObject) -> None:
         if isinstance(obj, PodDisruptionBudget):
-            self.expiring.setdefault(obj.metadata.namespace, {})[obj.metadata.name] = disruptions.next_change(obj)
+            self.expiring.setdefault(obj.metadata.namespace, {})[obj.metadata.name] = disruption_budgets.next_change(
+                obj
+            )
 
 
 class BudgetCounter:
@@ -164,24 +166,24 @@ def _pods_in(namespace: str) -> list[Pod]:
 
 
 def _sync_one(budget: PodDisruptionBudget, namespace_pods: Iterable[Pod], now: datetime) -> bool:
-    selected = disruptions.selected(budget)
+    selected = disruption_budgets.selected(budget)
     pods = [pod for pod in namespace_pods if selected.matches(pod.metadata.labels)]
     remarks: list[Remark] = []
     if not pods:
         remarks.append((budget, "Normal", "NoPods", "No matching pods found"))
     try:
         scale = 0
-        if disruptions.needs_scale(budget.spec):
+        if disruption_budgets.needs_scale(budget.spec):
             scale, unmanaged = scale_of(pods)
             remarks += [(budget, "Warning", "UnmanagedPods", _unmanaged(budget))] if unmanaged else []
-        following = disruptions.counted(budget, pods, scale=scale, now=now)
+        following = disruption_budgets.counted(budget, pods, scale=scale, now=now)
     except (NotCountable, ValueError) as error:
         why = f"Failed to calculate the number of expected pods: {error}"
         remarks.append((budget, "Warning", "CalculateExpectedPodCountFailed", why))
-        following = disruptions.failed(budget, str(error), now)
+        following = disruption_budgets.failed(budget, str(error), now)
     meta = budget.metadata
     late = f"Pod was expected by PDB {meta.namespace}/{meta.name} to be deleted but it wasn't"
-    remarks += [(pod, "Warning", "NotDeleted", late) for pod in disruptions.expired(budget, pods, now)]
+    remarks += [(pod, "Warning", "NotDeleted", late) for pod in disruption_budgets.expired(budget, pods, now)]
     return following != budget and _store(following, remarks, now)
 
 
@@ -227,7 +229,7 @@ def _shown(budget: PodDisruptionBudget) -> str:
 
 def pods_of(budget: PodDisruptionBudget) -> list[Pod]:
     """The pods that the budget is about."""
-    wanted = disruptions.selected(budget)
+    wanted = disruption_budgets.selected(budget)
     if wanted.nothing:
         return []
     page = objects.list(kind(PODS), namespace=budget.metadata.namespace, labels=None if wanted.empty else wanted)

@@ -31,9 +31,8 @@ from msgspec import structs
 
 from claims import event_recorder, models
 from claims.event_recorder import EventNote
-from claims.kinds.disruptions import disrupted
-from claims.kinds.pods import Pod, Toleration
-from claims.kinds.tolerations import tolerates
+from claims.kinds.disruption_budgets import disrupted
+from claims.kinds.pods import Pod, Toleration, tolerates
 from claims.pod_claims import is_done
 from inventory.kinds.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from manciple.controllers import metrics

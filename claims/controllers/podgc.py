@@ -24,7 +24,7 @@ from msgspec import structs
 from claims import event_recorder, models
 from claims.controllers.node_lifecycle import ready_condition
 from claims.event_recorder import EventNote
-from claims.kinds.disruptions import disrupted
+from claims.kinds.disruption_budgets import disrupted
 from claims.kinds.pods import Pod, PodStatus
 from inventory.kinds.nodes import Node
 from inventory.models import DepartedNode

@@ -41,7 +41,7 @@ from claims.device_taints import (
     following,
 )
 from claims.event_recorder import EventNote
-from claims.kinds.disruptions import disrupted
+from claims.kinds.disruption_budgets import disrupted
 from claims.kinds.pods import Pod
 from claims.pod_claims import is_done
 from inventory.kinds import gates

@@ -28,7 +28,6 @@ from claims.kinds.resource_claims import (
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
 )
-from inventory.kinds.capacity_rules import validate_quantity
 from inventory.kinds.device_rules import (
     CONFIGURATIONS_MAX,
     PARAMETERS_MAX,
@@ -42,6 +41,7 @@ from inventory.kinds.device_rules import (
     validate_fully_qualified_name,
     validate_pool_name,
     validate_qualified_name,
+    validate_quantity,
     validate_raw,
     validate_selectors,
     validate_skipped_operations,

@@ -1,17 +1,26 @@
-"""policy/v1 PodDisruptionBudget: how many of some pods may be evicted at once. PURE.
+"""policy/v1 PodDisruptionBudget: how many of its pods may be evicted, how that is counted, and its evictions. PURE.
 
-What a budget's status says is `claims.kinds.disruptions`' business. Sources: k8s.io/api/policy/v1,
-pkg/registry/policy/poddisruptionbudget, pkg/apis/policy/validation, pkg/apis/apps/validation (IntOrPercent) and
-pkg/printers/internalversion/printers.go of Kubernetes 1.36.
+    current_healthy      ready pods, except those that are deleted or were granted an eviction in the last two minutes
+    desired_healthy      minAvailable, or the expected pods less maxUnavailable
+    expected_pods        the existing pods if minAvailable is a number, or else the scale of their controllers
+    disruptions_allowed  how many more than desired are healthy; 0 if no pods are expected
+
+Sources: k8s.io/api/policy/v1, pkg/registry/policy/poddisruptionbudget, pkg/apis/policy/validation,
+pkg/apis/apps/validation (IntOrPercent), pkg/printers/internalversion/printers.go,
+pkg/controller/disruption/disruption.go, pkg/registry/core/pod/storage/eviction.go,
+component-helpers/apps/poddisruptionbudget/helpers.go and apimachinery/pkg/util/intstr of Kubernetes 1.36.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from msgspec.structs import replace
 
+from claims.kinds.pods import Pod, PodCondition
 from manciple.wire.base import (
     REPLACED,
     ApiObject,
@@ -24,11 +33,12 @@ from manciple.wire.base import (
     always,
     pb,
     status_metadata,
+    timestamp,
 )
 from manciple.wire.conditions import validate_conditions
-from manciple.wire.errors import FieldError, invalid, not_supported
+from manciple.wire.errors import ApiError, FieldError, Forbidden, TooManyRequests, invalid, not_supported
 from manciple.wire.registry import Column, Kind, Subresource
-from manciple.wire.selectors import validate_label_selector
+from manciple.wire.selectors import ParsedLabelSelector, as_label_selector, validate_label_selector
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
 from manciple.wire.validation import (
     SPEC,
@@ -199,3 +209,232 @@ POD_DISRUPTION_BUDGET = Kind(
     ),
     description="How many of some pods may be evicted at once.",
 )
+
+
+# Status and evictions -------------------------------------------------------------------------------------------------
+
+
+#: How long a pod whose eviction was granted is taken for one that goes (upstream: DeletionTimeout).
+DELETION_TIMEOUT = timedelta(minutes=2)
+#: Evictions granted and not seen yet, at most (upstream: MaxDisruptedPodSize).
+MOST_DISRUPTED = 2000
+
+DISRUPTION_ALLOWED = "DisruptionAllowed"
+SUFFICIENT, INSUFFICIENT, SYNC_FAILED = "SufficientPods", "InsufficientPods", "SyncFailed"
+#: The condition of pods that something ends.
+TARGET = "DisruptionTarget"
+#: The cause in the answer to an eviction that a budget refuses.
+CAUSE = "DisruptionBudget"
+
+NOTHING = ParsedLabelSelector(nothing=True)
+
+
+def selected(budget: PodDisruptionBudget) -> ParsedLabelSelector:
+    """The labels of the pods that it is about; a selector that nobody can read selects none."""
+    try:
+        return as_label_selector(budget.spec.selector)
+    except ValueError:
+        return NOTHING
+
+
+def is_ready(pod: Pod) -> bool:
+    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
+
+
+# The status -----------------------------------------------------------------------------------------------------------
+
+
+def needs_scale(spec: PodDisruptionBudgetSpec) -> bool:
+    """Whether it is reckoned from what the pods' controllers scale to, not from the pods that there are."""
+    return spec.max_unavailable is not None or isinstance(spec.min_available, str)
+
+
+def counted(budget: PodDisruptionBudget, pods: Iterable[Pod], *, scale: int, now: datetime) -> PodDisruptionBudget:
+    """With the status that its pods make. scale: what their controllers scale to, where that counts.
+
+    Raises: ValueError for an amount that nobody can read.
+    """
+    found = list(pods)
+    expected = scale if needs_scale(budget.spec) else len(found) if budget.spec.min_available is not None else 0
+    desired = _desired(budget.spec, expected)
+    waits = {} if not budget.status.disrupted_pods else _still_going(budget.status.disrupted_pods, found, now)
+    healthy = sum(_counts(pod, waits) for pod in found)
+    allowed = max(0, healthy - desired) if expected > 0 else 0
+    status = PodDisruptionBudgetStatus(
+        observed_generation=budget.metadata.generation,
+        disrupted_pods=waits,
+        disruptions_allowed=allowed,
+        current_healthy=healthy,
+        desired_healthy=desired,
+        expected_pods=expected,
+        conditions=budget.status.conditions,
+    )
+    return _with_condition(replace(budget, status=status), now)
+
+
+def failed(budget: PodDisruptionBudget, why: str, now: datetime) -> PodDisruptionBudget:
+    """When it cannot be counted nobody may be evicted (upstream: failSafe)."""
+    status = replace(budget.status, disruptions_allowed=0)
+    told = Condition(type=DISRUPTION_ALLOWED, status="False", reason=SYNC_FAILED, message=why)
+    return _told(replace(budget, status=status), told, now)
+
+
+def expired(budget: PodDisruptionBudget, pods: Iterable[Pod], now: datetime) -> list[Pod]:
+    """Pods whose eviction was granted long ago, and that nobody has deleted."""
+    granted = budget.status.disrupted_pods
+    return [
+        pod
+        for pod in pods
+        if pod.metadata.deletion_timestamp is None
+        and pod.metadata.name in granted
+        and _until(granted[pod.metadata.name]) < now
+    ]
+
+
+def next_change(budget: PodDisruptionBudget) -> datetime | None:
+    """When the first of the granted evictions is given up; None where none is awaited."""
+    return min(map(_until, budget.status.disrupted_pods.values()), default=None)
+
+
+def amount_of(amount: IntOrPercent, whole: int) -> int:
+    """Of percent what there is of `whole`, rounded up. Raises: ValueError."""
+    if isinstance(amount, int):
+        return amount
+    if not amount.endswith("%") or not amount[:-1].isdecimal():
+        raise ValueError("invalid value for IntOrString: invalid type: string is not a percentage")
+    return -(-int(amount[:-1]) * whole // 100)
+
+
+def _desired(spec: PodDisruptionBudgetSpec, expected: int) -> int:
+    if spec.max_unavailable is not None:
+        return max(0, expected - amount_of(spec.max_unavailable, expected))
+    return 0 if spec.min_available is None else amount_of(spec.min_available, expected)
+
+
+def _still_going(granted: Mapping[str, str], pods: Iterable[Pod], now: datetime) -> dict[str, str]:
+    """The evictions that were granted and that nobody has seen: the pod is there, and not deleted."""
+    there = (pod.metadata.name for pod in pods if pod.metadata.deletion_timestamp is None)
+    return {name: granted[name] for name in there if name in granted and _until(granted[name]) >= now}
+
+
+def _counts(pod: Pod, going: Mapping[str, str]) -> bool:
+    return pod.metadata.deletion_timestamp is None and pod.metadata.name not in going and is_ready(pod)
+
+
+def _until(granted: str) -> datetime:
+    return datetime.fromisoformat(granted) + DELETION_TIMEOUT
+
+
+def _with_condition(budget: PodDisruptionBudget, now: datetime) -> PodDisruptionBudget:
+    """With the condition that its number makes."""
+    allowed = budget.status.disruptions_allowed > 0
+    reason, status = (SUFFICIENT, "True") if allowed else (INSUFFICIENT, "False")
+    return _told(budget, Condition(type=DISRUPTION_ALLOWED, status=status, reason=reason), now)
+
+
+def _told(budget: PodDisruptionBudget, condition: Condition, now: datetime) -> PodDisruptionBudget:
+    known = condition_of(budget)
+    since = known.last_transition_time if known is not None and known.status == condition.status else timestamp(now)
+    told = replace(condition, last_transition_time=since, observed_generation=budget.status.observed_generation)
+    others = [one for one in budget.status.conditions if one.type != DISRUPTION_ALLOWED]
+    return replace(budget, status=replace(budget.status, conditions=(*others, told)))
+
+
+def condition_of(budget: PodDisruptionBudget) -> Condition | None:
+    return next((one for one in budget.status.conditions if one.type == DISRUPTION_ALLOWED), None)
+
+
+# The pods -------------------------------------------------------------------------------------------------------------
+
+
+def disrupted(pod: Pod, *, reason: str, message: str, now: str) -> Pod:
+    """`pod` with the condition that tells why it is being deleted. now: RFC 3339, whole seconds."""
+    known = next((one for one in pod.status.conditions if one.type == TARGET), None)
+    if known is not None and (known.status, known.reason, known.message) == ("True", reason, message):
+        return pod
+    since = known.last_transition_time if known is not None and known.status == "True" else now
+    fresh = PodCondition(
+        type=TARGET,
+        observed_generation=pod.metadata.generation,
+        status="True",
+        last_transition_time=since,
+        reason=reason,
+        message=message,
+    )
+    others = [one for one in pod.status.conditions if one.type != TARGET]
+    return replace(pod, status=replace(pod.status, conditions=(*others, fresh)))
+
+
+# One eviction ---------------------------------------------------------------------------------------------------------
+
+
+class SeveralBudgets(ApiError):
+    """500: which of them counts is not defined."""
+
+    reason = ""
+
+
+def asks_no_budget(pod: Pod) -> bool:
+    """Whether nothing of it can be disrupted any more, or yet (upstream: canIgnorePDB)."""
+    return pod.status.phase in ("", "Pending", "Succeeded", "Failed") or pod.metadata.deletion_timestamp is not None
+
+
+def covering(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
+    """Those of the pod's namespace that are about it."""
+    labels, namespace = pod.metadata.labels, pod.metadata.namespace
+    return [one for one in budgets if one.metadata.namespace == namespace and selected(one).matches(labels)]
+
+
+def why_kept(pod: Pod, budgets: Sequence[PodDisruptionBudget]) -> ApiError | None:
+    """What is against the eviction of a pod that asks its budgets; None where nothing is."""
+    if len(budgets) > 1:
+        return SeveralBudgets(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        )
+    asked = (one for one in budgets if not goes_unready(pod, one))
+    return next((why for one in asked if (why := why_refused(one)) is not None), None)
+
+
+def goes_unready(pod: Pod, budget: PodDisruptionBudget) -> bool:
+    """Whether a pod that is not ready goes without counting: it is none of those that are."""
+    if is_ready(pod):
+        return False
+    status = budget.status
+    enough = status.current_healthy >= status.desired_healthy > 0
+    return enough or budget.spec.unhealthy_pod_eviction_policy == ALWAYS_ALLOW
+
+
+def why_refused(budget: PodDisruptionBudget) -> ApiError | None:
+    """What is against one more eviction (upstream: checkAndDecrement); None where nothing is."""
+    name, status = budget.metadata.name, budget.status
+    if status.observed_generation < budget.metadata.generation:
+        return _too_many(f"The disruption budget {name} is still being processed by the server.", retry_after=10)
+    if len(status.disrupted_pods) > MOST_DISRUPTED:
+        why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        return Forbidden.of("poddisruptionbudget.policy", name, why)
+    if status.disruptions_allowed > 0:
+        return None
+    condition = condition_of(budget)
+    if condition is not None and condition.reason == SYNC_FAILED:
+        said = "does not allow evicting pods currently because it failed sync"
+        return _too_many(f"The disruption budget {name} {said}: {condition.message}")
+    needs, has = status.desired_healthy, status.current_healthy
+    return _too_many(f"The disruption budget {name} needs {needs} healthy pods and has {has} currently")
+
+
+def granted(budget: PodDisruptionBudget, pod: str, now: datetime) -> PodDisruptionBudget:
+    """As it is once the eviction of the pod of this name is granted."""
+    status = replace(
+        budget.status,
+        disruptions_allowed=budget.status.disruptions_allowed - 1,
+        disrupted_pods={**budget.status.disrupted_pods, pod: timestamp(now)},
+    )
+    left = replace(budget, status=status)
+    return left if status.disruptions_allowed else _with_condition(left, now)
+
+
+def _too_many(cause: str, *, retry_after: int = 0) -> TooManyRequests:
+    details: dict[str, object] = {"causes": [{"reason": CAUSE, "message": cause}]}
+    if retry_after:
+        details["retryAfterSeconds"] = retry_after
+    return TooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", details=details)

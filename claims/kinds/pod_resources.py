@@ -15,7 +15,7 @@ from claims.kinds.containers import Container, ContainerResizePolicy, ContainerR
 from claims.kinds.pods import ContainerStatus, Pod, PodSpec
 from claims.kinds.quotas import OBJECT_COUNTS, validate_resource_name
 from inventory.kinds import gates
-from inventory.kinds.capacity_rules import is_node_resource, validate_amount
+from inventory.kinds.device_rules import is_node_resource, validate_amount
 from manciple.wire.base import EMPTY
 from manciple.wire.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from manciple.wire.quantity import Format, Quantity, read_amounts

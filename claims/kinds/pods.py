@@ -16,7 +16,7 @@ from claims.drafts.cdi.values import PodResource
 from claims.kinds.containers import Container, EphemeralContainer, PodSecurityContext, ResourceRequirements
 from claims.kinds.volumes import Volume
 from inventory.kinds import gates
-from inventory.kinds.nodes import NodeSelector, NodeSelectorTerm
+from inventory.kinds.nodes import NodeSelector, NodeSelectorTerm, Taint
 from manciple.wire.base import (
     ApiObject,
     Int32,
@@ -540,3 +540,27 @@ def _outline_of_container(full: Container) -> Container:
         restart_policy=full.restart_policy,
         pod_resources=full.pod_resources,
     )
+
+
+# Tolerations and taints -----------------------------------------------------------------------------------------------
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Upstream: v1.Toleration.ToleratesTaint, with the comparisons Lt and Gt of whole numbers."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    if toleration.operator in ("Lt", "Gt"):
+        return _compares(taint.value, toleration.operator, toleration.value)
+    return toleration.operator in ("", "Equal") and toleration.value == taint.value
+
+
+def _compares(value: str, operator: str, bound: str) -> bool:
+    try:
+        left, right = int(value), int(bound)
+    except ValueError:
+        return False
+    return left < right if operator == "Lt" else left > right

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from claims.kinds.disruption_budgets import PodDisruptionBudget, PodDisruptionBudgetSpec
-from claims.kinds.disruptions import SYNC_FAILED, condition_of
+from claims.kinds.disruption_budgets import SYNC_FAILED, PodDisruptionBudget, PodDisruptionBudgetSpec, condition_of
 from manciple.pages import links
 from manciple.pages.people import Person
 from manciple.store.objects import listed

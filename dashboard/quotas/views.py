@@ -16,8 +16,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from claims.kinds.quota_usage import ALIASES, COUNT, QuotaLimits, Usage, parsed
 from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota
-from claims.quota_accounts import extended_names
-from claims.quotas import count_for
+from claims.quotas import count_for, extended_names
 from dashboard.history.views import HistoryPage, asked, show_history
 from dashboard.quotas.forms import LimitsForm, NewQuotaForm
 from dashboard.quotas.reading import (

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import re
 
-from inventory.kinds.capacity_rules import (
-    validate_counter,
-    validate_exclusive_capacity,
-    validate_node_allocatable,
-    validate_shared_capacity,
-)
 from inventory.kinds.device_rules import (
     TAINTS_MAX,
     validate_binding_conditions,
+    validate_counter,
     validate_device_name,
     validate_driver_name,
+    validate_exclusive_capacity,
     validate_fully_qualified_name,
+    validate_node_allocatable,
     validate_pool_name,
     validate_qualified_name,
+    validate_shared_capacity,
     validate_skipped_operations,
     validate_taint,
 )

@@ -10,7 +10,7 @@ from claims import event_recorder
 from claims.causes import messages
 from claims.controllers.reservations import deallocated, not_reserved
 from claims.event_recorder import EventNote
-from claims.kinds.disruptions import disrupted
+from claims.kinds.disruption_budgets import disrupted
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim
 from manciple.store.objects import Writer

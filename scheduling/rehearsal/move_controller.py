@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 
 from claims import evictions
-from claims.kinds.disruptions import disrupted
+from claims.kinds.disruption_budgets import disrupted
 from claims.kinds.pods import Pod
 from manciple.controllers.declaration import Controller
 from manciple.per_process import PerProcess

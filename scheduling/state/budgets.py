@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from claims.kinds import disruptions
+from claims.kinds import disruption_budgets as disruptions
 from claims.kinds.disruption_budgets import PodDisruptionBudget
 from claims.kinds.pods import Pod
 from manciple.wire.resources import BUDGETS, Key

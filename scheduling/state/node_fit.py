@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 
 from claims.causes.causes import NodeRefusal
 from claims.kinds.pod_resources import Amounts, node_requests_of, requests_of
-from claims.kinds.pods import NodeAffinity, Pod, Toleration
+from claims.kinds.pods import NodeAffinity, Pod, Toleration, tolerates
 from claims.kinds.resource_claims import ResourceClaim
-from claims.kinds.tolerations import tolerates
 from inventory.kinds.devices import HARD_EFFECTS
 from inventory.kinds.nodes import Node, Taint
 from manciple.wire.quantity import Quantity

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from claims.kinds import disruptions
+from claims.kinds import disruption_budgets
 from claims.kinds.disruption_budgets import POD_DISRUPTION_BUDGET, PodDisruptionBudget, PodDisruptionBudgetStatus
 from claims.kinds.pods import Pod
 from manciple.wire import codec
@@ -126,7 +126,7 @@ def pods(ready: int, unready: int = 0, leaving: int = 0) -> list[Pod]:
 def test_what_pods_allow(
     spec: dict[str, Any], there: list[Pod], scale: int, expected: tuple[int, int, int, int]
 ) -> None:
-    found = disruptions.counted(stored(budget(**spec)), there, scale=scale, now=NOW)
+    found = disruption_budgets.counted(stored(budget(**spec)), there, scale=scale, now=NOW)
     status = found.status
     numbers = (status.current_healthy, status.desired_healthy, status.expected_pods, status.disruptions_allowed)
     assert numbers == expected
@@ -136,32 +136,32 @@ def test_what_pods_allow(
 
 
 def test_a_granted_eviction_counts_until_the_pod_goes_or_two_minutes_pass() -> None:
-    one, there = disruptions.counted(stored(budget(min_available=1)), pods(3), scale=0, now=NOW), pods(3)
-    one = disruptions.granted(one, "p0", NOW)
+    one, there = disruption_budgets.counted(stored(budget(min_available=1)), pods(3), scale=0, now=NOW), pods(3)
+    one = disruption_budgets.granted(one, "p0", NOW)
     assert (one.status.disruptions_allowed, one.status.disrupted_pods) == (1, {"p0": timestamp(NOW)})
-    soon = disruptions.counted(one, there, scale=0, now=NOW + timedelta(minutes=1))
+    soon = disruption_budgets.counted(one, there, scale=0, now=NOW + timedelta(minutes=1))
     assert (soon.status.disruptions_allowed, soon.status.disrupted_pods) == (1, {"p0": timestamp(NOW)})
-    gone = disruptions.counted(one, there[1:], scale=0, now=NOW + timedelta(minutes=1))
+    gone = disruption_budgets.counted(one, there[1:], scale=0, now=NOW + timedelta(minutes=1))
     assert (gone.status.disruptions_allowed, gone.status.disrupted_pods) == (1, {})
     later = NOW + timedelta(minutes=3)
-    assert [pod.metadata.name for pod in disruptions.expired(one, there, later)] == ["p0"]
-    late = disruptions.counted(one, there, scale=0, now=later)
+    assert [pod.metadata.name for pod in disruption_budgets.expired(one, there, later)] == ["p0"]
+    late = disruption_budgets.counted(one, there, scale=0, now=later)
     assert (late.status.disruptions_allowed, late.status.disrupted_pods) == (2, {})
 
 
 def test_the_last_granted_eviction_turns_the_condition() -> None:
-    one = disruptions.counted(stored(budget(min_available=2)), pods(3), scale=0, now=NOW)
-    (condition,) = disruptions.granted(one, "p0", NOW + timedelta(hours=1)).status.conditions
+    one = disruption_budgets.counted(stored(budget(min_available=2)), pods(3), scale=0, now=NOW)
+    (condition,) = disruption_budgets.granted(one, "p0", NOW + timedelta(hours=1)).status.conditions
     assert (condition.status, condition.reason) == ("False", "InsufficientPods")
     assert condition.last_transition_time == timestamp(NOW + timedelta(hours=1))
 
 
 def test_a_budget_that_cannot_be_counted_allows_nothing_and_says_why() -> None:
-    one = disruptions.counted(stored(budget(min_available=1)), pods(3), scale=0, now=NOW)
-    broken = disruptions.failed(one, "nobody knows", NOW)
+    one = disruption_budgets.counted(stored(budget(min_available=1)), pods(3), scale=0, now=NOW)
+    broken = disruption_budgets.failed(one, "nobody knows", NOW)
     (condition,) = broken.status.conditions
     assert (broken.status.disruptions_allowed, condition.reason, condition.message) == (0, "SyncFailed", "nobody knows")
-    refused = disruptions.why_refused(broken)
+    refused = disruption_budgets.why_refused(broken)
     assert refused is not None
     assert refused.details == {
         "causes": [
@@ -186,4 +186,4 @@ def test_a_budget_that_cannot_be_counted_allows_nothing_and_says_why() -> None:
 def test_an_empty_selector_means_all_pods_and_an_absent_one_none(
     selector: LabelSelector | None, labels: dict[str, str], about: bool
 ) -> None:
-    assert disruptions.selected(budget(min_available=1, selector=selector)).matches(labels) is about
+    assert disruption_budgets.selected(budget(min_available=1, selector=selector)).matches(labels) is about

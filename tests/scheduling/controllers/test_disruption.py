@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from msgspec.structs import replace
 
 from claims.controllers import disruption
-from claims.kinds import disruptions
+from claims.kinds import disruption_budgets
 from claims.kinds.disruption_budgets import PodDisruptionBudget
 from manciple.controllers.declaration import controllers
 from manciple.controllers.models import Cursor
@@ -110,7 +110,7 @@ def test_a_granted_eviction_that_nobody_carries_out_is_taken_back(cluster: Clust
     run(cluster, "a", "b")
     cluster.create(make_budget(min_available=1))
     disruption.reconcile(cluster.now)
-    granted = disruptions.granted(cluster.get(PodDisruptionBudget, "web"), "a", cluster.now)
+    granted = disruption_budgets.granted(cluster.get(PodDisruptionBudget, "web"), "a", cluster.now)
     cluster.update(granted)
     disruption.reconcile(cluster.now)
     assert status(cluster) == (1, 1, 2, 0)
