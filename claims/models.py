@@ -1,26 +1,20 @@
-"""The claims' index tables: who asks, who holds which device, which pods there are.
+"""Index tables of claims and pods: reservations, allocated devices, their history.
 
-Every row is a projection of API objects (see claims.projectors), written in the transaction that writes the object, and
+Every row is a projection of API objects (`claims.projectors`), written in the transaction that writes the object, and
 can be rebuilt from the documents at any time by `manage.py reindex`. Nothing else writes them.
 
-`AllocatedDevice` carries the promise that no device is ever given twice: the database itself refuses a second exclusive
-allocation of a device, whoever tries to write it. Where pools share a name it does not know which pool a device is of;
-there `AllocatedDeviceQuerySet.holders_of`, which the projector asks, is the stricter one. A driver's controller
-(KEP-3063) may give one device to several of its claims: those rows are left to the projector alone.
+`AllocatedDevice` guarantees that no device is given twice: the database refuses a second exclusive allocation of a
+device, whoever writes it. Where pools share a name it does not know which pool a device is of;
+`claims.projectors.holders_of` is the stricter check. A driver's controller (KEP-3063) may give one device to several of
+its claims: only the projector checks those rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from functools import cache
-from typing import ClassVar, NamedTuple
+from collections.abc import Iterable
+from typing import ClassVar
 
 from django.db import models
-
-from claims.kinds.resource_claims import pools_allocated_from, pools_in_use
-from inventory.kinds.pools import PoolKey
-from inventory.models import PublishedSlice
-from manciple.store import sql
 
 #: Lengths as the API limits them: DNS subdomains, driver names, DNS labels, uids.
 NAME, DRIVER, LABEL, UID = 253, 63, 63, 36
@@ -67,73 +61,6 @@ class Reservation(models.Model):
         ]
 
 
-class DeviceHolder(NamedTuple):
-    """The claim that holds a device. controller: as in `AllocatedDevice`."""
-
-    namespace: str
-    name: str
-    controller: str
-
-
-class AllocatedDeviceQuerySet(models.QuerySet["AllocatedDevice"]):
-    def holders_of(self, devices: Iterable[DeviceKey]) -> dict[DeviceKey, DeviceHolder]:
-        """Who holds those of `devices` that are held as a whole.
-
-        devices: which are to be allocated. One query if none of them is held.
-        """
-        wanted = set(devices)
-        held: dict[DeviceKey, tuple[str, str]] = {}
-        for given, parameters in sql.given_tables(("driver", "pool", "device", "node"), wanted):
-            for driver, pool, device, node, uid, controller in sql.fetch(f"{given} {_held_as_a_whole()}", parameters):
-                held[driver, pool, device, node] = uid, controller
-        if not held:
-            return {}
-        uids = [(uid,) for uid in sorted({uid for uid, _ in held.values()})]
-        claims = {
-            uid: (namespace, name)
-            for uid, namespace, name in sql.select(Claim, ["uid", "namespace", "name"], ["uid"], uids)
-        }
-        in_use = pools_by_device(held, pools_in_use)
-        by_place = {
-            (*key[:3], pool): DeviceHolder(*claims[uid], controller)
-            for key, (uid, controller) in held.items()
-            for pool in in_use[key]
-        }
-        places = pools_by_device(wanted, pools_allocated_from)
-        found = ((key, by_place.get((*key[:3], pool))) for key in wanted for pool in places[key])
-        return {key: holder for key, holder in found if holder is not None}
-
-
-@cache
-def _held_as_a_whole() -> str:
-    """Allocations that may be of the `given` devices: on their node or on none; on any, if the pool may be of none."""
-    allocated, published = AllocatedDevice._meta.db_table, PublishedSlice._meta.db_table
-    same = (
-        "a.driver = given.driver AND a.pool = given.pool AND a.device = given.device "
-        "AND NOT a.admin_access AND a.share_id = ''"
-    )
-    of_no_node = (
-        f"SELECT 1 FROM {published} s "  # noqa: S608 - the names of our models
-        "WHERE s.driver = given.driver AND s.pool = given.pool AND s.node_name = ''"
-    )
-    columns = "a.driver, a.pool, a.device, a.node, a.claim_id, a.controller"
-
-    nodes = ("a.node = given.node", "a.node = ''", f"(given.node = '' OR EXISTS ({of_no_node}))")
-    return " UNION ".join(sql.for_each_given(columns, f"{allocated} a", f"{same} AND {node}") for node in nodes)
-
-
-def pools_by_device(
-    devices: Iterable[DeviceKey], find: Callable[[str, str, str, Collection[str]], tuple[PoolKey, ...]]
-) -> dict[DeviceKey, tuple[PoolKey, ...]]:
-    """The pools that `find` (of `claims.kinds.resource_claims`) tells of each device. One query."""
-    wanted = set(devices)
-    columns = ["driver", "pool", "node_name"]
-    published: dict[tuple[str, str], set[str]] = {}
-    for driver, pool, node in sql.select(PublishedSlice, columns, columns[:2], {key[:2] for key in wanted}):
-        published.setdefault((driver, pool), set()).add(node)
-    return {key: find(key[0], key[1], key[3], published.get(key[:2], ())) for key in wanted}
-
-
 class AllocatedDevice(models.Model):
     """One entry of status.allocation.devices.results."""
 
@@ -156,8 +83,6 @@ class AllocatedDevice(models.Model):
     #: what the request asked for; "" where the claim has no such request
     device_class = models.CharField(max_length=NAME, default="")
 
-    objects: ClassVar[AllocatedDeviceQuerySet] = AllocatedDeviceQuerySet.as_manager()  # type: ignore[assignment]
-
     class Meta:
         constraints = [
             models.UniqueConstraint(
@@ -173,9 +98,9 @@ class AllocatedDevice(models.Model):
 
 
 class PastAllocation(models.Model):
-    """A device that a claim held and gave back: who had what, from when to when. Kept when the claim is gone.
+    """A period in which a claim held a device. It outlives the claim.
 
-    It cannot be rebuilt from documents; `reindex` leaves it alone, and pruning forgets it after a while.
+    It cannot be rebuilt from documents: `reindex` leaves it alone, and old rows are pruned.
     """
 
     driver = models.CharField(max_length=DRIVER)
@@ -206,12 +131,12 @@ class PastAllocation(models.Model):
 
 class UseSpellQuerySet(models.QuerySet["UseSpell"]):
     def standing(self, claims: Iterable[str]) -> UseSpellQuerySet:
-        """What has not ended, of the claims with these uids."""
+        """The spells of these claims (by uid) that have not ended."""
         return self.filter(claim_uid__in=claims, ended_at__isnull=True)
 
 
 class UseSpell(models.Model):
-    """A stretch of time in which a held device was used, or idle, as its driver tells it (`claims.uses`).
+    """A period in which a held device was used, or idle, as its driver reports it (`claims.uses`).
 
     Like `PastAllocation` it cannot be rebuilt from documents.
     """
@@ -242,7 +167,7 @@ class UseSpell(models.Model):
 
 
 class Pod(models.Model):
-    """One Pod. `claim_names`: the claims it uses by now, those made for it included."""
+    """One Pod. `claim_names`: the claims that it uses, generated ones included."""
 
     uid = models.CharField(max_length=UID, primary_key=True)
     namespace = models.CharField(max_length=LABEL)

@@ -1,14 +1,12 @@
-"""How ResourceClaims and Pods become index rows, and how a device's second exclusive owner is refused.
+"""Index rows of ResourceClaims and Pods; a device that another claim holds is refused here.
 
-A claim is its own row, one row a reservation and one row an allocated device. Rows that a transaction would leave as
-they are (a driver reporting `status.devices`, say) are not touched. Before allocated devices are written, those that
-somebody else holds exclusively are looked up: writers come one after the other, so the answer is final, and the
-refusal can name device and holder. The unique constraint stands behind it. Several claims that one driver's controller
-allocated may hold one device.
+A claim has a row of its own, one per reservation and one per allocated device. Unchanged rows are not written (when a
+driver reports `status.devices`, say). Before devices are written, their holders are looked up (`holders_of`): writers
+are serialized, so the answer is final, and the refusal names device and holder. A unique constraint backs it. Several
+claims of one driver's controller may hold the same device.
 
-Who had which device, from when to when, is kept (`PastAllocation`) after the claim has given it back or is gone: the
-rows are written with the change that frees the devices, in its transaction. So the history costs nothing while pods are
-being placed.
+The history of a device (`PastAllocation`) outlives the claim. Its rows are written in the transaction that frees the
+devices, so it costs nothing while pods are being placed.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from django.db import IntegrityError
@@ -31,34 +29,36 @@ from claims.kinds.resource_claims import (
     class_of,
     node_of,
     pools_allocated_from,
+    pools_in_use,
     wants_admin_access,
 )
 from claims.models import (
     AllocatedDevice,
     Claim,
-    DeviceHolder,
     DeviceKey,
     PastAllocation,
     Pod,
     PodClaim,
     Reservation,
-    pools_by_device,
 )
+from claims.pod_claims import claim_names
 from claims.uses import prune_uses, record_uses
 from inventory import impairments
 from inventory.kinds.pools import PoolKey
+from inventory.models import PublishedSlice
 from manciple.store import hooks, sql
 from manciple.store.records import Change
 from manciple.wire.errors import Conflict
+from manciple.wire.resources import CLAIMS, PODS
 
 # History --------------------------------------------------------------------------------------------------------------
 
 
-#: How long it is kept.
+#: How long history is kept.
 KEPT_FOR = timedelta(days=90)
-#: Rows that are kept at most: whoever may create pods makes as many as the scheduler can place.
+#: The maximum of rows: users can create pods, and so rows, as fast as the scheduler places them.
 KEPT_ROWS = 1_000_000
-#: Pods of a shared claim that are named.
+#: Pods that a row of a shared claim names.
 MOST_PODS = 64
 
 _COLUMNS = (
@@ -68,14 +68,14 @@ _COLUMNS = (
 
 
 def keep_history(changes: Sequence[Change], rows_of: Callable[[Any], Sequence[Any]]) -> None:
-    """Note the devices that `changes` to claims free. rows_of: a claim -> the rows of its allocated devices."""
+    """Record the devices that `changes` free. rows_of: a claim -> the rows of its allocated devices."""
     rows = [row for change in changes for row in _freed(change, rows_of)]
     if rows:
         sql.insert(PastAllocation, _COLUMNS, rows)
 
 
 def prune_history(now: datetime) -> int:
-    """Forget what ended too long ago, and the oldest rows beyond `KEPT_ROWS`. Returns how many rows went."""
+    """Delete rows older than `KEPT_FOR`, and the oldest beyond `KEPT_ROWS`. Returns how many."""
     newest = PastAllocation.objects.aggregate(newest=Max("id"))["newest"] or 0
     old = PastAllocation.objects.filter(Q(ended_at__lt=now - KEPT_FOR) | Q(id__lte=newest - KEPT_ROWS))
     return old.delete()[0] + prune_uses(now, kept_for=KEPT_FOR)
@@ -104,7 +104,7 @@ def _freed(change: Change, rows_of: Callable[[Any], Sequence[Any]]) -> Iterator[
 
 
 def _pods(claim: ResourceClaim) -> list[str]:
-    """The pods that the claim was reserved for; where nobody is any more, the pod that it was made for."""
+    """The pods that the claim was reserved for, or else the pod that it was generated for."""
     reserved = [consumer.name for consumer in claim.status.reserved_for if consumer.is_pod]
     return reserved or [owner.name for owner in claim.metadata.owner_references if owner.kind == "Pod"]
 
@@ -112,12 +112,8 @@ def _pods(claim: ResourceClaim) -> list[str]:
 # Rows -----------------------------------------------------------------------------------------------------------------
 
 
-CLAIMS = "resourceclaims.resource.k8s.io"
-PODS = "pods"
-
-
 class DeviceTaken(Conflict):
-    """A device would belong to two claims. The transaction that tried is undone; allocate anew from what is there."""
+    """A device would belong to two claims. The transaction is rolled back; the scheduler allocates again."""
 
     @classmethod
     def by(cls, holder: str, *, claim: str, device: DeviceKey) -> DeviceTaken:
@@ -201,7 +197,7 @@ def claim_row(obj: ResourceClaim) -> ClaimIndexRow:
 
 
 def _source(obj: ResourceClaim) -> str:
-    """What the claim was made from, as kube-controller-manager's metrics call it."""
+    """What created the claim, as in the metrics of kube-controller-manager."""
     annotations = obj.metadata.annotations
     if annotations.get(EXTENDED_CLAIM_ANNOTATION) == "true":
         return "extended_resource"
@@ -256,42 +252,31 @@ def pod_row(obj: PodObject) -> PodRow:
     )
 
 
-def claim_names(pod: PodObject) -> tuple[str, ...]:
-    """The claims that the pod names itself, those made for it so far, and the one for its extended resources."""
-    names = [claim.resource_claim_name for claim in pod.spec.resource_claims]
-    names += [status.resource_claim_name for status in pod.status.resource_claim_statuses]
-    if pod.status.extended_resource_claim_status is not None:
-        names.append(pod.status.extended_resource_claim_status.resource_claim_name)
-    return tuple(dict.fromkeys(name for name in names if name))
-
-
 def pod_claim_rows(obj: PodObject) -> tuple[PodClaimRow, ...]:
     return tuple(PodClaimRow(obj.metadata.uid, obj.metadata.namespace, name) for name in claim_names(obj))
 
 
 def project_pods(changes: Sequence[Change]) -> None:
-    _bring_in_line(Pod, PodRow._fields, *hooks.differences(changes, pod_row))
-    stale, fresh = _several(changes, pod_claim_rows)
+    _sync_rows(Pod, PodRow._fields, *hooks.differences(changes, pod_row))
+    stale, fresh = _row_changes(changes, pod_claim_rows)
     sql.delete(PodClaim, ["pod_id"], stale)
     sql.insert(PodClaim, PodClaimRow._fields, fresh)
-    if told := {change.object.metadata.uid: change for change in changes if _tells_other_health(change)}:
-        _record_reports([change.object for change in told.values()], gone=_gone(told.values()), at=changes[0].at)
+    if reported := {change.object.metadata.uid: change for change in changes if _health_changed(change)}:
+        pods = [change.object for change in reported.values()]
+        deleted = {uid for uid, change in reported.items() if change.type == "DELETED"}
+        _record_reports(pods, deleted=deleted, at=changes[0].at)
 
 
-# What agents report of their pods' devices ----------------------------------------------------------------------------
+# Device health that node agents report ----------------------------------------------------------------------------
 
 
-def _tells_other_health(change: Change) -> bool:
+def _health_changed(change: Change) -> bool:
     before = _unhealthy(change.previous) if isinstance(change.previous, PodObject) else {}
     return before != ({} if change.type == "DELETED" else _unhealthy(change.object))
 
 
-def _gone(changes: Iterable[Change]) -> set[str]:
-    return {change.object.metadata.uid for change in changes if change.type == "DELETED"}
-
-
 def _unhealthy(pod: Any) -> dict[str, str]:
-    """What the node's agent calls Unhealthy with the pod: resource id -> message."""
+    """Resource id -> message of the devices that the node agent reports as Unhealthy."""
     status = pod.status
     return {
         one.resource_id: one.message or ""
@@ -302,25 +287,25 @@ def _unhealthy(pod: Any) -> dict[str, str]:
     }
 
 
-def _record_reports(pods: Sequence[Any], *, gone: Collection[str], at: datetime) -> None:
+def _record_reports(pods: Sequence[Any], *, deleted: Collection[str], at: datetime) -> None:
     """Resource ids name a device as `driver/pool/device`, or by a CDI id that ends in `CLAIM_UID-DEVICE`."""
-    told = {pod.metadata.uid: {} if pod.metadata.uid in gone else _unhealthy(pod) for pod in pods}
-    telling = [pod for pod in pods if told[pod.metadata.uid]]
-    held = _devices_of(telling)
+    unhealthy = {pod.metadata.uid: {} if pod.metadata.uid in deleted else _unhealthy(pod) for pod in pods}
+    affected = [pod for pod in pods if unhealthy[pod.metadata.uid]]
+    held = _devices_of(affected)
     reports = {
         pod.metadata.uid: [
             impairments.ReportedDevice(driver, pool, device, pod.spec.node_name, message)
             for claim, driver, pool, device in held[pod.metadata.uid]
-            for resource, message in told[pod.metadata.uid].items()
+            for resource, message in unhealthy[pod.metadata.uid].items()
             if resource == f"{driver}/{pool}/{device}" or f"={claim}-{device}" in resource
         ]
-        for pod in telling
+        for pod in affected
     }
-    impairments.record_reports({uid: reports.get(uid, []) for uid in told}, at=at)
+    impairments.record_reports({uid: reports.get(uid, []) for uid in unhealthy}, at=at)
 
 
 def _devices_of(pods: Sequence[Any]) -> dict[str, list[tuple[str, str, str, str]]]:
-    """uid of each pod -> (uid of the claim, driver, pool, device) of what its claims hold. Two queries."""
+    """Pod uid -> (claim uid, driver, pool, device) of each device that its claims hold. Two queries."""
     wanted = {(pod.metadata.namespace, name) for pod in pods for name in claim_names(pod)}
     claims = {
         (namespace, name): uid
@@ -342,35 +327,35 @@ def _devices_of(pods: Sequence[Any]) -> dict[str, list[tuple[str, str, str, str]
 
 
 def project_claims(changes: Sequence[Change]) -> None:
-    _bring_in_line(Claim, ClaimIndexRow._fields, *hooks.differences(changes, claim_row))
-    released, reserved = _several(changes, reservation_rows)
+    _sync_rows(Claim, ClaimIndexRow._fields, *hooks.differences(changes, claim_row))
+    released, reserved = _row_changes(changes, reservation_rows)
     sql.delete(Reservation, ["claim_id"], released)
     sql.insert(Reservation, ReservationRow._fields, reserved)
-    freed, given = _several(changes, device_rows)
+    freed, given = _row_changes(changes, device_rows)
     sql.delete(AllocatedDevice, ["claim_id"], freed)
     keep_history(changes, device_rows)
     if reported := [change for change in changes if _has_reports(change)]:
         record_uses(reported)
-    _give(given, names={change.object.metadata.uid: change.object.metadata for change in changes})
+    _insert_devices(given, names={change.object.metadata.uid: change.object.metadata for change in changes})
 
 
 def _has_reports(change: Change) -> bool:
-    """Whether drivers report on the claim's devices, or did."""
+    """Whether the claim has, or had, reports of drivers."""
     return any(one.status.devices for one in (change.previous, change.object) if isinstance(one, ResourceClaim))
 
 
-def _bring_in_line(
+def _sync_rows(
     model: type[Pod] | type[Claim], columns: Sequence[str], removed: Sequence[Any], written: Sequence[Any]
 ) -> None:
-    """Write rows that begin with uid, namespace and name. One that comes again has changed in the other columns."""
+    """Insert, update and delete rows that begin with uid, namespace and name; those three never change."""
     before, after = {row.uid for row in removed}, {row.uid for row in written}
     sql.delete(model, ["uid"], [(uid,) for uid in before - after])
     sql.insert(model, columns, [row for row in written if row.uid not in before])
     sql.update(model, "uid", columns[3:], [(row.uid, *row[3:]) for row in written if row.uid in before])
 
 
-def _several(changes: Sequence[Change], rows_of: Any) -> tuple[list[tuple[str]], list[Any]]:
-    """(uids whose rows to remove, rows to write) of kinds with several rows an object."""
+def _row_changes(changes: Sequence[Change], rows_of: Any) -> tuple[list[tuple[str]], list[Any]]:
+    """(uids whose rows to delete, rows to insert), for tables with several rows per object."""
     stale: list[tuple[str]] = []
     fresh: list[Any] = []
     for change in changes:
@@ -382,10 +367,10 @@ def _several(changes: Sequence[Change], rows_of: Any) -> tuple[list[tuple[str]],
     return stale, fresh
 
 
-def _give(rows: Sequence[AllocatedDeviceRow], *, names: dict[str, Any]) -> None:
+def _insert_devices(rows: Sequence[AllocatedDeviceRow], *, names: dict[str, Any]) -> None:
     """Write allocated devices. Raises: DeviceTaken."""
     whole = [row for row in rows if not row.admin_access and not row.share_id]
-    holders = AllocatedDevice.objects.holders_of(row.key for row in whole) if whole else {}
+    holders = holders_of(row.key for row in whole) if whole else {}
     # Only in equally named pools can two of these rows be of one device.
     named = Counter(row.key[:3] for row in whole)
     pools = pools_by_device((row.key for row in whole if named[row.key[:3]] > 1), pools_allocated_from)
@@ -403,13 +388,79 @@ def _give(rows: Sequence[AllocatedDeviceRow], *, names: dict[str, Any]) -> None:
         if whole:
             sql.await_answers()
     except IntegrityError as error:
-        raise DeviceTaken(_refusal(row.key for row in whole)) from error
-
-
-def _refusal(devices: Iterable[DeviceKey]) -> str:
-    return f"one of these devices is allocated already: {', '.join('/'.join(device[:3]) for device in devices)}"
+        names_of_devices = ", ".join("/".join(row.key[:3]) for row in whole)
+        raise DeviceTaken(f"one of these devices is allocated already: {names_of_devices}") from error
 
 
 def _clear(*tables: sql.ModelClass) -> None:
     for model in tables:
         sql.clear(model)
+
+
+# Who holds a device ---------------------------------------------------------------------------------------------------
+
+
+class DeviceHolder(NamedTuple):
+    """The claim that holds a device. controller: as in `AllocatedDevice`."""
+
+    namespace: str
+    name: str
+    controller: str
+
+
+def holders_of(devices: Iterable[DeviceKey]) -> dict[DeviceKey, DeviceHolder]:
+    """The claim that holds each of `devices` as a whole, neither with admin access nor as a share.
+
+    devices: those to allocate. One query if none of them is held.
+    """
+    wanted = set(devices)
+    held: dict[DeviceKey, tuple[str, str]] = {}
+    for given, parameters in sql.given_tables(("driver", "pool", "device", "node"), wanted):
+        for driver, pool, device, node, uid, controller in sql.fetch(f"{given} {_held_as_a_whole()}", parameters):
+            held[driver, pool, device, node] = uid, controller
+    if not held:
+        return {}
+    uids = [(uid,) for uid in sorted({uid for uid, _ in held.values()})]
+    claims = {
+        uid: (namespace, name)
+        for uid, namespace, name in sql.select(Claim, ["uid", "namespace", "name"], ["uid"], uids)
+    }
+    in_use = pools_by_device(held, pools_in_use)
+    by_place = {
+        (*key[:3], pool): DeviceHolder(*claims[uid], controller)
+        for key, (uid, controller) in held.items()
+        for pool in in_use[key]
+    }
+    places = pools_by_device(wanted, pools_allocated_from)
+    found = ((key, by_place.get((*key[:3], pool))) for key in wanted for pool in places[key])
+    return {key: holder for key, holder in found if holder is not None}
+
+
+@cache
+def _held_as_a_whole() -> str:
+    """Allocations that may be of the `given` devices: on their node or on none; on any, if the pool may be of none."""
+    allocated, published = AllocatedDevice._meta.db_table, PublishedSlice._meta.db_table
+    same = (
+        "a.driver = given.driver AND a.pool = given.pool AND a.device = given.device "
+        "AND NOT a.admin_access AND a.share_id = ''"
+    )
+    of_no_node = (
+        f"SELECT 1 FROM {published} s "  # noqa: S608 - the names of our models
+        "WHERE s.driver = given.driver AND s.pool = given.pool AND s.node_name = ''"
+    )
+    columns = "a.driver, a.pool, a.device, a.node, a.claim_id, a.controller"
+
+    nodes = ("a.node = given.node", "a.node = ''", f"(given.node = '' OR EXISTS ({of_no_node}))")
+    return " UNION ".join(sql.for_each_given(columns, f"{allocated} a", f"{same} AND {node}") for node in nodes)
+
+
+def pools_by_device(
+    devices: Iterable[DeviceKey], find: Callable[[str, str, str, Collection[str]], tuple[PoolKey, ...]]
+) -> dict[DeviceKey, tuple[PoolKey, ...]]:
+    """The pools that `find` (of `claims.kinds.resource_claims`) returns for each device. One query."""
+    wanted = set(devices)
+    columns = ["driver", "pool", "node_name"]
+    published: dict[tuple[str, str], set[str]] = {}
+    for driver, pool, node in sql.select(PublishedSlice, columns, columns[:2], {key[:2] for key in wanted}):
+        published.setdefault((driver, pool), set()).add(node)
+    return {key: find(key[0], key[1], key[3], published.get(key[:2], ())) for key in wanted}

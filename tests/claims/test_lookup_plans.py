@@ -14,6 +14,7 @@ from claims import device_taints
 from claims.controllers import reservations
 from claims.kinds.registration import POD
 from claims.models import AllocatedDevice, Claim, Pod, PodClaim, Reservation
+from claims.projectors import holders_of
 from inventory import impairments
 from inventory.impairments import IncidentGroup
 from inventory.kinds.pools import PoolKey
@@ -92,7 +93,7 @@ def grown() -> None:
 POOLS = [PoolKey("d", f"n{n}", f"n{n}") for n in KEYS]
 #: what looks `KEYS` up
 LOOKUPS: dict[str, Callable[[], object]] = {
-    "who holds devices": lambda: AllocatedDevice.objects.holders_of([("d", "p", f"g{n}", "") for n in KEYS]),
+    "who holds devices": lambda: holders_of([("d", "p", f"g{n}", "") for n in KEYS]),
     "which claims bound pods name": lambda: reservations.named_by_bound_pods([("ns", f"c{n}") for n in KEYS]),
     "rows by a key": lambda: sql.select(Claim, ["uid"], ["namespace", "name"], [("ns", f"c{n}") for n in KEYS]),
     "rows to delete": lambda: sql.delete(Reservation, ["claim_id"], [(f"c{n}",) for n in KEYS]),
