@@ -1,20 +1,19 @@
-"""What the rules of the writer ask of claims and pods.
+"""Admission of claims, pods, priority classes, quotas and pod groups: rules of the writer and checks before it.
 
-Quotas limit what the objects of a namespace add up to (`claims.quotas`); without any this costs nothing.
+Quotas limit the sum of the objects of a namespace (`claims.quotas`). Without quotas this costs nothing.
 
-Admin access to devices is for namespaces that an administrator labelled for it: asked where a claim or template is
-created, also by a controller, and where an allocation with admin access is written, also by the scheduler.
+Admin access to devices needs a label on the namespace. It is checked when a claim or template is created, also by a
+controller, and when an allocation with admin access is written, also by the scheduler.
 
 Only the scheduler writes the annotation of claims for extended resources.
 
-The priority of a pod comes from a PriorityClass: the one that it names, else the one that is the default, else it is 0.
-What the pod says itself must be the same: otherwise anybody could go first.
+A pod's priority is that of its PriorityClass, or of the default class, or 0. A priority in the pod's spec must be the
+same: otherwise users could choose their own.
 
-What a pod may ask for and is not done here is refused when it is made, so that nobody waits for it in vain. A
-RuntimeClass decides where a pod may run and what running it costs besides its containers; none is served, so a pod
-that names one is refused as where the class is missing. The group of a pod is dropped with a warning while the gate
-GenericWorkload is off. (Upstream drops it without one.) A PodGroup that names a template is made only where there is
-such a template.
+Features that are not served here are refused at creation, so that no pod waits in vain. A RuntimeClass restricts a
+pod's nodes and adds overhead; none is served, so a pod that names one is refused as if the class did not exist. While
+the gate GenericWorkload is off, a pod's scheduling group is dropped with a warning (upstream: without one). A PodGroup
+that names a template is refused if the template does not exist.
 
 Upstream: pkg/registry/resource/utils.go (AuthorizedForAdmin, AuthorizedForAdminStatus),
 plugin/pkg/admission/priority/admission.go, pkg/registry/scheduling/priorityclass/storage,
@@ -59,7 +58,7 @@ from manciple.wire.errors import FieldError, Forbidden, Invalid, forbidden
 from manciple.wire.identity import SCHEDULER, SYSTEM, SYSTEM_NAMESPACE
 from manciple.wire.registry import registry
 
-#: Warnings about one pod: a Warning header holds no more, and pairs of ports are as many as their number squared.
+#: The maximum of warnings about one pod: pairs of ports are quadratic, and a Warning header has a limit.
 MOST_WARNINGS = 100
 CLAIMS_AND_TEMPLATES = frozenset({"resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"})
 
@@ -93,7 +92,7 @@ REFUSAL = f"admin access to devices requires the `{ADMIN_ACCESS_LABEL}: true` la
 
 
 def check_admin_access(writer: Writer, write: Write) -> None:
-    """Raises: Invalid when `write` brings admin access into a namespace that is not labelled for it."""
+    """Raises: Invalid if `write` adds admin access in a namespace without the label."""
     errors = refusals(write.new, write.old)
     if errors and not is_admin_namespace(_labels_of(writer, write.new.metadata.namespace)):
         kind, name = write.kind, write.new.metadata.name
@@ -101,9 +100,9 @@ def check_admin_access(writer: Writer, write: Write) -> None:
 
 
 def refusals(new: ResourceClaim | ResourceClaimTemplate, old: object = None) -> list[FieldError]:
-    """What to say, outside of labelled namespaces, to the first field of `new` that asks for admin access anew.
+    """The error for the first field of `new` that adds admin access, for namespaces without the label.
 
-    The reference names a request's field without "exactly", and a template's as if it were a claim's.
+    The reference names a request's field without "exactly", and a template's like a claim's.
     """
     if isinstance(new, ResourceClaimTemplate):
         return [] if old is not None else _requested(new.spec.spec.devices.requests)
@@ -147,9 +146,9 @@ def _labels_of(writer: Writer, namespace: str) -> Mapping[str, str]:
 
 
 def keep_extended_claims(_writer: Writer, write: Write) -> None:
-    """The scheduler takes the annotation as a claim of its own making, which it reuses and deletes.
+    """The scheduler reuses and deletes claims with the annotation as its own, so no other writer may set it.
 
-    The reference lets everybody write it. Only its creator ever needs to: an update may not change it.
+    No update may change it: only the creator needs to write it. The reference lets everybody write it.
 
     Raises: Forbidden.
     """
@@ -161,7 +160,7 @@ def keep_extended_claims(_writer: Writer, write: Write) -> None:
 
 
 def _extended_annotation(obj: ResourceClaim | ResourceClaimTemplate | None) -> str | None:
-    """Of the claim, or of the claims that are made from the template."""
+    """The annotation of the claim, or of the claims that the template generates."""
     if obj is None:
         return None
     metadata = obj.spec.metadata if isinstance(obj, ResourceClaimTemplate) else obj.metadata
@@ -171,7 +170,7 @@ def _extended_annotation(obj: ResourceClaim | ResourceClaimTemplate | None) -> s
 # Priorities -----------------------------------------------------------------------------------------------------------
 
 
-#: The priority of pods where no class is named and none is the default.
+#: The priority of pods without a class if there is no default class.
 NO_CLASS = PriorityClass(value=0, preemption_policy=DEFAULT_PREEMPTION_POLICY)
 
 
@@ -184,7 +183,7 @@ class KnownPriorities:
 
     @classmethod
     def read(cls, classes: Sequence[PriorityClass]) -> KnownPriorities:
-        """Of several defaults, which only a restored database could have, the lowest counts."""
+        """Of several defaults, which only a restored database can have, the lowest counts."""
         defaults = sorted((one for one in classes if one.global_default), key=lambda one: one.value)
         return cls({one.metadata.name: one for one in classes}, defaults[0] if defaults else NO_CLASS)
 
@@ -193,7 +192,7 @@ PRIORITIES = hooks.PolicyCache(PRIORITY_CLASS.resource, KnownPriorities.read)
 
 
 def ensure_priority_classes() -> None:
-    """Make those of the system that are missing."""
+    """Create the system classes that are missing."""
     with objects.writing(identity=SYSTEM) as writer:
         for one in SYSTEM_CLASSES:
             if writer.get(PRIORITY_CLASS, "", one.metadata.name) is None:
@@ -211,7 +210,7 @@ def resolve_priority(writer: Writer, write: Write) -> Pod:
 
 
 def refuse_classes(write: Write) -> None:
-    """Raises: Forbidden, where a new pod's classes are refused, whatever else is wrong with it."""
+    """Raises: Forbidden if a new pod's classes are refused. This comes before its validation errors."""
 
     def work(writer: Writer) -> None:
         resolve_priority(writer, write)
@@ -221,7 +220,7 @@ def refuse_classes(write: Write) -> None:
 
 
 def with_priority(pod: Pod, known: KnownPriorities) -> Pod:
-    """Raises: ValueError where the pod's class is unknown, or it claims what its class does not give it."""
+    """Raises: ValueError if the pod's class is unknown, or the pod sets another priority than that of its class."""
     spec = pod.spec
     wanted = known.by_name.get(spec.priority_class_name) if spec.priority_class_name else known.default
     if wanted is None:
@@ -294,7 +293,7 @@ def charge_quotas(writer: Writer, write: Write) -> None:
 
 
 def count_new_quota(writer: Writer, write: Write) -> ApiObject | None:
-    """A new quota, or one with new limits, with what is used of it, as far as that is quickly counted."""
+    """A new quota, or one with new limits, with its usage, if there are few objects to count."""
     new, old = write.new, write.old
     if write.subresource or (old is not None and old.spec == new.spec):
         return None
@@ -311,7 +310,7 @@ def settle_quotas(writer: Writer) -> None:
 
 
 def warn_of_dropped_claims(write: Write) -> None:
-    """Upstream drops them without a warning."""
+    """While DRA is off, spec.resourceClaims is dropped. (Upstream does not warn.)"""
     dropped = write.operation == "CREATE" and not write.subresource and write.new.spec.resource_claims
     if dropped and not gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION):
         hooks.warn("spec.resourceClaims is dropped: the feature gate DynamicResourceAllocation is off")
@@ -324,11 +323,11 @@ def warn_of_pod(write: Write) -> None:
             hooks.warn(text)
 
 
-# What is not done here ------------------------------------------------------------------------------------------------
+# Features that are not served -----------------------------------------------------------------------------------------
 
 
 def refuse_unserved(_writer: Writer, write: Write) -> Pod | None:
-    """The new pod without what is dropped. Raises: Forbidden."""
+    """The new pod without dropped fields. Raises: Forbidden."""
     pod: Pod = write.new
     if pod.spec.runtime_class_name:
         raise _rejected(pod, f'RuntimeClass "{pod.spec.runtime_class_name}" not found (none is served here)')

@@ -1,7 +1,7 @@
-"""Writes core/v1 Events: what happened to an object, told to people, repeats counted rather than repeated.
+"""Writes core/v1 Events, and counts repeats instead of writing them again.
 
-An event's name is derived from what it says about whom, so any worker finds the one to count up without remembering
-it. (Upstream keeps a cache in each process: client-go/tools/record/events_cache.go.)
+An event's name is a hash of its object and content, so any worker finds the event to count up. (Upstream keeps a cache
+in each process: client-go/tools/record/events_cache.go.)
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from manciple.wire.errors import Forbidden, NotFound
 from manciple.wire.machinery import Event, EventSource
 from manciple.wire.resources import EVENTS, Key, kind
 
-#: Events of cluster-wide objects live here, as upstream.
+#: The namespace of events about cluster-scoped objects, as upstream.
 DEFAULT_NAMESPACE = "default"
 #: An object's name may be 253 long; a dot and 16 hexadecimal digits are appended.
 LONGEST_BASE = 253 - 17
 #: core/v1 NoteLengthLimit
 LONGEST_MESSAGE = 1024
-#: The annotation of a Scheduled event that says why its node was chosen.
+#: The annotation of a Scheduled event with the reason for its node.
 PLACEMENT = "manciple.dev/placement"
-#: The annotation of an event that has the cause of which it tells, as JSON.
+#: The annotation with an event's cause as JSON.
 CAUSE = "manciple.dev/cause"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventNote:
-    """Something to tell about an object."""
+    """An event to record about an object."""
 
     regarding: ApiObject
     type: Literal["Normal", "Warning"] = "Normal"
     reason: str  # one CamelCase word
     message: str
-    component: str  # who tells it
-    cause: AnyCause | None = None  # what the message was made from; kept as an annotation
-    placement: str = ""  # why a node was chosen; an annotation, too
-    action: str = ""  # what was done
-    related: ApiObject | None = None  # for whose sake
-    counted_as: str = ""  # the message without what differs each time it is told; "" where nothing does
+    component: str
+    cause: AnyCause | None = None  # the source of the message; stored as an annotation
+    placement: str = ""  # the reason for the node; stored as an annotation
+    action: str = ""
+    related: ApiObject | None = None
+    counted_as: str = ""  # the message without the parts that vary between repeats; "" if nothing varies
 
 
 def record(writer: Writer, note: EventNote, *, now: datetime) -> None:
-    """Store `note`, or count one more of it. Part of the writer's transaction.
+    """Store the event or count it up, in the writer's transaction.
 
-    Nothing where its namespace takes no new objects any more: an event is not worth the failure of what it tells of.
+    Skipped if the namespace takes no new objects: an event must not fail the write that it is about.
     """
     namespace, name = key_of(note)
     known = cast("Event | None", writer.get(kind(EVENTS), namespace, name))
@@ -64,8 +64,8 @@ def record(writer: Writer, note: EventNote, *, now: datetime) -> None:
         writer.update(kind(EVENTS), _again(known, note, timestamp(now)))
 
 
-def was_told(writer: Writer, note: EventNote, *, since: datetime) -> bool:
-    """Whether `note` was stored, or counted, in the second of `since` or later."""
+def was_recorded(writer: Writer, note: EventNote, *, since: datetime) -> bool:
+    """Whether the event was stored or counted up in the second of `since` or later."""
     known = cast("Event | None", writer.get(kind(EVENTS), *key_of(note)))
     return known is not None and (known.last_timestamp or "") >= timestamp(since)
 
@@ -76,15 +76,15 @@ def _again(known: Event, note: EventNote, now: str) -> Event:
 
 
 def key_of(note: EventNote) -> Key:
-    """(namespace, name) of the event that tells it."""
+    """(namespace, name) of the event."""
     meta = note.regarding.metadata
-    said = "\0".join((meta.uid, note.component, note.type, note.reason, note.counted_as or note.message))
-    name = f"{meta.name[:LONGEST_BASE]}.{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+    content = "\0".join((meta.uid, note.component, note.type, note.reason, note.counted_as or note.message))
+    name = f"{meta.name[:LONGEST_BASE]}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
     return meta.namespace or DEFAULT_NAMESPACE, name
 
 
 def cause_in(annotations: Mapping[str, str]) -> AnyCause | None:
-    """The cause of which an event with these annotations tells."""
+    """The cause of an event with these annotations."""
     return decode(annotations.get(CAUSE, ""))
 
 

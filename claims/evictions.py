@@ -1,9 +1,8 @@
-"""The door for evictions: `pods/NAME/eviction`, and whoever else ends pods that would rather run.
+"""Evictions (`pods/NAME/eviction`, and other deletions that respect disruption budgets).
 
-A pod goes where its disruption budget allows one more to; the budget's status counts it in the transaction that deletes
-the pod, so any number of evictions at once never takes more than is allowed. What ends pods because it must (taints,
-preemption, a node that is gone) does not come here, as in Kubernetes.
-Source: pkg/registry/core/pod/storage/eviction.go of Kubernetes 1.36.
+An eviction needs a free disruption of every budget that covers the pod. The budget's status counts it in the
+transaction that deletes the pod, so concurrent evictions never exceed the budget. Taints, preemption and lost nodes
+delete pods without it, as in Kubernetes. Source: pkg/registry/core/pod/storage/eviction.go of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from manciple.wire.machinery import DeleteOptions, Eviction, Preconditions
 from manciple.wire.registry import Kind
 from manciple.wire.time_limit import check_time
 
-#: Who writes the status of budgets (upstream: the service account of that name in kube-controller-manager).
+#: The writer of the status of budgets (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("disruption-controller")
-#: Of the condition of an evicted pod.
+#: The reason in the condition of an evicted pod.
 REASON = "EvictionByEvictionAPI"
 
 
 def post(
     kind: Kind, where: ResourcePath, body: bytes, *, content_type: str, identity: Identity, options: WriteOptions
 ) -> dict[str, Any]:
-    """Evict a pod. Raises: TooManyRequests where its budget keeps it; BadRequest, NotFound, Conflict, Forbidden."""
+    """Evict a pod. Raises: TooManyRequests if its budget refuses; BadRequest, NotFound, Conflict, Forbidden."""
     eviction = decoded_body(Eviction, "policy", body, content_type=content_type, options=options)
     admit_body(kind, where, eviction, identity=identity, options=options)
     if eviction.metadata.name != where.name:
@@ -55,9 +54,9 @@ def post(
             raise NotFound.of(kind.resource, where.name)
         now = datetime.now(UTC)
         admit(writer, pod, known, now)
-        told = disruption_budgets.disrupted(pod, reason=REASON, message="Eviction API: evicting", now=timestamp(now))
+        evicted = disruption_budgets.disrupted(pod, reason=REASON, message="Eviction API: evicting", now=timestamp(now))
         with writer.savepoint(identity=IDENTITY):
-            last = writer.update(kind, told, subresource="status")
+            last = writer.update(kind, evicted, subresource="status")
         _delete(writer, kind, pod, wanted, last=last.metadata.resource_version)
 
     reads = [objects.Read(kind, where.namespace, where.name)]
@@ -68,14 +67,14 @@ def post(
 
 @dataclass(frozen=True, slots=True)
 class CoveringBudgets:
-    """The keys of the budgets that are about pods with these labels."""
+    """The keys of the budgets that cover pods with these labels."""
 
     labels: Mapping[str, str]
     budgets: Sequence[tuple[str, str]]
 
 
 def covering(pod: Pod) -> CoveringBudgets:
-    """Looked up before the transaction: all writers would wait while the budgets of a namespace are read."""
+    """The budgets that cover the pod. Called before the transaction, which would block all writers while it reads."""
     budgets: list[tuple[str, str]] = []
     _, portions = objects.list_in_portions(POD_DISRUPTION_BUDGET, namespace=pod.metadata.namespace)
     for portion in portions:
@@ -86,7 +85,7 @@ def covering(pod: Pod) -> CoveringBudgets:
 
 
 def admit(writer: Writer, pod: Pod, known: CoveringBudgets, now: datetime) -> None:
-    """Ask the pod's budget, and count the eviction. A part of the transaction that deletes the pod.
+    """Check the pod's budgets and count the eviction, in the transaction that deletes the pod.
 
     Raises: TooManyRequests, Forbidden, Conflict, disruptions.SeveralBudgets.
     """
@@ -106,13 +105,13 @@ def admit(writer: Writer, pod: Pod, known: CoveringBudgets, now: datetime) -> No
 
 
 def said(refusal: ApiError) -> str:
-    """What stands against an eviction, with what its budget says, for people."""
+    """The refusal's message and causes as text for users."""
     causes = [cause["message"] for cause in (refusal.details or {}).get("causes", ()) if cause.get("message")]
     return " ".join([refusal.message, *causes])
 
 
 def _delete(writer: Writer, kind: Kind, pod: Pod, options: DeleteOptions, *, last: str) -> None:
-    """last: the revision of the pod since it was told why it goes; a client can only ask for the one before."""
+    """last: the pod's revision with its new condition; a client's precondition can only name the one before."""
     wanted = options.preconditions or Preconditions()
     asked = wanted.resource_version or ""
     writer.delete(

@@ -1,8 +1,8 @@
 """Which claims a pod uses, and for how long.
 
-An entry of spec.resourceClaims names a claim, or a template; the claim made from a template stands in
-status.resourceClaimStatuses, and must belong to the pod. Upstream: dynamic-resource-allocation/resourceclaim/claim.go.
-PURE.
+An entry of spec.resourceClaims names a claim, or a template. The claim generated from a template is named in
+status.resourceClaimStatuses, and must be owned by the pod. Upstream:
+dynamic-resource-allocation/resourceclaim/claim.go. PURE.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from manciple.wire.validation import claim_generate_name
 #: resourceapi.ResourceClaimReservedForMaxSize
 MOST_RESERVATIONS = 256
 
-#: Beside the delete protection, of a claim with structured parameters (KEP-4381, first draft).
+#: A second finalizer of claims with structured parameters (KEP-4381, first draft).
 STRUCTURED_FINALIZER = "structured.dra.k8s.io/delete-protection"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimReference:
-    """One entry of spec.resourceClaims, resolved as far as the pod alone tells."""
+    """One entry of spec.resourceClaims, resolved from the pod alone."""
 
     entry: str
-    claim: str | None  #: the claim's name; None while the claim is to be created, and where none is needed
-    needed: bool = True  #: False when it was determined that this entry needs no claim
-    generated: bool = False  #: the claim must have the pod as its controller
+    claim: str | None  #: the claim's name; None until it is created, and if none is needed
+    needed: bool = True  #: False if the status says that the entry needs no claim
+    generated: bool = False  #: the claim must be controlled by the pod
 
 
 def references(pod: Pod) -> tuple[ClaimReference, ...]:
@@ -71,7 +71,7 @@ def _reference(entry: PodResourceClaim, made: dict[str, str | None]) -> ClaimRef
 
 
 def claim_names(pod: Pod) -> tuple[str, ...]:
-    """The names of the claims that exist for the pod, as far as it tells, without repeats."""
+    """The claims that the pod names, those generated for it, and the one for its extended resources; no duplicates."""
     extended = pod.status.extended_resource_claim_status
     special = (extended.resource_claim_name,) if extended is not None else ()
     return tuple(dict.fromkeys((*(one.claim for one in references(pod) if one.claim), *special)))
@@ -83,12 +83,12 @@ def names_of_claims(pod: Pod) -> str:
 
 
 def has_group(pod: Pod) -> bool:
-    """Whether it names a PodGroup, or says how large its gang is."""
+    """Whether the pod names a PodGroup, or has the annotation of a gang's size."""
     return pod.spec.scheduling_group is not None or SIZE in pod.metadata.annotations
 
 
 def is_done(pod: Pod) -> bool:
-    """Whether it is certain that no container of `pod` runs or ever will."""
+    """Whether no container of `pod` runs, or ever will again."""
     if pod.status.phase in FINISHED_PHASES:
         return True
     return pod.metadata.deletion_timestamp is not None and not pod.spec.node_name
@@ -103,7 +103,7 @@ def controller_of(meta: ObjectMeta) -> tuple[str, str] | None:
 
 
 def controlled_by(pod: Pod) -> OwnerReference:
-    """What an object that is made for the pod says of it."""
+    """The owner reference of an object that is generated for the pod."""
     meta = pod.metadata
     return OwnerReference(api_version="v1", kind="Pod", name=meta.name, uid=meta.uid, controller=True)
 
@@ -121,7 +121,7 @@ def shares_claims(pod: Pod) -> bool:
 
 
 def is_reserved_for_pod(claim: ResourceClaim, pod: Pod) -> bool:
-    """Whether `pod` may use the claim, by itself or as one of its group."""
+    """Whether the claim is reserved for the pod or for its group."""
     by_itself = is_reserved_for(claim, pod.metadata.uid)
     return by_itself or (shares_claims(pod) and is_reserved_for_group_of(claim, pod))
 
@@ -131,15 +131,15 @@ def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:
 
 
 def can_be_reserved(claim: ResourceClaim) -> bool:
-    """Whether one more may use it. A claim of a ResourceClass is for one at a time, unless it is shareable; nobody
-    begins to use what is being deleted, or what a driver is to deallocate.
+    """Whether one more pod may reserve the claim. Not if it is being deleted or deallocated by its driver; a claim of a
+    ResourceClass that is not shareable has only one user at a time.
     """
     ends = claim.metadata.deletion_timestamp is not None or claim.status.deallocation_requested
     return not ends and len(claim.status.reserved_for) < most_users(claim)
 
 
 def most_users(claim: ResourceClaim) -> int:
-    """How many may use it at once."""
+    """The maximum of reservations."""
     if not claim.spec.resource_class_name:
         return MOST_RESERVATIONS
     allocation = claim.status.allocation
@@ -147,23 +147,23 @@ def most_users(claim: ResourceClaim) -> int:
 
 
 def stays_allocated(claim: ResourceClaim) -> bool:
-    """Whether it keeps what it has when nobody uses it."""
+    """Whether the claim stays allocated without reservations."""
     return claim.spec.allocation_mode == IMMEDIATE and claim.metadata.deletion_timestamp is None
 
 
 def keeps_unused(claim: ResourceClaim) -> bool:
-    """Whether it holds its devices by design though nobody uses it: Immediate, or its driver's controller decides."""
+    """Whether an unused claim holds its devices by design: it is Immediate, or its driver's controller decides."""
     is_over = claim.status.deallocation_requested or claim.metadata.deletion_timestamp is not None
     return stays_allocated(claim) or (is_allocated_by_controller(claim) and not is_over)
 
 
 def consumer(pod: Pod) -> ResourceClaimConsumerReference:
-    """The entry of status.reservedFor that stands for `pod`."""
+    """The entry of `pod` in status.reservedFor."""
     return ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
 
 
 def consumer_for(claim: ResourceClaim, pod: Pod, group: PodGroup | None) -> ResourceClaimConsumerReference:
-    """The entry of status.reservedFor under which `pod` uses the claim: itself, or its group where that shares it."""
+    """The entry in status.reservedFor for `pod`: its own, or that of its group if the group shares the claim."""
     if group is not None and gates.enabled(CLAIMS_GATE):
         entries = zip(pod.spec.resource_claims, references(pod), strict=True)
         if any(reference.claim == claim.metadata.name and shares(group, entry) for entry, reference in entries):
@@ -172,7 +172,7 @@ def consumer_for(claim: ResourceClaim, pod: Pod, group: PodGroup | None) -> Reso
 
 
 def reserved(claim: ResourceClaim, pod: Pod, group: PodGroup | None) -> ResourceClaim:
-    """`claim` with the reservation of `pod`; the same value where it has it."""
+    """`claim` with the reservation of `pod`; the same object if it has it already."""
     user = consumer_for(claim, pod, group)
     if is_reserved_for(claim, user.uid):
         return claim
@@ -181,7 +181,7 @@ def reserved(claim: ResourceClaim, pod: Pod, group: PodGroup | None) -> Resource
 
 
 def requested_classes(claim: ResourceClaim) -> Iterator[tuple[str, str]]:
-    """(request or request/subrequest, DeviceClass name) for everything that `claim` asks for."""
+    """(request or request/subrequest, DeviceClass name) of each request and subrequest."""
     for request in claim.spec.devices.requests:
         if request.exactly is not None:
             yield request.name, request.exactly.device_class_name
@@ -192,7 +192,7 @@ def requested_classes(claim: ResourceClaim) -> Iterator[tuple[str, str]]:
 def claim_for(
     user: Pod | PodGroup, entry: PodResourceClaim | PodGroupResourceClaim, template: ResourceClaimTemplate
 ) -> ResourceClaim:
-    """The claim to create for `entry`: the template's spec, labels and annotations; owned by the pod, or the group.
+    """The claim to create for `entry`: with the template's spec, labels and annotations, owned by the pod or group.
 
     Upstream: pkg/controller/resourceclaim/controller.go (handleClaim, handlePodGroupClaim).
     """

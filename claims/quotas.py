@@ -1,22 +1,20 @@
-"""What is used of quotas, and what exceeds them: every write is charged in the transaction that does it.
+"""Usage of quotas: every write is charged in its own transaction, and refused if it exceeds a quota.
 
-    a new object counts more than is left   -> refused, whoever makes it
-    it counts no more                       -> written, and the quota's status with it
-    an object goes, or counts less          -> the status, in the same transaction
-    a claim is given devices                -> as a new object, where a quota limits what is held (`allocated_usage`)
-    a pod gets a deadline                   -> as a new object in its scopes, and so is what claims hold for it
+    a new object would exceed a limit    -> refused, for every writer
+    a new object fits                    -> written, together with the quota's status
+    an object is deleted or counts less  -> the status is updated in the same transaction
+    a claim is allocated                 -> like a new object, if a quota limits held devices (`allocated_usage`)
+    a pod gets a deadline                -> like a new object in its new scopes, and so are devices that its claims hold
 
-Writers come one after the other, so what is left cannot be given twice. A write is judged by what the quota's status
-says, plus what the same transaction has charged so far (noted with the writer: undone with the write that it was
-charged for). At the end of the transaction (`settle`) the status is written once, from what the transaction did to each
-object altogether.
+Writers are serialized, so no amount is given twice. A write is checked against the usage in the quota's status plus the
+charges of the same transaction so far, which the writer notes and rolls back with the write. At the end of the
+transaction (`settle`) the status is written once, from the net change of each object.
 
-A quota that is new or has new limits is counted at once where there is little to count. Otherwise a controller counts
-(`Tally`): outside of any transaction, then what changed meanwhile inside of one. Until then the keys that are not
-counted limit nothing, as upstream; what is counted once stays right, and the controller counts all again now and then,
-because a restored database, a status that somebody wrote by hand, and pods that are stuck on their way out (they count
-no longer once their time is over, which no write tells) would go unnoticed.
-Source: apiserver/pkg/admission/plugin/resourcequota/controller.go (v1.36).
+A new quota, or one with new limits, is counted at once if it covers few objects. Otherwise a controller counts
+(`Tally`) outside of a transaction, and adds what changed meanwhile inside of one. Until then, uncounted keys limit
+nothing, as upstream. The controller recounts everything from time to time, to correct a restored database, a status
+that was written by hand, and deleted pods that stopped counting when their grace period passed. Source:
+apiserver/pkg/admission/plugin/resourcequota/controller.go (v1.36).
 """
 
 from __future__ import annotations
@@ -64,15 +62,15 @@ from manciple.wire.identity import SCHEDULER, controller
 from manciple.wire.quantity import Quantity
 from manciple.wire.registry import Kind, registry
 
-#: Who writes what is used (upstream: the service account of that name in kube-controller-manager).
+#: The writer of usage (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("resourcequota-controller")
 QUOTAS = RESOURCE_QUOTA.resource
-#: Objects that are counted inside of a transaction; more are counted by the controller.
+#: The maximum of objects that are counted inside a transaction; the controller counts more.
 FEW = 200
 
 
 class Excess(NamedTuple):
-    """By what a write exceeds a quota: the first of the keys, and the amounts as text."""
+    """The first key of a quota that a write exceeds, with its amounts as text."""
 
     namespace: str
     quota: str
@@ -83,7 +81,7 @@ class Excess(NamedTuple):
 
 
 class QuotaExceeded(Forbidden):
-    """The write would use more than a quota leaves. It may succeed when something else is given back."""
+    """The write exceeds a quota. It may succeed once other usage is released."""
 
     def __init__(self, message: str, *, details: dict[str, Any] | None, excess: Excess) -> None:
         super().__init__(message, details=details)
@@ -101,14 +99,14 @@ LIMITS: hooks.PolicyCache[tuple[QuotaLimits, ...]] = hooks.PolicyCache(QUOTAS, _
 # Charging -------------------------------------------------------------------------------------------------------------
 
 
-#: namespaces in which something changed that may count
+#: Namespaces in which usage may have changed.
 TOUCHED = "quotas: touched"
-#: (namespace, name) of quotas that this transaction made or gave new limits
+#: (namespace, name) of quotas that this transaction created or gave new limits.
 FRESH = "quotas: fresh"
 
 
 def charge(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> None:
-    """Raises: QuotaExceeded; Forbidden for a pod that does not say what it takes, where that is limited."""
+    """Raises: QuotaExceeded; Forbidden for a pod without requests or limits that a quota demands."""
     resource, new, old = write.kind.resource, write.new, write.old
     namespace = (old if new is None else new).metadata.namespace
     if resource in IGNORED:
@@ -126,14 +124,14 @@ def _touch(writer: Writer, namespace: str) -> None:
 
 
 def _ends(new: ApiObject) -> bool:
-    """Whether an update lets a deleted object go."""
+    """Whether an update removes a deleted object."""
     return new.metadata.deletion_timestamp is not None and not held(new.metadata)
 
 
 def _counts_differently(resource: str, new: Any, old: Any, limits: Sequence[QuotaLimits]) -> bool:
-    """Whether an update can change what an object counts; what a claim asks for never changes, what it holds does.
+    """Whether an update can change what an object counts. A claim's spec never changes, but its allocation does.
 
-    A pod whose status names another claim for its extended resources changes what claims count.
+    A pod whose status names another claim for its extended resources changes what its claims count.
     """
     if resource == PODS:
         same_spec = new.spec is old.spec or new.spec == old.spec
@@ -172,7 +170,7 @@ def _check(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> None:
             key = exceeded[0]
             amounts = [one[key].canonical() for one in (wanted, used, quota.hard)]
             raise QuotaExceeded(
-                _forbidden(write, _told(quota, wanted, used, exceeded)),
+                _forbidden(write, _exceeded_message(quota, wanted, used, exceeded)),
                 details=_details(write),
                 excess=Excess(namespace, quota.name, key, *amounts),
             )
@@ -181,7 +179,7 @@ def _check(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> None:
 
 
 def _moving_with(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> list[ApiObject]:
-    """The claims made for a pod whose spec changes: what they hold may come into the scope of another quota with it."""
+    """The generated claims of a pod whose spec changes: their devices may enter the scope of another quota with it."""
     if write.kind.resource != PODS or write.old is None or write.new.spec == write.old.spec:
         return []
     if not any(one.of_allocations and one.scopes for one in limits):
@@ -192,7 +190,7 @@ def _moving_with(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) ->
 
 
 def _ledger(namespace: str) -> str:
-    """Under which the writer notes what is used of each quota of the namespace, this transaction's charges included."""
+    """The writer's note with the usage of each quota of the namespace, including this transaction's charges."""
     return f"quotas: used in {namespace}"
 
 
@@ -204,7 +202,7 @@ def _used_so_far(writer: Writer, namespace: str, name: str) -> Usage:
     return {} if quota is None else parsed(quota.status.used)
 
 
-def _told(quota: QuotaLimits, wanted: Usage, used: Usage, exceeded: Sequence[str]) -> str:
+def _exceeded_message(quota: QuotaLimits, wanted: Usage, used: Usage, exceeded: Sequence[str]) -> str:
     def listed(amounts: Usage) -> str:
         return ",".join(f"{key}={amounts[key].canonical()}" for key in exceeded)
 
@@ -227,7 +225,7 @@ def _details(write: Write) -> dict[str, Any]:
 
 
 def settle(writer: Writer) -> None:
-    """Write what is used by now of the quotas of the namespaces in which something changed."""
+    """Write the usage of quotas in the namespaces that the transaction touched."""
     touched: frozenset[str] = writer.noted(TOUCHED, frozenset())
     changes: dict[str, list[tuple[str, Any, Any]]] = defaultdict(list)
     pods_before: dict[str, dict[str, Pod | None]] = defaultdict(dict)
@@ -251,7 +249,7 @@ def settle(writer: Writer) -> None:
 def _claims_of_changed_pods(
     writer: Writer, namespace: str, changes: Sequence[tuple[str, Any, Any]]
 ) -> list[tuple[str, Any, Any]]:
-    """Claims that nobody changed, and that may count otherwise, as what was made for a pod that changed or is gone."""
+    """Unchanged claims whose usage may change because their pod changed or was deleted."""
     if not any(one.of_allocations and one.scopes for one in LIMITS.of(writer, namespace)) and not EXTENDED.of(writer):
         return []
     names: set[str] = set()
@@ -274,7 +272,7 @@ def _settle(
     if quota is None or not quota.status.used:
         return
     if (namespace, limits.name) in writer.noted(FRESH, frozenset()):
-        # It was counted somewhere among these changes.
+        # It was counted in the middle of these changes, so count again.
         following = counted_at_once(writer, quota, known={}) or quota
     else:
         used = parsed(quota.status.used)
@@ -289,17 +287,17 @@ def _settle(
 
 
 def with_used(quota: ResourceQuota, used: Usage) -> ResourceQuota:
-    """`quota` with a status that tells its limits as they are, and what is used of those in `used`."""
+    """`quota` with a status of its current limits, and of `used` for those that are limited."""
     hard = written(parsed(quota.spec.hard))
-    told = written({key: used[key] for key in hard if key in used})
-    return structs.replace(quota, status=ResourceQuotaStatus(hard=hard, used=told))
+    usage = written({key: used[key] for key in hard if key in used})
+    return structs.replace(quota, status=ResourceQuotaStatus(hard=hard, used=usage))
 
 
 # Counting -------------------------------------------------------------------------------------------------------------
 
 
 def counted_at_once(writer: Writer, quota: ResourceQuota, *, known: Usage) -> ResourceQuota | None:
-    """`quota` with what is used of it, counted here and now; where there is much to count, with what is `known`."""
+    """`quota` with its usage, counted now, or with `known` if there are too many objects."""
     namespace, limits = quota.metadata.namespace, QuotaLimits.of(quota)
     tally = Tally(namespace, (limits,), writer)
     kinds = [registry.by_resource(resource) for resource in tally.measured]
@@ -314,7 +312,7 @@ def counted_at_once(writer: Writer, quota: ResourceQuota, *, known: Usage) -> Re
 
 
 class Tally:
-    """Counts a namespace for some quotas: what can be measured object by object, and so corrected object by object."""
+    """Counts a namespace for some quotas, object by object, so that single objects can be corrected later."""
 
     def __init__(self, namespace: str, limits: Sequence[QuotaLimits], reader: Writer) -> None:
         self.namespace, self.limits = namespace, tuple(limits)
@@ -323,11 +321,11 @@ class Tally:
         #: (resource, name) -> what the object counts for each of the quotas
         self._shares: dict[tuple[str, str], tuple[Usage, ...]] = {}
         self._totals: list[dict[str, Quantity]] = [{} for _ in self.limits]
-        #: pod -> claims for which it matters that they were made for it
+        #: pod -> generated claims whose usage depends on it
         self._made_for: dict[str, set[str]] = defaultdict(set)
 
     def read_on(self, reader: Writer) -> None:
-        """Look up in this transaction what devices draw from counters, and whom claims were made for."""
+        """Read the counters of devices and the owners of claims in this transaction."""
         self._reader = reader
         counters = any(one.of_counters for one in self.limits)
         self._draws = PublishedDraws(reader).draws if counters else draws_nothing
@@ -463,8 +461,8 @@ def same_status(one: ResourceQuota, other: ResourceQuota) -> bool:
 
 def is_counted(quota: ResourceQuota) -> bool:
     """Whether its status tells of all of its limits."""
-    told, wanted = quota.status, quota.spec.hard
-    return parsed(told.hard) == parsed(wanted) and told.used.keys() == wanted.keys()
+    status, hard = quota.status, quota.spec.hard
+    return parsed(status.hard) == parsed(hard) and status.used.keys() == hard.keys()
 
 
 # What an object counts, with the pods, classes and counters that a transaction sees -----------------------------------
@@ -472,7 +470,7 @@ def is_counted(quota: ResourceQuota) -> bool:
 
 CLASSES = "deviceclasses.resource.k8s.io"
 SLICES = "resourceslices.resource.k8s.io"
-#: what this transaction has looked up of devices
+#: The writer's note with the devices that this transaction has read.
 PUBLISHED = "quotas: published devices"
 
 
@@ -484,7 +482,7 @@ EXTENDED: hooks.PolicyCache[ExtendedNames] = hooks.PolicyCache(CLASSES, extended
 
 
 class Account:
-    """What objects count, as a transaction sees them."""
+    """What objects count in a transaction, with the owners of claims, extended resources and counters that it sees."""
 
     def __init__(
         self,
@@ -494,7 +492,7 @@ class Account:
         extended_claim: ResourceClaim | None = None,
     ) -> None:
         """pods_before: namespace -> name -> the pod before the transaction changed it.
-        extended_claim: one that the scheduler is creating for its owner, whose status will name it.
+        extended_claim: a claim that the scheduler is creating; its owner's status will name it.
         """
         self._writer = writer
         self._before = pods_before or {}
@@ -504,7 +502,7 @@ class Account:
         self._known: dict[tuple[int, str, bool], tuple[Any, Usage]] = {}
 
     def share(self, quota: QuotaLimits, resource: str, obj: Any, *, before: bool = False) -> Usage:
-        """What `obj` counts against `quota`; nothing where there is none. before: with its pod as that was."""
+        """What `obj` counts against `quota`; nothing for None. before: with the state of its pod before the changes."""
         if obj is None:
             return {}
         classes = EXTENDED.of(self._writer) if resource == CLAIMS else {}
@@ -530,7 +528,7 @@ class Account:
 
 
 class PublishedDraws:
-    """What devices draw from counters, as it is published now. Of a device that nobody publishes, nothing is known."""
+    """What devices draw from counters, as published now; nothing for unpublished devices."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -540,7 +538,7 @@ class PublishedDraws:
 
     @classmethod
     def of(cls, writer: Writer) -> PublishedDraws:
-        """Of a transaction, in which many claims may ask for devices of one slice."""
+        """One per transaction: many of its claims may use devices of the same slice."""
         known = writer.noted(PUBLISHED) or cls(writer)
         writer.note(PUBLISHED, known)
         return cast("PublishedDraws", known)
@@ -565,7 +563,7 @@ class PublishedDraws:
 
 
 def owning_pod(claim: ResourceClaim, pod: Callable[[str], Pod | None]) -> Pod | None:
-    """The pod that a claim was made for, while it is there. pod: one by name, in the claim's namespace."""
+    """The existing pod that controls the claim. pod: looks up a pod of the claim's namespace by name."""
     owners = [one for one in claim.metadata.owner_references if one.controller and one.kind == "Pod"]
     found = ((one, pod(one.name)) for one in owners)
     return next((owner for one, owner in found if owner is not None and owner.metadata.uid == one.uid), None)
@@ -576,7 +574,7 @@ def pod_named(writer: Writer, namespace: str, name: str) -> Pod | None:
 
 
 def claims_made_for(pod: Pod) -> set[str]:
-    """The names of the claims that were made for it, as far as it tells."""
+    """The names of the pod's generated claims, from its status."""
     names = {one.resource_claim_name or "" for one in pod.status.resource_claim_statuses}
     extended = pod.status.extended_resource_claim_status
     return (names | {extended.resource_claim_name if extended is not None else ""}) - {""}

@@ -1,12 +1,12 @@
 """Pod security admission: pods get only the powers that the labels of their namespace allow.
 
-A rule of the writer refuses a pod that asks for more than the level that is enforced, by whatever path it comes; what
-violates the level to warn of becomes a Warning header, what violates the level to audit an annotation of the audit
-event. Namespaces without labels have the level of MANCIPLE_POD_SECURITY, those of
-MANCIPLE_POD_SECURITY_EXEMPT_NAMESPACES none. Who may put the labels on a namespace is whoever may write it.
+A rule of the writer refuses pods that violate the enforced level, whoever creates them. Violations of the `warn` level
+become a Warning header, those of the `audit` level an annotation of the audit event. Namespaces without labels have the
+levels of MANCIPLE_POD_SECURITY; those in MANCIPLE_POD_SECURITY_EXEMPT_NAMESPACES are not checked. Everybody who may
+write a namespace may label it.
 
-Another rule refuses labels that cannot be read. Whoever raises the level of a namespace is warned of the pods in it
-that violate the new one: they are looked at before the transaction, and no more than `PODS` or for `SECONDS`.
+Another rule refuses invalid labels. A write that raises the level of a namespace gets a warning about its pods that
+violate the new level: up to `PODS` of them are checked before the transaction, for up to `SECONDS`.
 Source: k8s.io/pod-security-admission/admission of Kubernetes 1.36.
 """
 
@@ -42,15 +42,15 @@ from manciple.wire.errors import Forbidden, Invalid
 from manciple.wire.registry import registry
 
 NAMESPACES, PODS_RESOURCE = "namespaces", "pods"
-#: Subresources of pods that say nothing of what it may do.
+#: Subresources that do not change a pod's security.
 IGNORED = frozenset({"exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"})
-#: How many pods are looked at, for how many seconds at most, when the level of their namespace is raised.
+#: The maximum of pods, and of seconds, that are checked when the level of their namespace is raised.
 PODS, SECONDS = 3000, 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class PodSecurity:
-    """What the settings say. exempt: namespaces in which pods may ask for anything."""
+    """The settings. exempt: namespaces whose pods are not checked."""
 
     default: PodSecurityPolicy
     exempt: frozenset[str]
@@ -81,7 +81,7 @@ def register() -> None:
 
 
 def check_pod(writer: Writer, write: Write) -> None:
-    """Raises: Forbidden for a pod that asks for more than its namespace allows."""
+    """Raises: Forbidden for a pod that violates the enforced level of its namespace."""
     pod: Pod = write.new
     if write.subresource in IGNORED:
         return
@@ -120,7 +120,7 @@ def _forbidden(pod: Pod, why: str) -> Forbidden:
 
 
 def check_labels(_writer: Writer, write: Write) -> None:
-    """Raises: Invalid for labels that cannot be read, but where they stood there as wrong before."""
+    """Raises: Invalid for invalid labels, unless the namespace had the same errors before."""
     if write.subresource:
         return
     default = PodSecurity.current().default
@@ -130,7 +130,7 @@ def check_labels(_writer: Writer, write: Write) -> None:
 
 
 def warn_of_pods(write: Write) -> None:
-    """A check: warns of what the labels do not do, or of the pods that a stricter level finds in the namespace."""
+    """Warn about labels without effect, or about existing pods that violate a stricter level."""
     if write.kind.resource != NAMESPACES or write.operation == "DELETE" or write.subresource:
         return
     security, name, labels = PodSecurity.current(), write.new.metadata.name, write.new.metadata.labels
@@ -148,7 +148,7 @@ def warn_of_pods(write: Write) -> None:
 
 
 def _is_raised(new: LevelVersion, old: LevelVersion) -> bool:
-    """Whether pods that were allowed may not be any more."""
+    """Whether pods that the old level allowed may violate the new one."""
     if new == old or new.level == "privileged":
         return False
     return new.minor != old.minor or new.strictness > old.strictness
@@ -168,7 +168,7 @@ def _warn_of_exemption(
 
 
 @dataclass(slots=True)
-class _Alike:
+class _Violators:
     """Pods that violate a level for the same reasons. name: the first of them."""
 
     name: str
@@ -181,28 +181,28 @@ class _Alike:
 
 
 def _evaluated(namespace: str, enforce: LevelVersion) -> Iterator[str]:
-    """What to warn of: a line for each kind of violation, with how many pods have it."""
+    """The warnings: a line for each set of reasons, with the number of pods."""
     deadline = time.monotonic() + SECONDS
     page = objects.list(registry.by_resource(PODS_RESOURCE), namespace=namespace, limit=PODS)
-    looked_at, by_reason = 0, dict[str, _Alike]()
+    checked, by_reason = 0, dict[str, _Violators]()
     for pod in _one_of_each_owner_first(page.items):
-        looked_at += 1
+        checked += 1
         if found := violations(enforce, pod):
-            alike = by_reason.setdefault(reasons(found), _Alike(pod.metadata.name))
-            alike.name = min(alike.name, pod.metadata.name)
-            alike.count += 1
+            violators = by_reason.setdefault(reasons(found), _Violators(pod.metadata.name))
+            violators.name = min(violators.name, pod.metadata.name)
+            violators.count += 1
         if time.monotonic() > deadline:
             break
     total = len(page.items) + (page.remaining or 0)
-    if looked_at < total:
-        yield f"new PodSecurity enforce level only checked against the first {looked_at} of {total} existing pods"
+    if checked < total:
+        yield f"new PodSecurity enforce level only checked against the first {checked} of {total} existing pods"
     if by_reason:
         yield f'existing pods in namespace "{namespace}" violate the new PodSecurity enforce level "{enforce}"'
-    yield from sorted(f"{alike}: {reason}" for reason, alike in by_reason.items())
+    yield from sorted(f"{violators}: {reason}" for reason, violators in by_reason.items())
 
 
 def _one_of_each_owner_first(items: Sequence[Stored]) -> Iterator[Pod]:
-    """Pods of one owner are alike."""
+    """Pods of the same owner usually have the same violations."""
     owners: set[str] = set()
     later: list[Pod] = []
     for item in items:

@@ -1,12 +1,13 @@
 """Every pod runs as a service account of its namespace: which one, and how its token gets into the containers.
 
-Asked of each pod that a client creates. One that names no account gets `default`; an account that is not there refuses
-the pod. Unless pod or account say otherwise (automountServiceAccountToken), every container gets the account's token,
-the API's authority and the namespace as files, in a projected volume that the node's agent keeps fresh; a container
-that mounts something of its own there keeps that.
+Admission of every pod that a client creates. Its account is `default` if it names none, and must exist. Unless pod or
+account opt out (automountServiceAccountToken), every container gets the account's token, the API's CA and the namespace
+as files, in a projected volume that the node's agent refreshes. A container with a mount of its own at that path keeps
+it.
 
-The accounts are followed: a pod costs no query. A yes may be half a second old where an announcement was lost; a no is
-given only after looking. Source: plugin/pkg/admission/serviceaccount/admission.go of Kubernetes 1.36.
+Accounts are cached by following the log, so a pod costs no query. A cached account may be half a second old if an
+announcement was lost; before a pod is refused, the log is read. Source:
+plugin/pkg/admission/serviceaccount/admission.go of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.validation import generate_name
 
 PODS = "pods"
-#: Where programs look for their token.
+#: The path at which programs expect their token.
 MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 VOLUME_PREFIX = "kube-api-access-"
-#: Seconds for which a token is asked for: the agent renews it long before. The seven beyond the hour tell such a token
-#: from one that somebody asked for by hand (upstream: WarnOnlyBoundTokenExpirationPeriod).
+#: The lifetime of tokens in seconds; the agent renews them long before. The seven beyond the hour distinguish them from
+#: tokens that users request (upstream: WarnOnlyBoundTokenExpirationPeriod).
 TOKEN_SECONDS = 60 * 60 + 7
 FILE_MODE = 0o644
 
@@ -61,7 +62,7 @@ def register() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Account:
-    """What pods take over of their account."""
+    """The fields of an account that its pods use."""
 
     automounts: bool
     image_pull_secrets: tuple[LocalObjectReference, ...]
@@ -130,9 +131,9 @@ def admit(write: Write) -> Pod:
 
 
 def _checked_mirror(pod: Pod, identity: Identity) -> Pod:
-    """A pod that a node made of a file of its own; it is shown here, and gets nothing from here. Raises: Forbidden.
+    """A mirror pod shows a static pod of a node, and must not use objects of the API. Raises: Forbidden.
 
-    Drains leave such pods alone, so nobody but nodes and administrators makes them; Kubernetes lets anybody.
+    Drains skip mirror pods, so only nodes and administrators may create them. (In Kubernetes everybody may.)
     """
     if not node_of(identity) and MASTERS not in identity.groups:
         raise _refusal(pod, f'only nodes can create mirror pods (annotation "{MIRROR}")')
@@ -159,7 +160,7 @@ def _refusal(pod: Pod, why: str) -> Forbidden:
 # The token's volume ---------------------------------------------------------------------------------------------------
 
 
-#: What is in it, whatever the pod.
+#: The same for all pods.
 _TOKEN_VOLUME = ProjectedVolumeSource(
     default_mode=FILE_MODE,
     sources=(
@@ -184,7 +185,7 @@ _TOKEN_VOLUME = ProjectedVolumeSource(
 
 
 def _with_token(pod: Pod) -> Pod:
-    """With the volume, and a mount of it in every container that has nothing there."""
+    """Add the token's volume, and its mount to every container that has no mount at that path."""
     spec = pod.spec
     known = next((volume.name for volume in spec.volumes if volume.name.startswith(VOLUME_PREFIX)), "")
     name = known or generate_name(VOLUME_PREFIX, RANDOM())

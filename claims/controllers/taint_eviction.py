@@ -288,7 +288,7 @@ def _tell_spared(pods: Sequence[_Sentenced], now: datetime) -> int:
         writer.load(kind(EVENTS), [event_recorder.key_of(note) for _, note in staying])
         for one, note in staying:
             # Another worker, which saw it later, may have told it.
-            if not event_recorder.was_told(writer, note, since=one.seen):
+            if not event_recorder.was_recorded(writer, note, since=one.seen):
                 event_recorder.record(writer, note, now=now)
                 told += 1
     return told

@@ -1,6 +1,6 @@
 """Rules of ResourceClaim, its status, and ResourceClaimTemplate: requests, alternatives, constraints, configuration.
 
-Source: pkg/apis/resource/validation/go of Kubernetes 1.36.
+Source: pkg/apis/resource/validation/validation.go of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -133,13 +133,15 @@ def validate_request_name(name: str, path: Path) -> Errors:
 
 def _validate_request(request: DeviceRequest, path: Path, budget: ExpressionBudget) -> Errors:
     def validate_alternative(alternative: DeviceSubRequest, at: Path) -> Errors:
-        return validate_request_name(alternative.name, at.child("name")) + _validate_wanted(alternative, at, budget)
+        return validate_request_name(alternative.name, at.child("name")) + _validate_request_fields(
+            alternative, at, budget
+        )
 
     found = validate_request_name(request.name, path.child("name"))
     if request.exactly is not None and request.first_available:
         found.append(invalid(path, None, f"{_ALTERNATIVES_RULE}, but multiple fields are set"))
     elif request.exactly is not None:
-        found += _validate_wanted(request.exactly, path.child("exactly"), budget)
+        found += _validate_request_fields(request.exactly, path.child("exactly"), budget)
     elif request.first_available:
         found += validate_set(
             request.first_available,
@@ -153,7 +155,9 @@ def _validate_request(request: DeviceRequest, path: Path, budget: ExpressionBudg
     return found
 
 
-def _validate_wanted(request: ExactDeviceRequest | DeviceSubRequest, path: Path, budget: ExpressionBudget) -> Errors:
+def _validate_request_fields(
+    request: ExactDeviceRequest | DeviceSubRequest, path: Path, budget: ExpressionBudget
+) -> Errors:
     return [
         *validate_device_class_name(request.device_class_name, path.child("deviceClassName")),
         *validate_selectors(request.selectors, path.child("selectors"), budget=budget),
@@ -265,7 +269,7 @@ def validate_template_meta(metadata: ObjectMeta, path: Path) -> Errors:
 
 
 def validate_template_update(new: ResourceClaimTemplate, old: ResourceClaimTemplate) -> Errors:
-    """Whoever changes what may not change is told as well what would be wrong with it in a new template."""
+    """The spec is immutable. If it changes, its own errors are reported as well."""
     found = validate_object_meta_update(new.metadata, old.metadata)
     if new.spec != old.spec:
         found += _validate_template_spec(new.spec)
@@ -276,7 +280,7 @@ def validate_template_update(new: ResourceClaimTemplate, old: ResourceClaimTempl
 
 
 def validate_claim_status_update(new: ResourceClaim, old: ResourceClaim) -> Errors:
-    """An allocation is made once and never changed; only an allocated claim can be reserved."""
+    """An allocation is immutable, and only an allocated claim can be reserved."""
     found = validate_object_meta_update(new.metadata, old.metadata)
     found += validate_set(
         new.status.reserved_for,

@@ -60,7 +60,7 @@ RESTART_ACTIONS = ("Restart", "RestartAllContainers")
 EXIT_CODE_OPERATORS = ("In", "NotIn")
 RESTART_RULES_MAX, EXIT_CODES_MAX = 20, 255
 
-#: name in JSON, attribute: what a container that is added for debugging has not
+#: (name in JSON, attribute) of the fields that an ephemeral container must not set
 _NOT_EPHEMERAL = (
     ("ports", "ports"),
     ("livenessProbe", "liveness_probe"),
@@ -81,12 +81,12 @@ Errors = list[FieldError]
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a container may refer to: the pod, the names of its claims, and those of its volumes that are valid."""
+    """What containers may refer to: the pod, its claims, and its valid volumes."""
 
     spec: PodSpec
     claim_names: frozenset[str]
     volumes: Mapping[str, Volume]
-    #: all of its volumes; of several of one name the last
+    #: all volumes, valid or not; the last of those with the same name
     any_volumes: Mapping[str, Volume]
 
 
@@ -122,7 +122,7 @@ def _validate_regular(containers: Sequence[Container], path: Path, around: Surro
 
 
 def _validate_init(containers: Sequence[Container], path: Path, around: Surroundings, *, taken: set[str]) -> Errors:
-    """Only those that go on running have probes and a lifecycle; ports are taken one container after the other."""
+    """Only sidecars have probes and a lifecycle. Init containers run in turn, so they may use the same host ports."""
     found: Errors = []
     for position, container in enumerate(containers):
         at = path.at(position)
@@ -168,7 +168,7 @@ def _validate_ephemeral(
 
 
 def _validate_name(container: Container, path: Path, taken: set[str]) -> Errors:
-    """`taken`: the names of containers seen before, to which its own is added."""
+    """taken: the names of earlier containers; its own is added."""
     at = path.child("name")
     found = required_or(check_dns_label, container.name, at)
     if container.name in taken:
@@ -262,7 +262,7 @@ def _validate_port(port: ContainerPort, path: Path) -> Errors:
 
 
 def _validate_host_ports(container: Container, path: Path, taken: set[str]) -> Errors:
-    """`taken`: the host's ports of containers that run at the same time, to which its own are added."""
+    """taken: the host ports of containers that run at the same time; its own are added."""
     found: Errors = []
     for position, port in enumerate(container.ports):
         key = f"{port.protocol}/{port.host_ip}/{port.host_port}"
@@ -325,7 +325,7 @@ PROBES: tuple[tuple[Which, str], ...] = (
 
 
 def validate_life(container: Container, path: Path, *, grace: int | None) -> Errors:
-    """The probes and the lifecycle of a container that runs beside others. grace: the pod's, in seconds."""
+    """The probes and lifecycle of a container or sidecar. grace: the pod's grace period in seconds."""
     found: Errors = []
     if container.lifecycle is not None:
         found += _validate_lifecycle(container.lifecycle, path.child("lifecycle"), grace=grace)
@@ -367,7 +367,7 @@ def _validate_lifecycle(lifecycle: Lifecycle, path: Path, *, grace: int | None) 
 
 
 def _validate_handler(handler: Any, path: Path, *, grace: int | None) -> Errors:
-    """Exactly one action; only the first is looked into."""
+    """Exactly one action; only the first is validated."""
     found: Errors = []
     chosen = 0
     for shown, attribute, validate in _ACTIONS:
@@ -417,7 +417,7 @@ def _validate_sleep(action: SleepAction, path: Path, *, grace: int | None) -> Er
     return [invalid(path, action.seconds, message)]
 
 
-#: name in JSON, attribute, rule; in the order in which the reference looks at them
+#: (name in JSON, attribute, rule), in the reference's order
 _ACTIONS: tuple[tuple[str, str, Callable[[Any, Path], Errors]], ...] = (
     ("exec", "exec", _validate_exec),
     ("httpGet", "http_get", _validate_http),

@@ -1,12 +1,11 @@
 """How much an object counts against the quotas of its namespace, by key. PURE.
 
-Every object counts one for "count/RESOURCE". A pod counts what it requests and may take, until it has ended. A claim
-counts the devices that it may be given at most, by class: all of them are 32, of alternatives the worst for each class
-counts; where a class also goes by the name of an extended resource, these devices count under that name too. A claim of
-a ResourceClass counts one for "CLASS.resourceclass.resource.k8s.io/resourceclaims", however it is allocated. What it
-really holds counts under keys of our own (`claims.kinds.allocated_usage`).
-Source: pkg/quota/v1/evaluator/core/{pods,resource_claims,registry}.go, apiserver/pkg/quota/v1/generic/evaluator.go
-(v1.36).
+Every object counts one for "count/RESOURCE". A pod counts its requests and limits until it has finished. A claim counts
+the maximum of devices that it may get of each class: 32 for mode All, and the largest alternative of a prioritized
+list. If the class has the name of an extended resource, they count under that name too. A claim of a ResourceClass
+counts one for "CLASS.resourceclass.resource.k8s.io/resourceclaims", whether it is allocated or not. Devices that it
+actually holds count under keys of our own (`claims.kinds.allocated_usage`). Source:
+pkg/quota/v1/evaluator/core/{pods,resource_claims,registry}.go, apiserver/pkg/quota/v1/generic/evaluator.go (v1.36).
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from claims.kinds.allocated_usage import Draws, allocated_usage, draws_nothing, is_allocated_key, is_of_counter
-from claims.kinds.containers import Container
 from claims.kinds.pod_resources import Amounts, Which, limits_of, qos_class, requests_of, resources_of
 from claims.kinds.pods import Pod, PodAffinityTerm
 from claims.kinds.quotas import (
@@ -40,9 +38,9 @@ from manciple.wire.resources import FINISHED_PHASES
 from manciple.wire.validation import DEVICE_CLASS_RESOURCE_PREFIX, is_device_resource_name
 
 PODS, CLAIMS, DRAFT_CLAIMS = "pods", "resourceclaims.resource.k8s.io", "resourceclaims.cdi.k8s.io"
-#: What was never counted.
+#: Resources that do not count.
 IGNORED = frozenset({"events", "events.events.k8s.io"})
-#: Second names of counts -> what is counted.
+#: Short keys of counts -> their resources.
 ALIASES = {name: name for name in ("configmaps", "replicationcontrollers", "resourcequotas", "secrets")}
 ALIASES[RESOURCE_CLAIMS] = CLAIMS
 _ALIAS_OF = {resource: alias for alias, resource in ALIASES.items()}
@@ -57,8 +55,8 @@ CLAIMS_OF_CLASS = {
 }
 #: requests.deviceclass.resource.kubernetes.io/CLASS
 BY_CLASS = f"{REQUESTS}{DEVICE_CLASS_RESOURCE_PREFIX}"
-#: The condition of deleted pods that have not ended in time: they count no longer. It is written where there are
-#: quotas, so that what a pod counts changes when somebody writes it, and never by itself.
+#: The condition of deleted pods that outlive their grace period: they no longer count. A controller writes it in
+#: namespaces with quotas, so that a pod's usage only changes with a write, not with time.
 OVERDUE = "manciple.dev/Overdue"
 #: resourceapi.AllocationResultsMaxSize: as many devices as a claim can have
 MOST_DEVICES = 32
@@ -75,7 +73,7 @@ ONE, NONE = Quantity.of(1), Quantity(0)
 
 
 def keys_of(resource: str, keys: Iterable[str], classes: ExtendedNames) -> frozenset[str]:
-    """Those of `keys` for which objects of `resource` may count."""
+    """The keys that objects of `resource` may count for."""
     own = {f"{COUNT}{resource}", _ALIAS_OF.get(resource, "")}
     if resource == PODS:
         return frozenset(
@@ -107,8 +105,8 @@ def _is_served_by_classes(key: str, classes: ExtendedNames) -> bool:
 def usage_of(
     resource: str, obj: Any, *, classes: ExtendedNames, owner: Pod | None = None, draws: Draws = draws_nothing
 ) -> Usage:
-    """What `obj` counts. owner: the pod that a claim was made for; what it has counted as extended resources, the claim
-    for these does not. draws: asked where quotas limit what devices draw from counters.
+    """What `obj` counts. owner: the pod of a generated claim. Extended resources that the pod counts are not counted
+    again by the claim for them. draws: needed if quotas limit what devices draw from counters.
     """
     if resource == PODS:
         return _pod_usage(obj)
@@ -122,14 +120,14 @@ def usage_of(
 
 
 def is_for_extended_resources(claim: ResourceClaim) -> bool:
-    """Whether the claim says that it was made for what a pod asks for without claims."""
+    """Whether the claim is annotated as made for a pod's extended resources."""
     return claim.metadata.annotations.get(EXTENDED_CLAIM_ANNOTATION) == "true"
 
 
 def is_extended_claim_of(claim: ResourceClaim, owner: Pod) -> bool:
-    """Whether it is the one claim for the extended resources of its owner.
+    """Whether this is the claim that the owner's status names for its extended resources.
 
-    The claim's own word is not enough: any number of claims could name one pod and exceed the quota by what it counts.
+    The annotation alone is not enough: several claims could name the same pod, and each would count too little.
     """
     status = owner.status.extended_resource_claim_status
     named = status is not None and status.resource_claim_name == claim.metadata.name
@@ -144,7 +142,7 @@ def _counted(resource: str) -> dict[str, Quantity]:
 
 
 def is_charged(pod: Pod) -> bool:
-    """Whether the pod counts for more than that it exists: it has not ended, and is not stuck on its way out."""
+    """Whether the pod counts its requests: it has not finished, and is not marked as overdue."""
     if pod.status.phase in FINISHED_PHASES:
         return False
     return pod.metadata.deletion_timestamp is None or not is_marked_overdue(pod)
@@ -155,7 +153,7 @@ def is_marked_overdue(pod: Pod) -> bool:
 
 
 def is_overdue(pod: Pod, now: datetime) -> bool:
-    """Whether a deleted pod should have ended long ago, by the clock."""
+    """Whether the grace period of a deleted pod has passed."""
     deleted, grace = pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds
     return (
         deleted is not None and grace is not None and now > datetime.fromisoformat(deleted) + timedelta(seconds=grace)
@@ -179,7 +177,7 @@ def _pod_usage(pod: Pod) -> Usage:
 
 
 def _quantities(pod: Pod, amounts: Amounts, which: Which) -> dict[str, Quantity]:
-    """Each amount in the family of suffixes in which the pod writes it first."""
+    """Each amount in the suffix format of the pod's first amount of that resource."""
     families: dict[str, Format] = {}
     for container in (*pod.spec.containers, *pod.spec.init_containers):
         for resource, text in getattr(container.resources, which).items():
@@ -188,24 +186,19 @@ def _quantities(pod: Pod, amounts: Amounts, which: Which) -> dict[str, Quantity]
 
 
 def missing_amounts(pod: Pod, keys: Iterable[str]) -> str:
-    """Where cpu and memory are limited, each container must say what it takes: what it does not, "" where all do."""
+    """The error if a quota limits cpu or memory and a container lacks such a request or limit, or ""."""
     level = resources_of(pod.spec)
     if level is not None and (level.requests or level.limits):
         return ""
     missing: dict[str, set[str]] = defaultdict(set)
     wanted = COMPUTE.intersection(keys)
     for container in (*pod.spec.containers, *pod.spec.init_containers) if wanted else ():
-        for key in wanted - _told_by(container):
+        limits, requests = container.resources.limits, container.resources.requests
+        present = {*requests, *(f"{REQUESTS}{name}" for name in requests), *(f"limits.{name}" for name in limits)}
+        for key in wanted - present:
             missing[key].add(container.name)
-    told = "; ".join(f"{key} for: {','.join(sorted(missing[key]))}" for key in sorted(missing))
-    return f"must specify {told}" if told else ""
-
-
-def _told_by(container: Container) -> set[str]:
-    told = {f"limits.{resource}" for resource in container.resources.limits}
-    for resource in container.resources.requests:
-        told |= {resource, f"{REQUESTS}{resource}"}
-    return told
+    details = "; ".join(f"{key} for: {','.join(sorted(missing[key]))}" for key in sorted(missing))
+    return f"must specify {details}" if details else ""
 
 
 # Claims ---------------------------------------------------------------------------------------------------------------
@@ -229,7 +222,7 @@ def _devices_requested(claim: ResourceClaim, classes: ExtendedNames, counted_alr
 
 
 def _most_devices(request: DeviceRequest) -> Mapping[str, int]:
-    """class -> how many of its devices the request may be given at most."""
+    """Class -> the maximum of devices that the request may get of it."""
     found: dict[str, int] = {}
     alternatives: Sequence[ExactDeviceRequest | DeviceSubRequest] = request.first_available
     if not alternatives and request.exactly is not None:
@@ -245,12 +238,12 @@ def _most_devices(request: DeviceRequest) -> Mapping[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaLimits:
-    """One quota, as writes are judged by it."""
+    """The limits and scopes of one quota, parsed."""
 
     name: str
     hard: Usage
     scopes: tuple[ScopedResourceSelectorRequirement, ...] = ()
-    #: whether it limits what claims hold; what their devices draw from counters
+    #: whether it limits allocated devices, and what these draw from counters
     of_allocations: bool = False
     of_counters: bool = False
 
@@ -270,16 +263,14 @@ class QuotaLimits:
         )
 
     def concerns(self, resource: str, obj: Any, owner: Pod | None = None) -> bool:
-        """Whether `obj` is in all of its scopes: a pod is in some, and a claim in those of the pod that it was made for
-        (owner).
-        """
+        """Whether `obj` is in all scopes. A generated claim is in the scopes of its owner."""
         if not self.scopes:
             return True
         pod = obj if resource == PODS else owner if resource == CLAIMS else None
         return pod is not None and all(is_in_scope(pod, scope) for scope in self.scopes)
 
     def share(self, resource: str, obj: Any, usage: Usage, classes: ExtendedNames, owner: Pod | None = None) -> Usage:
-        """What of the object's usage counts here."""
+        """The part of the object's usage that this quota counts."""
         if not self.concerns(resource, obj, owner):
             return {}
         keys = keys_of(resource, self.hard, classes)
@@ -288,11 +279,11 @@ class QuotaLimits:
         return {key: usage[key] for key in keys if key in usage}
 
     def asks_for_owner(self, claim: ResourceClaim) -> bool:
-        """Whether it matters here which pod `claim` was made for."""
+        """Whether the usage of `claim` depends on its owner."""
         return is_for_extended_resources(claim) or (self.of_allocations and bool(self.scopes))
 
 
-#: the scopes without values -> whether a pod is in it
+#: A scope without values -> whether a pod is in it.
 _PLAIN: Mapping[str, Callable[[Pod], bool]] = {
     "Terminating": lambda pod: pod.spec.active_deadline_seconds is not None,
     "NotTerminating": lambda pod: pod.spec.active_deadline_seconds is None,
@@ -312,7 +303,7 @@ def is_in_scope(pod: Pod, scope: ScopedResourceSelectorRequirement) -> bool:
 
 
 def _selects(scope: ScopedResourceSelectorRequirement, name: str) -> bool:
-    """As a label selector that is asked about a label of which the value is `name`; "" stands for no label."""
+    """Match `name` like a label selector matches a label's value; "" is a missing label."""
     match scope.operator:
         case "In":
             return bool(name) and name in scope.values
@@ -349,5 +340,5 @@ def parsed(amounts: Mapping[str, str]) -> dict[str, Quantity]:
 
 
 def written(amounts: Usage) -> dict[str, str]:
-    """As a quota's status has them: sorted, and nothing below zero."""
+    """The form of a quota's status: sorted, without negative amounts."""
     return {key: (amounts[key] if amounts[key].sign > 0 else NONE).canonical() for key in sorted(amounts)}

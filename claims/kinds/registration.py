@@ -1,8 +1,7 @@
-"""The kinds of the claims, as the API server serves them: ResourceClaim, ResourceClaimTemplate and Pod; PriorityClass,
-ResourceQuota, Workload and PodGroup stand in modules of their own.
+"""The kinds ResourceClaim, ResourceClaimTemplate and Pod: how claims are stored, and the columns of `kubectl get`.
 
-How claims are stored (defaults, and what an update may take from the client), and the columns of `kubectl get`; how
-pods are stored is in `pod_strategy`. Source: pkg/apis/resource/v1/defaults.go,
+How pods are stored is in `pod_strategy`. PriorityClass, ResourceQuota, Workload and PodGroup are in modules of their
+own. Source: pkg/apis/resource/v1/defaults.go,
 pkg/registry/resource/resourceclaim/strategy.go and pkg/printers/internalversion/printers.go of Kubernetes 1.36.
 """
 
@@ -54,9 +53,7 @@ Request = TypeVar("Request", ExactDeviceRequest, DeviceSubRequest)
 
 
 def with_defaults(spec: ResourceClaimSpec) -> ResourceClaimSpec:
-    """One device of the class where a request says nothing else; tolerations compare by Equal; claims of a
-    ResourceClass wait for a pod.
-    """
+    """Fill in count and mode of requests, operators of tolerations, and the allocation mode."""
     requests = tuple(map(_request_with_defaults, spec.devices.requests))
     mode = spec.allocation_mode or (WAIT_FOR_FIRST_CONSUMER if spec.resource_class_name else "")
     return replace(spec, devices=replace(spec.devices, requests=requests), allocation_mode=mode)
@@ -82,7 +79,7 @@ def _toleration_with_defaults(toleration: DeviceToleration) -> DeviceToleration:
 
 
 def create_claim(new: ResourceClaim) -> ResourceClaim:
-    """A new claim has nothing yet."""
+    """With defaults and an empty status."""
     new = without_disabled(new, None, OF_CLAIMS)
     return replace(new, spec=with_defaults(new.spec), status=ResourceClaimStatus())
 
@@ -93,7 +90,7 @@ def update_claim(new: ResourceClaim, old: ResourceClaim) -> ResourceClaim:
 
 
 def update_claim_status(new: ResourceClaim, old: ResourceClaim) -> ResourceClaim:
-    """A status write keeps spec and metadata, and drops reports on devices that the claim no longer has."""
+    """Keep spec and metadata, and drop the drivers' reports once the claim is deallocated."""
     deallocated = old.status.allocation is not None and new.status.allocation is None
     status = replace(new.status, devices=()) if deallocated else new.status
     status = without_disabled(status, old, OF_CLAIMS)
@@ -151,7 +148,7 @@ def _amount(request: ExactDeviceRequest | DeviceSubRequest) -> str:
 
 
 def _requests(spec: ResourceClaimSpec) -> str:
-    """`2 gpu.example.com, 1 big.example.com or 2 small.example.com`; the class of a claim that has no requests."""
+    """`2 gpu.example.com, 1 big.example.com or 2 small.example.com`; the ResourceClass if there are no requests."""
     asked = [
         _amount(one.exactly) if one.exactly is not None else " or ".join(map(_amount, one.first_available))
         for one in spec.devices.requests
@@ -160,12 +157,12 @@ def _requests(spec: ResourceClaimSpec) -> str:
 
 
 def _devices(claim: ResourceClaim) -> str:
-    """DRIVER/POOL/DEVICE of what it holds."""
+    """DRIVER/POOL/DEVICE of each allocated device."""
     results = claim.status.allocation.devices.results if claim.status.allocation is not None else ()
     return listed(f"{one.driver}/{one.pool}/{one.device}" for one in results)
 
 
-#: The reference has none of those with priority 1.
+#: The columns with priority 1 are ours.
 CLAIM_COLUMNS = (
     NAME_COLUMN,
     Column(
@@ -196,9 +193,9 @@ TEMPLATE_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class _Initialization:
-    """How far a pod's init containers are.
+    """Progress of a pod's init containers.
 
-    reason: "" once they are through; ready: sidecars that are; restarts: of the init containers that were looked at.
+    reason: "" once they have completed. ready: the number of ready sidecars. restarts: of the containers so far.
     """
 
     reason: str
@@ -215,7 +212,7 @@ def _condition_holds(pod: Pod, kind: str) -> bool:
 
 
 def _ending(terminated: ContainerStateTerminated) -> str:
-    """Why a container ended: its reason, else signal or exit code."""
+    """Why a container terminated: its reason, or else signal or exit code."""
     if terminated.reason:
         return terminated.reason
     return f"Signal:{terminated.signal}" if terminated.signal else f"ExitCode:{terminated.exit_code}"
@@ -246,7 +243,7 @@ def _init_reason(status: ContainerStatus, position: int, *, total: int) -> str:
 
 
 def _container_reason(status: ContainerStatus) -> str:
-    """What one container adds to the pod's status; "" for one that runs."""
+    """Why the container does not run; "" if it does."""
     if status.state.waiting is not None and status.state.waiting.reason:
         return status.state.waiting.reason
     return _ending(status.state.terminated) if status.state.terminated is not None else ""
@@ -280,7 +277,7 @@ def pod_status(pod: Pod, _now: float = 0) -> str:
 
 
 def pod_readiness(pod: Pod, _now: float = 0) -> str:
-    """Ready containers, sidecars among them, of all."""
+    """Ready containers and sidecars, of all."""
     ready = _initialization(pod).ready
     if _is_past_initialization(pod):
         ready += sum(map(_runs, pod.status.container_statuses))
@@ -288,7 +285,7 @@ def pod_readiness(pod: Pod, _now: float = 0) -> str:
 
 
 def pod_restarts(pod: Pod, now: float) -> str:
-    """How often containers restarted, and when last."""
+    """The number of restarts, and the time since the last one."""
     counted: tuple[ContainerStatus, ...] = pod.status.init_container_statuses
     if _is_past_initialization(pod):
         sidecars = {container.name for container in pod.spec.init_containers if _is_sidecar(container)}

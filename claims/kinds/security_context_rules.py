@@ -77,7 +77,7 @@ def validate_pod_security(spec: PodSpec) -> Errors:
 
 
 def _validate_host_users(spec: PodSpec) -> Errors:
-    """A user namespace of its own goes with no other namespace of the host, and with no block device."""
+    """A pod with its own user namespace cannot use other host namespaces or block devices."""
     if spec.host_users is None or spec.host_users:
         return []
     shared = (("hostNetwork", spec.host_network), ("HostPID", spec.host_pid), ("HostIPC", spec.host_ipc))
@@ -99,8 +99,8 @@ def validate_ids(ids: Iterable[tuple[str, int | None]], path: Path) -> Errors:
 
 
 def _shared_by(sysctl: str, spec: PodSpec) -> str:
-    """The field that shares the sysctl's namespace with the host; "" where none does. Either separator may stand first,
-    and the other one then belongs to names: net.ipv4.conf.eno2/100.rp_filter.
+    """The field that shares the sysctl's namespace with the host, or "". The first of the separators "." and "/"
+    separates; the other one is part of names: net.ipv4.conf.eno2/100.rp_filter.
     """
     slash, dot = (sysctl.find(separator) for separator in "/.")
     if slash >= 0 and (dot < 0 or slash < dot):
@@ -230,7 +230,7 @@ def _is_seccomp(value: str) -> bool:
 
 
 def validate_profiles_match(annotations: Mapping[str, str], spec: PodSpec) -> Errors:
-    """An annotation says the same as the field that replaced it."""
+    """An annotation must match the field that replaced it."""
     of_pod = spec.security_context or PodSecurityContext()
     found: Errors = []
     if of_pod.seccomp_profile is not None and _SECCOMP_POD in annotations:
@@ -261,7 +261,7 @@ def _validate_match(value: str, profile: SeccompProfile | AppArmorProfile, path:
 
 
 def app_armor_of(annotations: Mapping[str, str], container: str) -> AppArmorProfile | None:
-    """The profile that an annotation names for a container; None where none does, or it is not valid."""
+    """The AppArmor profile in the container's annotation; None if there is none or it is invalid."""
     value = annotations.get(f"{_APP_ARMOR}{container}")
     if value is None:
         return None
@@ -283,7 +283,8 @@ _NET_BIOS = re.compile(r'[^\\/:*?"<>|.]{1}[^\\/:*?"<>|]{0,14}')
 _DOMAIN = re.compile(r"(?i:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*)")
 _BAD_IN_USERS = re.compile(r'["/\\:;|=,+*?<>@\[\]]')
 
-#: name in JSON, attribute: what a pod for Windows has not, of the pod itself, its rights and those of containers
+#: (name in JSON, attribute) of fields that a Windows pod must not set: in its spec, its security context, and those of
+#: its containers
 _OF_SPEC = (
     ("hostUsers", "host_users"),
     ("hostPID", "host_pid"),
@@ -318,7 +319,7 @@ _OF_CONTAINERS = (
 
 
 def validate_system(spec: PodSpec) -> Errors:
-    """Which system the pod's images are for, and what that system has not."""
+    """spec.os, and fields that its system does not support."""
     name = spec.os.name if spec.os is not None else ""
     found = _validate_host_processes(spec)
     if spec.os is None:
@@ -335,7 +336,7 @@ def is_for_windows(spec: PodSpec) -> bool:
 
 
 def containers_with_paths(spec: PodSpec) -> Iterator[tuple[Container, Path]]:
-    """All containers, in the order in which the reference visits them."""
+    """All containers, in the reference's order."""
     for shown, containers in (
         ("initContainers", spec.init_containers),
         ("containers", spec.containers),
@@ -380,7 +381,7 @@ def _is_set(value: object, *, flag: bool) -> bool:
 
 
 def _validate_host_processes(spec: PodSpec) -> Errors:
-    """Of a pod of processes of the host, all containers are such, and so is its network."""
+    """If any container is a HostProcess container, all are, and the pod uses the host network."""
     pod_options = spec.security_context.windows_options if spec.security_context is not None else None
     of_pod = pod_options.host_process if pod_options is not None else None
     found: Errors = []

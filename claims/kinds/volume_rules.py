@@ -8,7 +8,7 @@ one would expect, so do we.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -117,7 +117,7 @@ _SOURCES: Mapping[str, tuple[str, ...]] = {
 }
 _ORDER = {name: place for place, name in enumerate(_SOURCES)}
 _SHOWN = dict(zip(VolumeSource.__struct_fields__, VolumeSource.__struct_encode_fields__, strict=True))
-#: Where the reference names a source differently: what is wrong inside of it, and that it is one too many.
+#: The reference's names of sources in errors inside the source, and in errors about a second source.
 _SHOWN_INSIDE = {**_SHOWN, "gcePersistentDisk": "persistentDisk"}
 _SHOWN_AS_EXTRA = {**_SHOWN, "cephfs": "cephFS", "downward_api": "downwarAPI"}
 #: Sources whose reference to a Secret must name it.
@@ -130,10 +130,11 @@ _HOST_AND_PORT = re.compile(r"([^:\[\]]*|\[[^\[\]]*\]):[^:\[\]]*")
 
 
 def validate_volumes(spec: PodSpec, metadata: ObjectMeta) -> tuple[dict[str, Volume], Errors]:
-    """The volumes that are fit to be mounted, by name; and what is wrong with the others."""
+    """The valid volumes by name, which containers may mount, and the errors of the others."""
     known: dict[str, Volume] = {}
     found: Errors = []
-    created = {f"{metadata.name}-{one.name}" for one in spec.volumes if metadata.name and _is_ephemeral(one)}
+    volumes: Sequence[Any] = spec.volumes if metadata.name else ()
+    created = {f"{metadata.name}-{volume.name}" for volume in volumes if volume.ephemeral is not None}
     for position, volume in enumerate(spec.volumes):
         at = SPEC.child("volumes").at(position)
         wrong = required_or(check_dns_label, volume.name, at.child("name"))
@@ -150,12 +151,8 @@ def validate_volumes(spec: PodSpec, metadata: ObjectMeta) -> tuple[dict[str, Vol
     return known, found
 
 
-def _is_ephemeral(volume: Any) -> bool:
-    return volume.ephemeral is not None
-
-
 def _validate_claim_exists(volume: Any, path: Path, created: Collection[str]) -> Errors:
-    """A volume cannot use a claim that is only created for another volume of the pod."""
+    """A volume must not use the claim of an ephemeral volume of the same pod."""
     claim = volume.persistentVolumeClaim
     if claim is None or claim.claimName not in created:
         return []
@@ -164,7 +161,7 @@ def _validate_claim_exists(volume: Any, path: Path, created: Collection[str]) ->
 
 
 def _validate_sources(volume: Any, path: Path, metadata: ObjectMeta) -> Errors:
-    """One source; only the first is looked into."""
+    """Exactly one source; only the first is validated."""
     chosen = sorted(sources_of(volume), key=_ORDER.__getitem__)
     if not chosen:
         return [required(path, "must specify a volume type")]
@@ -347,7 +344,7 @@ def _validate_image(source: Any, path: Path) -> Errors:
 
 
 def _validate_ephemeral(source: Any, path: Path) -> Errors:
-    """The claim that is to be made for the pod."""
+    """The template of the claim that is created for the pod."""
     template = source.volumeClaimTemplate
     if template is None:
         return []
@@ -418,12 +415,12 @@ def _validate_storage(text: str | None, path: Path) -> Errors:
 
 MODE_MAX = 0o777
 KEY_TYPES = ("ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096")
-#: How long a pod's certificate may be wanted to last: from an hour to 91 days, of signers of Kubernetes to one.
+#: Lifetimes of a pod's certificate: from an hour to 91 days, or to a day for signers of Kubernetes.
 _CERTIFICATE_SECONDS_MIN, _CERTIFICATE_SECONDS_MAX = 60 * 60, 91 * 24 * 60 * 60
 _KUBERNETES_SECONDS_MAX = 24 * 60 * 60
-#: A domain, a namespace and a name, and what separates them.
+#: A domain, a namespace and a name, with separators.
 _SIGNER_MAX = DNS_SUBDOMAIN_MAX + DNS_LABEL_MAX + DNS_SUBDOMAIN_MAX + 2
-#: What a container can be shown of its pod in a variable, and in a file.
+#: The fields of a pod that variables and files can refer to.
 VARIABLE_FIELDS = (
     "metadata.name",
     "metadata.namespace",
@@ -446,10 +443,10 @@ RESOURCES = (
 )
 _HUGE_PAGES = ("limits.hugepages-", "requests.hugepages-")
 _KNOWN_FIELDS = frozenset({*VARIABLE_FIELDS, *FILE_FIELDS, "spec.restartPolicy", "spec.schedulerName", "status.phase"})
-#: Names of fields of the API's first versions, and what they are called now.
+#: Names of fields in the API's first versions -> their names now.
 _OLD_FIELDS = {"spec.host": "spec.nodeName"}
 _SUBSCRIPT = re.compile(r"(?P<map>metadata\.(?:labels|annotations))\['(?P<key>.*)'\]", re.DOTALL)
-#: resource -> the amounts in which it is shown
+#: resource -> the divisors that it supports
 _DIVISORS = {
     "cpu": ("1m", "1"),
     "memory": ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"),
@@ -476,7 +473,7 @@ def validate_projected(source: ProjectedVolumeSource, path: Path) -> Errors:
 
 
 def validate_no_tokens(volume: Volume, path: Path) -> Errors:
-    """A pod without a service account has no token."""
+    """A pod without a service account cannot mount its token."""
     sources = volume.projected.sources if volume.projected is not None else ()
     return [
         forbidden(
@@ -777,17 +774,17 @@ def _validate_amount(selector: ResourceFieldSelector, path: Path, *, in_volume: 
 
 
 def _validate_divisor(selector: ResourceFieldSelector, path: Path) -> Errors:
-    """Of a resource that is known, and of one of huge pages, some units."""
+    """Known resources and huge pages support certain divisors only."""
     resource, divisor = selector.resource.partition(".")[2], selector.divisor or "0"
     known = selector.resource in RESOURCES or selector.resource.startswith(_HUGE_PAGES)
     if not known or divisor in ("0", *_DIVISORS["cpu" if resource == "cpu" else "memory"]):
         return []
     if resource == "cpu":
-        told = "only divisor's values 1m and 1 are supported with the cpu resource"
+        message = "only divisor's values 1m and 1 are supported with the cpu resource"
     else:
         values = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei"
-        told = f"only divisor's values {values} are supported with the {_spoken(resource)} resource"
-    return [invalid(path, selector.resource, told)]
+        message = f"only divisor's values {values} are supported with the {_spoken(resource)} resource"
+    return [invalid(path, selector.resource, message)]
 
 
 def _spoken(resource: str) -> str:
