@@ -1,12 +1,12 @@
-"""When held devices were used and when they were idle, as far as drivers tell: recorded with the write that says so.
+"""Records when drivers report held devices as used or idle, in the transaction that writes the report.
 
-A driver that knows it says so by the condition `manciple.dev/Idle` of the device in the claim's `status.devices`
-(docs/drivers.md): True while nothing uses the device, False while something does. Each stretch of one answer is a
-`UseSpell`, from the condition's lastTransitionTime to that of the next; what the claim gives back, or the driver says
-no more of, ends with that write. Of a device with admin access nothing is recorded: it is not held.
+A driver reports it with the condition `manciple.dev/Idle` of the device in the claim's `status.devices`
+(docs/drivers.md): False while something uses the device. Each period of one answer is a `UseSpell`, from the
+condition's lastTransitionTime to that of the next one. It ends when the claim gives the device back, or the report is
+removed. Devices with admin access are not recorded, since they are not held.
 
-What stands is compared with what there should be, so a write that is seen twice and `reindex` change nothing. A stretch
-of less than `LEAST` is forgotten when it ends: a driver that changes its mind all the time fills no table.
+Existing rows are compared with the reports, so `reindex` and repeated writes change nothing. Periods shorter than
+`LEAST` are deleted when they end, so a report that flaps fills no table.
 """
 
 from __future__ import annotations
@@ -29,59 +29,63 @@ _COLUMNS = (
 AllocatedKey = tuple[str, str, str, str]  # (driver, pool, device, share id or "")
 
 
-class ToldUse(NamedTuple):
-    """What a driver says of one device. since: None where the condition has no lastTransitionTime."""
+class ReportedUse(NamedTuple):
+    """A driver's report about one device. since: None if the condition has no lastTransitionTime."""
 
     idle: bool
     since: datetime | None
     device_class: str
-    #: of the allocation
+    #: the allocation's node
     node: str
 
 
 def record_uses(changes: Sequence[Change]) -> None:
-    """Costs nothing where no driver tells anything."""
+    """Record changed reports; without reports this costs nothing."""
     now = datetime.now(UTC)
-    wanted: dict[str, tuple[ResourceClaim, Mapping[AllocatedKey, ToldUse]]] = {}
+    wanted: dict[str, tuple[ResourceClaim, Mapping[AllocatedKey, ReportedUse]]] = {}
     for change in changes:
         claim: Any = change.object
-        before = told_uses(change.previous) if isinstance(change.previous, ResourceClaim) else {}
-        after = {} if change.type == "DELETED" else told_uses(claim)
+        before = reported_uses(change.previous) if isinstance(change.previous, ResourceClaim) else {}
+        after = {} if change.type == "DELETED" else reported_uses(claim)
         if before != after:
             wanted[claim.metadata.uid] = (claim, after)
     if not wanted:
         return
-    standing = {(row.claim_uid, row.key): row for row in UseSpell.objects.standing(wanted)}
-    for uid, (claim, told) in wanted.items():
-        rows = {key: row for (owner, key), row in standing.items() if owner == uid}
+    open_spells = {(row.claim_uid, row.key): row for row in UseSpell.objects.standing(wanted)}
+    for uid, (claim, reported) in wanted.items():
+        rows = {key: row for (owner, key), row in open_spells.items() if owner == uid}
         begun = {
-            key: _began(claim, one, rows.get(key), now=now) for key, one in told.items() if _is_new(rows.get(key), one)
+            key: _began(claim, one, rows.get(key), now=now)
+            for key, one in reported.items()
+            if (row := rows.get(key)) is None or row.idle != one.idle
         }
         for key, row in rows.items():
-            if key in begun or key not in told:
+            if key in begun or key not in reported:
                 _end(row, begun.get(key, now))
         meta = claim.metadata
         given = [
-            (*key, told[key].device_class, told[key].node, meta.uid, meta.namespace, told[key].idle, at)
+            (*key, reported[key].device_class, reported[key].node, meta.uid, meta.namespace, reported[key].idle, at)
             for key, at in begun.items()
         ]
         sql.insert(UseSpell, _COLUMNS, given)
 
 
-def told_uses(claim: ResourceClaim) -> Mapping[AllocatedKey, ToldUse]:
-    """What drivers say of the devices that are allocated to the claim."""
+def reported_uses(claim: ResourceClaim) -> Mapping[AllocatedKey, ReportedUse]:
+    """The reports about the devices that are allocated to the claim."""
     if not claim.status.devices or claim.status.allocation is None:
         return {}
-    said = {_key(one): one for one in claim.status.devices}
+    devices = {_key(one): one for one in claim.status.devices}
     found = {}
     for result in claim.status.allocation.devices.results:
         key = (result.driver, result.pool, result.device, result.share_id or "")
         condition = (
-            next((one for one in said[key].conditions if one.type == IDLE_CONDITION), None) if key in said else None
+            next((one for one in devices[key].conditions if one.type == IDLE_CONDITION), None)
+            if key in devices
+            else None
         )
         if condition is not None and condition.status in ("True", "False") and not result.admin_access:
             since = condition.last_transition_time
-            found[key] = ToldUse(
+            found[key] = ReportedUse(
                 condition.status == "True",
                 datetime.fromisoformat(since) if since else None,
                 class_of(claim.spec.devices.requests, result.request),
@@ -91,16 +95,12 @@ def told_uses(claim: ResourceClaim) -> Mapping[AllocatedKey, ToldUse]:
 
 
 def prune_uses(now: datetime, *, kept_for: timedelta) -> int:
-    """Forget what ended too long ago. Returns how many rows went."""
+    """Delete spells that ended too long ago. Returns how many."""
     return UseSpell.objects.filter(ended_at__lt=now - kept_for).delete()[0]
 
 
 def _key(one: AllocatedDeviceStatus) -> AllocatedKey:
     return one.driver, one.pool, one.device, one.share_id or ""
-
-
-def _is_new(standing: UseSpell | None, told: ToldUse) -> bool:
-    return standing is None or standing.idle != told.idle
 
 
 def _end(row: UseSpell, at: datetime) -> None:
@@ -110,11 +110,10 @@ def _end(row: UseSpell, at: datetime) -> None:
         UseSpell.objects.filter(pk=row.pk).update(ended_at=at)
 
 
-def _began(claim: ResourceClaim, told: ToldUse, before: UseSpell | None, *, now: datetime) -> datetime:
-    """Not before what it follows, nor before the claim had the device, and not later than it was said, whatever the
-    clock of the driver's machine."""
+def _began(claim: ResourceClaim, reported: ReportedUse, before: UseSpell | None, *, now: datetime) -> datetime:
+    """Clamp the driver's timestamp between the allocation, or the end of the previous spell, and now."""
     allocation = claim.status.allocation
     given = (allocation.allocation_timestamp if allocation is not None else None) or claim.metadata.creation_timestamp
     earliest = [datetime.fromisoformat(given)] if given else []
     earliest += [before.began_at] if before is not None else []
-    return min(max([told.since or now, *earliest]), now)
+    return min(max([reported.since or now, *earliest]), now)

@@ -214,14 +214,14 @@ POD_DISRUPTION_BUDGET = Kind(
 # Status and evictions -------------------------------------------------------------------------------------------------
 
 
-#: How long a pod whose eviction was granted is taken for one that goes (upstream: DeletionTimeout).
+#: How long a pod counts as disrupted after its eviction was granted (upstream: DeletionTimeout).
 DELETION_TIMEOUT = timedelta(minutes=2)
-#: Evictions granted and not seen yet, at most (upstream: MaxDisruptedPodSize).
+#: The maximum of granted evictions that have not happened yet (upstream: MaxDisruptedPodSize).
 MOST_DISRUPTED = 2000
 
 DISRUPTION_ALLOWED = "DisruptionAllowed"
 SUFFICIENT, INSUFFICIENT, SYNC_FAILED = "SufficientPods", "InsufficientPods", "SyncFailed"
-#: The condition of pods that something ends.
+#: The condition of pods that are being terminated.
 TARGET = "DisruptionTarget"
 #: The cause in the answer to an eviction that a budget refuses.
 CAUSE = "DisruptionBudget"
@@ -230,7 +230,7 @@ NOTHING = ParsedLabelSelector(nothing=True)
 
 
 def selected(budget: PodDisruptionBudget) -> ParsedLabelSelector:
-    """The labels of the pods that it is about; a selector that nobody can read selects none."""
+    """The selector of the budget's pods; an invalid one selects none."""
     try:
         return as_label_selector(budget.spec.selector)
     except ValueError:
@@ -245,19 +245,19 @@ def is_ready(pod: Pod) -> bool:
 
 
 def needs_scale(spec: PodDisruptionBudgetSpec) -> bool:
-    """Whether it is reckoned from what the pods' controllers scale to, not from the pods that there are."""
+    """Whether expected_pods is the scale of the pods' controllers, not the number of existing pods."""
     return spec.max_unavailable is not None or isinstance(spec.min_available, str)
 
 
 def counted(budget: PodDisruptionBudget, pods: Iterable[Pod], *, scale: int, now: datetime) -> PodDisruptionBudget:
-    """With the status that its pods make. scale: what their controllers scale to, where that counts.
+    """The budget with a status counted from its pods. scale: of their controllers, if `needs_scale`.
 
     Raises: ValueError for an amount that nobody can read.
     """
     found = list(pods)
     expected = scale if needs_scale(budget.spec) else len(found) if budget.spec.min_available is not None else 0
     desired = _desired(budget.spec, expected)
-    waits = {} if not budget.status.disrupted_pods else _still_going(budget.status.disrupted_pods, found, now)
+    waits = {} if not budget.status.disrupted_pods else _pending_evictions(budget.status.disrupted_pods, found, now)
     healthy = sum(_counts(pod, waits) for pod in found)
     allowed = max(0, healthy - desired) if expected > 0 else 0
     status = PodDisruptionBudgetStatus(
@@ -273,14 +273,14 @@ def counted(budget: PodDisruptionBudget, pods: Iterable[Pod], *, scale: int, now
 
 
 def failed(budget: PodDisruptionBudget, why: str, now: datetime) -> PodDisruptionBudget:
-    """When it cannot be counted nobody may be evicted (upstream: failSafe)."""
+    """A budget that cannot be counted allows no eviction (upstream: failSafe)."""
     status = replace(budget.status, disruptions_allowed=0)
-    told = Condition(type=DISRUPTION_ALLOWED, status="False", reason=SYNC_FAILED, message=why)
-    return _told(replace(budget, status=status), told, now)
+    condition = Condition(type=DISRUPTION_ALLOWED, status="False", reason=SYNC_FAILED, message=why)
+    return _set_condition(replace(budget, status=status), condition, now)
 
 
 def expired(budget: PodDisruptionBudget, pods: Iterable[Pod], now: datetime) -> list[Pod]:
-    """Pods whose eviction was granted long ago, and that nobody has deleted."""
+    """Pods whose eviction was granted longer ago than `DELETION_TIMEOUT` and that were not deleted."""
     granted = budget.status.disrupted_pods
     return [
         pod
@@ -292,12 +292,12 @@ def expired(budget: PodDisruptionBudget, pods: Iterable[Pod], now: datetime) -> 
 
 
 def next_change(budget: PodDisruptionBudget) -> datetime | None:
-    """When the first of the granted evictions is given up; None where none is awaited."""
+    """When the first granted eviction times out; None if there is none."""
     return min(map(_until, budget.status.disrupted_pods.values()), default=None)
 
 
 def amount_of(amount: IntOrPercent, whole: int) -> int:
-    """Of percent what there is of `whole`, rounded up. Raises: ValueError."""
+    """A number, or a percentage of `whole`, rounded up. Raises: ValueError."""
     if isinstance(amount, int):
         return amount
     if not amount.endswith("%") or not amount[:-1].isdecimal():
@@ -311,8 +311,8 @@ def _desired(spec: PodDisruptionBudgetSpec, expected: int) -> int:
     return 0 if spec.min_available is None else amount_of(spec.min_available, expected)
 
 
-def _still_going(granted: Mapping[str, str], pods: Iterable[Pod], now: datetime) -> dict[str, str]:
-    """The evictions that were granted and that nobody has seen: the pod is there, and not deleted."""
+def _pending_evictions(granted: Mapping[str, str], pods: Iterable[Pod], now: datetime) -> dict[str, str]:
+    """Granted evictions that have not happened yet: the pod exists and is not deleted."""
     there = (pod.metadata.name for pod in pods if pod.metadata.deletion_timestamp is None)
     return {name: granted[name] for name in there if name in granted and _until(granted[name]) >= now}
 
@@ -326,18 +326,18 @@ def _until(granted: str) -> datetime:
 
 
 def _with_condition(budget: PodDisruptionBudget, now: datetime) -> PodDisruptionBudget:
-    """With the condition that its number makes."""
+    """Set the condition DisruptionAllowed from disruptions_allowed."""
     allowed = budget.status.disruptions_allowed > 0
     reason, status = (SUFFICIENT, "True") if allowed else (INSUFFICIENT, "False")
-    return _told(budget, Condition(type=DISRUPTION_ALLOWED, status=status, reason=reason), now)
+    return _set_condition(budget, Condition(type=DISRUPTION_ALLOWED, status=status, reason=reason), now)
 
 
-def _told(budget: PodDisruptionBudget, condition: Condition, now: datetime) -> PodDisruptionBudget:
+def _set_condition(budget: PodDisruptionBudget, condition: Condition, now: datetime) -> PodDisruptionBudget:
     known = condition_of(budget)
     since = known.last_transition_time if known is not None and known.status == condition.status else timestamp(now)
-    told = replace(condition, last_transition_time=since, observed_generation=budget.status.observed_generation)
+    condition = replace(condition, last_transition_time=since, observed_generation=budget.status.observed_generation)
     others = [one for one in budget.status.conditions if one.type != DISRUPTION_ALLOWED]
-    return replace(budget, status=replace(budget.status, conditions=(*others, told)))
+    return replace(budget, status=replace(budget.status, conditions=(*others, condition)))
 
 
 def condition_of(budget: PodDisruptionBudget) -> Condition | None:
@@ -348,7 +348,7 @@ def condition_of(budget: PodDisruptionBudget) -> Condition | None:
 
 
 def disrupted(pod: Pod, *, reason: str, message: str, now: str) -> Pod:
-    """`pod` with the condition that tells why it is being deleted. now: RFC 3339, whole seconds."""
+    """`pod` with the condition of why it is being deleted. now: RFC 3339, whole seconds."""
     known = next((one for one in pod.status.conditions if one.type == TARGET), None)
     if known is not None and (known.status, known.reason, known.message) == ("True", reason, message):
         return pod
@@ -369,24 +369,24 @@ def disrupted(pod: Pod, *, reason: str, message: str, now: str) -> Pod:
 
 
 class SeveralBudgets(ApiError):
-    """500: which of them counts is not defined."""
+    """500: several budgets cover the pod, and it is undefined which one counts."""
 
     reason = ""
 
 
 def asks_no_budget(pod: Pod) -> bool:
-    """Whether nothing of it can be disrupted any more, or yet (upstream: canIgnorePDB)."""
+    """Whether the pod is pending, finished or being deleted: no budget applies (upstream: canIgnorePDB)."""
     return pod.status.phase in ("", "Pending", "Succeeded", "Failed") or pod.metadata.deletion_timestamp is not None
 
 
 def covering(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
-    """Those of the pod's namespace that are about it."""
+    """The budgets that cover the pod."""
     labels, namespace = pod.metadata.labels, pod.metadata.namespace
     return [one for one in budgets if one.metadata.namespace == namespace and selected(one).matches(labels)]
 
 
 def why_kept(pod: Pod, budgets: Sequence[PodDisruptionBudget]) -> ApiError | None:
-    """What is against the eviction of a pod that asks its budgets; None where nothing is."""
+    """The refusal of the pod's eviction, or None."""
     if len(budgets) > 1:
         return SeveralBudgets(
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
@@ -396,7 +396,7 @@ def why_kept(pod: Pod, budgets: Sequence[PodDisruptionBudget]) -> ApiError | Non
 
 
 def goes_unready(pod: Pod, budget: PodDisruptionBudget) -> bool:
-    """Whether a pod that is not ready goes without counting: it is none of those that are."""
+    """Whether an unready pod may be evicted without counting: it is not among the healthy ones."""
     if is_ready(pod):
         return False
     status = budget.status
@@ -405,7 +405,7 @@ def goes_unready(pod: Pod, budget: PodDisruptionBudget) -> bool:
 
 
 def why_refused(budget: PodDisruptionBudget) -> ApiError | None:
-    """What is against one more eviction (upstream: checkAndDecrement); None where nothing is."""
+    """The refusal of one more eviction, or None (upstream: checkAndDecrement)."""
     name, status = budget.metadata.name, budget.status
     if status.observed_generation < budget.metadata.generation:
         return _too_many(f"The disruption budget {name} is still being processed by the server.", retry_after=10)
@@ -423,7 +423,7 @@ def why_refused(budget: PodDisruptionBudget) -> ApiError | None:
 
 
 def granted(budget: PodDisruptionBudget, pod: str, now: datetime) -> PodDisruptionBudget:
-    """As it is once the eviction of the pod of this name is granted."""
+    """The budget after granting the eviction of the named pod."""
     status = replace(
         budget.status,
         disruptions_allowed=budget.status.disruptions_allowed - 1,

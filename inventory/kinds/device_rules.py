@@ -75,11 +75,10 @@ from manciple.wire.validation import (
 #: In bytes (upstream: CELSelectorExpressionMaxLength).
 EXPRESSION_MAX = 10 * 1024
 
-#: What a checker says of an expression that compiles, and might cost more than an expression may.
+#: A checker's error for an expression that compiles and exceeds the cost limit.
 TOO_COMPLEX = "too complex, exceeds cost limit"
 
-#: expression -> (what is wrong with it: "compilation failed: ERROR: ...", TOO_COMPLEX, or "" when nothing is; its
-#: estimated cost).
+#: expression -> (error, estimated cost). error: "compilation failed: ERROR: ...", TOO_COMPLEX, or "".
 Checker = Callable[[str], tuple[str, int]]
 
 
@@ -92,14 +91,14 @@ _checkers: list[Checker] = [accept_all]
 
 
 def set_checker(checker: Checker) -> Checker:
-    """From now on `checker` judges every new or changed expression of this process; returns the one before."""
+    """Set the checker of new and changed expressions in this process. Returns the previous one."""
     before = _checkers[0]
     _checkers[:] = [checker]
     return before
 
 
 def validate_expression(expression: str, path: Path) -> list[FieldError]:
-    """One error at most: too long (then nothing else is looked at), or what the checker says."""
+    """At most one error: too long, or else the checker's."""
     return _validate_expression(expression, path)[0]
 
 
@@ -114,20 +113,20 @@ def _validate_expression(expression: str, path: Path) -> tuple[list[FieldError],
 
 
 SELECTORS_MAX = 32
-#: What all expressions of one object may add up to; equal ones count once, since they are compiled once. Kubernetes
-#: limits only the single expression, and its schema allows 8,192 in a claim: half a minute of compiling. A claim may
-#: have as many different ones as 32 requests without alternatives, as many bytes as the one full list of selectors that
-#: a class may have, and as much estimated cost as four such lists at the limit of the single expression.
+#: Limits on all expressions of an object together. Equal ones are compiled and counted once. Kubernetes only limits
+#: each expression, and its schema allows 8,192 in a claim: half a minute of compiling. The limits allow a claim as
+#: many different expressions as 32 requests without alternatives may have, as many bytes as one full list of
+#: selectors of a class, and the estimated cost of four such lists at the limit of a single expression.
 DISTINCT_EXPRESSIONS_MAX = 32 * SELECTORS_MAX
 EXPRESSION_BYTES_MAX = SELECTORS_MAX * EXPRESSION_MAX
 TOTAL_COST_MAX = 4 * SELECTORS_MAX * 1_000_000
 
 
 class ExpressionBudget:
-    """Checks the expressions of one object, in their order, against limits on all of them together."""
+    """Checks the expressions of an object in their order against the limits on all of them together."""
 
     def __init__(self, expressions: Iterable[str], path: Path) -> None:
-        """path: where an error about all of them belongs."""
+        """path: the field of an error about all of them."""
         self._counted: set[str] = set()
         self._cost = 0
         distinct = set(expressions)
@@ -140,11 +139,11 @@ class ExpressionBudget:
         elif sum(len(text.encode()) for text in distinct) > EXPRESSION_BYTES_MAX:
             detail = f"all different selector expressions together may not be more than {EXPRESSION_BYTES_MAX} bytes"
             self.errors = [FieldError(type="FieldValueTooLong", field=str(path), detail=detail, bad_value="")]
-        #: nothing is compiled any more once a limit is passed
+        #: once a limit is exceeded, no more expressions are compiled
         self._exceeded = bool(self.errors)
 
     def validate(self, expression: str, path: Path) -> list[FieldError]:
-        """As validate_expression; nothing where a limit has been passed."""
+        """Like validate_expression; no error once a limit is exceeded."""
         if self._exceeded:
             return []
         found, cost = _validate_expression(expression, path)
@@ -185,7 +184,7 @@ Errors = list[FieldError]
 
 
 def validate_driver_name(name: str, path: Path) -> Errors:
-    """A DNS subdomain in any case, at most 63 bytes."""
+    """A DNS subdomain of at most 63 bytes; upper case is allowed."""
     if not name:
         return [required(path)]
     long = [too_long(path, DRIVER_NAME_MAX)] if len(name.encode()) > DRIVER_NAME_MAX else []
@@ -193,7 +192,7 @@ def validate_driver_name(name: str, path: Path) -> Errors:
 
 
 def validate_pool_name(name: str, path: Path) -> Errors:
-    """DNS subdomains with slashes between, at most 253 bytes in all."""
+    """DNS subdomains separated by slashes, at most 253 bytes together."""
     if not name:
         return [required(path)]
     long = [too_long(path, POOL_NAME_MAX)] if len(name.encode()) > POOL_NAME_MAX else []
@@ -218,13 +217,13 @@ def validate_identifier(identifier: str, path: Path) -> Errors:
 
 
 def validate_qualified_name(name: str, path: Path) -> Errors:
-    """An attribute's or capacity's name: an identifier, with or without `domain/` before it."""
+    """The name of an attribute or capacity: an identifier, optionally prefixed by `domain/`."""
     return [] if _is_qualified_name(name) else _qualified_name_errors(name, path)
 
 
 @short_text_cache(16384)
 def _is_qualified_name(name: str) -> bool:
-    """Drivers repeat the same few names on every device."""
+    """Cached: drivers repeat the same few names on every device."""
     return not _qualified_name_errors(name, Path())
 
 
@@ -241,7 +240,7 @@ def _qualified_name_errors(name: str, path: Path) -> Errors:
 
 
 def validate_fully_qualified_name(name: str, path: Path) -> Errors:
-    """A qualified name that must have its domain."""
+    """A qualified name with a domain."""
     found = validate_qualified_name(name, path)
     if "/" not in name:
         found.append(invalid(path, name, "a fully qualified name must be a domain and a name separated by a slash"))
@@ -259,7 +258,7 @@ def validate_uid(uid: str, path: Path) -> Errors:
 
 
 def validate_selectors(selectors: Sequence[DeviceSelector], path: Path, *, budget: ExpressionBudget | None) -> Errors:
-    """budget: of the object. None: the selectors were valid when they were saved, so they are not compiled again."""
+    """budget: the object's. None for stored selectors, which are not compiled again."""
 
     def validate_selector(selector: DeviceSelector, at: Path) -> Errors:
         if selector.cel is None:
@@ -274,7 +273,7 @@ def expressions_of(selectors: Iterable[DeviceSelector]) -> Iterator[str]:
 
 
 def validate_configuration(configuration: DeviceConfiguration, path: Path, *, stored: bool = False) -> Errors:
-    """`stored`: the limit of the parameters' size does not apply again."""
+    """stored: the parameters were accepted before, so their size is not checked again."""
     if configuration.opaque is None:
         return [required(path.child("opaque"))]
     return _validate_opaque(configuration.opaque, path.child("opaque"), stored=stored)
@@ -298,7 +297,7 @@ def validate_raw(value: Any, path: Path, *, maximum: int | None) -> Errors:
 
 
 def validate_taint(taint: DeviceTaint, path: Path, *, old: DeviceTaint | None = None) -> Errors:
-    """An effect that did not change is not judged again."""
+    """An unchanged effect is not validated again."""
     found = validate_label_key(taint.key, path.child("key"))
     found += each(check_label_value(taint.value), path.child("value"), taint.value)
     if old is not None and old.effect == taint.effect:
@@ -334,7 +333,7 @@ def _validate_toleration(toleration: DeviceToleration, path: Path) -> Errors:
 
 
 def validate_binding_conditions(conditions: Sequence[str], failures: Sequence[str], path: Path) -> Errors:
-    """Both lists or neither; no condition twice or in both."""
+    """Either both lists or neither is set, and no condition is listed twice."""
     at, failures_at = path.child("bindingConditions"), path.child("bindingFailureConditions")
     found: Errors = []
     for listed, where in ((conditions, at), (failures, failures_at)):
@@ -351,7 +350,7 @@ def validate_binding_conditions(conditions: Sequence[str], failures: Sequence[st
 
 
 def validate_skipped_operations(operations: Sequence[str], path: Path) -> Errors:
-    """Known operations, each once; unpreparing cannot be asked for what was never prepared."""
+    """Known operations, each once. Skipping preparation requires skipping unpreparation."""
     found = [
         not_supported(path.at(position), operation, SKIPPABLE_OPERATIONS)
         for position, operation in enumerate(operations)
@@ -370,7 +369,7 @@ def validate_skipped_operations(operations: Sequence[str], path: Path) -> Errors
 # Taint rules ----------------------------------------------------------------------------------------------------------
 
 
-#: Conditions in the status of a rule.
+#: The maximum of conditions in the status of a rule.
 RULE_CONDITIONS_MAX = 8
 
 
@@ -407,7 +406,7 @@ def validate_class(device_class: DeviceClass) -> Errors:
 
 
 def validate_class_update(new: DeviceClass, old: DeviceClass) -> Errors:
-    """Selectors and configuration that did not change count as stored: they are not compiled or measured again."""
+    """Unchanged selectors and configuration are not validated again."""
     return validate_object_meta_update(new.metadata, old.metadata) + _validate_spec(new.spec, old.spec)
 
 
@@ -434,7 +433,7 @@ def _validate_spec(spec: DeviceClassSpec, old: DeviceClassSpec | None) -> Errors
 # Capacity: request policies, shared counters, and what an allocation costs its node -----------------------------------
 
 
-#: How many amounts a policy may list.
+#: The maximum of valid values in a policy.
 VALID_VALUES_MAX = 10
 
 
@@ -447,7 +446,7 @@ def validate_counter(counter: Counter, path: Path) -> Errors:
 
 
 def validate_exclusive_capacity(capacity: DeviceCapacity, path: Path) -> Errors:
-    """The capacity of a device that one request gets whole."""
+    """The capacity of a device that only one request can get."""
     found = validate_quantity(capacity.value, path.child("value"))
     if capacity.request_policy is not None:
         found.append(forbidden(path.child("requestPolicy"), "allowMultipleAllocations must be true"))
@@ -455,7 +454,7 @@ def validate_exclusive_capacity(capacity: DeviceCapacity, path: Path) -> Errors:
 
 
 def validate_shared_capacity(capacity: DeviceCapacity, path: Path) -> Errors:
-    """The capacity of a device that several requests share."""
+    """The capacity of a device that several requests can share."""
     total, found = read_quantity(capacity.value, path.child("value"))
     if total is None or capacity.request_policy is None:
         return found
@@ -561,14 +560,14 @@ _NODE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
 
 def is_node_resource(name: str) -> bool:
-    """Whether nodes have it of their own: "cpu", "hugepages-2Mi"."""
+    """Whether it is a native resource of nodes, like "cpu" or "hugepages-2Mi"."""
     return name in _NODE_RESOURCES or name.startswith("hugepages-")
 
 
 def validate_node_allocatable(
     resources: Mapping[str, NodeAllocatableResource], capacities: Mapping[str, DeviceCapacity], path: Path
 ) -> Errors:
-    """What an allocation costs its node, by the node's resource."""
+    """What an allocation takes of its node, by node resource."""
     found: Errors = []
     for name, resource in resources.items():
         at = path.key(name)
@@ -611,7 +610,7 @@ def _validate_overhead(overhead: NodeAllocatableOverhead, path: Path) -> Errors:
 
 
 def validate_amount(text: str, path: Path, *, zero_allowed: bool) -> Errors:
-    """A quantity above zero, or at least zero."""
+    """A positive quantity, or zero if allowed."""
     amount, found = read_quantity(text, path)
     if amount is None or amount.sign > 0 or (zero_allowed and amount.is_zero):
         return found
