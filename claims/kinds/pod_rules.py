@@ -447,8 +447,11 @@ def validate_size(spec: PodSpec) -> Errors:
     )
 
 
-def _counts(spec: PodSpec) -> Iterator[tuple[tuple[str, ...], int, int]]:
-    """(field, count, maximum)"""
+#: (field, below the spec; count; maximum)
+Count = tuple[tuple[str, ...], int, int]
+
+
+def _counts(spec: PodSpec) -> Iterator[Count]:
     yield ("containers",), len(spec.containers), MOST_CONTAINERS
     yield ("initContainers",), len(spec.init_containers), MOST_CONTAINERS
     yield ("ephemeralContainers",), len(spec.ephemeral_containers), MOST_CONTAINERS
@@ -464,32 +467,30 @@ def _counts(spec: PodSpec) -> Iterator[tuple[tuple[str, ...], int, int]]:
         return
     yield ("affinity",), _values(affinity), MOST_VALUES
     if affinity.node_affinity is not None:
-        yield from _node_counts(affinity.node_affinity, ("affinity", "nodeAffinity"))
+        yield from _node_counts(affinity.node_affinity)
     if affinity.pod_affinity is not None:
-        yield from _pod_counts(affinity.pod_affinity, ("affinity", "podAffinity"))
+        yield from _pod_counts(affinity.pod_affinity, "podAffinity")
     if affinity.pod_anti_affinity is not None:
-        yield from _pod_counts(affinity.pod_anti_affinity, ("affinity", "podAntiAffinity"))
+        yield from _pod_counts(affinity.pod_anti_affinity, "podAntiAffinity")
 
 
-def _node_counts(affinity: NodeAffinity, field: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int, int]]:
+def _node_counts(affinity: NodeAffinity) -> Iterator[Count]:
     required = affinity.required_during_scheduling_ignored_during_execution
     terms = required.node_selector_terms if required is not None else ()
     preferred = [one.preference for one in affinity.preferred_during_scheduling_ignored_during_execution]
-    yield (*field, _REQUIRED), sum(map(_requirements, terms)), MOST_NODE_REQUIREMENTS
-    yield (*field, _PREFERRED), sum(map(_requirements, preferred)), MOST_NODE_REQUIREMENTS
+    yield ("affinity", "nodeAffinity", _REQUIRED), sum(map(_requirements, terms)), MOST_NODE_REQUIREMENTS
+    yield ("affinity", "nodeAffinity", _PREFERRED), sum(map(_requirements, preferred)), MOST_NODE_REQUIREMENTS
 
 
 def _requirements(term: NodeSelectorTerm) -> int:
     return max(1, len(term.match_expressions) + len(term.match_fields))
 
 
-def _pod_counts(
-    affinity: PodAffinity | PodAntiAffinity, field: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], int, int]]:
+def _pod_counts(affinity: PodAffinity | PodAntiAffinity, name: str) -> Iterator[Count]:
     required = affinity.required_during_scheduling_ignored_during_execution
     preferred = affinity.preferred_during_scheduling_ignored_during_execution
-    yield (*field, _REQUIRED), len(required), MOST_POD_TERMS
-    yield (*field, _PREFERRED), len(preferred), MOST_POD_TERMS
+    yield ("affinity", name, _REQUIRED), len(required), MOST_POD_TERMS
+    yield ("affinity", name, _PREFERRED), len(preferred), MOST_POD_TERMS
 
 
 def _values(affinity: Affinity) -> int:
