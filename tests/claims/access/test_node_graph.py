@@ -13,7 +13,6 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from claims.access import node_authorizer
 from claims.access.node_authorizer import NodeGraph, is_related
 from claims.kinds.containers import EnvFromSource, EphemeralContainer, SecretEnvSource
 from claims.kinds.pods import Pod, PodResourceClaimStatus
@@ -26,11 +25,6 @@ from tests.builders import make_pod, make_slice
 pytestmark = pytest.mark.django_db
 
 CLAIM = (CLAIMS, "default", "mine")
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_known_before() -> None:
-    node_authorizer._following.forget()
 
 
 def create(pod: Pod) -> Pod:
