@@ -34,13 +34,11 @@ from claims.kinds.resource_claims import ResourceClaim
 from manciple.wire import codec
 from nodeagent.agent import Agent
 from nodeagent.cdi import CdiFolder
-from nodeagent.checkpoint import Checkpoint
 from nodeagent.config import AgentConfig
-from nodeagent.disk import Disk
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.metrics import AgentMetrics
-from nodeagent.podclaims import NodeFacts
-from nodeagent.prepare import DriverRegistry, Preparer
+from nodeagent.prepare import DriverRegistry, NodeFacts, Preparer
+from nodeagent.storage import Checkpoint, Disk
 from tests.nodeagent.fake_api import Document, FakeApi
 from tests.nodeagent.http_api import serving
 from tests.nodeagent.objects import NODE, claim, pod

@@ -1,16 +1,16 @@
-"""The agent of one node: wires the parts together and keeps them going.
+"""Runs the agent of one node: starts its parts in order, watches the API, and syncs whatever changed.
 
-    1. delete the node's slices whose drivers have not registered, before the node takes pods; read what the last agent
-       of this node left on the disk: checkpoint, CDI files, containers
+    1. delete the node's slices whose drivers have not registered, before the node takes pods; read what the previous
+       agent of this node left on the disk: checkpoint, CDI files, containers
     2. register the node
     3. publish the slices of its drivers
-    4. watch the node itself, its pods and slices; whatever changes is put on the queue by name
-    5. workers take names from the queue and bring each pod, each driver's slices, to what they should be; a Node that
-       somebody deleted is registered again
-    6. renew the lease, report the node, and now and then look at everything, until told to stop
+    4. watch the node itself, its pods and slices, and queue every change by name
+    5. workers take names from the queue and sync each pod and each driver's slices; a Node that was deleted through the
+       API is left alone
+    6. renew the lease, report the node's status, and resync everything periodically, until stopped
 
-Every step compares what should be with what is, so it does not matter how often or in which order it runs, nor what
-was missed while the agent was away. Several agents may live in one process, each with its own directories.
+Every step compares desired with actual state, so neither order nor repetition matters, nor what the agent missed while
+it was down. Several agents may run in one process, each with its own directories.
 """
 
 from __future__ import annotations
@@ -29,13 +29,11 @@ from inventory.kinds import gates
 from manciple.telemetry.logs import about
 from nodeagent.catalog import create_runtime
 from nodeagent.cdi import CdiFolder
-from nodeagent.checkpoint import Checkpoint, Quarantined
 from nodeagent.client import CLAIMS, LONGEST_DELAY, Client
 from nodeagent.config import AgentConfig
 from nodeagent.credentials import Renewal
-from nodeagent.disk import Disk, Storage, make_private
 from nodeagent.draft_claims import DRAFT_CLAIMS
-from nodeagent.drivers.metadata import telling
+from nodeagent.drivers.preparing import with_metadata
 from nodeagent.drivers.protocol import Driver
 from nodeagent.events import EventRecorder
 from nodeagent.failures import AgentError, ApiFailure, StorageFailed
@@ -43,20 +41,20 @@ from nodeagent.handles import CLASSIC_CLAIMS
 from nodeagent.health_rules import HealthRules
 from nodeagent.https import AgentServer
 from nodeagent.metrics import AgentMetrics, AgentState
-from nodeagent.podclaims import known_health
 from nodeagent.pods import PodWorker
-from nodeagent.prepare import DriverRegistry, Preparer
+from nodeagent.prepare import DriverRegistry, Preparer, known_health
 from nodeagent.publish import Publisher, unhealthy
 from nodeagent.registration import Registration
 from nodeagent.routes import make_server
 from nodeagent.runtimes.protocol import Runtime
+from nodeagent.storage import Checkpoint, Disk, Quarantined, Storage, make_private
 from nodeagent.use_reports import UseReports, UseTellingDriver
 from nodeagent.volumes import PodSources, PodTokens, PodVolumes
 from nodeagent.work import AgentQueue, Crew, Key, PodCache, SliceCount, Watching
 
 log = logging.getLogger(__name__)
 
-#: What is told of a Node that somebody deleted, by the log and by an event.
+#: The message, in the log and an event, about a Node that was deleted through the API.
 NODE_GONE = (
     "The Node was deleted while its agent runs. As a kubelet does, the agent leaves it at that: devices are not "
     "published, no sign of life is given, and the node's pods are removed after 40 s. To have the node back, restart "
@@ -69,18 +67,17 @@ NOT_SERVED = (
     "--feature-gates=DynamicResourceAllocation=false"
 )
 
-#: Seconds that stopping waits for work in progress; it is picked up by the next start if it takes longer.
+#: Seconds that stopping waits for work in progress; the next start resumes unfinished work.
 STOP_SECONDS = 5.0
-#: Seconds that the drivers whose sockets are there have to register before their slices are deleted.
+#: Seconds in which drivers with existing sockets must register before their slices are deleted.
 REGISTRATION_SECONDS = 2.0
 
 
 class Agent:
     """One node's agent. `run` blocks until `stop` is set; `ready` is set once pods may be bound to the node.
 
-    drivers: whose devices the agent publishes; others may join `registry` while it runs. runtime: what runs the
-    containers; the simulated one where None. transport: replaces the network, in tests. clock: POSIX seconds.
-    monotonic: seconds that nobody sets, for what lasts a while.
+    drivers: in this process, with devices that the agent publishes; others may join `registry` later. runtime: None for
+    the simulated one. transport: replaces the network, in tests. clock: POSIX seconds. monotonic: for durations.
     """
 
     def __init__(
@@ -100,7 +97,7 @@ class Agent:
         self._queue = AgentQueue()
         self._crew = Crew(
             self._queue,
-            self._work_and_plan,
+            self._sync,
             size=config.workers,
             most=config.workers + config.pods,
             name=config.node_name,
@@ -108,13 +105,15 @@ class Agent:
         self.metrics = AgentMetrics(host=urlsplit(config.server).netloc)
         self._slice_count = SliceCount()
         self._threads: list[threading.Thread] = []
-        self._trouble = ""  # of the storage, as last reported
-        self._untold: list[Quarantined] = []
+        self._trouble = ""  # with the storage, as last reported
+        self._unreported: list[Quarantined] = []
         self._pods = PodCache()
         self._disk, self._clock = disk or Disk(), clock
         make_private(config.state_dir)
         self._storage = Storage(self._disk, [config.state_dir / "claims", config.cdi_dir])
-        metadata = telling(drivers, plugin_dir=config.state_dir / "plugins", cdi_dir=config.cdi_dir, disk=self._disk)
+        metadata = with_metadata(
+            drivers, plugin_dir=config.state_dir / "plugins", cdi_dir=config.cdi_dir, disk=self._disk
+        )
         self.registry = DriverRegistry(metadata)
         self._client = self._make_client(transport)
         self._renewal = self._make_renewal()
@@ -152,7 +151,7 @@ class Agent:
         )
 
     def _make_renewal(self) -> Renewal | None:
-        """None where the agent does not come by a certificate of its own."""
+        """None for an agent without a client certificate that it may renew."""
         files = self.config.certificate
         if files is None or not files.in_one:
             return None
@@ -170,7 +169,7 @@ class Agent:
         return Publisher(self._client, node=config.node_name, owner=owner, effect=config.unhealthy_effect)
 
     def _make_health_rules(self) -> HealthRules | None:
-        """None where drivers behind sockets taint their devices themselves."""
+        """None if drivers behind sockets taint their devices themselves."""
         if not self.config.taint_unhealthy_plugins:
             return None
         return HealthRules(self._client, owner=self._registration.owner, taint=unhealthy(self.config.unhealthy_effect))
@@ -208,11 +207,11 @@ class Agent:
         )
 
     def _make_plugins(self) -> PluginHost | None:
-        """None where no drivers behind sockets are sought."""
+        """None for an agent without drivers behind sockets."""
         config = self.config
         if config.plugin_dir is None:
             return None
-        # Imported here: grpc is large, and agents without such drivers do without it.
+        # Imported here: grpc is large, and agents without such drivers do not need it.
         from nodeagent.plugins.host import KnownDrivers, PluginHost  # noqa: PLC0415
 
         return PluginHost(
@@ -226,7 +225,6 @@ class Agent:
         )
 
     def _make_server(self) -> AgentServer | None:
-        """What it tells of this agent is the agent's own state."""
         state = AgentState(
             claims=self.preparer.records,
             quarantined=lambda: len(self.preparer.quarantined),
@@ -248,9 +246,9 @@ class Agent:
         )
 
     def run(self, stop: threading.Event) -> None:
-        """Run the node until `stop` is set. Containers keep running; the next `run` takes them over.
+        """Run the node until `stop` is set. Containers keep running; the next `run` adopts them.
 
-        Raises: ListenFailed, before anything is done.
+        Raises: ListenFailed, before anything else happens.
         """
         if self._server is not None:
             self._registration.serves(self._server.start())
@@ -258,9 +256,9 @@ class Agent:
         if self.plugins is not None:
             self.plugins.make_folders()
         threads: list[threading.Thread] = []
-        steps = (self.remove_unregistered, self._recover_or_say_why_not, self.register, self.publish_all)
+        steps = (self.remove_unregistered, self._recover_in_touch, self.register, self.publish_all)
         try:
-            if all(self._insist(step, stop) for step in steps):
+            if all(self._retry(step, stop) for step in steps):
                 threads = self._start_threads()
                 self._beat(stop)
         finally:
@@ -273,10 +271,10 @@ class Agent:
     # The steps, without threads.
 
     def remove_unregistered(self) -> None:
-        """Delete the slices of drivers that have not registered: a pod that got their devices could not start.
+        """Delete the slices of drivers that have not registered: a pod with their devices could not start.
 
-        A kubelet deletes all slices of its node. Those of a driver behind a socket that answers at once can stay: its
-        library takes up to a minute to notice a deletion and publish again. Raises: ApiFailure.
+        A kubelet deletes all slices of its node. The agent keeps those of a driver that registers at once: its library
+        takes up to a minute to notice a deletion and publish again. Raises: ApiFailure.
         """
         if not gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION):
             return
@@ -297,11 +295,11 @@ class Agent:
             self._publisher.remove(name)
 
     def recover(self) -> None:
-        """Step 1. Raises: StorageFailed when the disk cannot be read or written as far as needed."""
-        self._untold += self.preparer.recover()
+        """Step 1. Raises: StorageFailed."""
+        self._unreported += self.preparer.recover()
 
-    def _recover_or_say_why_not(self) -> None:
-        """Raises: AgentError; the node stays in touch meanwhile, so that its pods are not taken for lost."""
+    def _recover_in_touch(self) -> None:
+        """Raises: AgentError, after renewing the lease: the node's pods must not be evicted while the disk fails."""
         try:
             self.recover()
         except AgentError:
@@ -313,43 +311,38 @@ class Agent:
         """Step 2. Raises: ApiFailure."""
         self.report()
         self._registration.renew()
-        while self._untold:
-            one = self._untold.pop()
+        while self._unreported:
+            case = self._unreported.pop()
             self._events.warn_node(
                 "CheckpointQuarantined",
-                f"The record of the claim with uid {one.claim_uid} could not be read: {one.reason}. It is kept in "
-                f"{one.moved_to}, and the claim is taken up as one of unknown state; look why, then delete it",
+                f"The record of the claim with uid {case.claim_uid} could not be read: {case.reason}. It is kept in "
+                f"{case.moved_to}, and the claim is taken up as one of unknown state; look why, then delete it",
             )
 
     def report(self) -> None:
-        """Say how the node is, its directories among it. Raises: ApiFailure."""
+        """Report the node's status, including its storage. Raises: ApiFailure."""
         trouble, before = self._storage.trouble(), self._trouble
         was_gone = self._registration.is_gone
         self._registration.report(disk=trouble)
-        if self._registration.is_gone != was_gone:
-            self._say_whether_gone(gone=not was_gone)
+        name = self.config.node_name
+        if self._registration.is_gone and not was_gone:
+            log.error("node %s: %s", name, NODE_GONE)
+            self._events.warn_node("NodeGone", NODE_GONE)
+        elif was_gone and not self._registration.is_gone:
+            log.info("node %s: the Node exists again", name)
+            self._watching.look_at_everything()
         if self._registration.is_gone:
             return
         self._trouble = trouble
         if trouble and trouble != before:
-            log.error("node %s: %s", self.config.node_name, trouble)
+            log.error("node %s: %s", name, trouble)
             self._events.warn_node("StorageFailed", f"No claim can be prepared or unprepared: {trouble}")
         elif before and not trouble:
-            log.info("node %s: its directories are writable again", self.config.node_name)
-            self._watching.look_at_everything()
-
-    def _say_whether_gone(self, *, gone: bool) -> None:
-        """Somebody deleted the Node, or has made it again since."""
-        name = self.config.node_name
-        if gone:
-            log.error("node %s: %s", name, NODE_GONE)
-            self._events.warn_node("NodeGone", NODE_GONE)
-        else:
-            log.info("node %s: the Node exists again", name)
+            log.info("node %s: its directories are writable again", name)
             self._watching.look_at_everything()
 
     def publish_all(self) -> None:
-        """Step 3; `remove_unregistered` has reported an API that serves no slices. Raises: ApiFailure."""
+        """Step 3; `remove_unregistered` has reported an API without slices. Raises: ApiFailure."""
         for driver in self._drivers.values() if gates.enabled(gates.DYNAMIC_RESOURCE_ALLOCATION) else ():
             try:
                 self._publisher.publish(driver)
@@ -358,17 +351,20 @@ class Agent:
                     raise
 
     def work(self, key: Key) -> float | None:
-        """Step 5, for one piece of work. Returns in how many seconds to look again. Raises: AgentError."""
+        """Step 5, for one key. Returns the seconds until the next sync, None for no planned one. Raises: AgentError."""
         match key.kind:
             case "node":
                 self.register()
             case "pod":
                 return self._worker.sync(key.name)
+            case "slices" if self._registration.is_gone:  # a Node owns its slices: they would be deleted again at once
+                name = self.config.node_name
+                log.warning("node %s: the devices of driver %s are not published: the Node is gone", name, key.name)
             case "slices":
-                self._publish(key.name)
+                self._publisher.publish(self._drivers[key.name])
             case "health" if self._health_rules is not None and not self._registration.is_gone:
-                others = (one for one in self.registry.health_sources() if one.name not in self._drivers)
-                self._health_rules.sync({one.name: one.health() for one in others})
+                others = (driver for driver in self.registry.health_sources() if driver.name not in self._drivers)
+                self._health_rules.sync({driver.name: driver.health() for driver in others})
             case "uses" if not self._registration.is_gone:
                 self._use_reports.sync(self.preparer.records(), self._drivers.values())
             case "published" if self.plugins is not None and not self._registration.is_gone:
@@ -381,17 +377,8 @@ class Agent:
                 return self._renewal.step(self._client)
         return None
 
-    def _publish(self, driver: str) -> None:
-        """What a Node owns goes with it; slices of one that is gone would be deleted again at once."""
-        if self._registration.is_gone:
-            log.warning(
-                "node %s: the devices of driver %s are not published: the Node is gone", self.config.node_name, driver
-            )
-        else:
-            self._publisher.publish(self._drivers[driver])
-
     def _remove_slices(self, driver: str) -> float | None:
-        """Once the driver has been away for long enough. Returns in how many seconds to look again."""
+        """Remove a departed driver's slices after the grace period. Returns the seconds left of it."""
         left = self.plugins.seconds_left(driver) if self.plugins is not None else None
         if self.plugins is None or left != 0:
             return left
@@ -401,7 +388,7 @@ class Agent:
         return None
 
     def everything(self) -> list[Key]:
-        """Every piece of work there may be: what the API shows, and what this node remembers."""
+        """Every key that may need a sync: from the API, the runtime and the checkpoint."""
         pods = self._pods.uids() | self.runtime.pod_uids() | self.preparer.pod_uids()
         away = self.plugins.away() if self.plugins is not None else ()
         published = [
@@ -419,7 +406,7 @@ class Agent:
         ]
 
     def _users_of(self, claim_uid: str) -> tuple[str, ...]:
-        """The pods whose containers run with a claim, as the runtime knows."""
+        """The pods whose running containers use a claim, by the runtime."""
         users = (
             pod_uid
             for pod_uid in sorted(self.runtime.pod_uids())
@@ -456,26 +443,23 @@ class Agent:
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _work_and_plan(self, key: Key) -> None:
-        """One piece of work; what fails is tried again later, each time after a longer wait."""
+    def _sync(self, key: Key) -> None:
+        """Work on one key of the queue; failures are retried with backoff."""
         with about(self._pods.get(key.name) if key.kind == "pod" else None):
-            self._try(key)
-
-    def _try(self, key: Key) -> None:
-        try:
-            again = self.work(key)
-        except AgentError as error:
-            seconds = self._queue.retry(key)
-            if isinstance(error, StorageFailed):
-                self._queue.add(Key("node"))
-            log.warning("node %s: %s %s: %s; trying again in %.1f s", self.config.node_name, *key, error, seconds)
-        except Exception:  # a fault in one piece of work must not stop the others
-            seconds = self._queue.retry(key)
-            log.exception("node %s: %s %s; trying again in %.1f s", self.config.node_name, *key, seconds)
-        else:
-            self._queue.forget(key)
-            if again is not None:
-                self._queue.add_after(key, again)
+            try:
+                delay = self.work(key)
+            except AgentError as error:
+                seconds = self._queue.retry(key)
+                if isinstance(error, StorageFailed):
+                    self._queue.add(Key("node"))
+                log.warning("node %s: %s %s: %s; trying again in %.1f s", self.config.node_name, *key, error, seconds)
+            except Exception:  # a bug met by one key must not stop the others
+                seconds = self._queue.retry(key)
+                log.exception("node %s: %s %s; trying again in %.1f s", self.config.node_name, *key, seconds)
+            else:
+                self._queue.forget(key)
+                if delay is not None:
+                    self._queue.add_after(key, delay)
 
     def _beat(self, stop: threading.Event) -> None:
         """Step 6."""
@@ -493,8 +477,8 @@ class Agent:
                 looked = now
                 self._watching.look_at_everything()
 
-    def _insist(self, step: Callable[[], None], stop: threading.Event) -> bool:
-        """Repeat `step` until it works; False when told to stop before."""
+    def _retry(self, step: Callable[[], None], stop: threading.Event) -> bool:
+        """Retry `step` until it succeeds; False if stopped first."""
         delay = 0.2
         while not stop.is_set():
             try:

@@ -36,8 +36,8 @@ from manciple.access.kinds.certificate_requests import (
 )
 from manciple.wire.base import ObjectMeta
 from nodeagent.client import ApiResource, Client
-from nodeagent.disk import Disk
 from nodeagent.failures import ApiFailure, CredentialRefused, StorageFailed
+from nodeagent.storage import Disk
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ LOOK_AGAIN = 2.0
 AFTER_REFUSAL = 3600.0
 #: Seconds that a key and a request may take to be made, on a busy machine.
 MAKING_TIMEOUT = 120
-_MAKER = Path(__file__).with_name("request_maker.py")
+_MAKER = Path(__file__).with_name("certificate_maker.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,8 @@ from claims.classic import kinds as v1alpha2
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.classic.values import ResourceHandle
 from nodeagent.client import ApiResource
+from nodeagent.drivers.preparing import names_devices
 from nodeagent.failures import ApiFailure, PrepareFailed, PrepareRefused
-from nodeagent.podclaims import names_devices
 
 #: Claims as Kubernetes 1.30 shows them; NotFound where the feature gate of controllers is off.
 CLASSIC_CLAIMS = ApiResource(v1alpha2.ResourceClaim, "resource.k8s.io/v1alpha2", "resourceclaims")

@@ -224,7 +224,7 @@ def ensure_certificate(folder: Path, hosts: Sequence[str]) -> Certificate:
 
 
 def _make(folder: Path, hosts: Sequence[str]) -> None:
-    command = [sys.executable, "-P", str(_MAKER), str(folder), *hosts]
+    command = [sys.executable, "-P", str(_MAKER), "serving", str(folder), *hosts]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=MAKING_TIMEOUT)
     except subprocess.CalledProcessError as error:

@@ -28,9 +28,9 @@ import yaml
 from manciple import layout
 from nodeagent.client import CONNECT_TIMEOUT, READ_TIMEOUT, Client
 from nodeagent.credentials import CREDENTIAL, LOOK_AGAIN, Acquisition, read_certificate
-from nodeagent.disk import Disk
 from nodeagent.failures import AgentError, CredentialRefused
 from nodeagent.options import node_name
+from nodeagent.storage import Disk
 
 #: Where a cluster tells everybody how its API server is known (upstream: bootstrapapi.ConfigMapClusterInfo).
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"

@@ -29,7 +29,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from claims.kinds.pods import Pod
-from nodeagent.checkpoint import ClaimRecord
+from nodeagent.storage import ClaimRecord
 
 # Each counter would have a second series with the time at which it was made, which kubelet does not have.
 disable_created_metrics()  # type: ignore[no-untyped-call]

@@ -1,8 +1,8 @@
-"""The node in the API: its Node object, and the Lease that says it is alive.
+"""Keeps the node's objects in the API: its Node, and the Lease that shows it is alive.
 
-The Node is created or brought up to date at start, its status is reported every few minutes, the Lease renewed every
-few seconds. What others own of the Node (spec, taints, their labels) is left alone. A Node that somebody deletes later
-is not made again, as by a kubelet: it would come back without their taints and labels, and a cordon would be lost.
+The Node is created or updated at start, its status reported every few minutes, the Lease renewed every few seconds.
+The agent leaves the fields of others (spec, taints, their labels) alone. Like a kubelet it does not recreate a Node
+that was deleted later: it would come back without taints and labels, and a cordon would be lost.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
@@ -27,16 +27,16 @@ from inventory.kinds.nodes import (
 )
 from manciple.wire.base import ObjectMeta, OwnerReference
 from manciple.wire.machinery import Lease, LeaseSpec
-from nodeagent import podclaims
 from nodeagent.client import LEASES, NODES, Client, seconds_text
 from nodeagent.config import AgentConfig, go_architecture
 from nodeagent.failures import ApiFailure
 from nodeagent.https import Serving
+from nodeagent.prepare import NodeFacts
 
 log = logging.getLogger(__name__)
 
 LEASE_NAMESPACE = "kube-node-lease"
-#: Seconds without renewal after which others take the node for lost.
+#: Seconds without renewal after which the control plane considers the node lost.
 LEASE_DURATION = 40
 CONFLICT_RETRIES = 5
 #: The release of Kubernetes whose node behaviour this agent follows.
@@ -70,8 +70,8 @@ def node_status(
 ) -> NodeStatus:
     """The status of a node at `now` (POSIX seconds).
 
-    runtime: its version as "<name>://<version>". port: where the agent serves logs; 0 for nowhere. disk: what is wrong
-    with the node's disk; pods that run already do not need it, so the node stays ready.
+    runtime: its version as "<name>://<version>". port: where the agent serves logs; 0 for none. disk: the problem with
+    the node's disk; running pods do not need it, so the node stays ready.
     """
     amounts = {"cpu": config.cpu, "memory": config.memory, "pods": str(config.pods)}
     system = platform.uname()
@@ -97,12 +97,12 @@ def node_status(
 
 
 def _conditions(old: tuple[NodeCondition, ...], now: float, disk: str) -> tuple[NodeCondition, ...]:
-    known = {condition.type: condition for condition in old}
+    conditions = {condition.type: condition for condition in old}
     pressure = {"DiskPressure": ("True", "KubeletHasDiskPressure", disk)} if disk else {}
     for type_, (status, reason, message) in {**CONDITIONS, **pressure}.items():
-        before = known.get(type_)
+        before = conditions.get(type_)
         since = before.last_transition_time if before is not None and before.status == status else seconds_text(now)
-        known[type_] = NodeCondition(
+        conditions[type_] = NodeCondition(
             type=type_,
             status=status,
             reason=reason,
@@ -110,11 +110,11 @@ def _conditions(old: tuple[NodeCondition, ...], now: float, disk: str) -> tuple[
             last_heartbeat_time=seconds_text(now),
             last_transition_time=since,
         )
-    return tuple(known.values())
+    return tuple(conditions.values())
 
 
 class Registration:
-    """Keeps the Node and its Lease, and knows the Node as the API last showed it. `clock`: POSIX seconds."""
+    """Keeps the Node and its Lease, and caches the Node as last seen in the API. clock: POSIX seconds."""
 
     def __init__(
         self, client: Client, config: AgentConfig, *, runtime: str, clock: Callable[[], float] = time.time
@@ -128,34 +128,34 @@ class Registration:
         #: when the lease was last renewed (monotonic seconds); None before the first time
         self.renewed_at: float | None = None
         self._registered = False
-        #: whether the Node is not there any more, though this agent registered it
+        #: whether the Node was deleted after this agent registered it
         self.is_gone = False
 
     def serves(self, serving: Serving | None) -> None:
-        """Where the agent serves logs from now on; told with the next `report`."""
+        """Set where the agent serves logs; the next `report` publishes it."""
         self._serving = serving
 
-    def view(self) -> podclaims.NodeFacts:
-        """The node as allocations are checked against it."""
-        return podclaims.NodeFacts(self._config.node_name, self._node.metadata.labels)
+    def view(self) -> NodeFacts:
+        """The node, for checks of allocations."""
+        return NodeFacts(self._config.node_name, self._node.metadata.labels)
 
     def owner(self) -> OwnerReference:
-        """The Node as the owner of what lies on it."""
+        """The Node as an owner of other objects."""
         meta = self._node.metadata
         return OwnerReference(api_version="v1", kind="Node", name=meta.name, uid=meta.uid, controller=True)
 
     def seen(self, node: Node) -> bool:
-        """What the watch says of the Node: others label it. Returns whether it is another one than before."""
+        """Update the cache from the watch. Returns whether it is another Node of the same name."""
         other = node.metadata.uid != self._node.metadata.uid
         self._node = node
         return other
 
     def report(self, *, disk: str = "") -> None:
-        """Create or bring up to date the Node, and report its status. disk: what is wrong with its disk.
+        """Create or update the Node, and report its status; nothing is written while it `is_gone`. disk: its problem.
 
-        Nothing is written while the Node is gone (`is_gone`). Raises: ApiFailure.
+        Raises: ApiFailure.
         """
-        node = self._ensured()
+        node = self._ensure_node()
         self.is_gone = node is None
         if node is None:
             return
@@ -168,8 +168,8 @@ class Registration:
             except ApiFailure as failure:
                 if not (failure.conflict or failure.forbidden):
                     raise
-                known, node = node, self._client.get(NODES, self._config.node_name)
-                if failure.forbidden and node.metadata.resource_version == known.metadata.resource_version:
+                before, node = node, self._client.get(NODES, self._config.node_name)
+                if failure.forbidden and node.metadata.resource_version == before.metadata.resource_version:
                     raise
             else:
                 self._registered = True
@@ -178,7 +178,7 @@ class Registration:
         raise ApiFailure(message, code=409, reason="Conflict")
 
     def renew(self) -> None:
-        """Say that the node is alive, unless it is gone. Raises: ApiFailure."""
+        """Renew the Lease, unless the Node is gone. Raises: ApiFailure."""
         if self.is_gone:
             return
         name = self._config.node_name
@@ -188,13 +188,19 @@ class Registration:
         except ApiFailure as failure:
             if not failure.not_found:
                 raise
-            self._client.create(LEASES, self._lease(now))
+            lease = Lease(
+                metadata=ObjectMeta(name=name, namespace=LEASE_NAMESPACE, owner_references=(self.owner(),)),
+                spec=LeaseSpec(
+                    holder_identity=name, lease_duration_seconds=LEASE_DURATION, acquire_time=now, renew_time=now
+                ),
+            )
+            self._client.create(LEASES, lease)
         self.renewed_at = time.monotonic()
 
-    def _ensured(self) -> Node | None:
-        """The Node as the API has it, with our labels and our annotation; None where somebody deleted it."""
-        wanted = node_labels(self._config)
-        told = {CERTIFICATE_ANNOTATION: self._serving.fingerprint} if self._serving else {}
+    def _ensure_node(self) -> Node | None:
+        """The Node in the API, with the agent's labels and annotation; None if it was deleted."""
+        labels = node_labels(self._config)
+        fingerprint = self._serving.fingerprint if self._serving else None
         try:
             node = self._client.get(NODES, self._config.node_name)
         except ApiFailure as failure:
@@ -202,24 +208,11 @@ class Registration:
                 raise
             if self._registered:
                 return None
-            meta = ObjectMeta(name=self._config.node_name, labels=wanted, annotations=told)
+            annotations = {} if fingerprint is None else {CERTIFICATE_ANNOTATION: fingerprint}
+            meta = ObjectMeta(name=self._config.node_name, labels=labels, annotations=annotations)
             return self._client.create(NODES, Node(metadata=meta))
-        outdated = node.metadata.annotations.get(CERTIFICATE_ANNOTATION) != told.get(CERTIFICATE_ANNOTATION)
-        if outdated or not _has(node.metadata.labels, wanted):
-            annotations = {CERTIFICATE_ANNOTATION: told.get(CERTIFICATE_ANNOTATION)}
-            patch = {"metadata": {"labels": wanted, "annotations": annotations}}
+        same = node.metadata.annotations.get(CERTIFICATE_ANNOTATION) == fingerprint
+        if not (same and labels.items() <= node.metadata.labels.items()):
+            patch = {"metadata": {"labels": labels, "annotations": {CERTIFICATE_ANNOTATION: fingerprint}}}
             node = self._client.patch(NODES, self._config.node_name, patch)
         return node
-
-    def _lease(self, now: str) -> Lease:
-        name = self._config.node_name
-        return Lease(
-            metadata=ObjectMeta(name=name, namespace=LEASE_NAMESPACE, owner_references=(self.owner(),)),
-            spec=LeaseSpec(
-                holder_identity=name, lease_duration_seconds=LEASE_DURATION, acquire_time=now, renew_time=now
-            ),
-        )
-
-
-def _has(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    return wanted.items() <= labels.items()

@@ -23,13 +23,13 @@ from manciple.wire.errors import BadRequest
 from manciple.wire.reviews import TokenReview, TokenReviewSpec, UserInfo
 from nodeagent.client import TOKEN_REVIEWS, Client
 from nodeagent.config import AgentConfig
-from nodeagent.disk import Disk
 from nodeagent.failures import AgentError, LogsUnavailable
 from nodeagent.https import AgentServer, HttpsAnswer, Request
 from nodeagent.metrics import AgentMetrics
 from nodeagent.registration import LEASE_DURATION, Registration
 from nodeagent.runtimes.logs import LogQuery
 from nodeagent.runtimes.protocol import Runtime
+from nodeagent.storage import Disk
 
 # Who calls the agent: the API server is asked whose token was shown (TokenReview), as kubelet does. Source: kubernetes
 # pkg/kubelet/server/auth.go; apiserver/plugin/pkg/authenticator/token/webhook.

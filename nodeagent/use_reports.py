@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from claims.kinds.resource_claims import IDLE_CONDITION, AllocatedDeviceStatus, ResourceClaim
 from manciple.wire.base import Condition
-from nodeagent.checkpoint import ClaimRecord
 from nodeagent.client import CLAIMS, Client, seconds_text
 from nodeagent.failures import ApiFailure
+from nodeagent.storage import ClaimRecord
 
 log = logging.getLogger(__name__)
 

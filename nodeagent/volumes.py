@@ -1,35 +1,48 @@
-"""The files that pods get of Secrets, ConfigMaps, tokens and themselves: read with the agent's credential, kept fresh.
+"""The volumes of pods: files made of Secrets, ConfigMaps, tokens and the pod itself, kept fresh; limits of disk use.
 
-`PodSources` reads. What it has read is good for a minute, and for a new pod no longer than the pod itself: a pod sees
-what stood there when it was made. `PodTokens` asks for tokens, bound to the pod, and for the next one when four fifths
-of a token's life are over. `PodVolumes` brings each volume of a pod to what it should be, at every look at the pod: a
-file is replaced together with all others of its volume (`nodeagent.filesets`). `StorageWatch` sees that a pod does not
-fill the disk.
-Source: kubernetes pkg/kubelet/{secret,configmap,token}, pkg/volume/projected.
+`PodSources` reads with the agent's credential and caches for a minute; a new pod sees objects no older than itself.
+`PodTokens` requests tokens bound to the pod, and renews them when four fifths of their lifetime are over. `files_of`
+makes a volume's files. `publish_files` replaces all files of a volume at once. `PodVolumes` does so at every sync of a
+pod. `StorageWatch` ends pods that use more of the disk than they may.
+
+Source: kubernetes pkg/kubelet/{secret,configmap,token}, pkg/volume/{secret,configmap,downwardapi,projected},
+pkg/volume/util/atomic_writer.go, pkg/volume/volume_linux.go, pkg/kubelet/eviction/eviction_manager.go.
 """
 
 from __future__ import annotations
 
+import base64
 import logging
+import os
+import shutil
+import stat
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple, TypeVar
 
+from claims.kinds.containers import KeyToPath
 from claims.kinds.pod_resources import limits_of
 from claims.kinds.pods import Pod
-from claims.kinds.volumes import ServiceAccountTokenProjection, Volume
+from claims.kinds.volumes import DownwardAPIVolumeFile, ServiceAccountTokenProjection, Volume, VolumeProjection
 from manciple.access.kinds.secrets import ConfigMap, Secret
 from manciple.access.kinds.service_accounts import BoundObjectReference, ServiceAccount, TokenRequest, TokenRequestSpec
 from manciple.wire.base import ApiObject, ObjectMeta
 from manciple.wire.quantity import Format, Quantity
-from nodeagent import filesets
 from nodeagent.client import CONFIG_MAPS, SECRETS, ApiResource, Client, posix_seconds
 from nodeagent.failures import AgentError, ApiFailure
-from nodeagent.lifecycle import PodFailure
 from nodeagent.runtimes.protocol import PodStorage, Runtime
-from nodeagent.runtimes.sources import MissingSource, files_of, is_made_of_files, names_of
+from nodeagent.runtimes.requests import (
+    Addresses,
+    MissingSource,
+    PodSource,
+    field_value,
+    is_made_of_files,
+    resource_value,
+)
 
 log = logging.getLogger(__name__)
 
@@ -37,15 +50,15 @@ Object = TypeVar("Object", bound=ApiObject)
 
 
 class MountFailed(AgentError):
-    """A volume of a pod cannot be made. Told to the pod's owner by an event."""
+    """A volume of a pod cannot be made; an event reports it."""
 
 
 # Secrets and ConfigMaps -----------------------------------------------------------------------------------------------
 
 
-#: Seconds for which what was read is good.
+#: Seconds for which a read object is cached.
 FRESH_SECONDS = 60.0
-#: In nearly every pod, and changed once in years: also good for pods that came after it was read.
+#: In nearly every pod, and changed once in years: cached for new pods too.
 SHARED = "kube-root-ca.crt"
 
 
@@ -58,13 +71,13 @@ class _Read:
 
 
 class PodSources:
-    """A `PodSource`: the objects that the node's pods name. Thread-safe. monotonic: seconds that nobody sets."""
+    """A `PodSource` with a cache. Thread-safe."""
 
     def __init__(self, client: Client, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, str, str], _Read] = {}
+        self._cache: dict[tuple[str, str, str], _Read] = {}
 
     def secret(self, namespace: str, name: str) -> Secret:
         return self._get(SECRETS, namespace, name)
@@ -73,40 +86,40 @@ class PodSources:
         return self._get(CONFIG_MAPS, namespace, name)
 
     def refresh(self, namespace: str, volume_names: set[tuple[str, str]]) -> None:
-        """What is read of these (kind, name) from now on is not from before. For a new pod."""
+        """For a new pod: drop these (kind, name) from the cache."""
         plurals = {"Secret": SECRETS.plural, "ConfigMap": CONFIG_MAPS.plural}
         with self._lock:
             for kind, name in volume_names:
                 if name != SHARED:
-                    self._known.pop((plurals[kind], namespace, name), None)
+                    self._cache.pop((plurals[kind], namespace, name), None)
 
     def forget_old(self) -> None:
-        """What nobody has asked for lately is not kept: Secrets least of all."""
+        """Drop expired objects: Secrets must not stay in memory longer than needed."""
         with self._lock:
             now = self._monotonic()
-            self._known = {key: read for key, read in self._known.items() if now - read.at < FRESH_SECONDS}
+            self._cache = {key: read for key, read in self._cache.items() if now - read.at < FRESH_SECONDS}
 
     def _get(self, resource: ApiResource[Object], namespace: str, name: str) -> Object:
         key = (resource.plural, namespace, name)
         now = self._monotonic()
         with self._lock:
-            known = self._known.get(key)
-        if known is not None and now - known.at < FRESH_SECONDS and isinstance(known.object, resource.type):
-            return known.object
+            cached = self._cache.get(key)
+        if cached is not None and now - cached.at < FRESH_SECONDS and isinstance(cached.object, resource.type):
+            return cached.object
         try:
-            found = self._client.get(resource, name, namespace=namespace)
+            fresh = self._client.get(resource, name, namespace=namespace)
         except ApiFailure as failure:
-            told = f'{resource.kind.lower()} "{name}" not found' if failure.not_found else failure.message
-            raise MissingSource(told, absent=failure.not_found) from failure
+            message = f'{resource.kind.lower()} "{name}" not found' if failure.not_found else failure.message
+            raise MissingSource(message, absent=failure.not_found) from failure
         with self._lock:
-            self._known[key] = _Read(found, now)
-        return found
+            self._cache[key] = _Read(fresh, now)
+        return fresh
 
 
 # Tokens ---------------------------------------------------------------------------------------------------------------
 
 
-#: Of a token's life, what is left of it when the next one is asked for; seconds after which one is replaced anyway.
+#: The share of a token's lifetime that is left when it is renewed; seconds after which it is renewed anyway.
 LEFT, LONGEST_USE = 0.2, 24 * 3600.0
 
 
@@ -127,38 +140,38 @@ class PodTokens:
         self._clock = clock
         self._lock = threading.Lock()
         #: pod uid -> (audience, seconds) -> the token
-        self._known: dict[str, dict[tuple[str, int], _Token]] = {}
+        self._tokens: dict[str, dict[tuple[str, int], _Token]] = {}
 
-    def get(self, pod: Pod, wanted: ServiceAccountTokenProjection) -> str:
-        """Raises: MissingSource where none is to be had, and the last one has ended."""
-        uid, key = pod.metadata.uid, (wanted.audience, wanted.expiration_seconds or 0)
+    def get(self, pod: Pod, projection: ServiceAccountTokenProjection) -> str:
+        """Raises: MissingSource if no token can be had and the last one has expired."""
+        uid, key = pod.metadata.uid, (projection.audience, projection.expiration_seconds or 0)
         with self._lock:
-            known = self._known.get(uid, {}).get(key)
+            current = self._tokens.get(uid, {}).get(key)
         now = self._clock()
-        if known is not None and now < known.replace_at:
-            return known.text
+        if current is not None and now < current.replace_at:
+            return current.text
         try:
-            fresh = self._request(pod, wanted, now)
+            fresh = self._request(pod, projection, now)
         except ApiFailure as failure:
-            if known is not None and now < known.ends_at:
+            if current is not None and now < current.ends_at:
                 log.warning("pod %s keeps its token for now: %s", uid, failure)
-                return known.text
+                return current.text
             raise MissingSource(f"failed to fetch token: {failure.message}") from failure
         with self._lock:
-            self._known.setdefault(uid, {})[key] = fresh
+            self._tokens.setdefault(uid, {})[key] = fresh
         return fresh.text
 
     def forget(self, pod_uid: str) -> None:
         with self._lock:
-            self._known.pop(pod_uid, None)
+            self._tokens.pop(pod_uid, None)
 
-    def _request(self, pod: Pod, wanted: ServiceAccountTokenProjection, now: float) -> _Token:
+    def _request(self, pod: Pod, projection: ServiceAccountTokenProjection, now: float) -> _Token:
         meta = pod.metadata
         request = TokenRequest(
             metadata=ObjectMeta(name=pod.spec.service_account_name, namespace=meta.namespace),
             spec=TokenRequestSpec(
-                audiences=(wanted.audience,) if wanted.audience else (),
-                expiration_seconds=wanted.expiration_seconds,
+                audiences=(projection.audience,) if projection.audience else (),
+                expiration_seconds=projection.expiration_seconds,
                 bound_object_ref=BoundObjectReference(kind="Pod", api_version="v1", name=meta.name, uid=meta.uid),
             ),
         )
@@ -176,29 +189,39 @@ TOKEN_REQUESTS = ApiResource(TokenRequest, "authentication.k8s.io/v1", "tokenreq
 
 
 class PodVolumes:
-    """Makes and keeps the files of pods' volumes. One thread at a time for one pod."""
+    """Makes the files of pods' volumes and keeps them fresh. One thread at a time for one pod."""
 
     def __init__(self, sources: PodSources, tokens: PodTokens, runtime: Runtime) -> None:
         self._sources = sources
         self._tokens = tokens
         self._runtime = runtime
         self._lock = threading.Lock()
-        self._met: set[str] = set()  # the pods that have been looked at before
+        self._refreshed: set[str] = set()  # the pods whose sources were read after they were created
 
     def update(self, pod: Pod, *, starting: bool) -> None:
-        """Bring them to what they should be. starting: containers are to be started. Raises: MountFailed.
+        """Bring the pod's volumes up to date. starting: before containers start. Raises: MountFailed.
 
-        A runtime without files has nothing to keep fresh: what its pods name is looked for when they start.
+        For a runtime without files this only checks, before containers start, that the sources exist.
         """
         if starting:
             _refuse_volume_claims(pod)
         volumes = [volume for volume in pod.spec.volumes if is_made_of_files(volume)]
-        if starting and self._is_new(pod.metadata.uid):
-            named = {(kind, name) for volume in volumes for kind, name, _ in names_of(volume)}
-            self._sources.refresh(pod.metadata.namespace, named)
+        uid, security = pod.metadata.uid, pod.spec.security_context
+        if starting:
+            with self._lock:
+                is_new = uid not in self._refreshed
+                self._refreshed.add(uid)
+            if is_new:
+                sources = {(kind, name) for volume in volumes for kind, name, _ in names_of(volume)}
+                self._sources.refresh(pod.metadata.namespace, sources)
         for volume in volumes:
             try:
-                self._update(pod, volume, starting=starting)
+                folder = self._runtime.files_folder(uid, volume.name)
+                if folder is not None:
+                    files = files_of(pod, volume, self._sources, lambda projection: self._tokens.get(pod, projection))
+                    publish_files(folder, files, group=security.fs_group if security is not None else None)
+                elif starting:
+                    files_of(pod, volume, self._sources, lambda _projection: "")
             except (MissingSource, OSError) as error:
                 raise MountFailed(f'MountVolume.SetUp failed for volume "{volume.name}" : {error}') from error
         self._sources.forget_old()
@@ -207,27 +230,11 @@ class PodVolumes:
         """The pod is gone."""
         self._tokens.forget(pod_uid)
         with self._lock:
-            self._met.discard(pod_uid)
-
-    def _is_new(self, pod_uid: str) -> bool:
-        with self._lock:
-            known = pod_uid in self._met
-            self._met.add(pod_uid)
-        return not known
-
-    def _update(self, pod: Pod, volume: Volume, *, starting: bool) -> None:
-        uid = pod.metadata.uid
-        folder = self._runtime.files_folder(uid, volume.name)
-        if folder is not None:
-            files = files_of(pod, volume, self._sources, lambda wanted: self._tokens.get(pod, wanted))
-            security = pod.spec.security_context
-            filesets.publish(folder, files, group=security.fs_group if security is not None else None)
-        elif starting:
-            files_of(pod, volume, self._sources, lambda _wanted: "")
+            self._refreshed.discard(pod_uid)
 
 
 def _refuse_volume_claims(pod: Pod) -> None:
-    """Raises: MountFailed for the first volume of a PersistentVolumeClaim: these are not served."""
+    """Raises: MountFailed for a volume of a PersistentVolumeClaim: these are not served."""
     for volume in pod.spec.volumes:
         source: Any = volume
         name = f"{pod.metadata.name}-{volume.name}" if source.ephemeral is not None else ""
@@ -243,22 +250,287 @@ def _refuse_volume_claims(pod: Pod) -> None:
             )
 
 
-# How much of the node's disk a pod may use ----------------------------------------------------------------------------
-# `emptyDir.sizeLimit`, and the `ephemeral-storage` limits of containers. A disk cannot refuse a container a write that
-# would be too much. So what is used is measured now and then, and a pod that uses more than it may is ended, as a
-# kubelet does: it is Evicted. A measurement takes time where there are many files; the next comes after ten times as
-# long at the least. Source: kubernetes pkg/kubelet/eviction/eviction_manager.go (localStorageEviction).
+# The files of a volume ------------------------------------------------------------------------------------------------
 
 
-EVICTED = "Evicted"
+#: Default modes of a volume's files.
+FILE_MODE, TOKEN_MODE = 0o644, 0o600
+
+
+class FileContent(NamedTuple):
+    """user: the owner; None for root."""
+
+    data: bytes
+    mode: int
+    user: int | None = None
+
+
+Files = dict[str, FileContent]
+#: A token of the pod's account. Raises: MissingSource.
+GiveToken = Callable[[ServiceAccountTokenProjection], str]
+
+
+def names_of(volume: Volume) -> Iterator[tuple[str, str, bool]]:
+    """("Secret" or "ConfigMap", name, whether it is optional) of the volume's sources."""
+    if volume.secret is not None:
+        yield "Secret", volume.secret.secret_name, bool(volume.secret.optional)
+    if volume.config_map is not None:
+        yield "ConfigMap", volume.config_map.name, bool(volume.config_map.optional)
+    for source in volume.projected.sources if volume.projected is not None else ():
+        for kind, projection in (("Secret", source.secret), ("ConfigMap", source.config_map)):
+            if projection is not None:
+                yield kind, projection.name, bool(projection.optional)
+
+
+def files_of(pod: Pod, volume: Volume, source: PodSource, give_token: GiveToken) -> Files:
+    """Path below the volume -> the file. Raises: MissingSource."""
+    maker = _FileMaker(pod, source, give_token)
+    if volume.secret is not None:
+        secret = volume.secret
+        files = maker.keys("Secret", secret.secret_name, secret.items, secret.default_mode, optional=secret.optional)
+    elif volume.config_map is not None:
+        config = volume.config_map
+        files = maker.keys("ConfigMap", config.name, config.items, config.default_mode, optional=config.optional)
+    elif volume.downward_api is not None:
+        files = maker.downward(volume.downward_api.items, volume.downward_api.default_mode)
+    elif volume.projected is not None:
+        files = maker.projected(volume.projected.sources, volume.projected.default_mode)
+    else:
+        files = {}
+    for path in files:
+        # The API refuses such paths and keys; an agent that relied on that would write anywhere for a bad one.
+        parts = PurePosixPath(path).parts
+        if not parts or path.startswith(("/", "..")) or ".." in parts:
+            raise MissingSource(f"the path {path} leads outside the volume")
+    return files
+
+
+@dataclass(frozen=True, slots=True)
+class _FileMaker:
+    pod: Pod
+    source: PodSource
+    give_token: GiveToken
+
+    def keys(
+        self, kind: str, name: str, items: Sequence[KeyToPath], mode: int | None, *, optional: bool | None
+    ) -> Files:
+        """A file per key; with `items`, only those, at the items' paths."""
+        try:
+            values = self._values(kind, name)
+        except MissingSource as missing:
+            if optional and missing.absent:
+                return {}
+            raise
+        default = FILE_MODE if mode is None else mode
+        if not items:
+            return {key: FileContent(data, default) for key, data in values.items()}
+        lacking = [item.key for item in items if item.key not in values]
+        if lacking and not optional:
+            what = "secret" if kind == "Secret" else "config"
+            raise MissingSource(f"references non-existent {what} key: {lacking[0]}")
+        return {
+            item.path: FileContent(values[item.key], default if item.mode is None else item.mode, item.user)
+            for item in items
+            if item.key in values
+        }
+
+    def _values(self, kind: str, name: str) -> dict[str, bytes]:
+        namespace = self.pod.metadata.namespace
+        if kind == "Secret":
+            secret = self.source.secret(namespace, name)
+            return {key: base64.b64decode(text) for key, text in secret.data.items()}
+        config = self.source.config_map(namespace, name)
+        binary = {key: base64.b64decode(text) for key, text in config.binary_data.items()}
+        return {**{key: text.encode() for key, text in config.data.items()}, **binary}
+
+    def downward(self, items: Iterable[DownwardAPIVolumeFile], mode: int | None) -> Files:
+        default = FILE_MODE if mode is None else mode
+        return {
+            item.path: FileContent(self._value(item).encode(), default if item.mode is None else item.mode, item.user)
+            for item in items
+        }
+
+    def _value(self, item: DownwardAPIVolumeFile) -> str:
+        value: str | None = None
+        trouble = "there is nothing to show"
+        if item.field_ref is not None:
+            value = field_value(self.pod, item.field_ref.field_path, Addresses("", ""))
+            trouble = f"the field {item.field_ref.field_path} cannot be exposed to a container"
+        elif item.resource_field_ref is not None:
+            value, trouble = resource_value(self.pod, item.resource_field_ref, None)
+        if value is None:
+            raise MissingSource(f"{item.path}: {trouble}")
+        return value
+
+    def projected(self, sources: Iterable[VolumeProjection], mode: int | None) -> Files:
+        """The files of several sources. Raises: MissingSource with everything that is missing."""
+        files: Files = {}
+        missing: list[str] = []
+        for source in sources:
+            try:
+                files |= self._projection(source, mode)
+            except MissingSource as error:
+                missing.append(str(error))
+        if missing:
+            raise MissingSource(missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]")
+        return files
+
+    def _projection(self, source: VolumeProjection, mode: int | None) -> Files:
+        for kind, keys in (("Secret", source.secret), ("ConfigMap", source.config_map)):
+            if keys is not None:
+                return self.keys(kind, keys.name, keys.items, mode, optional=keys.optional)
+        if source.downward_api is not None:
+            return self.downward(source.downward_api.items, mode)
+        if source.service_account_token is not None:
+            return self._token(source.service_account_token, mode)
+        return {}
+
+    def _token(self, projection: ServiceAccountTokenProjection, mode: int | None) -> Files:
+        """If all containers run as one user of the manifest, only that user can read the token."""
+        user = _only_user(self.pod) if projection.user is None else projection.user
+        security = self.pod.spec.security_context
+        of_group = security is not None and security.fs_group is not None
+        narrow = user is not None or of_group
+        content = FileContent(
+            self.give_token(projection).encode(),
+            TOKEN_MODE if narrow else FILE_MODE if mode is None else mode,
+            user,
+        )
+        return {projection.path: content}
+
+
+def _only_user(pod: Pod) -> int | None:
+    """The user that every container of the pod runs as; None if they differ or the manifest names none."""
+    of_pod = pod.spec.security_context.run_as_user if pod.spec.security_context is not None else None
+    users = {
+        of_pod
+        if container.security_context is None or container.security_context.run_as_user is None
+        else container.security_context.run_as_user
+        for container in (*pod.spec.init_containers, *pod.spec.containers)
+    }
+    return users.pop() if len(users) == 1 else None
+
+
+# Atomic updates -------------------------------------------------------------------------------------------------------
+
+# All files of a volume change at once: a reader sees the old files or the new.
+#
+#     DIR/..2026_11_23_06_06_03.x7k2/token      the current files
+#     DIR/..data -> ..2026_11_23_06_06_03.x7k2  replaced by a rename
+#     DIR/token -> ..data/token                 what programs open
+#
+# A program that has a file open keeps the old one. No file's name begins with two dots (`files_of` refuses it), so the
+# names never clash. Containers get the directory read-only.
+
+_DATA = "..data"
+_NEW_DATA = "..data_tmp"
+_FOLDER_MODE = 0o755
+#: Permissions added for a volume's group.
+_GROUP_FILE, _GROUP_FOLDER = 0o440, 0o2550
+
+
+def publish_files(folder: Path, files: Mapping[str, FileContent], *, group: int | None = None) -> bool:
+    """Replace the files in `folder`, which exists, by `files`; False if it has them already. Raises: OSError.
+
+    group: the group that may read them besides their owner, if any.
+    """
+    target = {path: _Attributes.of(content, group) for path, content in files.items()}
+    current = _current(folder)
+    links = {name: f"{_DATA}/{name}" for name in {path.partition("/")[0] for path in files}}
+    if current is not None and _files_in(current) == target and _links(folder) == links:
+        return False
+    fresh = Path(tempfile.mkdtemp(prefix=time.strftime("..%Y_%m_%d_%H_%M_%S.", time.gmtime()), dir=folder))
+    try:
+        _fill(fresh, files, group)
+        link = folder / _NEW_DATA
+        link.unlink(missing_ok=True)
+        link.symlink_to(fresh.name)
+        link.replace(folder / _DATA)  # from here on, the new files are visible
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    existing = _links(folder)
+    for name, path in existing.items():
+        if links.get(name) != path:
+            (folder / name).unlink()
+    for name, path in links.items():
+        if existing.get(name) != path:
+            (folder / name).symlink_to(path)
+    for old in folder.iterdir():  # and what a crash left
+        if old.name.startswith("..") and old.name not in (_DATA, fresh.name):
+            shutil.rmtree(old, ignore_errors=True)
+    return True
+
+
+class _Attributes(tuple[bytes, int, int, int]):
+    """(content, mode, user, group) of a file."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, content: FileContent, group: int | None) -> _Attributes:
+        mode = content.mode if group is None else content.mode | _GROUP_FILE
+        return cls((content.data, mode, content.user or 0, group or 0))
+
+
+def _fill(fresh: Path, files: Mapping[str, FileContent], group: int | None) -> None:
+    _hand_over(fresh, _FOLDER_MODE, 0, group, _GROUP_FOLDER)
+    for path, content in files.items():
+        target = fresh / path
+        for parent in reversed(target.relative_to(fresh).parents[:-1]):
+            if not (fresh / parent).is_dir():
+                (fresh / parent).mkdir()
+                _hand_over(fresh / parent, _FOLDER_MODE, 0, group, _GROUP_FOLDER)
+        with target.open("xb") as stream:
+            stream.write(content.data)
+        _hand_over(target, content.mode, content.user or 0, group, _GROUP_FILE)
+
+
+def _hand_over(path: Path, mode: int, user: int, group: int | None, for_group: int) -> None:
+    if user or group:
+        os.chown(path, user, group or 0)
+    path.chmod(mode if group is None else mode | for_group)
+
+
+def _links(folder: Path) -> dict[str, str]:
+    """name -> target of each visible link; "" for what is not a link."""
+    visible = (path for path in folder.iterdir() if not path.name.startswith(".."))
+    return {path.name: str(path.readlink()) if path.is_symlink() else "" for path in visible}
+
+
+def _current(folder: Path) -> Path | None:
+    """The directory of the current files; None if there are none yet."""
+    try:
+        current = folder / (folder / _DATA).readlink()
+    except FileNotFoundError:
+        return None
+    return current if current.is_dir() else None
+
+
+def _files_in(current: Path) -> dict[str, _Attributes]:
+    files = {}
+    for path in current.rglob("*"):
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode):
+            attributes = (path.read_bytes(), stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
+            files[str(path.relative_to(current))] = _Attributes(attributes)
+    return files
+
+
+# Limits of disk use ---------------------------------------------------------------------------------------------------
+
+# `emptyDir.sizeLimit`, and the `ephemeral-storage` limits of containers. A disk cannot refuse a container's write
+# beyond a limit. So the agent measures each pod periodically, and evicts one beyond its limit, as a kubelet does
+# (localStorageEviction). Measuring many files takes long; the next measurement waits for at least ten times as long.
+
 RESOURCE = "ephemeral-storage"
-#: Seconds between two measurements of one pod, at the least, and in costs of the last one.
+#: Between two measurements of a pod: at least so many seconds, and so many times the duration of the last one.
 INTERVAL, SHARE = 10.0, 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageLimits:
-    """volumes: of emptyDirs on the disk that have a limit; disk_volumes: all of those. pod: of all its containers."""
+    """volumes: the limits of emptyDirs on the disk; disk_volumes: all emptyDirs on the disk. pod: of all containers."""
 
     volumes: Mapping[str, Quantity] = field(default_factory=dict)
     containers: Mapping[str, Quantity] = field(default_factory=dict)
@@ -267,7 +539,7 @@ class StorageLimits:
 
     @classmethod
     def of(cls, pod: Pod) -> StorageLimits:
-        """An emptyDir in memory has its limit from the kernel."""
+        """Without emptyDirs in memory: the kernel enforces their limits."""
         on_disk = [(one.name, one.empty_dir) for one in pod.spec.volumes if one.empty_dir and not one.empty_dir.medium]
         containers = (*pod.spec.init_containers, *pod.spec.containers)
         texts = {one.name: one.resources.limits[RESOURCE] for one in containers if RESOURCE in one.resources.limits}
@@ -287,56 +559,50 @@ class StorageLimits:
         return bool(self.volumes or self.containers)
 
     def exceeded(self, used: PodStorage) -> str:
-        """What is used beyond a limit, in words; "" for nothing."""
-        return next(self._complaints(used), "")
-
-    def _complaints(self, used: PodStorage) -> Iterator[str]:
+        """The message about a limit that `used` exceeds; "" for none."""
         for name, limit in self.volumes.items():
             if used.volumes.get(name, 0) > limit.as_int64_ceil():
-                yield f'Usage of EmptyDir volume "{name}" exceeds the limit "{limit.canonical()}". '
+                return f'Usage of EmptyDir volume "{name}" exceeds the limit "{limit.canonical()}". '
         whole = sum(used.volumes.values()) + sum(used.containers.values())
         if self.pod is not None and whole > self.pod.as_int64_ceil():
-            yield f"Pod ephemeral local storage usage exceeds the total limit of containers {self.pod.canonical()}. "
+            return f"Pod ephemeral local storage usage exceeds the total limit of containers {self.pod.canonical()}. "
         for name, limit in self.containers.items():
             if used.containers.get(name, 0) > limit.as_int64_ceil():
-                yield f'Container {name} exceeded its local ephemeral storage limit "{limit.canonical()}". '
+                return f'Container {name} exceeded its local ephemeral storage limit "{limit.canonical()}". '
+        return ""
 
 
 @dataclass(slots=True)
 class _Watched:
-    """due: when to measure again. failure: of a pod that has used too much, once."""
+    """due: when to measure again. excess: the message about the first exceeded limit."""
 
     due: float
-    failure: PodFailure | None = None
+    excess: str = ""
 
 
 class StorageWatch:
-    """Measures the pods of one node. monotonic: seconds that nobody sets."""
+    """Measures the disk use of a node's pods."""
 
     def __init__(self, runtime: Runtime, monotonic: Callable[[], float]) -> None:
         self._runtime = runtime
         self._monotonic = monotonic
         self._watched: dict[str, _Watched] = {}
 
-    def failure_of(self, pod: Pod) -> PodFailure | None:
-        """Why the pod is to end; None while it uses no more than it may. Raises: ContainerFailed."""
+    def excess_of(self, pod: Pod) -> str:
+        """The message about the limit that the pod has exceeded, once; "" for none. Raises: ContainerFailed."""
         limits, uid = StorageLimits.of(pod), pod.metadata.uid
         if not limits.any:
-            return None
+            return ""
         watched = self._watched.setdefault(uid, _Watched(due=self._monotonic()))
-        if watched.failure is None and self._monotonic() >= watched.due:
-            self._measure(uid, limits, watched)
-        return watched.failure
-
-    def _measure(self, uid: str, limits: StorageLimits, watched: _Watched) -> None:
         began = self._monotonic()
-        used = self._runtime.storage(uid, limits.disk_volumes, layers=bool(limits.containers))
-        watched.due = self._monotonic() + max(INTERVAL, SHARE * (self._monotonic() - began))
-        if message := limits.exceeded(used):
-            watched.failure = PodFailure(reason=EVICTED, message=message)
+        if not watched.excess and began >= watched.due:
+            used = self._runtime.storage(uid, limits.disk_volumes, layers=bool(limits.containers))
+            watched.due = self._monotonic() + max(INTERVAL, SHARE * (self._monotonic() - began))
+            watched.excess = limits.exceeded(used)
+        return watched.excess
 
     def next_look(self, uid: str) -> float | None:
-        """In how many seconds the pod is to be looked at again; None for one without limits."""
+        """Seconds until the next measurement; None for a pod without limits."""
         watched = self._watched.get(uid)
         return None if watched is None else max(0.0, watched.due - self._monotonic())
 

@@ -11,7 +11,7 @@ import msgspec
 
 from inventory.kinds.devices import Device, DeviceAttribute, DeviceCapacity
 from nodeagent import cdi
-from nodeagent.cdi.spec import Mount
+from nodeagent.cdi import Mount
 from nodeagent.drivers.authoring import Given, NodeDriver
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth
 

@@ -22,7 +22,7 @@ from manciple.controller_kit.forms import ClaimForm, ClassNotFound, ParametersWr
 from manciple.controller_kit.workplace import DriverFailed, Next, Workplace
 from nodeagent.client import PODS
 from nodeagent.failures import ApiFailure, PrepareRefused
-from nodeagent.podclaims import ClaimUse, claims_used, is_made_for
+from nodeagent.prepare import ClaimUse, claims_used, is_made_for
 
 Context = v1alpha2.PodSchedulingContext
 #: Of each claim, by uid.

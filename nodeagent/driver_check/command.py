@@ -20,21 +20,12 @@ from typing import Any, Final
 import yaml
 
 from nodeagent.config import CDI_DIRS, ListenAddress
-from nodeagent.driver_check import health, preparing, registering, restarting
-from nodeagent.driver_check.api import CheckApi
-from nodeagent.driver_check.report import CheckReport, CheckResult, DriverCheck, lines_of, run_checks
-from nodeagent.driver_check.serving import ServedApi
+from nodeagent.driver_check.api import CheckApi, ServedApi
+from nodeagent.driver_check.checks import CHECKS
+from nodeagent.driver_check.report import CheckReport, CheckResult, lines_of, run_checks
 from nodeagent.driver_check.subject import CheckOptions, DriverUnderTest
 from nodeagent.options import node_name
 
-#: All, in the order in which they are run.
-CHECKS: Final[tuple[DriverCheck, ...]] = (
-    *registering.CHECKS,
-    *preparing.CHECKS,
-    *health.CHECKS,
-    *restarting.CHECKS,
-    *registering.LAST,
-)
 #: Lines of a driver's log that are shown where something failed.
 SHOWN: Final = 20
 

@@ -27,11 +27,10 @@ from claims.kinds.resource_claims import DeviceRequestAllocationResult, Resource
 from inventory.classic.values import ResourceHandle
 from inventory.kinds.devices import CounterSet, Device
 from nodeagent import cdi
-from nodeagent.cdi.files import kind_of
-from nodeagent.checkpoint import PreparedDevice
-from nodeagent.drivers.preparing import DeviceGone, parameters_for, prepare_claim
+from nodeagent.cdi import kind_of
+from nodeagent.drivers.preparing import DeviceGone, handles_for, parameters_for, prepare_claim
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, DeviceMetadata, Failed, Pool, Prepared
-from nodeagent.podclaims import handles_for
+from nodeagent.storage import PreparedDevice
 
 log = logging.getLogger(__name__)
 

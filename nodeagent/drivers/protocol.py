@@ -15,7 +15,7 @@ from claims.kinds.resource_claims import NetworkDeviceData, ResourceClaim
 from inventory.classic.values import ResourceHandle
 from inventory.kinds.devices import CounterSet, Device, DeviceAttribute
 from nodeagent import cdi
-from nodeagent.checkpoint import PreparedDevice
+from nodeagent.storage import PreparedDevice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

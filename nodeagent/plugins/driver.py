@@ -19,8 +19,8 @@ from msgspec.structs import replace
 
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.classic.values import ResourceHandle
-from nodeagent.cdi.spec import DEVICE_NAME, KIND
-from nodeagent.checkpoint import PreparedDevice
+from nodeagent.cdi import DEVICE_NAME, KIND
+from nodeagent.drivers.preparing import handles_for
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Prepared
 from nodeagent.plugins.protocol import (
     Answer,
@@ -36,7 +36,7 @@ from nodeagent.plugins.protocol import (
 from nodeagent.plugins.registration import RegisteredPlugin, RegistrationRefused
 from nodeagent.plugins.services import PLUGIN_SERVICES, Ask, DraService
 from nodeagent.plugins.streams import Following, HealthCache, HealthWatch, Models, ResourceWatch
-from nodeagent.podclaims import handles_for
+from nodeagent.storage import PreparedDevice
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
-"""What a container runtime is to the agent, and what it is asked to start.
+"""The interface of container runtimes: requests to start containers, and their state.
 
-Containers outlive the agent: after a restart the runtime still knows them. The agent asks for the state, compares it
-with what the pod wants, and acts; it keeps no state of its own.
+Containers outlive the agent, and the runtime keeps their state. The agent reads it, compares it with the pod, and acts;
+it keeps no state of its own.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from manciple.wire.base import Value
 from nodeagent.failures import LogsUnavailable
 from nodeagent.runtimes.logs import LogQuery
 
-# What a runtime is asked to start: one container of a pod, with nothing left to look up. A runtime keeps the request of
-# a container that it started: it is what the container is stopped and probed by, also after the agent has been
-# restarted.
+# A request has everything that the start of one container needs. The runtime keeps it while the container exists, and
+# stops and probes the container by it, also after a restart of the agent.
 
-#: An init container runs to its end before the next starts; a sidecar runs beside the others and keeps no pod alive.
+#: An init container runs to its end before the next starts; a sidecar runs beside the others and keeps no pod running.
 Role = Literal["init", "sidecar", "main"]
 
 
 class Action(Value):
-    """What a probe or a hook does.
+    """The action of a probe or a hook.
 
     command: run inside the container, if there is one. port: else connect to it at `host`, from inside the pod's
     network, if it is not 0, and where `path` is not empty GET it, over TLS or not. seconds: else wait.
@@ -52,7 +51,7 @@ class ProbeRequest(Value):
 
 
 class Probes(Value):
-    """The checks of one container, each of them optional."""
+    """The probes of one container."""
 
     startup: ProbeRequest | None = None
     readiness: ProbeRequest | None = None
@@ -62,9 +61,9 @@ class Probes(Value):
 class MountRequest(Value):
     """A volume in a container.
 
-    kind: what the volume is; files: those that the agent makes (`Runtime.files_folder`). path: of the node, for
-    hostPath. host_type: what hostPath is checked for. size: bytes that an emptyDir in memory may hold, 0 for no limit.
-    sub_path: below the volume's root.
+    kind: of the volume; "files": made by the agent (`Runtime.files_folder`). path: on the node, for hostPath.
+    host_type: the type that hostPath must have. size: limit in bytes of an emptyDir in memory, 0 for none. sub_path:
+    below the volume's root.
     """
 
     volume: str
@@ -79,17 +78,16 @@ class MountRequest(Value):
 
 
 class ConfinementProfile(Value):
-    """What confines a process. kind: RuntimeDefault, Unconfined or Localhost, "" where nothing is said; name: which."""
+    """A seccomp or AppArmor profile. kind: RuntimeDefault, Unconfined, Localhost or "" for the default; name: of it."""
 
     kind: str = ""
     name: str = ""
 
 
 class Security(Value):
-    """As whom, and with which powers, a container's process runs. None: as the image or the runtime say.
+    """User, groups and privileges of a container's process. None: the default of the image or the runtime.
 
-    groups: besides the user's, that of volumes among them. fs_group: whom volumes belong to. se_linux: parts of a
-    label by name.
+    groups: supplementary, including fs_group. fs_group: the group of volumes. se_linux: parts of a label by name.
     """
 
     user: int | None = None
@@ -108,12 +106,12 @@ class Security(Value):
 
 
 class ContainerRequest(Value):
-    """One container to start. `attempt` counts from 0; `environment` is without what CDI adds.
+    """One container to start. attempt: counts from 0. environment: without variables of CDI devices.
 
-    command, args: as Kubernetes means them, in place of the image's entrypoint and its arguments. cpu_millis,
-    memory_bytes: limits, 0 for none. confidential: the variables that hold something of a Secret: they are not shown
-    to others, nor written to a disk. unserved: what the manifest asks for and this agent does not have, in words for
-    its owner; a runtime whose containers really run must not start one that lacks something.
+    command, args: in Kubernetes' sense, instead of the image's entrypoint and its arguments. cpu_millis, memory_bytes:
+    limits, 0 for none. confidential: variables with a value from a Secret, which are neither shown to other users nor
+    written to a disk. unserved: messages to the pod's owner about unsupported settings; a runtime whose containers
+    really run must not start such a container.
     """
 
     pod_uid: str
@@ -127,7 +125,7 @@ class ContainerRequest(Value):
     args: tuple[str, ...]
     environment: dict[str, str]
     cdi_devices: tuple[str, ...]
-    claims: tuple[str, ...]  # the uids of the claims that the devices belong to
+    claims: tuple[str, ...]  # the uids of the devices' claims
     annotations: dict[str, str]  # of the pod
     pull_policy: str = "IfNotPresent"
     working_dir: str = ""
@@ -156,8 +154,8 @@ class ContainerRequest(Value):
     unserved: tuple[str, ...] = ()
 
     @property
-    def told(self) -> dict[str, str]:
-        """The environment as it may be written down."""
+    def recorded_environment(self) -> dict[str, str]:
+        """The environment without confidential values."""
         return {name: "" if name in self.confidential else value for name, value in self.environment.items()}
 
 
@@ -201,7 +199,7 @@ class ContainerRun(Value):
         return self.finished_at is None
 
     def ended(self) -> EndedRun | None:
-        """How it ended; None while it runs."""
+        """Its end; None while it runs."""
         if self.finished_at is None:
             return None
         return EndedRun(
@@ -215,14 +213,14 @@ class ContainerRun(Value):
 
 
 class PodStorage(Value):
-    """Bytes of the node's disk that a pod uses. containers: their logs, and what they wrote into their images."""
+    """Disk use of a pod in bytes. containers: their logs and writable layers."""
 
     volumes: dict[str, int] = {}
     containers: dict[str, int] = {}
 
 
 def logged_run(runs: Mapping[str, ContainerRun], pod_uid: str, container: str, query: LogQuery) -> ContainerRun:
-    """The run of `container` whose log, or the one before it, is asked for. Raises: LogsUnavailable."""
+    """The run of `container` for a query of its log, or of its predecessor's. Raises: LogsUnavailable."""
     run = runs.get(container)
     if run is None:
         raise LogsUnavailable(f"container {container} of pod {pod_uid} has not been started")
@@ -239,53 +237,50 @@ class Runtime(Protocol):
         """As a node reports it: "<runtime>://<version>"."""
 
     def start(self, request: ContainerRequest) -> None:
-        """Start a container; nothing happens if that attempt has been started already. Raises: ContainerFailed."""
+        """Start a container, unless this attempt has been started already. Raises: ContainerFailed."""
 
     def resize(
         self, pod_uid: str, container: str, *, cpu_millis: int, cpu_request_millis: int, memory_bytes: int
     ) -> None:
-        """Hold a running container to other limits (0: none). Raises: ContainerFailed, and then nothing has changed."""
+        """Change the limits (0: none) of a running container. Raises: ContainerFailed; then they are unchanged."""
 
     def end(self, pod_uid: str, container: str, *, grace_seconds: int) -> None:
         """Stop one container, and return when it has ended. Raises: ContainerFailed."""
 
     def files_folder(self, pod_uid: str, volume: str) -> Path | None:
-        """Where the agent is to put the files of a volume that it makes; None where containers see no files.
+        """The directory for the files of a volume that the agent makes; None for a runtime without files.
 
-        It is in memory, and empty when it is made: after a restart of the machine. Raises: OSError.
+        It is in memory, and empty when created: after a restart of the machine. Raises: OSError.
         """
 
     def runs(self, pod_uid: str) -> Mapping[str, ContainerRun]:
-        """The containers of a pod by name, as they are now. Raises: ContainerFailed when that cannot be found out."""
+        """The pod's containers by name, in their current state. Raises: ContainerFailed."""
 
     def storage(self, pod_uid: str, volumes: Collection[str], *, layers: bool) -> PodStorage:
-        """What is used now. volumes: those to measure. layers: also what containers wrote into their images.
-
-        Raises: ContainerFailed.
-        """
+        """The disk use now, of `volumes` and containers; layers: with writable layers. Raises: ContainerFailed."""
 
     def next_change(self, pod_uid: str) -> float | None:
-        """When (POSIX seconds) to look at the pod again although nothing else happened; None for never."""
+        """The time (POSIX seconds) of the next change without a notification; None for none."""
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
         """Call `changed` with a pod's uid, from any thread, when a container of it has ended or become ready or not."""
 
     def stop(self, pod_uid: str, *, grace_seconds: int) -> float | None:
-        """Stop what still runs of the pod; to be called again until nothing does.
+        """Stop the pod's containers; call again until none runs.
 
-        Returns None once nothing runs, else in how many seconds to call again. What has not ended by itself
-        `grace_seconds` after the first call is killed; a later call may shorten that. Raises: ContainerFailed.
+        Returns None once none runs, else the seconds until the next call. Containers still running `grace_seconds`
+        after the first call are killed; a later call may shorten that. Raises: ContainerFailed.
         """
 
     def remove(self, pod_uid: str) -> None:
         """Forget a stopped pod."""
 
     def pod_uids(self) -> frozenset[str]:
-        """Every pod of which the runtime knows a container."""
+        """Every pod with a container."""
 
     def logs(self, pod_uid: str, container: str, query: LogQuery, *, stop: threading.Event) -> Iterator[bytes]:
-        """What a container has printed, in pieces of any size.
+        """A container's log, in pieces of any size.
 
-        With `query.follow` the pieces go on, as they come, until the container has ended or `stop` is set (looked at
-        several times a second). Raises, before the first piece: LogsUnavailable when there is no such run.
+        With `query.follow` more pieces follow until the container has ended or `stop` is set (polled several times a
+        second). Raises, before the first piece: LogsUnavailable if there is no such run.
         """

@@ -20,12 +20,12 @@ import msgspec
 from msgspec.structs import replace
 
 from manciple.wire.base import Value
-from nodeagent.cdi.files import CdiRegistry
+from nodeagent.cdi import CdiRegistry
 from nodeagent.config import AgentConfig
-from nodeagent.disk import Disk
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.logs import LogLine, LogPrinter, LogQuery, wanted
 from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, PodStorage, logged_run
+from nodeagent.storage import Disk
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ class SimulatedRuntime:
             container_id=f"simulated://{hashlib.sha256(identity.encode()).hexdigest()}",
             image=request.image,
             cdi_devices=request.cdi_devices,
-            environment={**request.told, **added},
+            environment={**request.recorded_environment, **added},
             claims=request.claims,
             started_at=now,
             previous=known.at(now).ended() if known is not None else None,

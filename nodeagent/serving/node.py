@@ -20,9 +20,7 @@ from pathlib import Path
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.classic.values import ResourceHandle
 from nodeagent.cdi import CdiFolder
-from nodeagent.checkpoint import PreparedDevice
-from nodeagent.disk import TEMPORARY
-from nodeagent.drivers.metadata import base_request
+from nodeagent.drivers.preparing import base_request, handles_for, names_devices
 from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, Failed, Prepared
 from nodeagent.failures import AgentError, ApiFailure
 from nodeagent.handles import FetchClassic, read_handles, with_handles
@@ -39,8 +37,8 @@ from nodeagent.plugins.protocol import (
     UnprepareResponse,
 )
 from nodeagent.plugins.services import handled_claim
-from nodeagent.podclaims import handles_for, names_devices
 from nodeagent.serving.sockets import CallRefused
+from nodeagent.storage import TEMPORARY, PreparedDevice
 
 
 # One call of the driver at a time, as drivers may expect of the kubelet's library unless they opt out.

@@ -16,8 +16,7 @@ from inventory.kinds.devices import ResourceSlice
 from manciple.wire.base import OwnerReference
 from nodeagent.cdi import CdiFolder
 from nodeagent.client import CLAIMS, NODES, SLICES, Client, WatchEvent, WatchFollower
-from nodeagent.disk import Disk
-from nodeagent.drivers.metadata import MetadataFiles, TellingDriver
+from nodeagent.drivers.preparing import MetadataDriver, MetadataFiles
 from nodeagent.drivers.protocol import ClaimDriver, DeviceHealth, Driver, UnhealthyEffect
 from nodeagent.failures import AgentError
 from nodeagent.handles import CLASSIC_CLAIMS
@@ -49,6 +48,7 @@ from nodeagent.serving.sockets import (
     streams,
 )
 from nodeagent.serving.uses import USE_SECONDS, UseKeeper
+from nodeagent.storage import Disk
 from nodeagent.use_reports import UseTellingDriver
 from nodeagent.work import WorkQueue
 
@@ -251,9 +251,9 @@ class ServedPlugin:
         )
         self.registered = threading.Event()
         files = MetadataFiles(driver.name, plugin_dir=self._plugin_dir, cdi_dir=config.cdi_dir, disk=disk)
-        self._uses = self._use_keeper(TellingDriver(driver, files), client, disk)
+        self._uses = self._use_keeper(MetadataDriver(driver, files), client, disk)
         self._node = NodeService(
-            self._uses or TellingDriver(driver, files),
+            self._uses or MetadataDriver(driver, files),
             folder=CdiFolder(config.cdi_dir, disk),
             fetch=lambda namespace, name: client.get(CLAIMS, name, namespace=namespace),
             fetch_classic=lambda namespace, name: client.get(CLASSIC_CLAIMS, name, namespace=namespace),

@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from claims.kinds.resource_claims import ResourceClaim
-from nodeagent.checkpoint import Checkpoint, ClaimRecord, DriverRecord
 from nodeagent.client import Client
-from nodeagent.disk import Disk
 from nodeagent.drivers.protocol import ClaimDriver, ClaimIdentity, DeviceHealth, Failed, Prepared
 from nodeagent.failures import AgentError
+from nodeagent.storage import Checkpoint, ClaimRecord, Disk, DriverRecord
 from nodeagent.use_reports import UseReports, UseTellingDriver
 
 log = logging.getLogger(__name__)

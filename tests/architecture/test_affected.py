@@ -28,7 +28,7 @@ def graph() -> Graph:
         ("scheduling/queue/queue.py", "tests/scheduling/test_queue.py"),
         ("dashboard/overview/views.py", "tests/dashboard/test_overview.py"),
         ("templates/pods/list.html", "tests/dashboard/test_pods.py"),
-        ("nodeagent/checkpoint.py", "tests/nodeagent/test_checkpoint.py"),
+        ("nodeagent/publish.py", "tests/nodeagent/test_slices.py"),
         ("docs/scheduling.md", "tests/architecture/test_documentation.py"),
         ("tests/conformance_data/rbac_defaults.json.gz", "tests/manciple/access/test_default_roles.py"),
         ("tests/nodeagent/test_slices.py", "tests/nodeagent/test_slices.py"),

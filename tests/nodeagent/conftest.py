@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.cdi.files import SpecFiles, definitions
+from nodeagent.cdi import SpecFiles, definitions
 from tests.nodeagent.cdi.checks import watch_files
 from tests.nodeagent.machine import Machine
 

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 
 from claims.kinds.resource_claims import ResourceClaim
-from nodeagent.disk import Disk
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.protocol import Runtime
+from nodeagent.storage import Disk
 from tests.nodeagent.fake_api import FakeApi
 from tests.nodeagent.machine import RecordingDriver
 

@@ -15,11 +15,11 @@ from nodeagent.agent import Agent
 from nodeagent.catalog import create_runtime
 from nodeagent.cdi import validate_spec
 from nodeagent.config import AgentConfig
-from nodeagent.disk import Disk
 from nodeagent.drivers.protocol import ClaimIdentity, Driver, Failed, Prepared
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.failures import AgentError
 from nodeagent.runtimes.protocol import Runtime
+from nodeagent.storage import Disk
 from tests.nodeagent.fake_api import FakeApi
 from tests.nodeagent.objects import NODE, claim, pod
 

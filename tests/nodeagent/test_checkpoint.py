@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nodeagent.checkpoint import Checkpoint, ClaimRecord, DriverRecord, PreparedDevice, Quarantined
-from nodeagent.disk import Disk
 from nodeagent.failures import StorageFailed
+from nodeagent.storage import Checkpoint, ClaimRecord, Disk, DriverRecord, PreparedDevice, Quarantined
 
 RECORD = ClaimRecord(
     uid="uid-1",

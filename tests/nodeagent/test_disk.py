@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.checkpoint import decode, encode
-from nodeagent.disk import PAGE, Disk
-from nodeagent.podclaims import unknown_record
+from nodeagent.prepare import unknown_record
+from nodeagent.storage import PAGE, Disk, decode, encode
 
 CONTENTS = {
     "longer": (b'{"a": 1}', b'{"a": 12345}'),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodeagent.failures import ContainerFailed
-from nodeagent.resizing import RETRY_SECONDS
+from nodeagent.pods import RETRY_SECONDS
 from nodeagent.runtimes.protocol import Runtime
 from nodeagent.work import Key
 from tests.nodeagent.machine import Machine

@@ -17,6 +17,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import Device, DeviceTaint
 from manciple.wire import codec
 from nodeagent.catalog import DriverEntry, create_driver, read_drivers_file
+from nodeagent.drivers import simulated
 from nodeagent.drivers.preparing import DeviceGone
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
 from nodeagent.drivers.simulated import DeviceFaults, Faults, OperationFaults, SimulatedDevices
@@ -198,7 +199,8 @@ class Control:
 
 
 @pytest.fixture
-def control(tmp_path: Path, short: str) -> Control:
+def control(tmp_path: Path, short: str, monkeypatch: pytest.MonkeyPatch) -> Control:
+    monkeypatch.setattr(simulated, "LOOK_SECONDS", 0.01)
     return Control(tmp_path, short)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from nodeagent.checkpoint import ClaimRecord, DriverRecord, PreparedDevice
 from nodeagent.client import Client
 from nodeagent.drivers.simulated import DeviceFaults, Faults, SimulatedDriver
+from nodeagent.storage import ClaimRecord, DriverRecord, PreparedDevice
 from nodeagent.use_reports import UseReports
 from tests.nodeagent import objects
 from tests.nodeagent.fake_api import FakeApi, Refused

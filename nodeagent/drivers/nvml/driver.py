@@ -16,8 +16,15 @@ from nodeagent.drivers.attributes import check_name
 from nodeagent.drivers.nvml.binding import Nvml, NvmlBinding, NvmlError
 from nodeagent.drivers.nvml.edits import NvmlRoots, device_edits, driver_mounts, shared_edits
 from nodeagent.drivers.nvml.gpus import Gpu, GpuSystem, PublishedGpu, counter_sets, published_gpus
-from nodeagent.drivers.nvml.health import APPLICATION_XIDS, WHOLE, DeviceTrouble, Monitor, NvmlEvent, memory_troubles
-from nodeagent.drivers.nvml.use import UseWatch
+from nodeagent.drivers.nvml.health import (
+    APPLICATION_XIDS,
+    WHOLE,
+    DeviceTrouble,
+    Monitor,
+    NvmlEvent,
+    UseWatch,
+    memory_troubles,
+)
 from nodeagent.drivers.preparing import DeviceGone, prepare_claim
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Health, Pool, Prepared
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nodeagent import cdi
-from nodeagent.cdi.spec import Mount
+from nodeagent.cdi import Mount
 from nodeagent.drivers.nvml.gpus import Gpu, Mig
 
 # Reads /etc/ld.so.cache: where the dynamic linker finds a library. A header (the magic, the number of entries, the

@@ -15,8 +15,7 @@ import msgspec
 
 from nodeagent.drivers.nvml.binding import Library, Nvml, NvmlBinding, NvmlError, Recorder, Recording
 from nodeagent.drivers.nvml.gpus import GpuSystem, read_system
-from nodeagent.drivers.nvml.health import EventSet
-from nodeagent.drivers.nvml.use import UseWatch
+from nodeagent.drivers.nvml.health import EventSet, UseWatch
 
 
 def record(binding: NvmlBinding, *, seconds: int) -> Recording:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.devices import CounterSet, Device
 from nodeagent import cdi
-from nodeagent.cdi.spec import NetDevice
+from nodeagent.cdi import NetDevice
 from nodeagent.drivers.preparing import DeviceGone, device_names, prepare_claim
 from nodeagent.drivers.protocol import ClaimIdentity, DeviceHealth, Failed, Pool, Prepared
 from nodeagent.drivers.sysfs.found import FoundDevice, SysfsSettings, publish

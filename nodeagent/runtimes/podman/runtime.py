@@ -19,14 +19,12 @@ from msgspec.structs import replace
 
 from claims.kinds.pod_security import safe_sysctls
 from nodeagent.config import AgentConfig
-from nodeagent.disk import Disk
 from nodeagent.failures import ContainerFailed
 from nodeagent.runtimes.logs import LogQuery, read_log
 from nodeagent.runtimes.podman import program, starting
 from nodeagent.runtimes.podman.actions import SOON, Actions, Prober, Stopper, Stopping
-from nodeagent.runtimes.podman.confidential import ConfidentialVariables
 from nodeagent.runtimes.podman.confinement import Confinement, folder_of, needs_image_user, user_of
-from nodeagent.runtimes.podman.folder import ContainerNote, PodFolder, volume_options
+from nodeagent.runtimes.podman.folder import ContainerNote, DiskUsage, PodFolder, volume_options
 from nodeagent.runtimes.podman.kernel import ExitWatcher, PodNetworks
 from nodeagent.runtimes.podman.program import (
     COMMAND_SECONDS,
@@ -40,9 +38,9 @@ from nodeagent.runtimes.podman.program import (
     seconds,
     wait_for_orphans,
 )
-from nodeagent.runtimes.podman.starting import CdiLinks, Place, run_arguments
-from nodeagent.runtimes.podman.usage import DiskUsage
+from nodeagent.runtimes.podman.starting import CdiLinks, ConfidentialVariables, Place, run_arguments
 from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun, PodStorage, logged_run
+from nodeagent.storage import Disk
 
 # What the runtime knows of one pod, and the requests and runs that have no container of their own.
 
@@ -86,7 +84,7 @@ def unstarted(request: ContainerRequest, message: str, at: float) -> ContainerRu
         container_id="",
         image=request.image,
         cdi_devices=request.cdi_devices,
-        environment=request.told,
+        environment=request.recorded_environment,
         claims=request.claims,
         started_at=at,
         finished_at=at,

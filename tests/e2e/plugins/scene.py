@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nodeagent.cdi.files import SUFFIXES, parse_document
-from nodeagent.cdi.spec import validate_spec
+from nodeagent.cdi import SUFFIXES, parse_document, validate_spec
 from tests.e2e.api_client import Document
 from tests.e2e.plugins.cluster import CLAIMS, CLASSES, NODE, PODS, SLICES, System
 from tests.e2e.plugins.driver_process import DriverProcess, Orders

@@ -28,14 +28,14 @@ from manciple.processes import node_bootstrap
 from manciple.processes.home import Home, write_private
 from manciple.store import objects
 from manciple.wire.registry import registry
-from nodeagent import credentials, joining, request_maker
+from nodeagent import certificate_maker, credentials, joining
 from nodeagent.__main__ import main
 from nodeagent.client import NODES, Client
 from nodeagent.config import read_kubeconfig
 from nodeagent.credentials import Acquisition, Renewal, read_certificate
-from nodeagent.disk import Disk
 from nodeagent.failures import ApiFailure, CredentialRefused, StorageFailed
 from nodeagent.joining import NotJoined, find_authority, join
+from nodeagent.storage import Disk
 from tests.manciple.access.client_keys import signed
 from tests.manciple.api.server import ApiServer, api_server, server_certificates
 
@@ -83,7 +83,7 @@ def _keys_are_made_here(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
 
     def made(what: str, file: str, *node: str) -> dict[str, Any]:
         try:
-            return getattr(request_maker, what)(Path(file), *node)  # type: ignore[no-any-return]
+            return getattr(certificate_maker, what)(Path(file), *node)  # type: ignore[no-any-return]
         except (OSError, TypeError, ValueError) as error:
             raise StorageFailed(f"{file}: {error}") from error
 

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from manciple.telemetry import traces
-from nodeagent.pods import TracedWay
+from nodeagent.pods import PodTrace
 from tests.builders import make_pod, make_template
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import PODS, Api
@@ -44,7 +44,7 @@ def test_a_pods_way_is_one_trace_with_its_uid_as_the_id(cluster: Cluster, spans:
     cluster.create(make_template())
     pod = cluster.create(make_pod("train", templates={"gpu": "template"}))
     cluster.settle()
-    way = TracedWay(cluster.pod("train"), cluster.now.timestamp)
+    way = PodTrace(cluster.pod("train"), cluster.now.timestamp)
     with way.step("prepare", claims=1):
         pass
     way.ended()

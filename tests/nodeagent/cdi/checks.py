@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.cdi import CdiFolder, Spec, file_name, minimum_version, qualified_name
-from nodeagent.cdi.files import parse_spec
+from nodeagent.cdi import CdiFolder, Spec, file_name, minimum_version, parse_spec, qualified_name
 
 NAME = re.compile(r"k8s\.(?P<driver>[a-z0-9.-]+)-claim_(?P<uid>[^/]+)\.json")
 

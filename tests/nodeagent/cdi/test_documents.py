@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from nodeagent.cdi.files import parse_spec
-from nodeagent.cdi.spec import ContainerEdits, DeviceNode, Spec
+from nodeagent.cdi import ContainerEdits, DeviceNode, Spec, parse_spec
 
 DOCUMENT: dict[str, Any] = {
     "cdiVersion": "0.5.0",

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodeagent.cdi import CdiDevice, CdiFolder, ContainerEdits, Spec, file_name
-from nodeagent.cdi.files import SpecRefused
-from nodeagent.disk import Disk
+from nodeagent.cdi import CdiDevice, CdiFolder, ContainerEdits, Spec, SpecRefused, file_name
+from nodeagent.storage import Disk
 from tests.nodeagent.cdi.checks import problems_of
 
 DRIVER, UID = "gpu.example.com", "5b0c"

@@ -14,10 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from nodeagent.cdi import CdiDevice, CdiFolder, ContainerEdits, DeviceNode, Spec, file_name, qualified_name
-from nodeagent.cdi.files import kind_of
-from nodeagent.cdi.spec import Hook, Mount
-from nodeagent.disk import Disk
+from nodeagent.cdi import (
+    CdiDevice,
+    CdiFolder,
+    ContainerEdits,
+    DeviceNode,
+    Hook,
+    Mount,
+    Spec,
+    file_name,
+    kind_of,
+    qualified_name,
+)
+from nodeagent.storage import Disk
 from tests.nodeagent.runtimes.containers import make_rootfs, needs_podman
 
 #: Where podman looks; it cannot be told to look elsewhere.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodeagent.cdi.files import CdiRegistry
+from nodeagent.cdi import CdiRegistry
 
 KIND = "vendor.com/gpu"
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from nodeagent.cdi import spec, validate_spec
+from nodeagent import cdi
+from nodeagent.cdi import validate_spec
 
 RIGHT: dict[str, Any] = {
     "cdiVersion": "0.7.0",
@@ -187,7 +188,7 @@ def problem_paths() -> list[str]:
 
 def fields_of_the_grammar() -> set[str]:
     """The names in the tables that `fields` is called with."""
-    calls = [node for node in ast.walk(ast.parse(inspect.getsource(spec))) if isinstance(node, ast.Call)]
+    calls = [node for node in ast.walk(ast.parse(inspect.getsource(cdi))) if isinstance(node, ast.Call)]
     tables = [table for call in calls if ast.unparse(call.func) == "fields" for table in call.args]
     keys = [key for table in tables if isinstance(table, ast.Dict) for key in table.keys]
     return {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}

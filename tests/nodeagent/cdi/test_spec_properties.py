@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nodeagent.cdi.files import parse_spec
-from nodeagent.cdi.spec import (
+from nodeagent.cdi import (
     HOOK_NAMES,
     VERSIONS,
     CdiDevice,
@@ -21,6 +20,7 @@ from nodeagent.cdi.spec import (
     Mount,
     NetDevice,
     Spec,
+    parse_spec,
     validate_spec,
 )
 from tests.examples import some

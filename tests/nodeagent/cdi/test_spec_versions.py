@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nodeagent.cdi.spec import (
+from nodeagent.cdi import (
     CdiDevice,
     ContainerEdits,
     DeviceNode,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nodeagent.driver_check import preparing, registering
+from nodeagent.driver_check import checks
 from nodeagent.driver_check.api import CheckApi
-from nodeagent.driver_check.command import CHECKS
+from nodeagent.driver_check.checks import CHECKS
 from nodeagent.driver_check.report import CheckResult, run_checks
 from nodeagent.driver_check.subject import CheckOptions, DriverUnderTest
 from nodeagent.plugins.protocol import (
@@ -310,7 +310,7 @@ NEVER = {"registration.info", "slices.published", "slices.whole", "slices.restor
 
 @pytest.fixture(autouse=True)
 def _nobody_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registering, "RESTORE_SECONDS", IMPATIENT)
+    monkeypatch.setattr(checks, "RESTORE_SECONDS", IMPATIENT)
 
 
 def test_every_check_has_a_driver_that_fails_it() -> None:
@@ -321,7 +321,7 @@ def test_every_check_has_a_driver_that_fails_it() -> None:
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_driver_fails_the_check(driver: Sabotaged, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "prepare.given_up":
-        monkeypatch.setattr(preparing, "IMPATIENCE", PATIENT)  # the first call arrives, whoever gives it up
+        monkeypatch.setattr(checks, "IMPATIENCE", PATIENT)  # the first call arrives, whoever gives it up
     BROKEN[name](driver)
     wait = IMPATIENT if name in NEVER else PATIENT
     result = run(driver, name, wait=wait, call=IMPATIENT if name == "calls.in_time" else PATIENT)[name]

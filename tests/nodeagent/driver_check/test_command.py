@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nodeagent.driver_check import command
-from nodeagent.driver_check.command import CHECKS
+from nodeagent.driver_check.checks import CHECKS
 from tests.nodeagent.serving.test_process import ROOT
 from tests.plugin_driver.orders import Order, Orders, Report, write_orders
 

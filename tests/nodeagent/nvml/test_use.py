@@ -8,7 +8,7 @@ from typing import Any
 from nodeagent.drivers.nvml import NvmlDriver, read_settings
 from nodeagent.drivers.nvml.binding import Nvml, Player
 from nodeagent.drivers.nvml.gpus import read_system
-from nodeagent.drivers.nvml.use import SAMPLE_SECONDS, UTILIZATION, UseWatch
+from nodeagent.drivers.nvml.health import SAMPLE_SECONDS, UTILIZATION, UseWatch
 from nodeagent.use_reports import UseTellingDriver
 from tests.nodeagent.nvml.machines import GPU0, changed, driver_of, recorded
 from tests.nodeagent.objects import NODE

@@ -15,7 +15,7 @@ import pytest
 from nodeagent.agent import Agent
 from nodeagent.config import AgentConfig
 from nodeagent.drivers.protocol import Driver
-from nodeagent.plugins import host, registration, streams
+from nodeagent.plugins import host, protocol, registration, streams
 from tests.nodeagent.fake_api import FakeApi
 from tests.nodeagent.objects import NODE, claim, pod
 from tests.nodeagent.plugins.plugin import NAME, TIMEOUT, Plugin
@@ -138,10 +138,11 @@ class PluginNode:
 
 @pytest.fixture(autouse=True)
 def _nobody_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two looks at the sockets, and before what failed is tried again."""
+    """Shorter polls, retries and disconnects."""
     monkeypatch.setattr(host, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(registration, "FIRST_DELAY", 0.02)
     monkeypatch.setattr(streams, "FIRST_DELAY", 0.02)
+    monkeypatch.setattr(protocol, "_SECONDS_TO_UNSUBSCRIBE", 0.3)
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from nodeagent.drivers.simulated import SimulatedDriver
 from nodeagent.metrics import AgentMetrics
 from nodeagent.plugins.protocol import Claim, Device, PreparedClaim, UnpreparedClaim
-from nodeagent.podclaims import with_pod
-from nodeagent.prepare import DriverCalls, DriverRegistry
+from nodeagent.prepare import DriverCalls, DriverRegistry, with_pod
 from nodeagent.work import WorkQueue
 from tests.exposition import samples
 from tests.nodeagent.objects import DRIVER, NODE, claim, pod

@@ -96,7 +96,10 @@ SILENT: dict[str, tuple[str, Callable[[Plugin], object]]] = {
 
 
 @pytest.mark.parametrize("case", SILENT)
-def test_slices_of_a_driver_whose_socket_is_there_but_that_does_not_register_go(node: PluginNode, case: str) -> None:
+def test_slices_of_a_driver_whose_socket_is_there_but_that_does_not_register_go(
+    node: PluginNode, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodeagent.agent.REGISTRATION_SECONDS", 0.2)
     node.grace_seconds = 3600.0
     name, act = SILENT[case]
     act(node.plugin(name))

@@ -156,7 +156,7 @@ def test_must_register_after_plugin_restart(node: PluginNode) -> None:
 def test_a_plugin_that_crashed_and_left_its_sockets_registers_again(
     node: PluginNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "POLL_SECONDS", 1.0)  # the agent does not see that the sockets are not the same
+    monkeypatch.setattr(host, "POLL_SECONDS", 0.25)  # the agent does not see that the sockets are not the same
     node.start()
     plugin = node.registered()
     plugin.crash()

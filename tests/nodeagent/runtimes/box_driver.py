@@ -7,7 +7,7 @@ from pathlib import Path
 
 from inventory.kinds.devices import Device
 from nodeagent import cdi
-from nodeagent.cdi.spec import DeviceNode, Mount
+from nodeagent.cdi import DeviceNode, Mount
 from nodeagent.drivers.authoring import Given, NodeDriver
 
 NAME = "box.example.com"

@@ -16,14 +16,13 @@ import pytest
 
 from claims.kinds.pods import Pod
 from nodeagent.config import AgentConfig
-from nodeagent.disk import Disk
 from nodeagent.runtimes.logs import LogQuery
 from nodeagent.runtimes.podman import PodmanRuntime, create, folder, program
 from nodeagent.runtimes.podman.kernel import PodNetworks, unmount
 from nodeagent.runtimes.podman.runtime import NETWORKS
 from nodeagent.runtimes.protocol import ContainerRequest, ContainerRun
-from nodeagent.runtimes.requests import container_request
-from nodeagent.runtimes.sources import Addresses, PodSource
+from nodeagent.runtimes.requests import Addresses, PodSource, container_request
+from nodeagent.storage import Disk
 from tests.e2e.processes import wait_for
 from tests.nodeagent.given_sources import GivenSources
 from tests.nodeagent.objects import NODE, pod

@@ -17,8 +17,7 @@ from nodeagent.runtimes.podman import confinement
 from nodeagent.runtimes.podman.confinement import Confinement, check_reference, folder_of, needs_image_user, user_of
 from nodeagent.runtimes.podman.starting import Place, run_arguments
 from nodeagent.runtimes.protocol import ContainerRequest, Security
-from nodeagent.runtimes.requests import container_request
-from nodeagent.runtimes.sources import Addresses
+from nodeagent.runtimes.requests import Addresses, container_request
 from tests.nodeagent.given_sources import GivenSources
 from tests.nodeagent.objects import pod
 from tests.nodeagent.runtimes.containers import Node

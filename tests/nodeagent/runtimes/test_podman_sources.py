@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from nodeagent import filesets
 from nodeagent.failures import ContainerFailed
-from nodeagent.runtimes.podman import confidential
 from nodeagent.runtimes.podman.runtime import VARIABLES
-from nodeagent.runtimes.sources import FileContent
+from nodeagent.runtimes.podman.starting import ConfidentialVariables
+from nodeagent.volumes import FileContent, publish_files
 from tests.e2e.processes import wait_for
 from tests.nodeagent.given_sources import GivenSources
 from tests.nodeagent.runtimes.containers import Node
@@ -87,7 +86,7 @@ def test_a_start_that_fails_leaves_nothing_confidential_behind(node: Node) -> No
 @pytest.mark.long
 def test_what_a_killed_agent_left_is_removed_by_the_next(node: Node) -> None:
     """It was killed while a container was being started."""
-    monitor = confidential.ConfidentialVariables(node.runtime._podman, VARIABLES, mark=node.mark)
+    monitor = ConfidentialVariables(node.runtime._podman, VARIABLES, mark=node.mark)
     request = node.request(node.container(envFrom=FROM), source=SOURCES)
     given = monitor.given(request)
     given.__enter__()
@@ -108,7 +107,7 @@ def test_files_are_in_memory_read_only_and_change_all_at_once_under_a_running_co
     assert folder is not None
     assert os.path.ismount(folder)
     assert node.runtime.files_folder("uid-p", "v") == folder
-    filesets.publish(folder, {"token": FileContent(b"one", 0o400, 1000), "in/ns": FileContent(b"default", 0o644)})
+    publish_files(folder, {"token": FileContent(b"one", 0o400, 1000), "in/ns": FileContent(b"default", 0o644)})
     script = """
         exec 2>&1
         cat /v/token /v/in/ns; echo
@@ -119,7 +118,7 @@ def test_files_are_in_memory_read_only_and_change_all_at_once_under_a_running_co
     made = node.container(script, volumeMounts=mounting(), securityContext={"runAsUser": 1000})
     node.start(made, spec={"volumes": VOLUMES})
     node.prints("400 1000 /v/token")
-    filesets.publish(folder, {"token": FileContent(b"two", 0o400, 1000)})
+    publish_files(folder, {"token": FileContent(b"two", 0o400, 1000)})
     assert node.ended().exit_code == 3
     assert node.log().splitlines() == [
         "onedefault",
@@ -134,7 +133,7 @@ def test_files_are_in_memory_read_only_and_change_all_at_once_under_a_running_co
 def test_a_part_of_a_volume_stays_as_it_was_when_the_container_started(node: Node) -> None:
     folder = node.runtime.files_folder("uid-p", "v")
     assert folder is not None
-    filesets.publish(folder, {"in/ns": FileContent(b"default", 0o644)})
+    publish_files(folder, {"in/ns": FileContent(b"default", 0o644)})
     made = node.container("cat /ns; echo; sleep 1000", volumeMounts=mounting("/ns", subPath="in/ns"))
     node.start(made, spec={"volumes": VOLUMES})
     node.prints("default")
@@ -144,7 +143,7 @@ def test_a_part_of_a_volume_stays_as_it_was_when_the_container_started(node: Nod
 def test_files_survive_the_agent_and_go_with_the_pod(node: Node) -> None:
     folder = node.runtime.files_folder("uid-p", "v")
     assert folder is not None
-    filesets.publish(folder, {"token": FileContent(b"one", 0o444)})
+    publish_files(folder, {"token": FileContent(b"one", 0o444)})
     assert oct(folder.parent.parent.stat().st_mode & 0o777) == "0o700"
     node.restart()
     assert node.runtime.pod_uids() == {"uid-p"}

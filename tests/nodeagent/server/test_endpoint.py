@@ -192,7 +192,9 @@ def test_an_address_that_is_taken_is_an_error(served: Endpoint, certificate: htt
 @pytest.fixture
 def made_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Certificates are made without a process of their own, as those of the tests above are."""
-    monkeypatch.setattr(https, "_make", lambda folder, hosts: certificate_maker.make(folder, hosts, datetime.now(UTC)))
+    monkeypatch.setattr(
+        https, "_make", lambda folder, hosts: certificate_maker.serving(folder, hosts, datetime.now(UTC))
+    )
 
 
 @pytest.mark.usefixtures("made_here")

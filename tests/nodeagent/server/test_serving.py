@@ -18,11 +18,11 @@ import pytest
 from nodeagent import routes
 from nodeagent.agent import Agent
 from nodeagent.config import AgentConfig, ListenAddress
-from nodeagent.disk import Disk
 from nodeagent.failures import ListenFailed
 from nodeagent.options import configuration, parser
 from nodeagent.registration import CERTIFICATE_ANNOTATION
 from nodeagent.routes import AgentHealth, Unhealthy
+from nodeagent.storage import Disk
 from tests.e2e.processes import wait_for
 from tests.nodeagent.objects import NODE, claim, container, pod
 from tests.nodeagent.server.served import ReviewingApi, agent_of, client, port_of, running

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from claims.kinds.resource_claims import ResourceClaim
-from nodeagent.disk import Disk
 from nodeagent.drivers.protocol import ClaimIdentity, Failed, Prepared
+from nodeagent.storage import Disk
 from tests.nodeagent.machine import RecordingDriver
 from tests.nodeagent.objects import DRIVER, NODE
 from tests.nodeagent.serving.conftest import SECONDS, Node

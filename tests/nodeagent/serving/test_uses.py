@@ -5,9 +5,9 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from nodeagent.disk import Disk
 from nodeagent.drivers.simulated import DeviceFaults, Faults
 from nodeagent.serving.uses import FOLDER
+from nodeagent.storage import Disk
 from tests.nodeagent.fake_api import Refused
 from tests.nodeagent.machine import RecordingDriver
 from tests.nodeagent.serving.conftest import Node
