@@ -30,7 +30,7 @@ django.setup()
 from django.core.management import call_command  # noqa: E402
 
 from manciple.access import authorization, rbac  # noqa: E402
-from manciple.access.attributes import Attributes  # noqa: E402
+from manciple.access.authorization import Attributes  # noqa: E402
 from manciple.access.bootstrap import ensure_roles  # noqa: E402
 from manciple.access.kinds import roles  # noqa: E402
 from manciple.access.kinds.roles import PolicyRule, Role, RoleBinding, RoleRef, Subject  # noqa: E402

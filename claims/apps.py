@@ -5,7 +5,7 @@ from django.apps import AppConfig
 from claims.drafts.cdi.registration import KINDS as DRAFT_KINDS
 from claims.kinds.registration import KINDS
 from manciple.access.authorization import register_authorizer
-from manciple.store.follower import LOG
+from manciple.store.event_log import LOG
 from manciple.wire.base import shared_texts
 from manciple.wire.registry import registry
 

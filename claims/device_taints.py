@@ -31,8 +31,8 @@ from inventory.kinds.taint_rules import GATE, TaintRules, place_of, tolerates
 from inventory.models import Device
 from manciple.controllers.coordination import looked_after
 from manciple.controllers.declaration import DELETED
-from manciple.store import objects, sql, tail
-from manciple.store.follower import Follower, View
+from manciple.store import event_log, objects, sql
+from manciple.store.event_log import Follower, View
 from manciple.store.objects import decoded
 from manciple.store.records import Written
 from manciple.wire import codec
@@ -270,7 +270,7 @@ def _threat_to(
 def _taints_changed_after(revision: int) -> bool:
     """Whether anything since may have made a NoExecute taint; that one went is no news to whoever stays."""
     try:
-        news = tail.stretch_after(revision, resources={SLICES, TAINT_RULES}, limit=MOST_CHANGES)
+        news = event_log.stretch_after(revision, resources={SLICES, TAINT_RULES}, limit=MOST_CHANGES)
     except Expired:
         return True
     slices = {change.name for change in news.changes if change.resource == SLICES}

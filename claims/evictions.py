@@ -23,9 +23,9 @@ from manciple.store.objects import Writer
 from manciple.wire.base import timestamp
 from manciple.wire.errors import ApiError, BadRequest, Conflict, NotFound
 from manciple.wire.identity import Identity, controller
+from manciple.wire.limits import check_time
 from manciple.wire.machinery import DeleteOptions, Eviction, Preconditions
 from manciple.wire.registry import Kind
-from manciple.wire.time_limit import check_time
 
 #: The writer of the status of budgets (upstream: the service account of that name in kube-controller-manager).
 IDENTITY = controller("disruption-controller")

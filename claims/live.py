@@ -10,7 +10,7 @@ from typing import Any
 
 from claims.models import AllocatedDevice, Reservation
 from inventory.live import pool_topic
-from manciple.store.tail import EventRecord
+from manciple.store.records import EventRecord
 
 
 @dataclass(frozen=True, slots=True)

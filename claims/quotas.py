@@ -51,11 +51,11 @@ from claims.kinds.quotas import RESOURCE_QUOTA, ResourceQuota, ResourceQuotaStat
 from claims.kinds.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from inventory.kinds.devices import Device, DeviceClass, ResourceSlice
 from inventory.models import Device as PublishedDevice
-from manciple.store import hooks, sql, tail
+from manciple.store import event_log, hooks, sql
 from manciple.store import objects as store
 from manciple.store.hooks import Write
-from manciple.store.metadata import held
 from manciple.store.objects import Writer
+from manciple.store.writer import held
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Forbidden
 from manciple.wire.identity import SCHEDULER, controller
@@ -395,7 +395,7 @@ def recount(namespace: str) -> int:
 
     Raises: Expired where the log does not lead from the counting to the transaction; then ask again.
     """
-    revision = tail.latest_revision()
+    revision = event_log.latest_revision()
     tally = _tallied(namespace)
     with store.writing(identity=IDENTITY) as writer:
         if LIMITS.of(writer, namespace) != tally.limits:
@@ -432,7 +432,7 @@ def _written_since(revision: int, namespace: str, tally: Tally) -> Iterable[tupl
     """(resource, name) of what may count otherwise since, each once. Raises: Expired."""
     found: dict[tuple[str, str], None] = {}
     measured = tally.measured
-    while measured and (records := tail.read_after(revision, resources={PODS, *measured})):
+    while measured and (records := event_log.read_after(revision, resources={PODS, *measured})):
         for one in records:
             if one.namespace == namespace and one.resource in measured:
                 found[one.resource, one.name] = None

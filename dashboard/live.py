@@ -9,7 +9,7 @@ from claims.live import claim_topics
 from manciple.access import rbac
 from manciple.access.namespace_defaults import SERVICE_ACCOUNTS
 from manciple.live import topics
-from manciple.store.tail import EventRecord
+from manciple.store.records import EventRecord
 from manciple.wire.resources import BUDGETS, CLAIMS, CONTEXTS, DRAFT_CLAIMS, EVENTS, QUOTAS, TEMPLATES
 
 

@@ -24,8 +24,8 @@ from inventory.models import DeviceClass
 from manciple.pages.people import Person
 from manciple.store import objects
 from manciple.store.objects import decoded
+from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.resources import CLAIMS, CLASSES, Key, kind
-from manciple.wire.time_limit import TimeLimitExceeded
 from scheduling.cel import CompileError
 from scheduling.claims.readiness import ServingClasses
 from scheduling.models import QueuedPod

@@ -16,7 +16,7 @@ from insight.how_many_fit import count
 from insight.selector_matches import passing
 from insight.waiting_times import WaitFigures, by_class
 from inventory.models import DeviceClass
-from manciple.wire.time_limit import TimeLimitExceeded
+from manciple.wire.limits import TimeLimitExceeded
 from scheduling.cel import CompileError, Selector, compile_selector
 
 #: Allocations from which the usual wait is told: the latest, of some days at most.

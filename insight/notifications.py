@@ -29,10 +29,9 @@ from manciple.notifications import recording
 from manciple.notifications.models import Happening, NotificationRule
 from manciple.notifications.recording import NewsItem
 from manciple.pages.people import Person, person_of_user
-from manciple.store import tail
-from manciple.store.follower import since
+from manciple.store import event_log
+from manciple.store.event_log import Stretch, since
 from manciple.store.records import EventRecord
-from manciple.store.tail import Stretch
 from manciple.wire.resources import PODS, SLICES
 
 #: Names of the places.
@@ -92,7 +91,7 @@ class Audience:
 
 def begin() -> None:
     """Follow what happens from now on, unless that is done already."""
-    Cursor.objects.get_or_create(name=POD_CURSOR, defaults={"revision": tail.latest_revision()})
+    Cursor.objects.get_or_create(name=POD_CURSOR, defaults={"revision": event_log.latest_revision()})
     newest = Impairment.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
     Cursor.objects.get_or_create(name=DEVICE_CURSOR, defaults={"revision": newest})
 
@@ -116,7 +115,7 @@ def _tell_of_pods(audience: Audience, now: datetime) -> int:
     for _ in range(TURNS):
         stretch = since(place, _pods_after)
         if stretch is None:
-            Cursor.objects.update_or_create(name=POD_CURSOR, defaults={"revision": tail.latest_revision()})
+            Cursor.objects.update_or_create(name=POD_CURSOR, defaults={"revision": event_log.latest_revision()})
             break
         found: list[NewsItem] = []
         if audience.of(*happenings):
@@ -129,7 +128,7 @@ def _tell_of_pods(audience: Audience, now: datetime) -> int:
 
 
 def _pods_after(place: int) -> Stretch[EventRecord]:
-    return tail.stretch_after(place, resources=(PODS,), limit=BATCH)
+    return event_log.stretch_after(place, resources=(PODS,), limit=BATCH)
 
 
 def _tell_of_devices(audience: Audience, now: datetime) -> int:

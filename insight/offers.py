@@ -22,7 +22,7 @@ from insight.capacity import expressions_of
 from insight.selector_matches import passing
 from inventory.models import DeviceClass
 from manciple.per_process import PerProcess
-from manciple.wire.time_limit import TimeLimitExceeded
+from manciple.wire.limits import TimeLimitExceeded
 from scheduling.allocator import Deadline
 from scheduling.cel import CompileError, compile_selector
 from scheduling.cycle.decisions import Placement

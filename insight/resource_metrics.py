@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 
 from claims.kinds.pod_resources import is_hugepages, limits_of, requests_of
 from claims.kinds.pods import Pod
-from manciple.store.follower import Follower, View
+from manciple.store.event_log import Follower, View
 from manciple.store.records import Written
 from manciple.telemetry import metrics
 from manciple.wire.base import ApiObject

@@ -3,7 +3,7 @@
 Verdicts are kept with the devices of each ResourceSlice for as long as it stays as it is, a bit per device, so that
 what is published anew is all that is judged anew. Devices of many slices lie side by side in one wide int.
 
-Where the time that a caller may take is over (`manciple.wire.time_limit`), devices stay unjudged: there is no verdict
+Where the time that a caller may take is over (`manciple.wire.limits`), devices stay unjudged: there is no verdict
 on them, neither match nor error. What was judged by then is kept, so the next caller goes on from there.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from claims.devices.published import CandidateDevice, DevicePool, DeviceSlice, Published
 from manciple.wire.base import Alike
-from manciple.wire.time_limit import TimeLimitExceeded
+from manciple.wire.limits import TimeLimitExceeded
 from scheduling.cel import CompileError, DeviceView, EvaluationError, Selector, compile_selector
 
 #: Expressions whose verdicts are kept; past that many, all of them are reached anew.

@@ -19,8 +19,7 @@ from claims.devices import cache
 from insight.capacity import read_census
 from inventory.models import Pool
 from manciple.per_process import PerProcess
-from manciple.store.follower import listed
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision, listed
 from scheduling.models import QueuedPod, UsageSample
 
 #: How long samples are kept.

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from inventory.kinds.nodes import Node
 from manciple.access import addresses
 from manciple.access.addresses import AddressRefused
-from manciple.access.authentication import agent_tokens
+from manciple.access.authentication import tokens
 from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.errors import ApiError, BadRequest, NotFound
@@ -120,7 +120,7 @@ async def ask(
             params=query,
             headers={
                 "Host": f"{addresses.in_url(agent.host)}:{agent.port}",
-                "Authorization": f"Bearer {agent_tokens.issue_for_node(agent.node, certificate=fingerprint)}",
+                "Authorization": f"Bearer {tokens.issue_for_node(agent.node, certificate=fingerprint)}",
                 "Accept-Encoding": "identity",
             },
             extensions={"trace": _Pin(fingerprint), "sni_hostname": agent.host},

@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 from inventory.kinds import gates
 from inventory.kinds.registration import KINDS
 from inventory.kinds.shared_values import shared
-from manciple.store.follower import LOG
+from manciple.store.event_log import LOG
 from manciple.telemetry import metrics
 from manciple.wire.base import shared_texts
 from manciple.wire.registry import registry

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from manciple.store.tail import EventRecord
+from manciple.store.records import EventRecord
 
 
 def pool_topic(driver: str, pool: str) -> str:

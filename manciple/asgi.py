@@ -2,7 +2,7 @@
 
     HTTP, a watch      -> manciple.api.watch, an asynchronous stream
     HTTP, a log        -> manciple.api.subresources, likewise
-    HTTP, all else     -> manciple.api.intake: Django as WSGI, in threads (several times faster than Django's own ASGI
+    HTTP, all else     -> manciple.api.lanes: Django as WSGI, in threads (several times faster than Django's own ASGI
                           handler)
     WebSocket          -> manciple.live by Channels; any but the pages' is refused
     lifespan           -> the end of the process ends the streams and the log's tail
@@ -27,9 +27,8 @@ _django: Any = get_wsgi_application()  # sets Django up: what is imported below 
 from manciple.api import subresources  # noqa: E402
 from manciple.api.auditing import Noting, NotingSocket  # noqa: E402
 from manciple.api.faults import note, unavailable  # noqa: E402
-from manciple.api.intake import Intake  # noqa: E402
+from manciple.api.lanes import Intake, SocketLimits, closed_door  # noqa: E402
 from manciple.api.request_metrics import counted  # noqa: E402
-from manciple.api.sockets import SocketLimits, closed_door  # noqa: E402
 from manciple.api.streams import (  # noqa: E402
     Receive,
     Scope,
@@ -41,7 +40,7 @@ from manciple.api.watch import is_watch, watch  # noqa: E402
 from manciple.audit import trail  # noqa: E402
 from manciple.live.consumers import NOT_SIGNED_IN, PATH, live  # noqa: E402
 from manciple.live.origins import same_origin  # noqa: E402
-from manciple.store.tail import Tail  # noqa: E402
+from manciple.store.event_log import Tail  # noqa: E402
 
 #: The close code of RFC 6455's registry for a server that cannot serve a socket now; pages reconnect.
 TRY_AGAIN_LATER = 1013

@@ -236,7 +236,7 @@ IDENTITY_QUEUE = int(os.environ.get("MANCIPLE_IDENTITY_QUEUE", "500"))
 IDENTITY_RATE = float(os.environ.get("MANCIPLE_IDENTITY_RATE", "500"))
 IDENTITY_WATCHES = min(int(os.environ.get("MANCIPLE_IDENTITY_WATCHES", "200")), CONNECTIONS // 4)
 #: Bytes a second that may be written into one namespace (0: any number), and at once after a pause. Every update counts
-#: with the whole object (`manciple.store.write_budgets`).
+#: with the whole object (`manciple.store.space`).
 WRITE_RATE = int(os.environ.get("MANCIPLE_WRITE_RATE", str(512 << 10)))
 WRITE_BURST = max(1, int(os.environ.get("MANCIPLE_WRITE_BURST", str(64 << 20))))
 #: Bytes of the event log that are kept, at most: an hour of one namespace that uses its whole budget.

@@ -21,7 +21,7 @@ from claims.kinds.resource_claims import ResourceClaim
 from claims.quotas import extended_names
 from inventory.kinds.devices import DeviceClass, ResourceSlice
 from inventory.kinds.nodes import Node
-from manciple.store import objects, tail
+from manciple.store import event_log, objects
 from manciple.store.objects import listed
 from manciple.store.records import EventRecord, Stored
 from manciple.wire.registry import registry
@@ -135,7 +135,7 @@ def gather(now: datetime, home: Path | None = None) -> ClusterFacts:
 
 def replayed() -> Replay:
     """The log from its floor on, beside the objects of every kind."""
-    replay = Replay(floor=tail.floor())
+    replay = Replay(floor=event_log.floor())
     position = replay.floor
     for records in _batches(position):
         replay.feed(records)
@@ -146,7 +146,7 @@ def replayed() -> Replay:
 
 
 def _batches(position: int) -> Iterator[list[EventRecord]]:
-    while records := tail.read_after(position, limit=BATCH):
+    while records := event_log.read_after(position, limit=BATCH):
         yield records
         position = records[-1].revision
 

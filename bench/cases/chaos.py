@@ -26,7 +26,7 @@ from cases.installation import Installation, installed
 from cases.storm import figures_of, raging, supervised, wrong_with
 from claims.pod_claims import controller_of
 from manciple.controllers.coordination import utc_now
-from manciple.store import tail
+from manciple.store import event_log
 from manciple.wire.codec import encode
 from manciple.wire.resources import PODS as POD_RESOURCE
 from scheduling.cluster_facts import ClusterFacts, gather
@@ -163,8 +163,8 @@ class _Found:
 
 def _moved() -> list[str]:
     nodes: dict[str, set[str]] = defaultdict(set)
-    position = tail.floor()
-    while records := tail.read_after(position, resources={POD_RESOURCE}):
+    position = event_log.floor()
+    while records := event_log.read_after(position, resources={POD_RESOURCE}):
         for record in records:
             nodes[record.name].add(record.fields["spec.nodeName"])
         position = records[-1].revision

@@ -30,7 +30,7 @@ from cases.storm import figures_of, raging, supervised, wrong_with
 from claims.kinds.quota_usage import parsed
 from claims.kinds.quotas import ResourceQuota
 from claims.quotas import recount
-from manciple.store import tail
+from manciple.store import event_log
 from manciple.store.objects import decoded
 from manciple.wire.codec import encode
 from manciple.wire.errors import Expired
@@ -222,8 +222,8 @@ def _last_change() -> int:
 
 def _statuses() -> Iterable[tuple[int, ResourceQuota]]:
     """Every quota as it ever was, with the revision."""
-    position = tail.floor()
-    while records := tail.read_after(position, resources={QUOTAS}, limit=READ_AT_ONCE):
+    position = event_log.floor()
+    while records := event_log.read_after(position, resources={QUOTAS}, limit=READ_AT_ONCE):
         for record in records:
             yield record.revision, decoded(record, ResourceQuota)
         position = records[-1].revision

@@ -23,18 +23,18 @@ VARIABLE = "MANCIPLE_BENCH_WITHOUT"
 
 def without_authorization() -> None:
     from claims.access import node_restriction, status_rights  # noqa: PLC0415 - once apps are ready
-    from manciple.access import authorization, in_process, ownership  # noqa: PLC0415
-    from manciple.access.attributes import Decision  # noqa: PLC0415
+    from manciple.access import authorization, write_rules  # noqa: PLC0415
+    from manciple.access.authorization import Decision  # noqa: PLC0415
     from manciple.api import first_stage  # noqa: PLC0415
     from manciple.store import hooks  # noqa: PLC0415
 
     allowed = Decision(True)
     authorization._authorizers.clear()
     authorization.register_authorizer("everything", lambda _identity, _wanted: allowed)
-    for rule in (in_process.check_writer, node_restriction.restrict_in_transaction):
+    for rule in (write_rules.check_writer, node_restriction.restrict_in_transaction):
         hooks.unregister_rule(rule)
     first_stage._gates.pop(node_restriction.check)
-    for check in (status_rights.check_claim, ownership.check):
+    for check in (status_rights.check_claim, write_rules.check_owners):
         first_stage._checks.pop(check)
 
 
@@ -75,7 +75,7 @@ def without_admission() -> None:
 
 
 def without_owners() -> None:
-    from manciple.api import edits, verbs  # noqa: PLC0415 - once apps are ready
+    from manciple.api import verbs  # noqa: PLC0415 - once apps are ready
     from manciple.wire import managed_fields  # noqa: PLC0415
 
     def unchanged(_kind: Any, new: Any, *_old: Any, **_options: Any) -> Any:
@@ -85,7 +85,7 @@ def without_owners() -> None:
         (managed_fields, "track_create"),
         (managed_fields, "track_in_process"),
         (verbs, "track_create"),
-        (edits, "track_update"),
+        (verbs, "track_update"),
     ]
     for owner, name in patches:
         setattr(owner, name, unchanged)

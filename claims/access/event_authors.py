@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from manciple.access.attributes import on_object
-from manciple.access.authorization import decide
+from manciple.access.authorization import decide, on_object
 from manciple.audit.recording import is_system
 from manciple.store import history, hooks, origins
 from manciple.store.hooks import Write

@@ -27,11 +27,9 @@ from claims.kinds.containers import Container
 from claims.kinds.pods import MIRROR, Pod
 from claims.pod_claims import claim_names
 from inventory.kinds import gates
-from manciple.access.attributes import Attributes, Decision
-from manciple.access.authorization import HeldRules
-from manciple.store.follower import Follower, View
+from manciple.access.authorization import Attributes, Decision, HeldRules
+from manciple.store.event_log import POLL_INTERVAL, Follower, View
 from manciple.store.records import Written
-from manciple.store.tail import POLL_INTERVAL
 from manciple.wire import identity as identities
 from manciple.wire.base import ApiObject
 from manciple.wire.identity import NODES, Identity

@@ -59,7 +59,7 @@ from inventory.kinds.nodes import Node
 from inventory.models import Node as NodeRow
 from inventory.models import PublishedSlice
 from manciple.access import authorization, rbac
-from manciple.access.attributes import Attributes, Decision
+from manciple.access.authorization import Attributes, Decision
 from manciple.access.kinds import certificate_requests
 from manciple.access.kinds.certificate_rules import parsed_request
 from manciple.access.kinds.policy_rules import CompiledRules, places_of

@@ -33,13 +33,11 @@ from claims.kinds.volumes import (
 from manciple.access.kinds.service_accounts import DEFAULT_NAME, ServiceAccount
 from manciple.access.namespace_defaults import AUTHORITY_KEY, ROOT_CA, SERVICE_ACCOUNTS
 from manciple.api import first_stage
-from manciple.store.follower import Follower, View
+from manciple.store.event_log import POLL_INTERVAL, Follower, View
 from manciple.store.hooks import Write
 from manciple.store.records import Written
-from manciple.store.tail import POLL_INTERVAL
-from manciple.wire.base import ApiObject, LocalObjectReference
+from manciple.wire.base import RANDOM, ApiObject, LocalObjectReference
 from manciple.wire.errors import Forbidden
-from manciple.wire.identifiers import RANDOM
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.validation import generate_name
 

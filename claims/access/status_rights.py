@@ -46,7 +46,7 @@ from claims.kinds.resource_claims import (
 )
 from inventory.kinds import gates
 from manciple.access import authorization
-from manciple.access.attributes import Attributes, refusal
+from manciple.access.authorization import Attributes, refusal
 from manciple.api import first_stage
 from manciple.store.hooks import Write
 from manciple.wire.errors import FieldError, Forbidden, Invalid, forbidden

@@ -28,7 +28,7 @@ from manciple.controllers.declaration import ADDED, DELETING, MODIFIED, Controll
 from manciple.controllers.models import Cursor
 from manciple.per_process import PerProcess
 from manciple.store import objects
-from manciple.store.follower import Follower, View
+from manciple.store.event_log import Follower, View
 from manciple.store.objects import Writer, decoded
 from manciple.store.records import EventRecord, Written
 from manciple.wire.base import ApiObject, OwnerReference

@@ -45,7 +45,7 @@ from manciple.admission import door
 from manciple.controllers import metrics
 from manciple.controllers.coordination import NOBODY, CursorFollower, looked_after, utc_now
 from manciple.controllers.declaration import Controller, batches
-from manciple.store import objects, persistence, sql, tail
+from manciple.store import event_log, objects, persistence, sql
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer, decoded, to_read
 from manciple.store.records import EventRecord
@@ -81,7 +81,7 @@ def handle(records: Sequence[EventRecord]) -> int:
     keys, pods, quotas = list[Key](), dict[Key, Pod](), dict[str, EventRecord]()
     for namespace in {one.namespace for one in records if one.resource == TEMPLATES and one.type == "ADDED"}:
         keys += wanting(namespace)
-    for one in tail.with_documents(filter(_is_worth_reading, records)):
+    for one in event_log.with_documents(filter(_is_worth_reading, records)):
         if one.resource == QUOTAS:
             quotas[one.namespace] = one
         elif one.resource == CLAIMS:

@@ -39,7 +39,7 @@ from manciple.admission import door
 from manciple.controllers.coordination import utc_now
 from manciple.controllers.declaration import ADDED, DELETED, DELETING, Controller, batches
 from manciple.store import objects, persistence, sql
-from manciple.store.follower import Follower, ObjectsView
+from manciple.store.event_log import Follower, ObjectsView
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer, decoded, to_read
 from manciple.wire.errors import ApiError

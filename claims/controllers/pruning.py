@@ -10,7 +10,7 @@ from claims import projectors
 from inventory import impairments
 from manciple.controllers.declaration import Controller, batches
 from manciple.notifications import recording
-from manciple.store import history, objects, pruning, write_budgets
+from manciple.store import history, objects, space
 from manciple.wire.errors import NotFound
 from manciple.wire.identity import SYSTEM
 from manciple.wire.resources import EVENTS, Key, kind
@@ -26,8 +26,8 @@ MOST = 2000
 def sweep(now: datetime) -> int:
     """Returns how many Events, log entries and rows of the history went."""
     history = projectors.prune_history(now) + impairments.prune(now) + recording.prune(now)
-    write_budgets.drop_full(now)
-    return _drop_events(now - EVENTS_KEPT_FOR) + pruning.prune(now=now) + history
+    space.drop_full(now)
+    return _drop_events(now - EVENTS_KEPT_FOR) + space.prune(now=now) + history
 
 
 def _drop_events(before: datetime) -> int:

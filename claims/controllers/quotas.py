@@ -26,7 +26,7 @@ from claims.quotas import EXTENDED, IDENTITY, is_counted, recount
 from manciple.controllers.declaration import ADDED, DELETED, MODIFIED, Controller, batches
 from manciple.per_process import PerProcess
 from manciple.store import objects
-from manciple.store.follower import Follower, View
+from manciple.store.event_log import Follower, View
 from manciple.store.objects import decoded
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject, timestamp

@@ -42,7 +42,7 @@ from claims.kinds.resource_claims import (
 from claims.pod_claims import STRUCTURED_FINALIZER, claim_names, controller_of, is_done, stays_allocated
 from manciple.controllers.coordination import CursorFollower
 from manciple.controllers.declaration import DELETED, DELETING, FINISHED, Controller, Queue, batches
-from manciple.store import objects, persistence, sql, tail
+from manciple.store import event_log, objects, persistence, sql
 from manciple.store.objects import Writer, decoded
 from manciple.store.records import EventRecord
 from manciple.wire.identity import controller
@@ -148,7 +148,7 @@ def handle(records: Sequence[EventRecord]) -> int:
         if one.resource == PODS
         and (one.deleting or one.type == "DELETED" or one.fields.get("status.phase") in FINISHED_PHASES)
     )
-    for one in tail.with_documents(over):
+    for one in event_log.with_documents(over):
         pod = decoded(one, Pod)
         if one.type == "DELETED" or is_done(pod):
             keys |= dict.fromkeys((one.namespace, name) for name in claim_names(pod))

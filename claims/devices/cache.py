@@ -1,4 +1,4 @@
-"""The devices as this process knows them: a view that is followed (`manciple.store.follower`).
+"""The devices as this process knows them: a view that is followed (`manciple.store.event_log`).
 
 A page with one changed line costs one line, and many browsers cost as much as one. A `DeviceSnapshot` is of one
 revision and never changes.
@@ -20,7 +20,7 @@ from inventory.kinds import gates
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.pools import PoolKey, SliceTally
 from inventory.kinds.taint_rules import TaintRules
-from manciple.store.follower import Follower, View
+from manciple.store.event_log import Follower, View
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject
 

@@ -27,7 +27,7 @@ from inventory.kinds.devices import (
     is_unhealthy,
 )
 from inventory.kinds.pools import PoolKey, SliceTally
-from manciple.wire.caching import short_text_cache
+from manciple.wire.limits import short_text_cache
 from manciple.wire.quantity import Quantity
 
 #: (driver, pool, device, node of the pool)

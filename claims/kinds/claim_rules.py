@@ -50,7 +50,6 @@ from inventory.kinds.device_rules import (
 )
 from inventory.kinds.node_rules import validate_node_selector
 from manciple.wire.base import ObjectMeta
-from manciple.wire.conditions import validate_conditions
 from manciple.wire.errors import FieldError, forbidden, immutable, invalid, not_supported, required, too_long, too_many
 from manciple.wire.quantity import read_quantity
 from manciple.wire.validation import (
@@ -60,6 +59,7 @@ from manciple.wire.validation import (
     check_dns_label,
     each,
     validate_annotations,
+    validate_conditions,
     validate_immutable,
     validate_labels,
     validate_list,

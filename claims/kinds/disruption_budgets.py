@@ -35,7 +35,6 @@ from manciple.wire.base import (
     status_metadata,
     timestamp,
 )
-from manciple.wire.conditions import validate_conditions
 from manciple.wire.errors import ApiError, FieldError, Forbidden, TooManyRequests, invalid, not_supported
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.selectors import ParsedLabelSelector, as_label_selector, validate_label_selector
@@ -45,6 +44,7 @@ from manciple.wire.validation import (
     STATUS,
     Path,
     regex_message,
+    validate_conditions,
     validate_object_meta,
     validate_object_meta_update,
 )

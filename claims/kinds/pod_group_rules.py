@@ -35,7 +35,6 @@ from claims.kinds.pod_groups import (
 )
 from inventory.kinds import gates
 from manciple.wire.base import Value, status_metadata
-from manciple.wire.conditions import validate_conditions
 from manciple.wire.errors import FieldError, invalid, required, too_many
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN
@@ -46,6 +45,7 @@ from manciple.wire.validation import (
     check_dns_label,
     check_dns_subdomain,
     required_or,
+    validate_conditions,
     validate_object_meta,
     validate_object_meta_update,
     validate_set,

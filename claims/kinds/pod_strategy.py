@@ -72,10 +72,9 @@ from inventory.kinds import gates
 from inventory.kinds.gates import GatedFields, without_disabled
 from inventory.kinds.nodes import NodeSelectorTerm
 from manciple.wire.base import status_metadata, timestamp
-from manciple.wire.caching import short_text_cache
+from manciple.wire.limits import check_time, short_text_cache
 from manciple.wire.quantity import Quantity
 from manciple.wire.resources import FINISHED_PHASES
-from manciple.wire.time_limit import check_time
 from manciple.wire.validation import METADATA, SPEC, Path, check_dns_label, check_label_value
 
 # Admission ------------------------------------------------------------------------------------------------------------

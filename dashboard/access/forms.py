@@ -6,7 +6,7 @@ from typing import Any
 
 from django import forms
 
-from manciple.access.attributes import Attributes
+from manciple.access.authorization import Attributes
 from manciple.pages.forms import PageForm, code_input
 from manciple.wire.registry import Kind, registry
 

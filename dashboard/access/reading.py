@@ -9,7 +9,7 @@ from django.contrib.auth import get_user_model
 
 from dashboard.roles.words import RuleLine, in_short
 from manciple.access import authorization, rbac
-from manciple.access.attributes import Attributes
+from manciple.access.authorization import Attributes
 from manciple.access.kinds.policy_rules import CompiledRules, places_of
 from manciple.access.membership import administrators
 from manciple.access.people import identity_of_user

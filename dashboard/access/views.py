@@ -16,11 +16,11 @@ from django.views.decorators.http import require_safe
 from dashboard.access.forms import VERBS, AccessForm, find_kind
 from dashboard.access.reading import AccessAnswer, AccessScope, answer, identity_of, read_scopes
 from manciple.access import authorization
-from manciple.access.attributes import Attributes
+from manciple.access.authorization import Attributes
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import authorizes
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import registry
 

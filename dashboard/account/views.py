@@ -39,7 +39,7 @@ from manciple.pages.posting import posted_from
 from manciple.pages.preferences import preferences_of, zone_names
 from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import signed_in
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.quantity import whole
 
 UNPROCESSABLE = 422

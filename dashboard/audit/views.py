@@ -43,7 +43,7 @@ from manciple.pages.rendering import ListContext, show_list
 from manciple.pages.rights import authorizes
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.registry import registry
 from manciple.wire.resources import NAMESPACES, kind
 

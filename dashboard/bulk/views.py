@@ -26,7 +26,7 @@ from manciple.pages import undo
 from manciple.pages.people import Person, demand, person_of
 from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import authorizes
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.errors import ApiError
 from manciple.wire.resources import CLAIMS, CLASSES, NODES, PODS, TAINT_RULES, TEMPLATES, kind
 

@@ -32,9 +32,9 @@ from manciple.pages.rendering import ListContext, ValueContext, render_page, sho
 from manciple.pages.rights import namespaced
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
+from manciple.store.event_log import latest_revision
 from manciple.store.objects import decoded
 from manciple.store.records import Stored
-from manciple.store.tail import latest_revision
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError
 from manciple.wire.resources import PODS, TEMPLATES, Key, kind

@@ -14,7 +14,7 @@ from claims.devices.states import DeviceState
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus, node_of
 from dashboard.claims.reading import ClaimRow
 from dashboard.previews import ActionEffect, consequences, only_with
-from manciple.api import edits, verbs
+from manciple.api import verbs
 from manciple.wire.errors import ApiError, Conflict, NotFound
 from manciple.wire.identity import Identity
 from manciple.wire.resources import CLAIMS, kind
@@ -110,7 +110,7 @@ def force_release(identity: Identity, namespace: str, name: str, *, uid: str) ->
     verbs.modify(claims, without_status, namespace=namespace, name=name, identity=identity, subresource="status")
     try:
         verbs.modify(claims, without_finalizers, namespace=namespace, name=name, identity=identity)
-        edits.current(claims, namespace, name)
+        verbs.current(claims, namespace, name)
     except NotFound:  # the claim controller was quicker
         return True
     return False

@@ -21,7 +21,7 @@ from claims.kinds.resource_claims import (
 )
 from claims.models import AllocatedDevice, Pod
 from manciple.pages.people import Person
-from manciple.store.follower import Follower, View
+from manciple.store.event_log import Follower, View
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject
 from manciple.wire.resources import CLAIMS, TEMPLATES, Key

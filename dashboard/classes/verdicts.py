@@ -15,7 +15,7 @@ from typing import Any
 from claims.devices.published import CandidateDevice
 from dashboard.classes.places import where
 from insight.selector_matches import JudgedDevices, complaint, places
-from manciple.wire.time_limit import TimeLimitExceeded
+from manciple.wire.limits import TimeLimitExceeded
 from scheduling.cel import CompileError, DeviceView, Selector, compile_selector, projection
 from scheduling.cel.clauses import extremes, first_false, shown
 

@@ -50,7 +50,7 @@ from manciple.pages.rendering import ListContext, PageContext, TemplateContext, 
 from manciple.pages.rights import listing
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire import codec
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import Identity

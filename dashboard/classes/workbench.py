@@ -44,9 +44,9 @@ from insight.how_many_fit import NOTHING, Count, count
 from insight.selector_matches import JudgedDevices, judged_devices
 from inventory.kinds.devices import DeviceClass
 from manciple.pages.people import Person
+from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.registry import Kind, registry
 from manciple.wire.resources import CLASSES
-from manciple.wire.time_limit import TimeLimitExceeded
 from scheduling.cel import COST_LIMIT, CelFeatures, CompileError, compile_selector
 
 #: Matching devices that are named at once, and when all are asked for.

@@ -47,7 +47,7 @@ from manciple.pages.people import Person, demand, person_of
 from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import listing
 from manciple.pages.spreadsheets import csv_answer
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.errors import ApiError
 from manciple.wire.identity import Identity
 from manciple.wire.resources import NODES, SLICES, TAINT_RULES, kind

@@ -19,7 +19,7 @@ from claims.devices.published import CandidateDevice, DeviceKey, address_of
 from dashboard.devices.filters import DeviceFilters, select
 from dashboard.devices.panel import key_of
 from inventory.kinds.pools import PoolKey
-from manciple.wire.time_limit import TimeLimitExceeded
+from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.validation import natural
 
 

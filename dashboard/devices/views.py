@@ -36,8 +36,8 @@ from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import listing
 from manciple.pages.saved_views import opens_as_usual
+from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.resources import NODES, SLICES
-from manciple.wire.time_limit import TimeLimitExceeded
 from scheduling.cel import CompileError
 
 #: The fewer tiles, the larger they are: up to this many, a tile of that size keeps the whole cluster in view.

@@ -38,7 +38,7 @@ from manciple.pages.rendering import ListContext, PageContext, render_page, show
 from manciple.pages.rights import listing
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.resources import SLICES, kind
 from manciple.wire.validation import natural
 

@@ -30,8 +30,8 @@ from manciple.pages.rendering import ListContext, show_list
 from manciple.pages.rights import namespaced
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import origins
+from manciple.store.event_log import latest_revision
 from manciple.store.history import Recent, namespaces_with, newest
-from manciple.store.tail import latest_revision
 from manciple.wire.quantity import whole
 from manciple.wire.registry import Kind
 from manciple.wire.resources import EVENTS

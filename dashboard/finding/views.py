@@ -27,7 +27,7 @@ from dashboard.finding.verbs import done_with
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import PageContext, TemplateContext, render_page
 from manciple.pages.rights import authorizes, signed_in
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 
 #: Suggestions of one kind, and of all.
 FEW, ALL_SUGGESTED = 5, 30

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from dashboard.history.reading import ObjectHistory, read_changes
 from manciple.pages.auditors import may_audit
 from manciple.pages.rendering import PageContext, render_page
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.quantity import whole
 
 TAB = "history"

@@ -57,9 +57,9 @@ from manciple.pages.posting import posted_from
 from manciple.pages.rendering import ListContext, PageContext, render_page, show_list
 from manciple.pages.rights import listing
 from manciple.pages.saved_views import opens_as_usual
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
+from manciple.wire.limits import TimeLimitExceeded
 from manciple.wire.resources import NODES, SLICES
-from manciple.wire.time_limit import TimeLimitExceeded
 from manciple.wire.validation import natural
 
 INCIDENTS = "incidents.manciple.dev"

@@ -31,8 +31,8 @@ from manciple.pages.people import Person, demand_sight, denied
 from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import authorizes
 from manciple.store import objects
+from manciple.store.event_log import latest_revision
 from manciple.store.records import Stored
-from manciple.store.tail import latest_revision
 from manciple.wire import codec
 from manciple.wire.errors import ApiError, Conflict
 from manciple.wire.registry import Kind, Served, registry

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from manciple.pages.manual import NAMES, ManualPage, read
 from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import signed_in
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,8 @@ from manciple.pages import links
 from manciple.pages.people import Person, demand_sight
 from manciple.pages.rights import namespaced
 from manciple.store import objects
+from manciple.store.event_log import latest_revision
 from manciple.store.objects import decoded
-from manciple.store.tail import latest_revision
 from manciple.wire.resources import NODES, PODS, SLICES, kind
 from scheduling.rehearsal.departures import StartedPod
 from scheduling.rehearsal.move_plans import MovePlan

@@ -36,7 +36,7 @@ from manciple.pages.rendering import ListContext, PageContext, render_page, show
 from manciple.pages.rights import namespaced
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError
 from manciple.wire.machinery import Namespace

@@ -54,9 +54,9 @@ from manciple.pages.posting import posted_from
 from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import listing
 from manciple.store import history, objects
+from manciple.store.event_log import latest_revision
 from manciple.store.history import Recent
 from manciple.store.objects import decoded
-from manciple.store.tail import latest_revision
 from manciple.wire.resources import EVENTS, NODES, SLICES, kind
 from manciple.wire.selectors import parse_field_selector
 from manciple.wire.validation import natural

@@ -34,7 +34,7 @@ from manciple.pages.people import person_of
 from manciple.pages.rendering import ListContext, show_list
 from manciple.pages.rights import listing
 from manciple.pages.saved_views import opens_as_usual
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.resources import NODES, SLICES
 from manciple.wire.selectors import ParsedLabelSelector, parse_label_selector
 from manciple.wire.validation import natural

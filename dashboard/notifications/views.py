@@ -43,7 +43,7 @@ from manciple.pages.posting import posted_from
 from manciple.pages.rendering import PageContext, TemplateContext, render_page
 from manciple.pages.rights import public, signed_in
 from manciple.store import objects
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.identity import Identity
 from manciple.wire.quantity import whole
 from manciple.wire.resources import NAMESPACES, kind

@@ -30,7 +30,7 @@ from insight.usage import ALL, UsageOfMoment, minute_of, nonzero, samples_since,
 from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import listing
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.resources import CLASSES, NODES, SLICES
 from scheduling.models import QueuedPod
 from scheduling.rehearsal.move_proposals import UNKNOWN as UNPROPOSED

@@ -40,7 +40,7 @@ from manciple.pages.posting import posted_from
 from manciple.pages.rendering import ListContext, show_list
 from manciple.pages.rights import administrators_only
 from manciple.pages.saved_views import opens_as_usual
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 
 UNPROCESSABLE = 422
 _KUBECONFIG = ", so HOME/kubeconfig lets nobody in now"

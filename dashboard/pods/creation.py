@@ -42,8 +42,8 @@ from manciple.pages.people import Person, person_of
 from manciple.pages.rendering import TemplateContext, ValueContext, render_page
 from manciple.pages.rights import namespaced
 from manciple.store import objects
+from manciple.store.event_log import latest_revision
 from manciple.store.objects import decoded
-from manciple.store.tail import latest_revision
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import ApiError
 from manciple.wire.resources import PODS, TEMPLATES, kind

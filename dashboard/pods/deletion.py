@@ -23,8 +23,8 @@ from manciple.pages import links
 from manciple.pages.people import Person, demand_edit, demand_sight
 from manciple.pages.rights import namespaced
 from manciple.store import objects
+from manciple.store.event_log import latest_revision
 from manciple.store.objects import decoded
-from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError, NotFound
 from manciple.wire.machinery import DeleteOptions, Preconditions
 from manciple.wire.resources import PODS, kind

@@ -26,13 +26,13 @@ from dashboard.history.differences import DiffLine, difference, dump
 from dashboard.pods.manifest import free_name, manifest, stem_of
 from dashboard.previews import ActionEffect, ActionPreview, consequences, not_changed, show_preview
 from dashboard.whatif.query import as_query, changes_of, in_words, meant, named
-from manciple.api.replacing import replace_all
+from manciple.api.verbs import replace_all
 from manciple.pages import links
 from manciple.pages.people import Person, demand_edit, demand_sight
 from manciple.pages.rights import namespaced
 from manciple.store import objects
+from manciple.store.event_log import latest_revision
 from manciple.store.objects import decoded
-from manciple.store.tail import latest_revision
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import ApiError, NotFound

@@ -38,7 +38,7 @@ from manciple.pages.rendering import ListContext, show_list
 from manciple.pages.rights import namespaced
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import sql
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.resources import PODS
 from scheduling.models import QueuedPod
 from scheduling.rehearsal.repairs import UNKNOWN, Mended, read_mendings

@@ -40,8 +40,8 @@ from manciple.pages.rendering import ListContext, PageContext, render_page, show
 from manciple.pages.rights import namespaced
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
+from manciple.store.event_log import latest_revision
 from manciple.store.objects import listed
-from manciple.store.tail import latest_revision
 from manciple.wire.errors import ApiError
 from manciple.wire.resources import CLASSES, NAMESPACES, QUOTAS, kind
 

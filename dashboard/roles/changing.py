@@ -11,7 +11,7 @@ from dashboard.roles.reading import HeldRole
 from dashboard.roles.views import draw_list, draw_role, find_role, give_form, new_form
 from manciple.access.kinds import roles
 from manciple.access.kinds.roles import AnyBinding, Subject
-from manciple.api import edits, verbs
+from manciple.api import verbs
 from manciple.pages import undo
 from manciple.pages.people import Person, demand
 from manciple.pages.posting import posted_from
@@ -94,7 +94,7 @@ def take_role(request: HttpRequest, name: str) -> HttpResponse:
 
 def _take(kind: Kind, namespace: str, name: str, taken: Subject, person: Person) -> undo.UndoStep:
     """Raises: ApiError."""
-    before: AnyBinding = edits.current(kind, namespace, name)
+    before: AnyBinding = verbs.current(kind, namespace, name)
     rest = tuple(one for one in before.subjects if _who(one) != _who(taken))
     if len(rest) == len(before.subjects):
         raise NotFound.of(kind.resource, name)

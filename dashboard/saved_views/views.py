@@ -26,7 +26,7 @@ from manciple.pages.posting import posted_from
 from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import signed_in
 from manciple.pages.saved_views import ViewRefused, change_view, save_view, url_of, visible_view
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 
 #: URL name of a page of which views are saved -> what it is called
 PAGES = {

@@ -38,8 +38,8 @@ from manciple.pages.rendering import ListContext, PageContext, render_page, show
 from manciple.pages.rights import listing
 from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
+from manciple.store.event_log import latest_revision
 from manciple.store.objects import decoded
-from manciple.store.tail import latest_revision
 from manciple.wire.base import Condition, ObjectMeta
 from manciple.wire.errors import ApiError
 from manciple.wire.resources import TAINT_RULES, kind

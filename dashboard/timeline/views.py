@@ -33,7 +33,7 @@ from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import listing
 from manciple.pages.spreadsheets import CONTENT_TYPE, lines, safe
 from manciple.store import objects
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.resources import CLASSES, NAMESPACES, SLICES, kind
 from manciple.wire.validation import natural
 

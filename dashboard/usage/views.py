@@ -25,7 +25,7 @@ from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import listing
 from manciple.pages.spreadsheets import csv_answer
 from manciple.store import objects
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.resources import CLASSES, NAMESPACES, SLICES, kind
 from scheduling.models import UsageSample
 

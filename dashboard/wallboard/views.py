@@ -22,7 +22,7 @@ from insight.usage import ALL
 from manciple.pages.people import person_of
 from manciple.pages.rendering import PageContext, render_page
 from manciple.pages.rights import listing
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.resources import CLASSES, NODES, SLICES
 from scheduling.rehearsal.repairs import UNKNOWN, read_mendings
 

@@ -23,7 +23,7 @@ from manciple.pages.costly import begin_costly
 from manciple.pages.people import Person, demand_sight, person_of
 from manciple.pages.rendering import ValueContext, render_page
 from manciple.pages.rights import listing
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.errors import ApiError
 from manciple.wire.quantity import whole
 from manciple.wire.resources import CLASSES, NODES, SLICES

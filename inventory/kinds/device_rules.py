@@ -33,8 +33,6 @@ from inventory.kinds.devices import (
     OpaqueDeviceConfiguration,
 )
 from inventory.kinds.node_rules import validate_node_selector
-from manciple.wire.caching import short_text_cache
-from manciple.wire.conditions import validate_conditions
 from manciple.wire.errors import (
     FieldError,
     duplicate,
@@ -46,6 +44,7 @@ from manciple.wire.errors import (
     too_long,
     too_many,
 )
+from manciple.wire.limits import short_text_cache
 from manciple.wire.quantity import MAX_INT64, NEGATIVE_MESSAGE, Quantity, read_quantity
 from manciple.wire.validation import (
     DRIVER_NAME_MAX,
@@ -63,6 +62,7 @@ from manciple.wire.validation import (
     each,
     is_extended_resource_name,
     required_or,
+    validate_conditions,
     validate_list,
     validate_object_meta,
     validate_object_meta_update,

@@ -27,7 +27,6 @@ from manciple.wire.base import (
     pb,
     status_metadata,
 )
-from manciple.wire.conditions import validate_conditions
 from manciple.wire.errors import FieldError, invalid, required, too_long, too_many
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.tables import NAME_COLUMN, age
@@ -39,6 +38,7 @@ from manciple.wire.validation import (
     check_driver_name,
     each,
     required_or,
+    validate_conditions,
     validate_immutable,
     validate_list,
     validate_object_meta,

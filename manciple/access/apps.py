@@ -14,37 +14,25 @@ class AccessConfig(AppConfig):
         for kind in KINDS:
             registry.register(kind)
         # Models can be imported from here on only.
-        from manciple.access import (  # noqa: PLC0415
-            escalation,
-            in_process,
-            membership,
-            namespace_defaults,
-            people,
-            rbac,
-            sign_ins,
-        )
+        from manciple.access import membership, namespace_defaults, people, rbac, sign_ins, write_rules  # noqa: PLC0415
         from manciple.access.authentication import (  # noqa: PLC0415
-            agent_tokens,
-            bootstrap_tokens,
             certificates,
             chain,
-            oidc,
-            proxy,
+            external,
             service_account_tokens,
             signing_keys,
             tokens,
         )
 
-        chain.register_request_authenticator("proxy", proxy.ProxyHeaders())
+        chain.register_request_authenticator("proxy", external.ProxyHeaders())
         chain.register_request_authenticator("certificates", certificates.ClientCertificates())
-        chain.register_token_authenticator("agents", agent_tokens.AgentTokens())
+        chain.register_token_authenticator("agents", tokens.AgentTokens())
         chain.register_token_authenticator("issued", tokens.IssuedTokens())
         chain.register_token_authenticator("service-accounts", service_account_tokens.ServiceAccountTokens())
-        chain.register_token_authenticator("bootstrap", bootstrap_tokens.BootstrapTokens())
+        chain.register_token_authenticator("bootstrap", tokens.BootstrapTokens())
         rbac.register()
-        in_process.register()
-        escalation.register()
-        chain.register_token_authenticator("oidc", oidc.OidcTokens())
+        write_rules.register()
+        chain.register_token_authenticator("oidc", external.OidcTokens())
         people.watch_changes()
         membership.watch_closings()
         sign_ins.watch()

@@ -46,7 +46,7 @@ class Token(models.Model):
 
 
 class SignInAttempts(models.Model):
-    """Failed attempts to sign in under one key: see `manciple.access.throttle`."""
+    """Failed attempts to sign in under one key: see `manciple.access.passwords`."""
 
     key = models.CharField(max_length=120, unique=True)
     failures = models.PositiveIntegerField()
@@ -106,7 +106,7 @@ class SigningKey(models.Model):
 
 
 class BootstrapToken(models.Model):
-    """A token with which machines ask to become nodes: see `manciple.access.authentication.bootstrap_tokens`."""
+    """A token with which machines ask to become nodes: see `manciple.access.authentication.tokens`."""
 
     #: the first half of the token, which may be shown
     key = models.CharField(max_length=6, unique=True)

@@ -23,19 +23,18 @@ from threading import Lock, local
 from typing import Any
 from weakref import ReferenceType, ref
 
-from manciple.access.attributes import Attributes, Decision
-from manciple.access.authorization import HeldRules, register_authorizer
+from manciple.access.authorization import Attributes, Decision, HeldRules, register_authorizer
 from manciple.access.kinds import default_roles, roles
 from manciple.access.kinds.policy_rules import ALL, CompiledRules, Place, compiled, names_matter, places_of
 from manciple.access.kinds.roles import AnyBinding, ClusterRole, PolicyRule, RoleBinding, RoleRef, Subject
 from manciple.per_process import PerProcess
-from manciple.store import announce, hooks, transactions
-from manciple.store.follower import Follower, View
+from manciple.store import announce, hooks, objects
+from manciple.store.event_log import Follower, View
 from manciple.store.records import Change, Written
 from manciple.store.writer import Writer
 from manciple.wire.base import ApiObject
-from manciple.wire.caching import LONGEST
 from manciple.wire.identity import NAMESPACE_GROUP, Identity, service_account_name
+from manciple.wire.limits import LONGEST
 
 ROLES = roles.ROLE.resource
 CLUSTER_ROLES = roles.CLUSTER_ROLE.resource
@@ -324,7 +323,7 @@ _asked = _Asked()
 
 def _is_fresh() -> bool:
     """Once in a transaction that suffices: while it has the lock, nobody else writes a role."""
-    writer = transactions.current()
+    writer = objects.current()
     if writer is None:
         return _known().is_fresh()
     if _asked.writer is not None and _asked.writer() is writer:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from manciple.access.attributes import ANY_FIELDS, ANY_LABELS, Attributes, Decision
+from manciple.access.authorization import ANY_FIELDS, ANY_LABELS, Attributes, Decision
 from manciple.cel.costs import LIST_CREATE, STRUCT_CREATE, TRAVERSAL, CallEstimate, CostRule, Range, fixed, size_of
 from manciple.cel.errors import EvaluationError
 from manciple.cel.types import CelType, TypeKind

@@ -29,7 +29,7 @@ from manciple.admission.requests import AdmissionRequest
 from manciple.admission.webhooks import CompiledWebhook
 from manciple.api.namespaces import NAMESPACES
 from manciple.store import hooks
-from manciple.store.follower import Follower, View
+from manciple.store.event_log import Follower, View
 from manciple.store.hooks import Write
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject

@@ -37,7 +37,7 @@ from manciple.cel.steps import Frame, Step
 from manciple.cel.tree import Comprehension, Node, walk
 from manciple.cel.types import BOOL, DYN, NULL, STRING, CelType
 from manciple.cel.values import KEY_ADVICE, CelMap, no_such_key
-from manciple.wire.time_limit import check_time
+from manciple.wire.limits import check_time
 
 #: What one expression may cost (upstream: PerCallLimit).
 EXPRESSION_LIMIT = 1_000_000

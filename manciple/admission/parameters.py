@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from manciple.access.attributes import Attributes
-from manciple.access.authorization import decide
+from manciple.access.authorization import Attributes, decide
 from manciple.admission.kinds.bindings import BINDING, ParamRef, ValidatingAdmissionPolicyBindingSpec
 from manciple.admission.kinds.policies import POLICY, ParamKind, ValidatingAdmissionPolicy
 from manciple.admission.requests import served_kind

@@ -42,9 +42,8 @@ from manciple.admission.requests import AdmissionRequest
 from manciple.cel.errors import CompileError
 from manciple.per_process import PerProcess
 from manciple.store import hooks as said
-from manciple.wire.base import LabelSelector
+from manciple.wire.base import LabelSelector, new_uid
 from manciple.wire.errors import ApiError, BadRequest, Forbidden
-from manciple.wire.identifiers import new_uid
 from manciple.wire.selectors import as_label_selector
 from manciple.wire.validation import check_label_key
 

@@ -31,7 +31,6 @@ from manciple.api import faults
 from manciple.store.records import Page
 from manciple.store.sealing import Undecipherable
 from manciple.wire import codec, tables
-from manciple.wire.caching import short_text_cache
 from manciple.wire.errors import (
     ApiError,
     BadRequest,
@@ -45,8 +44,8 @@ from manciple.wire.errors import (
     Unauthorized,
     not_supported,
 )
+from manciple.wire.limits import TimeLimitExceeded, short_text_cache
 from manciple.wire.registry import Served
-from manciple.wire.time_limit import TimeLimitExceeded
 
 logger = logging.getLogger(__name__)
 

@@ -29,8 +29,8 @@ from manciple.audit import trail
 from manciple.audit.happenings import REFUSED, Happened
 from manciple.store import hooks
 from manciple.store.origins import Origin
+from manciple.wire.base import new_uid
 from manciple.wire.errors import ApiError
-from manciple.wire.identifiers import new_uid
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import Kind, registry
 

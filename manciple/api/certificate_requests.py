@@ -11,7 +11,7 @@ from cryptography.x509.oid import NameOID
 from msgspec.structs import replace
 
 from manciple.access import authorization
-from manciple.access.attributes import Attributes
+from manciple.access.authorization import Attributes
 from manciple.access.kinds.certificate_requests import CLIENT_SIGNER, FAILED, GROUP, RESOURCE, CertificateSigningRequest
 from manciple.access.kinds.certificate_rules import parsed_request
 from manciple.api import first_stage

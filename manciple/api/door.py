@@ -1,21 +1,28 @@
-"""The API's door: who makes a request, in whose name, and whether they may. Asked by its head alone, before its body.
+"""The API's door: who makes a request, in whose name, and whether they may. Decided by its head alone, before its body.
 
     admit(shown, attributes_of("GET", "/api/v1/pods", query))     # -> Identity; raises Unauthorized, Forbidden
 
 Every request comes through here: the REST views by their permission class, streams before they begin, and a request
-with a long body before the body is read. Whoever shows no credential is `system:anonymous`. The exact paths of health
-answer anybody, because probes must not depend on roles that are in a database.
+with a long body before the body is read. A request without a credential is `system:anonymous`. The paths of health
+checks are open to everybody, because probes must not depend on roles in a database.
 
-A stream stays open for as long as who opened it may have opened it: `Admission.refused` is asked when a role or binding
-changes, and now and then (`manciple.api.streams`).
-Sources: apiserver/pkg/endpoints/request/requestinfo.go, apiserver/pkg/endpoints/filters/authorization.go.
+Impersonation (`kubectl --as`): the headers name somebody else, and everything after authentication takes place in that
+identity's name. It takes the right to `impersonate` each part: the user or the service account, each group, the uid,
+and each extra value. A service account for which no groups are named belongs to those of its kind and namespace, and
+everybody but anonymous to `system:authenticated`.
+
+A stream stays open for as long as its client may have it: `Admission.refused` is asked when a role or binding changes,
+and now and then (`manciple.api.streams`).
+Sources: apiserver/pkg/endpoints/request/requestinfo.go, apiserver/pkg/endpoints/filters/authorization.go and
+.../impersonation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from django.http import HttpRequest
 from rest_framework.authentication import BaseAuthentication
@@ -23,14 +30,21 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from manciple.access import authorization
-from manciple.access.attributes import ANY_FIELDS, ANY_LABELS, Attributes
 from manciple.access.authentication import chain
 from manciple.access.authentication.chain import Credentials
-from manciple.access.impersonation import acting
+from manciple.access.authorization import ANY_FIELDS, ANY_LABELS, Attributes
 from manciple.api.answers import CHALLENGE, status_of
 from manciple.api.requests import ResourcePath, parse_path, truth
-from manciple.wire.errors import ApiError, Unauthorized
-from manciple.wire.identity import ANONYMOUS, Identity
+from manciple.wire.errors import ApiError, BadRequest, Unauthorized
+from manciple.wire.identity import (
+    ANONYMOUS,
+    ANONYMOUS_USER,
+    AUTHENTICATED,
+    UNAUTHENTICATED,
+    Identity,
+    account_groups,
+    account_of,
+)
 from manciple.wire.selectors import FieldSelector, ParsedLabelSelector, parse_field_selector, parse_label_selector
 
 if TYPE_CHECKING:  # DRF's views load the permission classes of the settings: this module
@@ -100,7 +114,7 @@ def _name_in(fields: FieldSelector) -> str:
     return names.pop() if len(names) == 1 else ""
 
 
-# Who asks -------------------------------------------------------------------------------------------------------------
+# Authentication -------------------------------------------------------------------------------------------------------
 
 # Sessions are for the pages and mean nothing to the API, so no request to it needs CSRF protection.
 
@@ -109,7 +123,7 @@ def identify(shown: Credentials, *, known: Identity | None = None) -> Identity:
     """In whose name this request is made.
 
     known: whose request it is, where that was asked before it got here.
-    Raises: Unauthorized for a credential that nobody recognises; Forbidden, BadRequest (see `impersonation`).
+    Raises: Unauthorized for a credential that nobody recognises; Forbidden, BadRequest (see `acting`).
     """
     identity = known or chain.identify(shown) or ANONYMOUS
     if shown.origin is None:
@@ -150,7 +164,79 @@ def identity_of(request: Request) -> Identity:
     return user.let_in()
 
 
-# Who is let in --------------------------------------------------------------------------------------------------------
+# Impersonation --------------------------------------------------------------------------------------------------------
+
+
+USER, GROUP, UID, EXTRA = "impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-"
+_AUTHENTICATION = "authentication.k8s.io"
+
+
+def acting(identity: Identity, headers: Mapping[str, str]) -> Identity:
+    """In whose name `identity` makes a request. headers: names in lower case or in any; repeated ones joined by commas.
+
+    Raises: Forbidden for whoever may not act as them; BadRequest for groups or a uid without a user.
+    """
+    user = headers.get(USER, "")
+    if not user:
+        for name in (GROUP, UID):
+            if given := headers.get(name, ""):
+                raise BadRequest(f"requested {name.removeprefix('impersonate-')} {given} without impersonating a user")
+        return identity
+    named = _named(user, headers)
+    for wanted in _parts(named):
+        authorization.demand(identity, wanted)
+    return _completed(named)
+
+
+def _named(user: str, headers: Mapping[str, str]) -> Identity:
+    """Whom the headers name, as they name them."""
+    extra = {
+        unquote(name[len(EXTRA) :].lower()): _listed(text)
+        for name, text in headers.items()
+        if name.lower().startswith(EXTRA)
+    }
+    return Identity(user, _listed(headers.get(GROUP, "")), headers.get(UID, ""), tuple(extra.items()))
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part for one in text.split(",") if (part := one.strip())))
+
+
+def _parts(named: Identity) -> Iterator[Attributes]:
+    """Each right that it takes to act as `named`."""
+    account = account_of(named.name)
+    if account:
+        namespace, name = account
+        yield Attributes(verb="impersonate", version="v1", resource="serviceaccounts", namespace=namespace, name=name)
+    else:
+        yield Attributes(verb="impersonate", version="v1", resource="users", name=named.name)
+    for group in named.groups:
+        yield Attributes(verb="impersonate", version="v1", resource="groups", name=group)
+    if named.uid:
+        yield Attributes(verb="impersonate", group=_AUTHENTICATION, version="v1", resource="uids", name=named.uid)
+    for key, values in named.extra:
+        for value in values:
+            yield Attributes(
+                verb="impersonate",
+                group=_AUTHENTICATION,
+                version="v1",
+                resource="userextras",
+                subresource=key,
+                name=value,
+            )
+
+
+def _completed(named: Identity) -> Identity:
+    """With the groups that the identity has without anybody naming them."""
+    account = account_of(named.name)
+    groups = named.groups or (account_groups(account[0]) if account else ())
+    common = UNAUTHENTICATED if named.name == ANONYMOUS_USER else AUTHENTICATED
+    if common not in groups and UNAUTHENTICATED not in groups:
+        groups = (*groups, common)
+    return Identity(named.name, groups, named.uid, named.extra)
+
+
+# Authorization --------------------------------------------------------------------------------------------------------
 
 
 def admit(shown: Credentials, wanted: Attributes, *, known: Identity | None = None) -> Identity:

@@ -26,11 +26,10 @@ from manciple.access.namespace_defaults import DEFAULTS
 from manciple.api import first_stage
 from manciple.api.namespace_conditions import Remaining, conditions
 from manciple.store import hooks, objects
-from manciple.store.follower import Follower, View
+from manciple.store.event_log import POLL_INTERVAL, Follower, View
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
 from manciple.store.records import Stored, Written
-from manciple.store.tail import POLL_INTERVAL
 from manciple.wire import codec
 from manciple.wire.base import ApiObject, ObjectMeta, timestamp
 from manciple.wire.errors import ApiError, Conflict, Forbidden, NotFound

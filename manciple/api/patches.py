@@ -19,10 +19,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from manciple.access import authorization
-from manciple.access.attributes import on_object
+from manciple.access.authorization import on_object
 from manciple.api import requests, verbs
-from manciple.api.edits import WriteAnswer
 from manciple.api.requests import ResourcePath, WriteOptions
+from manciple.api.verbs import WriteAnswer
 from manciple.store import hooks, objects
 from manciple.wire import codec, patch
 from manciple.wire.apply import KUBECTL, LAST_APPLIED, Manager, apply_patch

@@ -7,7 +7,7 @@ from typing import Any
 
 from rest_framework.request import Request
 
-from manciple.api import edits, verbs
+from manciple.api import verbs
 from manciple.api.patches import JSON_PATCH, MERGE_PATCH, unknown_format
 from manciple.api.requests import ResourcePath
 from manciple.wire import codec
@@ -23,7 +23,7 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 def read(served: Served, where: ResourcePath, projection: Projection) -> dict[str, Any]:
     """Raises: NotFound."""
-    return projection.read(edits.current(served.kind, where.namespace, where.name))
+    return projection.read(verbs.current(served.kind, where.namespace, where.name))
 
 
 def body(served: Served, where: ResourcePath, content: bytes, request: Request) -> Change:

@@ -18,7 +18,7 @@ from prometheus_client.core import Metric
 
 from manciple.api import subresources
 from manciple.api.auditing import Noting
-from manciple.api.flow import FlowCounts, Level
+from manciple.api.flow_control import FlowCounts, Level
 from manciple.api.requests import ResourcePath, parse_path
 from manciple.store.origins import Origin
 from manciple.telemetry import metrics
@@ -230,7 +230,7 @@ class WatchTold:
 
 
 class Queued(Protocol):
-    """The queues of one lane (`manciple.api.flow.FairQueues`)."""
+    """The queues of one lane (`manciple.api.flow_control.FairQueues`)."""
 
     counts: dict[Level, FlowCounts]
 

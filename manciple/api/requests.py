@@ -21,7 +21,6 @@ from msgspec import structs
 from manciple.store.records import Propagation
 from manciple.wire import codec, documents
 from manciple.wire.base import ApiObject, Value
-from manciple.wire.caching import short_text_cache
 from manciple.wire.codec import Decoded, Strictness
 from manciple.wire.errors import (
     BadRequest,
@@ -34,6 +33,7 @@ from manciple.wire.errors import (
     too_long,
 )
 from manciple.wire.identity import MANAGER_MAX
+from manciple.wire.limits import short_text_cache
 from manciple.wire.machinery import DeleteOptions
 from manciple.wire.registry import Kind, Served, registry
 from manciple.wire.selectors import FieldSelector, ParsedLabelSelector, parse_field_selector, parse_label_selector

@@ -15,9 +15,9 @@ from typing import Any
 from msgspec import structs
 
 from manciple.access import authorization
-from manciple.access.attributes import ANY_FIELDS, ANY_LABELS, Attributes
 from manciple.access.authentication import chain
 from manciple.access.authentication.chain import API_AUDIENCES
+from manciple.access.authorization import ANY_FIELDS, ANY_LABELS, Attributes
 from manciple.api.requests import virtual_kind
 from manciple.wire.base import ApiObject, ObjectMeta, Value
 from manciple.wire.errors import BadRequest, FieldError, Invalid, Unauthorized, forbidden, invalid, required

@@ -30,7 +30,7 @@ from manciple.access.kinds.service_accounts import (
     TokenRequestStatus,
     validate_token_request,
 )
-from manciple.api import edits, first_stage, requests, subresources
+from manciple.api import first_stage, requests, subresources, verbs
 from manciple.api.answers import document_answer
 from manciple.api.requests import ResourcePath, WriteOptions
 from manciple.api.subresources import Connected
@@ -98,7 +98,7 @@ def request_token(
             verb="create",
         )
     )
-    account: ServiceAccount = edits.current(kind, where.namespace, where.name)
+    account: ServiceAccount = verbs.current(kind, where.namespace, where.name)
     request = _completed(request, account)
     if errors := validate_token_request(request):
         raise Invalid.of(kind=KIND.kind, group=KIND.group, name="", errors=errors)
@@ -194,7 +194,7 @@ def _bound(account: ServiceAccount, reference: BoundObjectReference) -> Bound:
 
 def _found(resource: str, namespace: str, reference: BoundObjectReference) -> Any:
     """Raises: NotFound."""
-    return edits.current(registry.by_resource(resource), namespace, reference.name)
+    return verbs.current(registry.by_resource(resource), namespace, reference.name)
 
 
 def _named(obj: Any) -> NamedObject:

@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, MutableMa
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 from django.conf import settings
@@ -33,18 +33,20 @@ from django.db import close_old_connections
 
 from manciple.access import rbac
 from manciple.access.authentication.chain import CONNECTION, Credentials
-from manciple.access.authentication.rounds import Rounds
+from manciple.access.authentication.epoch import Rounds
 from manciple.api.answers import error_answer
-from manciple.api.connection_table import claim
 from manciple.api.door import CERTIFICATE, ORIGIN, PEER, Admission, attributes_of
 from manciple.api.faults import unavailable_for
-from manciple.api.flow import LIMITED, flow_of, level_of
-from manciple.store import tail
+from manciple.api.flow_control import LIMITED, flow_of, level_of
+from manciple.store import event_log
+from manciple.store.event_log import Tail
 from manciple.store.records import EventRecord, EventType
-from manciple.store.tail import Tail
 from manciple.wire.errors import ApiError, GatewayTimeout, TooManyRequests
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.selectors import FieldRequirement
+
+if TYPE_CHECKING:  # at runtime it would load uvicorn into processes that serve nothing
+    from manciple.api.connections import OpenConnection
 
 # The fan-out of the log -----------------------------------------------------------------------------------------------
 
@@ -343,7 +345,7 @@ class Hub:
 
     async def _start(self) -> None:
         try:
-            self.position = self._begun = await self._loop.run_in_executor(readers, tail.latest_revision)
+            self.position = self._begun = await self._loop.run_in_executor(readers, event_log.latest_revision)
             self._unsubscribe = await self._loop.run_in_executor(readers, self._subscribe, self.position)
         except BaseException:
             self._started = None
@@ -471,8 +473,15 @@ async def admitted(scope: Scope) -> Admission:
     refuse_when_stopping()
     shown, wanted = shown_in(scope), attributes_of(scope["method"], scope["path"], query_of(scope))
     admission = await in_reader(lambda: Admission.of(shown, wanted))
-    claim(scope.get(CONNECTION), admission.identity)
+    claim_connection(scope, admission.identity)
     return admission
+
+
+def claim_connection(scope: Scope, identity: Identity | None) -> None:
+    """Count the request's connection for the identity that sent it, if both are known."""
+    connection: OpenConnection | None = scope.get(CONNECTION)
+    if connection is not None:
+        connection.claim(identity)
 
 
 async def refused(admission: Admission) -> ApiError:

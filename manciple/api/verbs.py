@@ -1,54 +1,55 @@
-"""What the verbs of the API do, for the REST views and the pages alike.
+"""The verbs of the API, for the REST views and the pages alike: get, list, create, update, patch, delete, replace.
 
 Every read is of the newest state, so it is "not older than" any revision that exists. A revision that does not exist
 yet is answered with a Timeout, as upstream does when its cache does not catch up; an exact past revision is answered
-where nothing of the kind has changed since, and is Expired otherwise.
+if nothing of the kind has changed since, and is Expired otherwise.
 
-Writes prepare, validate, admit and store; `edits` says how an object is replaced. A client that named a resourceVersion
-wants exactly that one replaced, and gets the Conflict.
+Writes prepare, validate, admit and store. Everything slow happens before the transaction: an `Edit` reads the object,
+works out its successor, runs the gates and checks, and writes on condition that nobody else wrote meanwhile. If
+somebody did, it starts over from what they left (`ATTEMPTS` times). A client that named a resourceVersion wants exactly
+that one replaced, and gets the Conflict.
 
 `dry_run` goes the whole way and rolls the transaction back. Source: apiserver/pkg/registry/generic/registry/store.go.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import structs
 
 from manciple.access import authorization
-from manciple.access.attributes import on_object
+from manciple.access.authorization import on_object
 from manciple.access.kinds import roles
-from manciple.api import edits, first_stage, namespaces
+from manciple.api import first_stage, namespaces
 from manciple.api.auditing import page_write
-from manciple.api.creation_traces import trace_creation
-from manciple.api.edits import Change, Edit, WriteAnswer
 from manciple.api.requests import ListOptions, propagation_of, revision
-from manciple.store import objects, tail
+from manciple.store import event_log, hooks, objects
 from manciple.store.hooks import Write
-from manciple.store.metadata import initialise
 from manciple.store.records import DeletionAnswer, Page, Stored
-from manciple.store.writer import NAME_ATTEMPTS
+from manciple.store.writer import NAME_ATTEMPTS, initialise
 from manciple.telemetry import traces
 from manciple.wire import codec
-from manciple.wire.base import ApiObject, ObjectMeta, timestamp
+from manciple.wire.base import RANDOM, ApiObject, ObjectMeta, new_uid, timestamp
 from manciple.wire.errors import (
     AlreadyExists,
     ApiError,
     BadRequest,
     Conflict,
     Expired,
+    FieldError,
     Invalid,
     NotFound,
     invalid,
 )
-from manciple.wire.identifiers import RANDOM, new_uid
 from manciple.wire.identity import Identity, manager_of
 from manciple.wire.machinery import DeleteOptions, Preconditions
-from manciple.wire.managed_fields import track_create
+from manciple.wire.managed_fields import track_create, track_update
 from manciple.wire.registry import Kind, registry
 from manciple.wire.validation import generate_name
 
@@ -72,7 +73,7 @@ class TooLargeRevision(ApiError):
 def get(kind: Kind, *, namespace: str, name: str, resource_version: str = "") -> Stored:
     """Raises: NotFound; BadRequest for a strange revision, TooLargeRevision."""
     if wanted := revision(resource_version):
-        _check_reached(wanted, tail.latest_revision())
+        _check_reached(wanted, event_log.latest_revision())
     stored = objects.get(kind, namespace, name)
     if stored is None:
         raise NotFound.of(kind.resource, name)
@@ -102,7 +103,7 @@ def _check_reached(wanted: int, current: int) -> None:
 
 
 def _at_exactly(kind: Kind, page: Page, wanted: int) -> Page:
-    changes = tail.read_after(wanted, resources=[kind.resource], limit=1)
+    changes = event_log.read_after(wanted, resources=[kind.resource], limit=1)
     if changes and changes[0].revision <= page.revision:
         raise Expired(f"The resourceVersion for the provided list is too old: {wanted}.")
     return replace(page, revision=wanted)
@@ -192,7 +193,7 @@ def _create(write: Write) -> Any:
     """Raises: Invalid, AlreadyExists, and what checks and rules raise."""
     kind, obj, uid = write.kind, write.new, new_uid()
     try:
-        edits.refuse_wrong(kind, obj, kind.create_rule(first_stage.version())(obj))
+        refuse_wrong(kind, obj, kind.create_rule(first_stage.version())(obj))
     except Invalid:
         first_stage.ask_precedence(write)
         raise
@@ -204,9 +205,26 @@ def _create(write: Write) -> Any:
         reads=_reads_of_creation(kind, obj),
         dry_run=write.dry_run,
     )
-    if traces.on() and not write.dry_run:
-        trace_creation(kind, made, write.identity)
+    if kind.resource == "pods" and traces.on() and not write.dry_run:
+        _trace_creation(made, write.identity)
     return made
+
+
+def _trace_creation(pod: ApiObject, identity: Identity) -> None:
+    """Begin the pod's trace with the request that created it (`manciple.telemetry.traces`)."""
+    request, meta = hooks.origin(), pod.metadata
+    traces.tell(
+        meta.uid,
+        "create",
+        began=time.time() if request is None else request.received.timestamp(),
+        linked=request.traceparent if request is not None else "",
+        attributes={
+            "k8s.namespace.name": meta.namespace,
+            "k8s.pod.name": meta.name,
+            "enduser.id": identity.name,
+            "manciple.request": request.audit_id if request is not None else "",
+        },
+    )
 
 
 def update(
@@ -317,7 +335,7 @@ def delete(
     options = options or DeleteOptions()
     dry_run = bool(options.dry_run)
     with page_write("delete", kind, identity=identity, namespace=namespace, name=name, dry_run=dry_run):
-        _admit_deletion(kind, edits.current(kind, namespace, name), identity, options)
+        _admit_deletion(kind, current(kind, namespace, name), identity, options)
         return remove(kind, namespace=namespace, name=name, identity=identity, options=options)
 
 
@@ -475,3 +493,283 @@ def _pending_removal(
 ) -> objects.PendingWrite[DeletionAnswer]:
     work = _removal(kind, item.namespace, item.name, options)
     return objects.PendingWrite(work, identity, [objects.Read(kind, item.namespace, item.name)])
+
+
+# Some objects in the place of others ----------------------------------------------------------------------------------
+
+
+def replace_all(
+    old: Sequence[tuple[Kind, ApiObject]],
+    new: Sequence[tuple[Kind, ApiObject]],
+    *,
+    identity: Identity,
+    dry_run: bool = False,
+) -> list[Any]:
+    """Delete `old`, by uid, and create `new`; returns what was made. All of it, or nothing.
+
+    Raises: NotFound, Conflict for an old one that is another by now or does not go at once; what `verbs.create` raises.
+    """
+
+    def work(writer: objects.Writer) -> list[Any]:
+        for kind, known in old:
+            meta = known.metadata
+            if not writer.delete(kind, meta.namespace, meta.name, uid=meta.uid, grace_seconds=0).gone:
+                raise Conflict.of(kind.resource, meta.name, "something holds it: it does not go at once")
+        return [writer.create(kind, obj, uid=uid) for kind, obj, uid in made]
+
+    reads = [objects.Read(kind, one.metadata.namespace, one.metadata.name) for kind, one in (*old, *new)]
+    first_kind, first = new[0]
+    written = page_write(
+        "create",
+        first_kind,
+        identity=identity,
+        namespace=first.metadata.namespace,
+        name=first.metadata.name,
+        dry_run=dry_run,
+        of_several=True,
+    )
+    with written:
+        options = DeleteOptions(dry_run=("All",) if dry_run else ())
+        for kind, known in old:
+            _admit_deletion(kind, current(kind, known.metadata.namespace, known.metadata.name), identity, options)
+        made = [_admitted_creation(kind, wanted, identity=identity, dry_run=dry_run) for kind, wanted in new]
+        return objects.write(work, identity=identity, reads=reads, dry_run=dry_run)
+
+
+def _admitted_creation(kind: Kind, wanted: ApiObject, *, identity: Identity, dry_run: bool) -> tuple[Kind, Any, str]:
+    """(kind, the object as it is to be stored, its uid). Raises: Invalid, and what checks raise."""
+    write = Write(
+        operation="CREATE",
+        kind=kind,
+        new=placed(kind, wanted, namespace=wanted.metadata.namespace),
+        identity=identity,
+        dry_run=dry_run,
+        verb="create",
+        version=first_stage.version(),
+        options=first_stage.options("CreateOptions", dry_run=dry_run),
+    )
+    first_stage.ask_gates(write)
+    obj: Any = kind.prepare_create(first_stage.completed(write))
+    refuse_wrong(kind, obj, kind.create_rule(first_stage.version())(obj))
+    uid = new_uid()
+    seen = initialise(kind, obj, name=obj.metadata.name, uid=uid, now=datetime.now(UTC))
+    first_stage.ask_checks(structs.replace(write, new=seen))
+    return kind, obj, uid
+
+
+# Edits ----------------------------------------------------------------------------------------------------------------
+
+
+#: How often an update is worked out anew because somebody else wrote in between (upstream: patches retry 5 times).
+ATTEMPTS = 5
+
+#: The stored object -> its successor; called again when somebody else wrote first, so it must not keep what it saw.
+Change = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAnswer:
+    """The object as stored, and whether this write made it."""
+
+    object: Any
+    created: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change of one object, which may be attempted several times.
+
+    subresource: the part that is written. Where that is shown as another document (`Kind.projections`), checks see the
+    documents, and the whole object is prepared and validated.
+    within: what each attempt happens in, such as the request that asks for it.
+    """
+
+    kind: Kind
+    change: Change
+    namespace: str
+    name: str
+    _: KW_ONLY
+    identity: Identity
+    subresource: str = ""
+    manager: str = ""  # who owns the changed fields; "" where the change itself says so
+    dry_run: bool = False
+    verb: str = "patch"
+    within: Callable[[], AbstractContextManager[None]] = nullcontext
+
+    def made(self) -> WriteAnswer:
+        """Raises: BadRequest, Invalid, NotFound, Conflict."""
+        written = page_write(
+            self.verb,
+            self.kind,
+            identity=self.identity,
+            namespace=self.namespace,
+            name=self.name,
+            subresource=self.subresource,
+            dry_run=self.dry_run,
+        )
+        with written:
+            # Most often this process wrote the object last. A failure with that guess proves nothing: read and retry.
+            guess = self._guess()
+            for remaining in reversed(range(ATTEMPTS)):
+                try:
+                    return self._attempt(guess or self._current(), guessed=guess is not None)
+                except ApiError as error:
+                    if not remaining or not (guess or isinstance(error, Conflict)):
+                        raise
+                guess = None
+            raise AssertionError("the last attempt returns or raises")
+
+    def _guess(self) -> Any:
+        return objects.cached(self.kind, self.namespace, self.name)
+
+    def _current(self) -> Any:
+        return current(self.kind, self.namespace, self.name)
+
+    def _attempt(self, old: Any, *, guessed: bool) -> WriteAnswer:
+        """Raises: Conflict where `old` is not what is stored any more, or is a guess that nothing has tested."""
+        new = self._successor(old)
+        if new != old:
+            reads = self._reads(old)
+            return WriteAnswer(
+                objects.write(self._work(new), identity=self.identity, reads=reads, dry_run=self.dry_run)
+            )
+        if guessed:
+            raise Conflict.of(self.kind.resource, self.name)
+        return WriteAnswer(old)
+
+    def pending(self, *, anew: bool) -> objects.PendingWrite[Any] | WriteAnswer:
+        """An attempt that waits to be written with others, or the answer where nothing changes.
+
+        anew: what is stored is read, not guessed.
+        Raises: as `made`.
+        """
+        with self.within():
+            guess = None if anew else self._guess()
+            old = guess or self._current()
+            new = self._successor(old)
+            if new != old:
+                return objects.PendingWrite(self._work(new), self.identity, self._reads(old))
+            if guess is not None:
+                raise Conflict.of(self.kind.resource, self.name)
+            return WriteAnswer(old)
+
+    def _work(self, new: Any) -> Callable[[objects.Writer], Any]:
+        return lambda writer: writer.update(self.kind, new, subresource=self.subresource, owned=True)
+
+    def _reads(self, old: Any) -> list[objects.Read]:
+        known = objects.known(self.kind, old)
+        return [objects.Read(self.kind, old.metadata.namespace, old.metadata.name, known)]
+
+    def _successor(self, old: Any) -> Any:
+        """What `old` becomes, when everybody has been asked. Raises: ApiError."""
+        kind, subresource, dry_run = self.kind, self.subresource, self.dry_run
+        projection = kind.projections.get(subresource)
+        seen: Change = projection.show if projection else lambda obj: obj
+        wanted = self.change(old)
+        write = Write(
+            operation="UPDATE",
+            kind=kind,
+            subresource=subresource,
+            new=seen(wanted),
+            old=seen(old),
+            identity=self.identity,
+            dry_run=dry_run,
+            verb=self.verb,
+            version=first_stage.version(),
+            options=first_stage.options("UpdateOptions", dry_run=dry_run),
+        )
+        first_stage.ask_gates(write)
+        new = successor(kind, wanted, old, subresource="" if projection else subresource)
+        if self.manager:
+            now = timestamp(datetime.now(UTC))
+            new = track_update(kind, new, old, manager=self.manager, subresource=subresource, now=now)
+        first_stage.ask_checks(structs.replace(write, new=seen(new)))
+        return new
+
+
+# Several edits in one commit ------------------------------------------------------------------------------------------
+
+
+def made_together(edits: Sequence[Edit]) -> list[WriteAnswer | Exception]:
+    """Makes them in as few commits as possible; how each ended, in their order."""
+    outcomes: dict[int, WriteAnswer | Exception] = {}
+    left = list(range(len(edits)))
+    for remaining in reversed(range(ATTEMPTS)):
+        anew = remaining < ATTEMPTS - 1
+        outcomes.update(zip(left, _attempted([edits[place] for place in left], anew=anew), strict=True))
+        # As in `Edit.made`: a guess that failed says nothing, and whom somebody else forestalled tries again.
+        left = [place for place in left if isinstance(outcomes[place], Conflict if anew else ApiError)]
+        if not left:
+            break
+    return [outcomes[place] for place in range(len(edits))]
+
+
+def _attempted(edits: Sequence[Edit], *, anew: bool) -> list[WriteAnswer | Exception]:
+    pending = [_pending(edit, anew=anew) for edit in edits]
+    objects.settle([one for one in pending if isinstance(one, objects.PendingWrite)])
+    return [_outcome(one) if isinstance(one, objects.PendingWrite) else one for one in pending]
+
+
+def _pending(edit: Edit, *, anew: bool) -> objects.PendingWrite[Any] | WriteAnswer | Exception:
+    try:
+        return edit.pending(anew=anew)
+    except Exception as error:  # of this one alone
+        return error
+
+
+def _outcome(pending: objects.PendingWrite[Any]) -> WriteAnswer | Exception:
+    try:
+        return WriteAnswer(pending.outcome())
+    except Exception as error:  # of this one alone
+        return error
+
+
+# The successor of an object -------------------------------------------------------------------------------------------
+
+
+def current(kind: Kind, namespace: str, name: str) -> Any:
+    """The stored object. Raises: NotFound."""
+    stored = objects.get(kind, namespace, name)
+    if stored is None:
+        raise NotFound.of(kind.resource, name)
+    return objects.decode(kind, stored.text)
+
+
+def successor(kind: Kind, new: Any, old: Any, *, subresource: str = "") -> Any:
+    """`new` as it may follow `old`: prepared and valid, carrying the resourceVersion it replaces.
+
+    Raises: Conflict where `new` names another resourceVersion or uid; Invalid.
+    """
+    inheriting = _inheriting(kind, new, old)
+    rules: Any = kind.subresources[subresource] if subresource else kind
+    prepared = rules.prepare_update(inheriting, old)
+    refuse_wrong(kind, prepared, kind.update_rule(first_stage.version(), subresource)(prepared, old))
+    return prepared
+
+
+def _inheriting(kind: Kind, new: Any, old: Any) -> Any:
+    """`new` with the metadata that an update cannot change (upstream: rest.BeforeUpdate)."""
+    meta, kept = new.metadata, old.metadata
+    if meta.resource_version and meta.resource_version != kept.resource_version:
+        raise Conflict.of(kind.resource, kept.name)
+    if meta.uid and meta.uid != kept.uid:
+        why = f"Precondition failed: UID in precondition: {meta.uid}, UID in object meta: {kept.uid}"
+        raise Conflict.of(kind.resource, kept.name, why)
+    inherited = structs.replace(
+        meta,
+        uid=kept.uid,
+        resource_version=kept.resource_version,
+        self_link="",
+        generation=kept.generation,
+        creation_timestamp=kept.creation_timestamp,
+        deletion_timestamp=kept.deletion_timestamp,
+        deletion_grace_period_seconds=kept.deletion_grace_period_seconds,
+    )
+    return structs.replace(new, metadata=inherited)
+
+
+def refuse_wrong(kind: Kind, obj: ApiObject, errors: Sequence[FieldError]) -> None:
+    """Raises: Invalid with every one of `errors`."""
+    if errors:
+        name = obj.metadata.name or obj.metadata.generate_name
+        raise Invalid.of(kind=kind.kind, group=kind.group, name=name, errors=errors)

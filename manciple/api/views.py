@@ -42,7 +42,7 @@ from manciple.api.answers import (
 )
 from manciple.api.door import identity_of
 from manciple.api.first_stage import asking
-from manciple.api.flow import LARGE_ANSWER
+from manciple.api.flow_control import LARGE_ANSWER
 from manciple.api.requests import ResourcePath
 from manciple.api.subresources import Computed, Connected
 from manciple.store import hooks, objects

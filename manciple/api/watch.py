@@ -29,7 +29,7 @@ import orjson
 from manciple.api import answers, requests
 from manciple.api.answers import Form, status_of, unknown_path, wanted_form
 from manciple.api.door import Admission
-from manciple.api.flow import flow_of
+from manciple.api.flow_control import flow_of
 from manciple.api.request_metrics import WatchTold
 from manciple.api.requests import ListOptions, ResourcePath, list_options, truth
 from manciple.api.streams import (
@@ -48,7 +48,7 @@ from manciple.api.streams import (
     refuse_when_stopping,
     refused,
 )
-from manciple.store import objects, tail
+from manciple.store import event_log, objects
 from manciple.store.records import EventRecord, EventType, Stored
 from manciple.wire.registry import Served
 from manciple.wire.selectors import FieldRequirement, FieldSelector, ParsedLabelSelector
@@ -303,13 +303,13 @@ class _Stream:
         self._sent = start
         if start > self._joined_at:
             # A revision nobody has reached can only come from another database: such a client has to list again.
-            latest = await in_reader(tail.latest_revision)
+            latest = await in_reader(event_log.latest_revision)
             if start > latest:
-                raise tail.expired(start, latest)
+                raise event_log.expired(start, latest)
         selection = self._request.selection
         while self._sent < self._joined_at:
             read = partial(
-                tail.portion_after,
+                event_log.portion_after,
                 self._sent,
                 upto=self._joined_at,
                 resource=selection.resource,

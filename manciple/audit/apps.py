@@ -10,7 +10,7 @@ class AuditConfig(AppConfig):
     def ready(self) -> None:
         # Models can be imported from here on only.
         from manciple.audit import recording, sign_ins  # noqa: PLC0415
-        from manciple.store import pruning  # noqa: PLC0415
+        from manciple.store import space  # noqa: PLC0415
 
-        pruning.register_reader(recording.catch_up)
+        space.register_reader(recording.catch_up)
         sign_ins.watch()

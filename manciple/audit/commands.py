@@ -13,7 +13,7 @@ from manciple.audit.budgets import SESSIONS
 from manciple.audit.happenings import Happened
 from manciple.audit.sign_ins import NOTIFICATION_ADDRESSES, NOTIFICATION_RULES, PEOPLE, SAVED_VIEWS, TOKENS
 from manciple.store.origins import Origin
-from manciple.wire.identifiers import new_uid
+from manciple.wire.base import new_uid
 from manciple.wire.identity import Identity
 
 #: Who runs commands, and made the tokens that they issue.

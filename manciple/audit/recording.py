@@ -17,7 +17,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from manciple.audit.models import Entry
-from manciple.store import origins, persistence, sql, tail
+from manciple.store import event_log, origins, persistence, sql
 from manciple.store.origins import said
 from manciple.wire.identity import NODE_PREFIX
 
@@ -42,7 +42,7 @@ def is_system(name: str) -> bool:
 
 def catch_up() -> int:
     """Take over what was written since; returns the revision up to which the trail is complete."""
-    target, reached = tail.latest_revision(), _place()
+    target, reached = event_log.latest_revision(), _place()
     while reached < target:
         reached = _take_over(target)
     return reached
@@ -63,7 +63,7 @@ def adding() -> Iterator[int]:
         found = sql.fetch(statement)
         if not found:
             begin = "INSERT INTO audit_place (id, revision) VALUES (1, %s) ON CONFLICT DO NOTHING"
-            sql.execute(begin, [tail.floor()])
+            sql.execute(begin, [event_log.floor()])
             found = sql.fetch(statement)
         yield found[0][0]
 

@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote, unquote_plus
 
 from manciple.cel.errors import EvaluationError
 from manciple.cel.values import MAX_INT, MIN_INT, CelMap, Strict, is_valid, or_error, three_way
-from manciple.wire.caching import short_text_cache
+from manciple.wire.limits import short_text_cache
 from manciple.wire.quantity import NANO, Quantity
 
 _PARTS = re.compile(r"[+-]?0*([0-9]*)(?:\.([0-9]*))?(.*)")

@@ -16,7 +16,7 @@ from manciple.cel.functions import Function
 from manciple.cel.operators import lookup, lookup_optional, rounds
 from manciple.cel.tree import ACCUMULATOR
 from manciple.cel.values import Optional
-from manciple.wire.time_limit import check_time
+from manciple.wire.limits import check_time
 
 #: Units of cost between two looks at the clock: about a millisecond.
 UNITS_PER_LOOK = 1_000

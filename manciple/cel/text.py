@@ -17,7 +17,7 @@ from manciple.cel.errors import EvaluationError
 from manciple.cel.kubernetes import parse_url
 from manciple.cel.values import NONE, Optional, Strict, guard_size, optional
 from manciple.wire import validation
-from manciple.wire.caching import short_text_cache
+from manciple.wire.limits import short_text_cache
 
 _UUID = re.compile(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)

@@ -33,9 +33,9 @@ from django.conf import settings
 from msgspec.structs import replace
 
 from manciple.access import authorization
-from manciple.access.attributes import Attributes
 from manciple.access.authentication import tokens
-from manciple.access.authentication.bootstrap_tokens import NODE_NAME
+from manciple.access.authentication.tokens import BOOTSTRAP_NODE
+from manciple.access.authorization import Attributes
 from manciple.access.kinds.certificate_requests import (
     APPROVED,
     CLIENT_SIGNER,
@@ -169,7 +169,7 @@ def _objection(request: CertificateSigningRequest, now: datetime) -> str:
     name = _name_in(parsed)
     if request.spec.username == name:
         return ""
-    bound = _requester(request).extras(NODE_NAME)
+    bound = _requester(request).extras(BOOTSTRAP_NODE)
     if bound and f"{NODE_PREFIX}{bound[0]}" != name:
         return f"the bootstrap token was made for node {bound[0]} alone"
     if living_keys(name, now) - {key_digest(parsed)} or tokens.live().filter(name=name).exists():

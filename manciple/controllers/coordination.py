@@ -48,8 +48,8 @@ from django.utils.module_loading import import_string
 
 from manciple.controllers.models import Cursor, Heartbeat
 from manciple.per_process import PerProcess
-from manciple.store import sql, tail
-from manciple.store.follower import since
+from manciple.store import event_log, sql
+from manciple.store.event_log import since
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord
 
@@ -305,14 +305,14 @@ class CursorFollower:
         if found and found[0][0] is not None:
             return found[0][0], found[0][1]
         cursor, _ = Cursor.objects.get_or_create(name=self.name)
-        return cursor.revision, tail.latest_revision()
+        return cursor.revision, event_log.latest_revision()
 
     def _step(self, position: int, now: datetime) -> tuple[int, int]:
         """(how far the log is looked at now, how many objects changed)."""
-        read = partial(tail.stretch_after, resources=self.resources, limit=BATCH, lean=True)
+        read = partial(event_log.stretch_after, resources=self.resources, limit=BATCH, lean=True)
         stretch = since(position or None, read)
         if stretch is None:
-            latest = tail.latest_revision()
+            latest = event_log.latest_revision()
             return latest, self.sweep(now)
         return stretch.revision, self.handle(stretch.changes) if stretch.changes else 0
 

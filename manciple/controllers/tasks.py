@@ -51,9 +51,8 @@ from manciple.controllers.declaration import (
     task_name,
 )
 from manciple.per_process import PerProcess
-from manciple.store import announce, sql, tail
-from manciple.store.follower import since
-from manciple.store.tail import Sketch, Stretch
+from manciple.store import announce, event_log, sql
+from manciple.store.event_log import Sketch, Stretch, since
 from manciple.wire.resources import EVENTS, FINISHED_PHASES, LEASES, PODS
 
 log = logging.getLogger(__name__)
@@ -320,7 +319,7 @@ class WakeTable:
 
     def read(self, position: int) -> Stretch[Sketch]:
         """What happened after `position` that may concern somebody. Raises: Expired."""
-        return tail.sketches_after(position, resources=self.resources, limit=MOST_CHANGES)
+        return event_log.sketches_after(position, resources=self.resources, limit=MOST_CHANGES)
 
     def with_work(self, names: Collection[str]) -> list[str]:
         """Those of them that have something to do, as far as they can tell by a query."""
@@ -496,7 +495,7 @@ class Dispatcher:
         """Send the wake-ups for what came after `position`; returns the new one."""
         stretch = since(position, self._table.read)
         if stretch is None:
-            latest = tail.latest_revision()
+            latest = event_log.latest_revision()
             self._forget()
             self._wake(one.name for one in self._declared)
             return latest

@@ -29,15 +29,14 @@ from manciple.extensions.naming import NamesTaken, settled
 from manciple.extensions.serving import ServedDefinition, serve
 from manciple.extensions.structure import node_of
 from manciple.per_process import PerProcess
-from manciple.store import hooks, transactions
-from manciple.store.follower import Follower, View
+from manciple.store import hooks, objects
+from manciple.store.event_log import Follower, View
 from manciple.store.hooks import PolicyCache, Write
 from manciple.store.objects import Writer
 from manciple.store.records import EventRecord, Written
 from manciple.wire.base import ApiObject, timestamp
 from manciple.wire.errors import MethodNotAllowed
-from manciple.wire.registry import Added, Kind, Nothing, Served, registry
-from manciple.wire.versions import priority
+from manciple.wire.registry import Added, Kind, Nothing, Served, registry, version_priority
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ class DefinedKinds:
         self.edition = edition
         self.by_resource: Mapping[str, Kind] = {one.kind.resource: one.kind for one in known}
         every = [served for one in known for served in one.served.values()]
-        every.sort(key=lambda served: (served.kind.group, priority(served.version), served.kind.plural))
+        every.sort(key=lambda served: (served.kind.group, version_priority(served.version), served.kind.plural))
         self.served: Mapping[tuple[str, str, str], Served] = {
             (served.kind.group, served.version, served.kind.plural): served for served in every
         }
@@ -110,7 +109,7 @@ _last = PerProcess[Added](Nothing)
 def added(surely: bool) -> Added:
     """The kinds that definitions add. surely: what was known a moment ago will not do."""
     # What a transaction has written itself may never be committed: no view is made of that.
-    if (transactions.is_open() and _last().edition) or _in_event_loop():
+    if (objects.is_open() and _last().edition) or _in_event_loop():
         return _last()
     with FOLLOWER.view(within=0.0 if surely else TRUSTED) as established:
         _last.set(established.catalogue)

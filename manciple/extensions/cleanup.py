@@ -18,7 +18,7 @@ from manciple.extensions.definitions import (
 from manciple.extensions.registration import DEFINITION
 from manciple.extensions.serving import serve
 from manciple.store import objects, sql
-from manciple.store.metadata import with_meta
+from manciple.store.writer import with_meta
 from manciple.wire import codec
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import Kind

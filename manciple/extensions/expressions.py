@@ -27,7 +27,7 @@ from manciple.cel.values import KEY_ADVICE, NONE, optional
 from manciple.extensions.schema_types import Declared, declare, value_of
 from manciple.extensions.structure import NOWHERE, ROOT, Schema, SchemaNode
 from manciple.wire.errors import OMITTED, FieldError, duplicate, forbidden, invalid, required
-from manciple.wire.time_limit import check_time
+from manciple.wire.limits import check_time
 from manciple.wire.validation import Path
 
 #: What one evaluation may cost, and all of one object.

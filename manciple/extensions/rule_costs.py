@@ -12,7 +12,7 @@ from manciple.extensions.expressions import BadRule, compile_rule
 from manciple.extensions.schema_types import REQUEST_BYTES, Declared, declare
 from manciple.extensions.structure import Schema, SchemaNode, node_of
 from manciple.wire.errors import FieldError, forbidden, invalid
-from manciple.wire.time_limit import check_time
+from manciple.wire.limits import check_time
 from manciple.wire.validation import Path
 
 #: What a rule may cost by its estimate, times how often it can be asked; and all of a definition's version.

@@ -29,10 +29,10 @@ from django.conf import settings
 from django.db import Error
 
 from manciple.access.authentication.chain import CERTIFICATE, CONNECTION, PEER, Credentials
-from manciple.access.authentication.rounds import Rounds
+from manciple.access.authentication.epoch import Rounds
 from manciple.live import notices
 from manciple.live.topics import HeardTopics, Relay, TopicChange, heard_in, relay
-from manciple.store.tail import Tail
+from manciple.store.event_log import Tail
 from manciple.wire.quantity import whole
 
 #: Where browsers connect.

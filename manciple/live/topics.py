@@ -21,7 +21,8 @@ from typing import Protocol
 from manciple.access import rbac
 from manciple.access.authentication.chain import Credentials
 from manciple.per_process import PerProcess
-from manciple.store.tail import EventRecord, Tail, latest_revision
+from manciple.store.event_log import Tail, latest_revision
+from manciple.store.records import EventRecord
 from manciple.wire.errors import Expired
 
 #: event -> the topics it touches. Called in the order of the log, by one thread.

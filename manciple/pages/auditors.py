@@ -10,8 +10,7 @@ from __future__ import annotations
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 
-from manciple.access.attributes import Attributes
-from manciple.access.authorization import decide
+from manciple.access.authorization import Attributes, decide
 from manciple.pages.people import person_of
 
 GROUP, RESOURCE = "audit.manciple.dev", "events"

@@ -1,6 +1,6 @@
 """Pages that take too much work: what stands in their place, and whose work it is.
 
-Expressions and ranges of time in an address are chosen by whoever wrote the link. `manciple.api.request_work` limits
+Expressions and ranges of time in an address are chosen by whoever wrote the link. `manciple.api.flow_control` limits
 what they may cost. A page that can show a part of its answer does so; of any other, this one stands in its place.
 """
 
@@ -15,10 +15,10 @@ from django.db import OperationalError, connection
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
-from manciple.api.request_work import WORK, RequestWork
+from manciple.api.flow_control import WORK, RequestWork
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import Identity
-from manciple.wire.time_limit import Deadline, TimeLimitExceeded, check_time, time_limit
+from manciple.wire.limits import Deadline, TimeLimitExceeded, check_time, time_limit
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 #: Seconds after which it is worth trying again: what was judged by then is kept.

@@ -12,7 +12,7 @@ from django.contrib.auth import get_user
 from django.http import HttpRequest
 
 from manciple.access.authentication.chain import Credentials
-from manciple.access.authentication.proxy import ProxyHeaders
+from manciple.access.authentication.external import ProxyHeaders
 from manciple.pages.outside import BY_PROXY
 from manciple.pages.people import Person, person_of_user
 from manciple.wire.errors import Unauthorized

@@ -22,11 +22,17 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from manciple.access.authentication import oidc
+from manciple.access.authentication import external
 from manciple.access.authentication.chain import CERTIFICATE, PEER, Credentials
-from manciple.access.authentication.oidc import OidcProvider, ProviderAway, TokenRefused
-from manciple.access.authentication.proxy import vouched_for
-from manciple.access.outside import PersonRefused, person_of_provider, person_of_proxy
+from manciple.access.authentication.external import (
+    OidcProvider,
+    PersonRefused,
+    ProviderAway,
+    TokenRefused,
+    person_of_provider,
+    person_of_proxy,
+    vouched_for,
+)
 from manciple.pages.rights import public
 from manciple.pages.signing_in import remember
 from manciple.wire.errors import Unauthorized
@@ -118,7 +124,7 @@ def finish(request: HttpRequest) -> HttpResponse:
     if error := request.GET.get("error"):
         told = request.GET.get("error_description") or error
         raise SignInRefused(f"The identity provider refused the sign-in: {told[:200]}")
-    found = oidc.check(provider, _exchanged(request, provider, kept["verifier"]), nonce=kept["nonce"])
+    found = external.check(provider, _exchanged(request, provider, kept["verifier"]), nonce=kept["nonce"])
     person = person_of_provider(provider.options.issuer, found.subject, found.identity)
     login(request, person, backend=BACKEND)
     answer = redirect(_safe(request, kept["next"]))
@@ -138,7 +144,7 @@ def _taken(request: HttpRequest) -> dict[str, Any]:
 
 def _provider() -> OidcProvider:
     """Raises: Http404 where none is set."""
-    found = oidc.provider()
+    found = external.provider()
     if found is None:
         raise Http404("No identity provider is configured.")
     return found

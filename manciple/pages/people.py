@@ -4,7 +4,7 @@ A person sees the namespaces in which they may list what its pages are made of (
 them, or those in which a binding says so.
 What belongs to no namespace (nodes, devices, classes) they see where they may list it (`manciple.pages.rights` asks,
 before any view). They change what they may change through the API: pages ask beforehand, so that nobody is offered a
-button that would be refused, and the writer asks again (`manciple.access.in_process`).
+button that would be refused, and the writer asks again (`manciple.access.write_rules`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest
 
 from manciple.access import authorization, rbac
-from manciple.access.attributes import Attributes
+from manciple.access.authorization import Attributes
 from manciple.access.people import identity_of_user
 from manciple.api.auditing import note_denial
 from manciple.wire.identity import AUTHENTICATED, MASTERS, PEOPLE, Identity

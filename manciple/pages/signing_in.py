@@ -13,7 +13,7 @@ from django.contrib.auth.forms import AuthenticationForm, SetPasswordForm
 from django.http import HttpResponse
 from django.urls import reverse_lazy
 
-from manciple.access import sign_ins, throttle
+from manciple.access import passwords, sign_ins
 from manciple.access.invitations import LINK_TOKENS
 from manciple.access.models import SignInAttempts
 from manciple.access.passwords import BROWSER_COOKIE, locked_for
@@ -58,7 +58,7 @@ class SetPasswordPage(views.PasswordResetConfirmView):
     def form_valid(self, form: SetPasswordForm[Any]) -> HttpResponse:
         answer = super().form_valid(form)
         person = form.user
-        SignInAttempts.objects.filter(key=throttle.name_key(person.get_username())).delete()
+        SignInAttempts.objects.filter(key=passwords.name_key(person.get_username())).delete()
         sign_ins.end_others(person, but=self.request.session.session_key)
         remember(answer, person)
         return answer
@@ -73,11 +73,11 @@ class SetPasswordPage(views.PasswordResetConfirmView):
 
 
 def remember(answer: HttpResponse, person: Any) -> None:
-    """Let the browser be known as one from which `person` signed in (see `manciple.access.throttle`)."""
+    """Let the browser be known as one from which `person` signed in (see `manciple.access.passwords`)."""
     answer.set_cookie(
         BROWSER_COOKIE,
-        throttle.remember_browser(person.get_username()),
-        max_age=throttle.KNOWN_FOR,
+        passwords.remember_browser(person.get_username()),
+        max_age=passwords.KNOWN_FOR,
         secure=settings.SESSION_COOKIE_SECURE,
         httponly=True,
         samesite="Lax",

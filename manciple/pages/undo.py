@@ -17,7 +17,7 @@ from typing import Any
 from django.http import HttpRequest
 from msgspec import structs
 
-from manciple.api import edits, verbs
+from manciple.api import verbs
 from manciple.store import history, objects
 from manciple.wire import codec
 from manciple.wire.errors import Conflict, NotFound
@@ -107,7 +107,7 @@ def _undo(step: UndoStep, states: Mapping[int, Any], identity: Identity) -> Undo
     kind, namespace, name = registry.by_resource(step.resource), step.namespace, step.name
     before, after = states.get(step.before), states.get(step.after)
     if before is None:
-        known = edits.current(kind, namespace, name)
+        known = verbs.current(kind, namespace, name)
         _expect(kind, known, after)
         wanted = Preconditions(uid=known.metadata.uid, resource_version=known.metadata.resource_version)
         options = DeleteOptions(preconditions=wanted)
@@ -116,7 +116,7 @@ def _undo(step: UndoStep, states: Mapping[int, Any], identity: Identity) -> Undo
     if after is None:
         made = verbs.create(kind, _anew(before), namespace=namespace, identity=identity)
         return UndoStep.of(kind, None, made)
-    known = edits.current(kind, namespace, name)
+    known = verbs.current(kind, namespace, name)
     answer = verbs.modify(
         kind, lambda now: _back(kind, now, before, after), namespace=namespace, name=name, identity=identity
     )

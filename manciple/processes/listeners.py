@@ -30,8 +30,7 @@ from django.db import Error, connections
 
 from claims.devices.cache import read_devices
 from manciple import collector, descriptors
-from manciple.api.connection_table import LOG_INTERVAL, ConnectionTable, OpenConnection
-from manciple.api.connections import PageSocket, PatientConnection
+from manciple.api.connections import LOG_INTERVAL, ConnectionTable, OpenConnection, PageSocket, PatientConnection
 
 log = logging.getLogger(__name__)
 

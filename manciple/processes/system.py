@@ -42,7 +42,7 @@ from manciple.processes.home import Home
 from manciple.processes.listeners import Address, Listeners, Tls, bind, warm
 from manciple.processes.standing import ensure_standing_objects
 from manciple.store import objects
-from manciple.store.tail import Tail
+from manciple.store.event_log import Tail
 from manciple.telemetry import processes
 from manciple.wire import codec
 from manciple.wire.identity import MASTERS, Identity

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from manciple.store import sql
-from manciple.store.metadata import with_meta
 from manciple.store.models import OwnerLink, StoredObject
+from manciple.store.objects import portions, writing
 from manciple.store.records import Propagation
-from manciple.store.transactions import portions, writing
-from manciple.store.writer import Writer
+from manciple.store.writer import Writer, with_meta
 from manciple.wire.base import ApiObject
 from manciple.wire.identity import controller
 from manciple.wire.registry import Kind, registry

@@ -1,7 +1,7 @@
 """What the log and the live objects tell of writes: when, which came last, and what an object was before.
 
 By the clock of whoever wrote the log: what a client says of the time is not asked. A machine whose clock is wrong still
-renews its signs of life; that it did, and when, stands in the log. The log is pruned (see manciple.store.pruning), so
+renews its signs of life; that it did, and when, stands in the log. The log is pruned (see manciple.store.space), so
 the past of an object may begin in the middle.
 """
 

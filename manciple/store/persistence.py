@@ -24,11 +24,11 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 
 from manciple.store import records, sealing, sql
-from manciple.store.metadata import collector_duty
 from manciple.store.models import Event, OwnerLink, StoredObject
 from manciple.store.records import EventType
-from manciple.wire.base import ApiObject, OwnerReference
+from manciple.wire.base import ApiObject, ObjectMeta, OwnerReference
 from manciple.wire.registry import Kind, registry
+from manciple.wire.validation import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 # Owner links ----------------------------------------------------------------------------------------------------------
 
@@ -334,6 +334,17 @@ def store_objects(changes: Sequence[NetChange]) -> None:
     moved = [(c.current.uid, c.current.revision, collector_duty(c.current.object.metadata)) for c in modified]
     sql.update(StoredObject, "uid", ["event_id", "propagation"], moved)
     _relink(added=added, modified=modified, deleted=deleted)
+
+
+#: Duties of the garbage collector, and the finalizers by which it knows them.
+COLLECTOR_FINALIZERS = {"Foreground": FOREGROUND_FINALIZER, "Orphan": ORPHAN_FINALIZER}
+
+
+def collector_duty(meta: ObjectMeta) -> str:
+    """What the garbage collector must do before this object may go: "Orphan", "Foreground" or ""."""
+    if meta.deletion_timestamp is None:
+        return ""
+    return next((duty for duty, finalizer in COLLECTOR_FINALIZERS.items() if finalizer in meta.finalizers), "")
 
 
 def _object_row(change: NetChange) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 Writes take their revisions from memory; reads see them. Before each, the rules are asked (`manciple.store.hooks`). At
 the end, in one pass: events, objects, owner links, index rows (projectors), the counter. Who opens the transaction,
-and whose writes share one, is `manciple.store.transactions`' business.
+and whose writes share one, is `manciple.store.objects`' business.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from manciple.store import hooks, metadata, origins, persistence, records, space, sql, write_budgets
-from manciple.store.persistence import Current, NetChange, NewEvent
+from msgspec import structs
+
+from manciple.store import hooks, origins, persistence, records, space, sql
+from manciple.store.persistence import COLLECTOR_FINALIZERS, Current, NetChange, NewEvent
 from manciple.store.records import Change, Committed, DeletionAnswer, EventType, Propagation, StoreSelector, Written
 from manciple.wire import managed_fields
-from manciple.wire.base import ApiObject, timestamp
-from manciple.wire.errors import AlreadyExists, NotFound, TooLarge
-from manciple.wire.identifiers import RANDOM, new_uid
+from manciple.wire.base import RANDOM, ApiObject, ObjectMeta, new_uid, timestamp
+from manciple.wire.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, TooLarge, forbidden, required
 from manciple.wire.identity import SYSTEM, Identity, manager_of
-from manciple.wire.registry import Kind
+from manciple.wire.registry import Kind, no_grace
 from manciple.wire.validation import generate_name
 
 Key = sql.Key
@@ -217,19 +218,19 @@ class Writer:
         Raises: AlreadyExists, also when no free name was found for its generateName; BadRequest for a namespace that
         does not fit the kind, or a resourceVersion; Invalid without name and generateName.
         """
-        metadata.check_scope(kind, obj.metadata)
+        check_scope(kind, obj.metadata)
         name = obj.metadata.name or self._free_name(kind, obj)
         sources = self._sources
         if self._current(kind, obj.metadata.namespace, name) is not None:
             taken = AlreadyExists.of(kind.resource, name)
             if rules_first and hooks.rules_for("CREATE", kind.resource):
-                fresh = metadata.initialise(kind, obj, name=name, uid=uid or sources.new_uid(), now=sources.now())
+                fresh = initialise(kind, obj, name=name, uid=uid or sources.new_uid(), now=sources.now())
                 with self.savepoint(identity=self.identity):
                     self._checked("CREATE", kind, new=fresh)
                     raise taken
             raise taken
         now = sources.now()
-        fresh = metadata.initialise(kind, obj, name=name, uid=uid or sources.new_uid(), now=now)
+        fresh = initialise(kind, obj, name=name, uid=uid or sources.new_uid(), now=now)
         if not owned:
             manager = manager_of(self.identity)
             fresh = managed_fields.track_create(kind, fresh, manager=manager, now=timestamp(now))
@@ -246,9 +247,9 @@ class Writer:
         """
         current = self._existing(kind, obj.metadata.namespace, obj.metadata.name)
         old = current.object
-        metadata.check_update(kind, obj.metadata, old.metadata)
-        following = metadata.succeeded(kind, obj if owned else managed_fields.with_owners_of(old, obj), old)
-        ends = following.metadata.deletion_timestamp is not None and not metadata.held(following.metadata)
+        check_update(kind, obj.metadata, old.metadata)
+        following = succeeded(kind, obj if owned else managed_fields.with_owners_of(old, obj), old)
+        ends = following.metadata.deletion_timestamp is not None and not held(following.metadata)
         if following == old and not ends:
             return old
         following = self._checked("UPDATE", kind, new=following, old=old, subresource=subresource)
@@ -281,27 +282,27 @@ class Writer:
         """
         current = self._existing(kind, namespace, name)
         old = current.object
-        metadata.check_preconditions(kind, old.metadata, uid=uid, resource_version=resource_version)
+        check_preconditions(kind, old.metadata, uid=uid, resource_version=resource_version)
         if told is not None:
-            metadata.check_update(kind, told.metadata, old.metadata)
-            told = metadata.succeeded(kind, managed_fields.with_owners_of(old, told), old)
+            check_update(kind, told.metadata, old.metadata)
+            told = succeeded(kind, managed_fields.with_owners_of(old, told), old)
             told = self._checked("UPDATE", kind, new=told, old=old, subresource="status")
             old = self._tracked(kind, told, old, "status")
         if old.metadata.deletion_timestamp is not None:
-            following = metadata.shorten_grace(old, grace_seconds=grace_seconds)
+            following = shorten_grace(old, grace_seconds=grace_seconds)
         else:
-            following = metadata.mark_deleting(
+            following = mark_deleting(
                 kind, old, grace_seconds=grace_seconds, propagation=propagation, now=self._sources.now()
             )
         if following == current.object:
             return DeletionAnswer(current.object, gone=False)
         self._checked("DELETE", kind, old=current.object)
-        if metadata.held(following.metadata):
+        if held(following.metadata):
             return DeletionAnswer(self._append(kind, "MODIFIED", following, current), gone=False)
         # What goes at once keeps its last document, as upstream: watchers of such kinds never see it "deleting".
         last = following if old.metadata.deletion_timestamp is not None else old
         removed = self._append(kind, "DELETED", last, current)
-        return DeletionAnswer(metadata.answered_deletion(kind, removed, following), gone=True)
+        return DeletionAnswer(answered_deletion(kind, removed, following), gone=True)
 
     # The state in memory ---------------------------------------------------------------------------------------------
 
@@ -387,7 +388,7 @@ class Writer:
     def _free_name(self, kind: Kind, obj: ApiObject) -> str:
         base, namespace = obj.metadata.generate_name, obj.metadata.namespace
         if not base:
-            raise metadata.name_required(kind)
+            raise name_required(kind)
         name, drawn = "", self._drawn.get((kind.resource, namespace, base), [])
         for _ in range(NAME_ATTEMPTS):
             name = drawn.pop() if drawn else self._sources.name_from(base)
@@ -406,7 +407,7 @@ class Writer:
         revision = self._revision + 1
         if kind.refitted is not None and previous is not None:
             obj = kind.refitted(obj, previous.revision)
-        numbered = metadata.with_meta(obj, resource_version=str(revision))
+        numbered = with_meta(obj, resource_version=str(revision))
         meta = numbered.metadata
         current = Current(
             numbered,
@@ -423,7 +424,7 @@ class Writer:
             space.check(self.identity, kind.resource, new=previous is None)
             origin = hooks.origin()
             charged = size + (origin.chosen_bytes if origin is not None else 0)
-            write_budgets.charge(self.identity, kind.resource, meta.namespace, charged, now=self._sources.now())
+            space.charge(self.identity, kind.resource, meta.namespace, charged, now=self._sources.now())
         actor = self._noted(kind.resource)  # the request counts as having written from here on
         self._revision = revision
         if _changes_policy(kind, type_, obj, previous):
@@ -512,3 +513,149 @@ def _project(changes: Iterable[NetChange], at: datetime) -> None:
         by_resource.setdefault(change.kind.resource, []).append(told)
     for resource, told_changes in by_resource.items():
         hooks.project(resource, told_changes)
+
+
+# Metadata of new, updated and deleting objects ------------------------------------------------------------------------
+
+# Pure functions from an object to the next. Sources in Kubernetes 1.36: apiserver/pkg/registry/rest (create.go,
+# update.go, delete.go, meta.go), registry/generic/registry/store.go and apimachinery/pkg/api/validation/objectmeta.go.
+
+
+def with_meta(obj: ApiObject, **changes: Any) -> ApiObject:
+    return structs.replace(obj, metadata=structs.replace(obj.metadata, **changes))
+
+
+def check_scope(kind: Kind, meta: ObjectMeta) -> None:
+    """Raises: BadRequest when the namespace does not fit the kind, or a resourceVersion is given on create."""
+    if kind.namespaced and not meta.namespace:
+        raise BadRequest(f"an empty namespace may not be set when a {kind.kind} is created")
+    if not kind.namespaced and meta.namespace:
+        raise BadRequest(f"namespace is not allowed on {kind.kind}, which belongs to the cluster")
+    if meta.resource_version:
+        raise BadRequest("resourceVersion should not be set on objects to be created")
+
+
+def name_required(kind: Kind) -> Invalid:
+    error = required("metadata.name", "name or generateName is required")
+    return Invalid.of(kind=kind.kind, group=kind.group, name="", errors=[error])
+
+
+def initialise(kind: Kind, obj: ApiObject, *, name: str, uid: str, now: datetime) -> ApiObject:
+    """A new object with the fields that only the server sets."""
+    meta = structs.replace(
+        obj.metadata,
+        name=name,
+        uid=uid,
+        self_link="",
+        generation=1 if kind.generation_of is not None else 0,
+        creation_timestamp=timestamp(now),
+        deletion_timestamp=None,
+        deletion_grace_period_seconds=None,
+    )
+    return structs.replace(obj, api_version=kind.api_version, kind=kind.kind, metadata=meta)
+
+
+def answered_deletion(kind: Kind, removed: ApiObject, following: ApiObject) -> ApiObject:
+    """What answers a DELETE that removed the object: upstream only the answer shows when, of kinds with a grace period.
+
+    following: as it would have been stored, had it stayed.
+    """
+    if kind.grace_seconds is no_grace:
+        return removed
+    meta = following.metadata
+    return with_meta(
+        removed,
+        deletion_timestamp=meta.deletion_timestamp,
+        deletion_grace_period_seconds=meta.deletion_grace_period_seconds,
+        generation=meta.generation,
+    )
+
+
+def check_update(kind: Kind, new: ObjectMeta, old: ObjectMeta) -> None:
+    """Raises: Conflict for another object's uid or a stale resourceVersion; Invalid for new finalizers too late."""
+    check_preconditions(kind, old, uid=new.uid, resource_version=new.resource_version)
+    if old.deletion_timestamp is None:
+        return
+    before = set(old.finalizers)  # an object may have tens of thousands
+    if late := [finalizer for finalizer in new.finalizers if finalizer not in before]:
+        listed = ", ".join(f'"{finalizer}"' for finalizer in late)
+        error = forbidden(
+            "metadata.finalizers",
+            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}",
+        )
+        raise Invalid.of(kind=kind.kind, group=kind.group, name=old.name, errors=[error])
+
+
+def check_preconditions(kind: Kind, meta: ObjectMeta, *, uid: str, resource_version: str) -> None:
+    """Raises: Conflict where `uid` or `resource_version` is given and is not the stored object's."""
+    if uid and uid != meta.uid:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta.uid}"
+        raise Conflict.of(kind.resource, meta.name, why)
+    if resource_version and resource_version != meta.resource_version:
+        raise Conflict.of(kind.resource, meta.name)
+
+
+def succeeded(kind: Kind, new: ApiObject, old: ApiObject) -> ApiObject:
+    """`new` as the successor of `old`: what clients may not change is kept (the revision too), generation counts."""
+    kept = old.metadata
+    meta = structs.replace(
+        new.metadata,
+        name=kept.name,
+        namespace=kept.namespace,
+        uid=kept.uid,
+        resource_version=kept.resource_version,
+        self_link="",
+        generation=kept.generation,
+        creation_timestamp=kept.creation_timestamp,
+        deletion_timestamp=kept.deletion_timestamp,
+        deletion_grace_period_seconds=kept.deletion_grace_period_seconds,
+    )
+    following = structs.replace(new, api_version=kind.api_version, kind=kind.kind, metadata=meta)
+    if kind.generation_of is not None and kind.generation_of(following) != kind.generation_of(old):
+        return with_meta(following, generation=kept.generation + 1)
+    return following
+
+
+def held(meta: ObjectMeta) -> bool:
+    """Whether something keeps a deleting object alive: a finalizer, or seconds of grace."""
+    return bool(meta.finalizers) or bool(meta.deletion_grace_period_seconds)
+
+
+def grace_for(kind: Kind, obj: ApiObject, wanted: int | None) -> int:
+    """Seconds of grace: the client's choice, where the object may have some; a negative number means 1."""
+    granted = kind.grace_seconds(obj)
+    if granted is None:
+        return 0
+    grace = granted if wanted is None else wanted
+    return grace if grace >= 0 else 1
+
+
+def mark_deleting(
+    kind: Kind, obj: ApiObject, *, grace_seconds: int | None, propagation: Propagation, now: datetime
+) -> ApiObject:
+    """`obj` as a first delete leaves it: deletion fields set, and the collector's finalizers by `propagation`."""
+    meta = obj.metadata
+    finalizers = tuple(f for f in meta.finalizers if f not in COLLECTOR_FINALIZERS.values())
+    if wanted := COLLECTOR_FINALIZERS.get(propagation):
+        finalizers += (wanted,)
+    grace = grace_for(kind, obj, grace_seconds)
+    return with_meta(
+        obj,
+        finalizers=finalizers,
+        deletion_timestamp=timestamp(now + timedelta(seconds=grace)),
+        deletion_grace_period_seconds=grace,
+        generation=meta.generation + 1 if meta.generation else 0,
+    )
+
+
+def shorten_grace(obj: ApiObject, *, grace_seconds: int | None) -> ApiObject:
+    """A deleting object after another delete: the grace may only become shorter, counted from the first delete."""
+    meta = obj.metadata
+    old_grace = meta.deletion_grace_period_seconds or 0
+    if grace_seconds is None or meta.deletion_timestamp is None:
+        return obj
+    grace = grace_seconds if grace_seconds >= 0 else 1
+    if grace >= old_grace:
+        return obj
+    moment = datetime.fromisoformat(meta.deletion_timestamp) - timedelta(seconds=old_grace - grace)
+    return with_meta(obj, deletion_timestamp=timestamp(moment), deletion_grace_period_seconds=grace)

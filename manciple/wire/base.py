@@ -16,24 +16,47 @@ Conventions:
 - values are never changed in place: `msgspec.structs.replace` makes the next one.
 
 What a type declares about each of its fields is read once, from msgspec's own view of it (`declarations`).
+
+UIDs and the random parts of names come from the kernel, many at a time: each call to it releases the interpreter lock,
+and taking that again costs far more than the call.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
+import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
+from random import SystemRandom
 from sys import intern
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, dataclass_transform
+from uuid import UUID
 
 import msgspec
 from msgspec import inspect
 from msgspec.structs import force_setattr, replace
 
-from manciple.wire.describing import type_info
+from manciple.per_process import PerProcess
+
+# msgspec describes a struct to itself when a decoder of it is made, or its description is asked for. If another thread
+# meets a struct that is half described, the interpreter crashes: one thread at a time.
+_describing = threading.RLock()
+
+
+def type_info(type_: Any) -> inspect.Type:
+    with _describing:
+        return inspect.type_info(type_)
+
+
+@cache
+def json_decoder(type_: Any) -> msgspec.json.Decoder[Any]:
+    with _describing:
+        return msgspec.json.Decoder(type_)
+
 
 #: Any JSON value that the API carries without looking inside (runtime.RawExtension, FieldsV1, IntOrString aside).
 Raw = Any
@@ -526,3 +549,46 @@ def _part(part: Any) -> Any:
 
 
 _SHARES: dict[type, Callable[[Any], Any]] = {str: intern, tuple: _tuple, dict: _map}
+
+
+# Random names and UIDs ------------------------------------------------------------------------------------------------
+
+
+class KernelRandom(SystemRandom):
+    """`SystemRandom` that fetches numbers in advance. Threads may share one, processes may not."""
+
+    #: Bits of each number fetched, and how many numbers are fetched at a time.
+    BITS, STOCK = 128, 256
+
+    def __init__(self, fetch: Callable[[int], bytes] = os.urandom) -> None:
+        super().__init__()
+        self._fetch = fetch
+        self._stock: list[int] = []
+
+    def random(self) -> float:
+        return self.getrandbits(53) / (1 << 53)
+
+    def getrandbits(self, k: int, /) -> int:
+        if not 0 <= k <= self.BITS:
+            return super().getrandbits(k)
+        try:
+            number = self._stock.pop()
+        except IndexError:
+            size = self.BITS // 8
+            fetched = self._fetch(size * self.STOCK)
+            number, *others = (int.from_bytes(fetched[at : at + size]) for at in range(0, len(fetched), size))
+            self._stock += others
+        return number >> (self.BITS - k)
+
+
+RANDOM = PerProcess(KernelRandom)
+
+#: The bits of a UUID that are random in version 4, and the others.
+_RANDOM_BITS = UUID("ffffffff-ffff-0fff-3fff-ffffffffffff").int
+_VERSION_4 = UUID("00000000-0000-4000-8000-000000000000").int
+
+
+def new_uid() -> str:
+    """A random UUID (RFC 9562, version 4)."""
+    text = f"{RANDOM().getrandbits(KernelRandom.BITS) & _RANDOM_BITS | _VERSION_4:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -26,7 +26,7 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import force_setattr
 
-from manciple.wire import documents, json_schema, named, protobuf
+from manciple.wire import documents, json_schema, protobuf
 from manciple.wire.base import (
     Alike,
     ApiObject,
@@ -38,15 +38,16 @@ from manciple.wire.base import (
     Shape,
     Value,
     declarations,
+    json_decoder,
     shape_of,
     time_text,
+    type_info,
 )
-from manciple.wire.describing import json_decoder, type_info
 from manciple.wire.documents import RepeatedKeys
 from manciple.wire.errors import BadRequest, Invalid, UnsupportedMediaType, invalid
+from manciple.wire.limits import check_time
 from manciple.wire.quantity import Quantity
 from manciple.wire.registry import Kind
-from manciple.wire.time_limit import check_time
 
 Strictness = Literal["Strict", "Warn", "Ignore"]
 PROTOBUF_MEDIA = "application/vnd.kubernetes.protobuf"
@@ -523,6 +524,15 @@ def _time(micro: bool) -> Normalizer:
     return normalize_time
 
 
+def _normalize_name(raw: Any, path: str, findings: Findings) -> Any:
+    """The encoding "name": a name, or an object with that name, whose other fields are dropped with a warning."""
+    if isinstance(raw, dict):
+        for key in raw.keys() - {"name"}:
+            findings.warn(f'unknown field "{path}.{key}"')
+        raw, path = raw.get("name", ""), f"{path}.name"
+    return raw if isinstance(raw, str) else findings.mismatch(raw, path, "string")
+
+
 _PLAIN: dict[type, Normalizer] = {
     str: _plain(str, "string"),
     bool: _plain(bool, "bool"),
@@ -538,5 +548,5 @@ _SCALARS: dict[str, Normalizer] = {
     "time": _time(micro=False),
     "microTime": _time(micro=True),
     "jsonSchema": json_schema.normalize,
-    "name": named.normalize,
+    "name": _normalize_name,
 }

@@ -15,7 +15,7 @@ from typing import Any, Final
 import yaml
 
 from manciple.wire.errors import BadRequest, TooLarge, UnsupportedMediaType
-from manciple.wire.time_limit import check_time
+from manciple.wire.limits import check_time
 
 #: How deep objects and lists may nest.
 MAX_DEPTH: Final = 64

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from manciple.wire.base import ASIDE, EMPTY, MERGE_SCALARS, REPLACED, Declaration, Value, declarations, is_atomic
-from manciple.wire.time_limit import check_time
+from manciple.wire.limits import check_time
 
 Path = tuple[str, ...]
 FieldSet = frozenset[Path]

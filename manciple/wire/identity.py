@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from manciple.wire.caching import short_text_cache
+from manciple.wire.limits import short_text_cache
 from manciple.wire.validation import check_dns_subdomain
 
 #: Every identity that showed a valid token belongs to this group.

@@ -35,10 +35,9 @@ from manciple.wire.base import (
     Value,
     declarations,
 )
-from manciple.wire.caching import short_text_cache
 from manciple.wire.field_sets import ITSELF, FieldSet, Path, Splitting, Tree
+from manciple.wire.limits import check_time, short_text_cache
 from manciple.wire.registry import Kind, asides
-from manciple.wire.time_limit import check_time
 
 Entries = tuple[ManagedFieldsEntry, ...]
 

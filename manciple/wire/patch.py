@@ -18,7 +18,7 @@ import msgspec
 from manciple.wire import documents, schema
 from manciple.wire.base import MERGE_SCALARS, REPLACED
 from manciple.wire.errors import BadRequest, Invalid
-from manciple.wire.time_limit import check_time
+from manciple.wire.limits import check_time
 
 Document = dict[str, Any]
 

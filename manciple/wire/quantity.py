@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import total_ordering
 
-from manciple.wire.caching import short_text_cache
 from manciple.wire.errors import FieldError, invalid
+from manciple.wire.limits import short_text_cache
 from manciple.wire.validation import Path, check_label_key, each
 
 FORMAT_MESSAGE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"

@@ -14,6 +14,7 @@ through that version (`Served.completed`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,7 +28,6 @@ from msgspec.structs import replace
 from manciple.wire.base import ASIDE, ApiObject, OpenObject, Value, declarations
 from manciple.wire.errors import FieldError
 from manciple.wire.field_sets import Splitting
-from manciple.wire.versions import priority
 
 #: What clients may do with the objects of a kind, in the order in which discovery lists it.
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -475,7 +475,7 @@ class Registry:
                 found.setdefault(kind.group, set()).update(versions)
         for group, version, _plural in self._added(False).served:
             found.setdefault(group, set()).add(version)
-        return {group: tuple(sorted(versions, key=priority)) for group, versions in found.items()}
+        return {group: tuple(sorted(versions, key=version_priority)) for group, versions in found.items()}
 
     def __iter__(self) -> Iterator[Kind]:
         return iter((*self._by_resource.values(), *self._added(False).by_resource.values()))
@@ -491,3 +491,22 @@ def _named(kinds: Mapping[str, Kind], wanted: tuple[str, str, str]) -> Kind | No
 
 #: The registry of this process. Filled by AppConfig.ready() only.
 registry = Registry()
+
+
+# The order of versions ------------------------------------------------------------------------------------------------
+
+
+_VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
+_STAGES = {"": 0, "beta": 1, "alpha": 2}
+
+
+def version_priority(version: str) -> tuple[int, int, int, str]:
+    """A sorting key, the preferred first: v2 before v1, both before v1beta2, that before v1alpha1, others last.
+
+    Source: apimachinery/pkg/version/helpers.go.
+    """
+    match = _VERSION.fullmatch(version)
+    if match is None:
+        return (len(_STAGES), 0, 0, version)
+    major, stage, minor = match.groups()
+    return (_STAGES[stage or ""], -int(major), -int(minor or 0), version)

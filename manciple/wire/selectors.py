@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from manciple.wire.caching import short_text_cache
 from manciple.wire.errors import forbidden, invalid, required, too_many
+from manciple.wire.limits import short_text_cache
 from manciple.wire.validation import Errors, Path, check_label_key, check_label_value, each, validate_labels
 
 _TOKEN = re.compile(r"(==|!=|[=!,()<>])|([^\s=!,()<>]+)")

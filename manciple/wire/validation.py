@@ -1,7 +1,8 @@
-"""What every kind checks alike: paths to fields, metadata, and the shapes of lists, sets and maps.
+"""What every kind checks alike: paths to fields, metadata, conditions, and the shapes of lists, sets and maps.
 
 Rules return a list of `FieldError`s, all of them, each with its path; callers add the lists up. Sources:
-apimachinery/pkg/api/validation/objectmeta.go and the collection rules of pkg/apis/resource/validation/validation.go.
+apimachinery/pkg/api/validation/objectmeta.go, apimachinery/pkg/apis/meta/v1/validation/validation.go
+(ValidateConditions) and the collection rules of pkg/apis/resource/validation/validation.go.
 
 Which texts may name something, in upstream's words, and how names are made: every rule is a function
 `check_*(text) -> tuple[str, ...]`: the messages of what is wrong, empty when nothing is. Callers put a field path
@@ -16,10 +17,19 @@ from itertools import islice
 from random import Random
 from typing import Any, Protocol, TypeVar
 
-from manciple.wire.base import ObjectMeta, OwnerReference, Value
-from manciple.wire.caching import short_text_cache
-from manciple.wire.errors import FieldError, duplicate, forbidden, immutable, invalid, required, too_long, too_many
-from manciple.wire.time_limit import check_time
+from manciple.wire.base import Condition, ObjectMeta, OwnerReference, Value
+from manciple.wire.errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    immutable,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+)
+from manciple.wire.limits import check_time, short_text_cache
 
 # Names ----------------------------------------------------------------------------------------------------------------
 
@@ -540,3 +550,54 @@ def _validate_no_new_finalizers(new: Sequence[str], old: Sequence[str], path: Pa
 
 def validate_immutable(new: Value | str | float | None, old: Value | str | float | None, path: Path) -> Errors:
     return [] if new == old else [immutable(path, new)]
+
+
+# Conditions -----------------------------------------------------------------------------------------------------------
+
+
+CONDITION_STATUSES = ("False", "True", "Unknown")
+#: bytes
+REASON_MAX, MESSAGE_MAX = 1024, 32 * 1024
+
+_REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
+_REASON_RULE = (
+    "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric "
+    "characters or '_,:', and must end with an alphanumeric character or '_'"
+)
+
+
+def validate_conditions(conditions: Sequence[Condition], path: Path) -> Errors:
+    found = validate_list(conditions, path, _validate_condition)
+    types = [condition.type for condition in conditions]
+    return found + [
+        duplicate(path.at(position).child("type"), one) for position, one in enumerate(types) if one in types[:position]
+    ]
+
+
+def _validate_condition(condition: Condition, path: Path) -> Errors:
+    found = each(check_label_key(condition.type), path.child("type"), condition.type)
+    if condition.status not in CONDITION_STATUSES:
+        found.append(not_supported(path.child("status"), condition.status, CONDITION_STATUSES))
+    if condition.observed_generation < 0:
+        message = "must be greater than or equal to zero"
+        found.append(invalid(path.child("observedGeneration"), condition.observed_generation, message))
+    if not condition.last_transition_time:
+        found.append(required(path.child("lastTransitionTime")))
+    found += _validate_reason(condition.reason, path.child("reason"))
+    if len(condition.message.encode()) > MESSAGE_MAX:
+        found.append(too_long(path.child("message"), MESSAGE_MAX))
+    return found
+
+
+def _validate_reason(reason: str, path: Path) -> Errors:
+    if not reason:
+        return [required(path)]
+    found: Errors = []
+    if not re.fullmatch(_REASON, reason):
+        message = regex_message(
+            _REASON_RULE, _REASON, "my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"
+        )
+        found.append(invalid(path, reason, message))
+    if len(reason.encode()) > REASON_MAX:
+        found.append(too_long(path, REASON_MAX))
+    return found

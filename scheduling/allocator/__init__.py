@@ -13,7 +13,7 @@
 Where Kubernetes' reference allocator allocates, the same devices come out, in the same order.
 """
 
-from manciple.wire.time_limit import Deadline
+from manciple.wire.limits import Deadline
 from scheduling.allocator.allocation import allocate, is_allocatable, read_claims
 from scheduling.allocator.index import Fit, Score, best_fitting, first_named, most_packed, most_spread
 from scheduling.allocator.outcome import (

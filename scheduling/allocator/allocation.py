@@ -25,7 +25,7 @@ from claims.kinds.resource_claims import (
     names_of_counters,
 )
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from manciple.wire.time_limit import Deadline, TimeLimitExceeded, time_limit
+from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
 from scheduling.allocator.explain import explain, funnels, is_short, wanted
 from scheduling.allocator.outcome import Allocated, AllocationFailed, Outcome, Unallocatable, Undecided
 from scheduling.allocator.problem import AllocationProblem, pose

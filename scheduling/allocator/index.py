@@ -22,8 +22,8 @@ from weakref import WeakSet
 
 from inventory.kinds.nodes import NodeSelector
 from inventory.kinds.pools import PoolKey
+from manciple.wire.limits import check_time
 from manciple.wire.quantity import Quantity
-from manciple.wire.time_limit import check_time
 from scheduling.allocator.allocation import only_on
 from scheduling.allocator.outcome import Outcome
 from scheduling.allocator.pools import PoolOnNode, bits, union

@@ -22,7 +22,7 @@ from functools import partial
 from typing import NamedTuple
 
 from claims.kinds.resource_claims import ResourceClaim
-from manciple.wire.time_limit import Deadline, TimeLimitExceeded, check_time, time_limit
+from manciple.wire.limits import Deadline, TimeLimitExceeded, check_time, time_limit
 from scheduling.allocator.allocation import answer, read_claims
 from scheduling.allocator.index import (
     Fit,

@@ -31,7 +31,7 @@ from claims.kinds.resource_claims import (
 from inventory.kinds.devices import Device, DeviceClass, DeviceSelector, DeviceTaint, DeviceToleration
 from inventory.kinds.taint_rules import tolerates
 from manciple.cel.errors import NoSuchKey
-from manciple.wire.time_limit import TimeLimitExceeded
+from manciple.wire.limits import TimeLimitExceeded
 from scheduling.allocator.pools import Generation, bits
 from scheduling.allocator.published import Features, PublishedDevice, SliceContent, VerdictMasks, make_room
 from scheduling.cel import CompileError, DeviceReference, DeviceView, EvaluationError, Selector, compile_selector

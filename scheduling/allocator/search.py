@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from claims.causes.causes import Fault, Misconfigured
-from manciple.wire.time_limit import Deadline, check_time
+from manciple.wire.limits import Deadline, check_time
 from scheduling.allocator.outcome import AllocationFailed, Undecided
 from scheduling.allocator.problem import MAX_RESULTS, AllocationProblem, RequestOnNode
 from scheduling.allocator.pruning import Pruner

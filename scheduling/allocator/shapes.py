@@ -26,7 +26,7 @@ from claims.kinds.resource_claims import (
     ResourceClaim,
 )
 from inventory.kinds.nodes import NodeSelector
-from manciple.wire.time_limit import Deadline, time_limit
+from manciple.wire.limits import Deadline, time_limit
 from scheduling.allocator.allocation import (
     claim_configuration,
     class_configuration,

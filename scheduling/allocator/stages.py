@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from inventory.kinds.pools import PoolKey
-from manciple.wire.time_limit import TimeLimitExceeded
+from manciple.wire.limits import TimeLimitExceeded
 from scheduling.allocator.pools import Generation, bits
 from scheduling.allocator.published import PublishedDevice
 from scheduling.allocator.requests import Projection, RequestPlan, SelectorRef, projection_of

@@ -22,7 +22,7 @@ from manciple.cel.steps import Frame, Step
 from manciple.cel.tree import Call, Comprehension, Ident, Literal, Node, Select, children, walk
 from manciple.cel.types import BOOL
 from manciple.cel.values import CelMap
-from manciple.wire.time_limit import check_time
+from manciple.wire.limits import check_time
 from scheduling.cel.compiler import compile_tree
 from scheduling.cel.device import DeviceView
 from scheduling.cel.environment import ALL_FEATURES, CelFeatures, attribute_type, environment_of

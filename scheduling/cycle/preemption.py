@@ -41,7 +41,7 @@ from claims.causes.causes import (
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from claims.pod_claims import is_reserved_for_pod
-from manciple.wire.time_limit import TimeLimitExceeded
+from manciple.wire.limits import TimeLimitExceeded
 from scheduling.allocator import (
     Allocated,
     Deadline,

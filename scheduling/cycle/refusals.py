@@ -28,7 +28,7 @@ from claims.causes.causes import (
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, is_allocated_by_controller
 from claims.pod_claims import ClaimReference, can_be_reserved, is_reserved_for, references
-from manciple.wire.time_limit import Deadline, TimeLimitExceeded, time_limit
+from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
 from scheduling.allocator import AllocationFailed, Unallocatable, Undecided, overall
 from scheduling.claims.negotiation import Negotiation, StillNegotiating
 from scheduling.cycle.decisions import SCHEDULING_GATED, UNSCHEDULABLE, Placement, PodRefusal, Postponed

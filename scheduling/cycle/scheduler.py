@@ -50,10 +50,10 @@ from manciple.controllers.coordination import utc_now
 from manciple.controllers.declaration import ADDED, DELETED, DELETING, FINISHED, MODIFIED, Controller, Queue
 from manciple.per_process import PerProcess
 from manciple.store import sql
-from manciple.store.follower import Follower
+from manciple.store.event_log import Follower
 from manciple.telemetry.logs import about
+from manciple.wire.limits import TimeLimitExceeded, time_limit
 from manciple.wire.resources import CLAIMS, PODS, QUOTAS, TEMPLATES
-from manciple.wire.time_limit import TimeLimitExceeded, time_limit
 from scheduling import metrics
 from scheduling.allocator import (
     Allocated,

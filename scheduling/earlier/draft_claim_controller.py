@@ -40,7 +40,7 @@ from inventory.kinds import gates
 from inventory.kinds.nodes import Node
 from manciple.controllers.declaration import ADDED, BOUND, DELETED, FINISHED, MODIFIED, Controller
 from manciple.store import objects, sql
-from manciple.store.follower import Follower, ObjectsView
+from manciple.store.event_log import Follower, ObjectsView
 from manciple.store.objects import Writer, decoded, to_read
 from manciple.wire.base import ApiObject, ObjectMeta, OwnerReference
 from manciple.wire.errors import ApiError

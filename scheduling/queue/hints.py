@@ -93,7 +93,7 @@ def held_by_quota(namespace: str, cause: QuotaUsedUp) -> Hold:
 
 
 class LogRecord(Protocol):
-    """What a hint reads of `manciple.store.tail.EventRecord`."""
+    """What a hint reads of `manciple.store.records.EventRecord`."""
 
     @property
     def revision(self) -> int: ...

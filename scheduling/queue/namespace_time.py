@@ -30,10 +30,10 @@ from functools import partial
 from django.conf import settings
 
 from claims.kinds.pods import Pod
-from manciple.store import sql, tail
+from manciple.store import event_log, sql
 from manciple.wire.errors import Expired
+from manciple.wire.limits import Clock, Deadline, time_limit
 from manciple.wire.resources import PODS
-from manciple.wire.time_limit import Clock, Deadline, time_limit
 from scheduling.metrics import NAMESPACE_TIME
 from scheduling.queue import hints
 from scheduling.queue.hints import DELETED, Wakes
@@ -129,7 +129,7 @@ class Newcomers:
         Documents are read only where others wait: a busy namespace alone writes thousands.
         """
         try:
-            found = tail.sketches_after(self._revision, resources=(PODS,), limit=LOOKED_AT)
+            found = event_log.sketches_after(self._revision, resources=(PODS,), limit=LOOKED_AT)
             self._revision = found.revision
             for one in found.changes:
                 if one.resource == PODS and one.type != DELETED and not one.fields.get("spec.nodeName"):
@@ -140,7 +140,7 @@ class Newcomers:
             ((rested, wait),) = sql.fetch(_OTHERS, [namespace, self._since, now, namespace])
             if rested or not wait:
                 return bool(rested)
-            news = tail.stretch_after(self._judged, resources=hints.RESOURCES, limit=LOOKED_AT)
+            news = event_log.stretch_after(self._judged, resources=hints.RESOURCES, limit=LOOKED_AT)
         except Expired:
             return True
         self._judged = news.revision

@@ -41,9 +41,8 @@ from claims.causes import causes
 from claims.causes.causes import AnyCause
 from claims.kinds.pods import Pod
 from manciple.controllers.models import Cursor
-from manciple.store import sql, tail
-from manciple.store.follower import since
-from manciple.store.tail import Stretch
+from manciple.store import event_log, sql
+from manciple.store.event_log import Stretch, since
 from scheduling import metrics as told
 from scheduling.models import QueuedPod
 from scheduling.queue import hints
@@ -219,7 +218,7 @@ def _news(view: ClusterView, revision: int) -> Stretch[News]:
 
 def _logged(revision: int) -> Stretch[News]:
     """Raises: Expired."""
-    found = tail.stretch_after(revision, resources=hints.RESOURCES, limit=BATCH)
+    found = event_log.stretch_after(revision, resources=hints.RESOURCES, limit=BATCH)
     return Stretch([hints.news_of(record) for record in found.changes], found.revision, found.more)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from claims.causes.causes import SearchStopped
 from claims.kinds.pods import Pod
 from claims.pod_claims import names_of_claims
-from manciple.wire.time_limit import Deadline, TimeLimitExceeded, time_limit
+from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
 from scheduling.cycle.decisions import Placement, PodRefusal
 from scheduling.cycle.scheduler import decide
 from scheduling.metrics import imagined

@@ -21,8 +21,8 @@ from claims.pod_claims import claim_names, is_done, is_for_pod
 from inventory.models import Pool
 from manciple.store import objects
 from manciple.store.objects import decoded
+from manciple.wire.limits import TimeLimitExceeded, time_limit
 from manciple.wire.resources import CLAIMS, PODS, kind
-from manciple.wire.time_limit import TimeLimitExceeded, time_limit
 from scheduling.allocator import Deadline, NodeView, place
 from scheduling.cycle.decisions import Placement
 from scheduling.metrics import imagined

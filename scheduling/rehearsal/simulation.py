@@ -32,8 +32,8 @@ from manciple.controllers.coordination import utc_now
 from manciple.store import objects
 from manciple.store.objects import decoded
 from manciple.wire.errors import NotFound
+from manciple.wire.limits import TimeLimitExceeded, check_time
 from manciple.wire.resources import NODES, PODS, SLICES, kind
-from manciple.wire.time_limit import TimeLimitExceeded, check_time
 from scheduling.allocator import Deadline
 from scheduling.cycle.decisions import Placement
 from scheduling.cycle.gang_places import GangSearch, TopologyDomain

@@ -1,4 +1,4 @@
-"""The cluster as a scheduling worker knows it: a view that is followed (`manciple.store.follower`).
+"""The cluster as a scheduling worker knows it: a view that is followed (`manciple.store.event_log`).
 
 What the worker itself decides is laid over it (`scheduling.state.assumptions`). Inside the transaction of a commit it
 is brought to the last revision (`advance`), and what is committed it takes over at once (`absorb`), so that the worker
@@ -32,8 +32,8 @@ from inventory.kinds.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from inventory.kinds.nodes import Node, has_reported
 from inventory.kinds.pools import PoolKey
 from inventory.kinds.taint_rules import TaintedPools
-from manciple.store import follower
-from manciple.store.follower import View
+from manciple.store import event_log
+from manciple.store.event_log import View
 from manciple.store.records import Written
 from manciple.wire.base import ApiObject
 from manciple.wire.machinery import Namespace
@@ -147,7 +147,7 @@ class ClusterState(AssumedState, View):
     @classmethod
     def captured(cls, features: Features | None = None) -> ClusterState:
         """The cluster as it is now, from its documents."""
-        return follower.listed(lambda: cls(features))
+        return event_log.listed(lambda: cls(features))
 
     def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:
         if (apply := self._applying.get(resource)) is not None:
@@ -204,7 +204,7 @@ class ClusterState(AssumedState, View):
 
     def advance(self) -> None:
         """Apply what the log has beyond `revision`. Raises: Expired when the log does not lead there."""
-        follower.advance(self)
+        event_log.advance(self)
 
     def absorb(self, written: Sequence[Written]) -> None:
         """Apply what this worker has committed itself, in the transaction in which it advanced last."""

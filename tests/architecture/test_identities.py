@@ -10,7 +10,7 @@ from tests.architecture.sources import calls, sources
 FOLDERS = ("manciple", "inventory", "claims", "scheduling", "insight", "dashboard")
 CALLS = {"objects.writing", "writing", "objects.write"}
 #: Opens the transactions of others.
-OPENERS = {"manciple/store/transactions.py"}
+OPENERS = {"manciple/store/objects.py"}
 
 
 @cache

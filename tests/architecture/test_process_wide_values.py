@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 import pytest
 
 from manciple.per_process import PerProcess, every, reset_all
-from manciple.store.follower import Follower
+from manciple.store.event_log import Follower
 from manciple.store.hooks import PolicyCache
 from manciple.telemetry import metrics
 from manciple.wire.base import Alike
@@ -62,12 +62,12 @@ OTHERS: dict[str, tuple[str, ...]] = {
         "manciple.live.topics._registered",
         "manciple.live.topics._sight",
         "manciple.notifications.sight._asked",
-        "manciple.store.follower.LOG",  # its documents are weak
+        "manciple.store.event_log.LOG",  # its documents are weak
         "manciple.store.hooks._finishers",
         "manciple.store.hooks._projectors",
         "manciple.store.hooks._rules",
         "manciple.store.hooks._rules_for",
-        "manciple.store.pruning._readers",
+        "manciple.store.space._readers",
         "manciple.store.resealing._others",
         "manciple.telemetry.logs._describing",
         "manciple.telemetry.metrics._cluster",
@@ -76,8 +76,8 @@ OTHERS: dict[str, tuple[str, ...]] = {
     ),
     "configured while Django starts": ("inventory.kinds.gates._now", "manciple.api.runtime_config._now"),
     "what is being done at this moment": (
-        "manciple.api.request_work.COSTLY",
-        "manciple.api.request_work.SHORT_TURNS",
+        "manciple.api.flow_control.COSTLY",
+        "manciple.api.flow_control.SHORT_TURNS",
         "manciple.controllers.metrics._running",
         "manciple.live.consumers._open",
         "manciple.store.persistence._turn",

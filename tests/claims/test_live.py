@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 
 from claims.live import ClaimTopics, claim_topics, pod_topics
-from manciple.store.tail import EventRecord
+from manciple.store.records import EventRecord
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 

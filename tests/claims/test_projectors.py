@@ -18,7 +18,7 @@ from claims.kinds.resource_claims import AllocationResult, ResourceClaim
 from claims.models import AllocatedDevice, Claim, Pod, Reservation
 from claims.projectors import DeviceTaken
 from inventory.kinds.registration import RESOURCE_SLICE
-from manciple.store import objects, tail
+from manciple.store import event_log, objects
 from manciple.wire.registry import registry
 from tests.builders import (
     DRIVER,
@@ -161,7 +161,7 @@ def test_writing_many_claims_costs_the_same_as_writing_few() -> None:
 
 def test_a_device_of_another_claim_is_refused_by_name() -> None:
     write(holding("first", "gpu-0", "gpu-1"))
-    before = tail.latest_revision()
+    before = event_log.latest_revision()
     message = (
         rf'resourceclaims.resource.k8s.io "second": device {DRIVER}/node-1/gpu-1 is allocated to claim default/first'
     )
@@ -169,7 +169,7 @@ def test_a_device_of_another_claim_is_refused_by_name() -> None:
         write(make_claim("bystander"), holding("second", "gpu-2", "gpu-1"))
     assert (refused.value.code, refused.value.reason) == (409, "Conflict")
     assert held() == {"gpu-0": "first", "gpu-1": "first"}
-    assert tail.latest_revision() == before
+    assert event_log.latest_revision() == before
     assert objects.get(RESOURCE_CLAIM, "default", "bystander") is None
 
 

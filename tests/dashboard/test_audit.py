@@ -12,7 +12,7 @@ import pytest
 from django.test import Client
 
 from manciple.access import authorization
-from manciple.access.attributes import Attributes, Decision
+from manciple.access.authorization import Attributes, Decision
 from manciple.audit import recording, trail
 from manciple.audit.happenings import Happened
 from manciple.audit.models import Entry, Shortfall

@@ -11,7 +11,7 @@ from django.http import QueryDict
 from django.test import Client
 
 from dashboard.classes.form import LONGEST, ClassForm, draft_of
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from tests.builders import CLASS, make_class
 from tests.dashboard import texts
 from tests.dashboard.browsing import admin, viewer

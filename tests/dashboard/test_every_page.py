@@ -27,7 +27,7 @@ from manciple.pages.people import ALL_NAMESPACES, Person, person_of_user
 from manciple.processes.demolab.pages import every_page
 from manciple.processes.demolab.views import save_views
 from manciple.store import history, objects
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.resources import EVENTS, SLICES, kind
 from tests.builders import make_slice

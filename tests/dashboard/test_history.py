@@ -13,7 +13,7 @@ from dashboard.history import reading
 from dashboard.history.authors import Author
 from dashboard.history.differences import MINUS, FieldChange, changed_fields
 from dashboard.history.reading import read_changes
-from manciple.store import hooks, objects, pruning
+from manciple.store import hooks, objects, space
 from manciple.store.origins import Origin
 from manciple.wire.identity import MASTERS, Identity
 from manciple.wire.registry import registry
@@ -106,7 +106,7 @@ def test_the_newest_change_comes_first_and_who_did_it_stays_when_the_log_forgets
     rest = read_changes([pod.metadata.uid], shown=2, before=first.older)
     assert [one.author.name for one in (*first.changes, *rest.changes)] == ["bob", "alice", "system:manciple"]
     assert rest.older == 0
-    pruning.prune(older_than=timedelta(0), now=datetime.now(UTC) + timedelta(hours=1))
+    space.prune(older_than=timedelta(0), now=datetime.now(UTC) + timedelta(hours=1))
     newest, *older = read_changes([pod.metadata.uid]).changes
     assert [one.author.name for one in older] == ["alice", "system:manciple"]
     assert (newest.known, newest.lines) == (False, ())

@@ -17,7 +17,7 @@ from dashboard.incidents.reading import ImpairedSpan
 from inventory.kinds.devices import DeviceTaint
 from inventory.models import Impairment, Incident
 from manciple.access import authorization
-from manciple.access.attributes import Attributes, Decision
+from manciple.access.authorization import Attributes, Decision
 from manciple.audit import trail
 from manciple.audit.models import Entry
 from manciple.wire.identity import Identity

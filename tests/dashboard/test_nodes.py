@@ -17,7 +17,7 @@ from dashboard.nodes.changes import NodeChange, changed, effects
 from dashboard.nodes.reading import PodsThere, allocated, nanos, state_of
 from inventory.kinds.nodes import DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, Taint
 from inventory.live import NodeTopics, node_pod_topics
-from manciple.store.tail import read_after
+from manciple.store.event_log import read_after
 from manciple.wire.base import ObjectMeta, OwnerReference
 from manciple.wire.machinery import Lease, LeaseSpec
 from tests.builders import (

@@ -15,7 +15,7 @@ from dashboard.pods import creation as pod_examples
 from dashboard.pods.documents import read
 from dashboard.pods.form import PodForm, as_yaml
 from insight.class_summary import read_stock
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from tests.builders import (
     make_claim,
     make_class,

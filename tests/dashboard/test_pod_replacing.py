@@ -8,7 +8,7 @@ from msgspec import structs
 
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.base import OwnerReference
 from tests.builders import make_claim, make_pod, make_request, make_template
 from tests.dashboard import texts

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from manciple.access.models import Token
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from tests.builders import (
     CLASS,
     DRIVER,

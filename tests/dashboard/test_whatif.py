@@ -13,7 +13,7 @@ from django.test import Client
 from dashboard.pods.documents import read
 from dashboard.whatif.progress import Progress, Stopped, progress
 from dashboard.whatif.query import LONGEST_TEXT, as_query, changes_of, in_words, meant, packed, unpacked
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from scheduling.rehearsal.departures import what_if_gone
 from scheduling.rehearsal.workload import Changes
 from tests.builders import (

@@ -18,7 +18,7 @@ from claims.causes.messages import NO_VOLUME_CLAIMS
 from claims.kinds.pods import Affinity, NodeAffinity, Pod, PreferredSchedulingTerm
 from claims.kinds.volumes import Volume
 from inventory.kinds.nodes import Taint
-from manciple.store.pruning import prune
+from manciple.store.space import prune
 from manciple.wire import codec
 from scheduling.allocator.placement import place
 from scheduling.cycle import commit, scheduler

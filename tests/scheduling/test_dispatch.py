@@ -14,9 +14,9 @@ import pytest
 from manciple.controllers import tasks
 from manciple.controllers.declaration import ANY, DELETED, Controller, controllers, task_name
 from manciple.controllers.tasks import Dispatcher, Rests, WakeTable, change_of, longest_rest
-from manciple.store import announce, garbage, tail
+from manciple.store import announce, event_log, garbage
+from manciple.store.event_log import Sketch
 from manciple.store.records import EventType, dump
-from manciple.store.tail import Sketch
 from manciple.wire.base import ObjectMeta
 from manciple.wire.machinery import Lease
 from tests.builders import make_node, make_pod, make_template
@@ -296,7 +296,7 @@ def test_a_pod_without_a_node_is_work_for_the_controller_of_claims_until_it_has_
 @pytest.mark.django_db
 def test_a_pod_that_comes_with_a_node_is_work_for_the_controller_of_claims_as_well(cluster: Cluster) -> None:
     """Its claims may have been allocated before, and lack its reservation."""
-    table, position = WakeTable(controllers()), tail.latest_revision()
+    table, position = WakeTable(controllers()), event_log.latest_revision()
     cluster.create(make_pod("placed", node="node-1"))
     assert table.concerned_by(table.read(position)) == {"sync_claims": True}
     assert _work_of("sync_claims") == []
@@ -329,7 +329,7 @@ def test_whose_claim_failed_leaves_the_log_to_the_other_until_that_one_stops() -
         return stopped.is_set()
 
     def claimed() -> int:
-        asked.append(0 if stopped.is_set() else tail.latest_revision())
+        asked.append(0 if stopped.is_set() else event_log.latest_revision())
         return asked[-1]
 
     dispatcher = Dispatcher(sent, claim, claimed)
@@ -340,7 +340,7 @@ def test_whose_claim_failed_leaves_the_log_to_the_other_until_that_one_stops() -
         wait_for("the claim that fails", lambda: claims)
         for number in range(5):
             Cluster().create(make_template(f"left-{number}"))
-        wait_for("what the other did", lambda: asked[-1:] == [tail.latest_revision()])
+        wait_for("what the other did", lambda: asked[-1:] == [event_log.latest_revision()])
         assert (len(claims), sent.rest()) == (1, [])
         stopped.set()
         Cluster().create(make_pod("last"))

@@ -23,8 +23,8 @@ from dashboard.pods.draft_conversation import read_draft_conversation
 from inventory.kinds import gates
 from manciple.controllers import housekeeping
 from manciple.live.topics import touched_by
-from manciple.store import objects, tail
-from manciple.store.tail import latest_revision
+from manciple.store import event_log, objects
+from manciple.store.event_log import latest_revision
 from manciple.wire import codec
 from manciple.wire.base import OwnerReference
 from manciple.wire.registry import Kind
@@ -435,7 +435,7 @@ def test_the_explanation_and_the_page_of_a_waiting_pod_tell_what_was_said_and_wh
     page = f"/pods/{NAMESPACE}/mine?tab=claims"
     assert "Waits for gpu.acme.com to say which nodes suit claim gpu" in words(browser, page)
     draft.plugin_step()
-    (answer,) = tail.read_after(latest_revision() - 1, limit=1)
+    (answer,) = event_log.read_after(latest_revision() - 1, limit=1)
     assert f"claims:{NAMESPACE}" in touched_by(answer), "which is what the page listens to"
     draft.scheduler_step()
     assert "Waits for gpu.acme.com to allocate claim gpu for node-1" in words(browser, page)

@@ -10,7 +10,7 @@ from manciple.controllers.coordination import LookedAfter
 from manciple.controllers.declaration import controllers
 from manciple.controllers.tasks import WakeTable
 from manciple.store import objects
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.errors import AlreadyExists
 from tests.builders import make_pod, make_template
 from tests.scheduling.cluster import Cluster, kind_of

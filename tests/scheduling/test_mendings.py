@@ -6,7 +6,7 @@ import pytest
 
 from claims.causes.causes import decode
 from claims.causes.next_steps import topic_of
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from scheduling.models import QueuedPod
 from scheduling.rehearsal import findings, repairs
 from scheduling.rehearsal.explanations import current

@@ -19,8 +19,8 @@ from manciple.api import request_metrics
 from manciple.controllers import metrics as controller_metrics
 from manciple.controllers import tasks
 from manciple.controllers.models import Cursor
-from manciple.store import log_metrics
-from manciple.store.tail import latest_revision, read_after
+from manciple.store import event_log
+from manciple.store.event_log import latest_revision, read_after
 from manciple.telemetry import metrics
 from nodeagent.metrics import AgentMetrics, AgentState
 from scheduling.models import QueuedPod
@@ -106,7 +106,7 @@ def exposed() -> str:
 def test_what_the_reference_and_the_keps_name_is_told_with_its_labels(busy: Cluster) -> None:
     controller_metrics.tell_waiting(tasks.waiting_messages)
     with controller_metrics.working("resource_claim"):
-        log_metrics.TAIL().read(read_after(0))
+        event_log.TAIL().read(read_after(0))
         found = told()
     for who, name, what in wanted():
         if name in NOT_HERE:

@@ -8,7 +8,7 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from claims.controllers import reservations
-from manciple.store import tail
+from manciple.store import event_log
 from scheduling.queue import namespace_time, queue
 from scheduling.queue.namespace_time import (
     HALF_LIFE,
@@ -132,7 +132,7 @@ def test_newcomers_are_pods_of_others_that_waited_for_what_came_free(cluster: Cl
         cluster.create(make_pod(name, namespace=namespace, claims={"gpu": name}))
     cluster.settle()
     assert cluster.pod("holds").spec.node_name
-    newcomers = Newcomers(tail.latest_revision())
+    newcomers = Newcomers(event_log.latest_revision())
     assert not newcomers.of_others("default")
     cluster.finish("holds")
     reservations.FOLLOWER.follow(cluster.clock)
@@ -150,7 +150,7 @@ def test_what_a_batch_takes_is_shared_by_those_that_it_was_for() -> None:
 def test_a_batch_is_committed_before_the_first_pod_of_a_namespace_that_used_much(cluster: Cluster) -> None:
     times = NamespaceTimes(Clock())
     times.add_turn({"busy": 1, "busier": 2}, 6 * MUCH)
-    spent = namespace_time.BatchTime(times, [], tail.latest_revision())
+    spent = namespace_time.BatchTime(times, [], event_log.latest_revision())
     for namespace, over in (("a", False), ("b", False), ("busy", True)):
         assert spent.is_over(namespace) == over
         with spent.deciding(make_pod("p", namespace=namespace)):
@@ -168,7 +168,7 @@ def test_a_batch_ends_once_pods_of_others_have_come(
         monkeypatch.setattr(namespace_time, "NOT_SLOW", -1.0)
     else:
         times.add_turn({"a": 1}, 2 * MUCH)
-    spent = namespace_time.BatchTime(times, [], tail.latest_revision())
+    spent = namespace_time.BatchTime(times, [], event_log.latest_revision())
     with spent.deciding(make_pod("p", namespace="a")):
         pass
     assert not spent.is_over("a")

@@ -9,7 +9,7 @@ import pytest
 from claims.causes.causes import Interrupted
 from claims.kinds.pods import Pod, PodSchedulingGate
 from manciple.controllers.models import Cursor
-from manciple.store.pruning import prune
+from manciple.store.space import prune
 from scheduling.models import QueuedPod
 from scheduling.queue import queue, sweep
 from scheduling.queue.queue import Done, Parked, Retry

@@ -10,7 +10,7 @@ from claims.causes.causes import ClassMissing
 from claims.causes.messages import clause
 from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.errors import NotFound
 from scheduling.metrics import EVALUATIONS
 from scheduling.rehearsal import simulation

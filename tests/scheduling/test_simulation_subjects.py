@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.errors import NotFound
 from scheduling.rehearsal.departures import what_if_gone
 from scheduling.rehearsal.simulation import Question, simulate

@@ -9,7 +9,7 @@ import pytest
 from manciple.access.authentication import tokens
 from manciple.audit.models import Entry
 from manciple.audit.searching import Search
-from manciple.store import hooks, objects, tail
+from manciple.store import event_log, hooks, objects
 from manciple.store.hooks import Write
 from manciple.wire.errors import Forbidden
 from manciple.wire.identity import MASTERS, Identity
@@ -45,7 +45,7 @@ def test_a_write_and_its_entry_come_and_go_together(api: Api) -> None:
     assert len(written()) == before
     make("kept", undone=False)
     newest, *others = written()
-    assert (newest.username, newest.name, newest.revision) == ("alice", "kept", tail.latest_revision())
+    assert (newest.username, newest.name, newest.revision) == ("alice", "kept", event_log.latest_revision())
     assert len(others) == before
 
 
@@ -61,9 +61,9 @@ def _nobody_makes_a_namespace(api: Api) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_nobody_makes_a_namespace")
 def test_a_rule_that_refuses_in_the_transaction_leaves_a_denial_and_no_write(api: Api) -> None:
-    revision = tail.latest_revision()
+    revision = event_log.latest_revision()
     assert api.post(NAMESPACES, namespace("n")).code == 403
-    assert tail.latest_revision() == revision
+    assert event_log.latest_revision() == revision
     (entry,) = look(Search(outcome="denied"))
     assert about(entry) == ("alice", "create", "namespaces:/n", 403)
     assert entry.revision is None

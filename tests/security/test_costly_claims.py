@@ -23,8 +23,8 @@ from inventory.kinds.device_rules import (
     TOTAL_COST_MAX,
 )
 from manciple.access.authentication import tokens
-from manciple.api.request_work import CostlyRequests, RequestWork, WorkLimits
-from manciple.wire.time_limit import time_limit
+from manciple.api.flow_control import CostlyRequests, RequestWork, WorkLimits
+from manciple.wire.limits import time_limit
 from scheduling.cel import selector as selectors_of_cel
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import CLAIMS, CLASSES, Api

@@ -9,7 +9,7 @@ import pytest
 
 from manciple.extensions.expressions import Rules
 from manciple.extensions.structure import node_of
-from manciple.wire.time_limit import Deadline, TimeLimitExceeded, time_limit
+from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
 from tests.manciple.api.conftest import api
 from tests.manciple.api.requests import CLAIMS, CLASSES, Api
 

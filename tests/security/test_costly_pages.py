@@ -17,7 +17,7 @@ from claims.devices.cache import read_devices
 from dashboard.timeline import views as timeline_views
 from insight.selector_matches import judge
 from manciple.pages import costly
-from manciple.wire.time_limit import Deadline, TimeLimitExceeded, time_limit
+from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
 from scheduling.rehearsal.explanations import current
 from tests.builders import (
     DRIVER,

@@ -17,7 +17,7 @@ import pytest
 from manciple.access.authentication import tokens
 from manciple.access.bootstrap import let_edit
 from manciple.api import requests, streams, watch
-from manciple.store import objects, sql, tail
+from manciple.store import event_log, objects, sql
 from manciple.store.records import EventRecord, EventType
 from tests.manciple.api.requests import CLAIMS, claim
 from tests.manciple.api.server import ApiServer, api_server, server_certificates
@@ -101,7 +101,7 @@ def test_watches_of_one_owner_read_one_after_the_other(
     with api_server.client() as client:
         fill(client)
         monkeypatch.setattr(objects, "list_in_portions", watched(objects.list_in_portions))
-        monkeypatch.setattr(tail, "portion_after", watched(tail.portion_after))
+        monkeypatch.setattr(event_log, "portion_after", watched(event_log.portion_after))
         with ExitStack() as stack:
             bearer = {"Authorization": f"Bearer {tokens.issue('root', ['system:masters'])}"}
             for _ in range(2 * streams.readers._max_workers):
@@ -117,14 +117,14 @@ def test_of_a_log_with_other_namespaces_only_ones_own_is_read() -> None:
     with objects.writing() as writer:
         for number in range(6):
             writer.create(NOTES, note(f"n{number}", namespace=("a", "b")[number % 2]))
-    upto = tail.latest_revision()
-    found = tail.portion_after(0, upto=upto, resource=NOTES.resource, namespace="a", most=2, most_bytes=10**6)
+    upto = event_log.latest_revision()
+    found = event_log.portion_after(0, upto=upto, resource=NOTES.resource, namespace="a", most=2, most_bytes=10**6)
     assert ([one.name for one in found.changes], found.more) == (["n0", "n2"], True)
-    rest = tail.portion_after(
+    rest = event_log.portion_after(
         found.revision, upto=upto, resource=NOTES.resource, namespace="a", most=2, most_bytes=10**6
     )
     assert ([one.name for one in rest.changes], rest.revision, rest.more) == (["n4"], upto, False)
-    one = tail.portion_after(0, upto=upto, resource=NOTES.resource, namespace="", most=9, most_bytes=1)
+    one = event_log.portion_after(0, upto=upto, resource=NOTES.resource, namespace="", most=9, most_bytes=1)
     assert [event.name for event in one.changes] == ["n0"]
 
 

@@ -13,7 +13,7 @@ from django.test import override_settings
 
 from manciple.access.authentication import tokens
 from manciple.api import namespaces
-from manciple.store import objects, persistence, pruning, space, sql, tail, transactions
+from manciple.store import event_log, objects, persistence, space, sql
 from manciple.store.models import Event
 from manciple.store.persistence import NewEvent
 from manciple.wire import codec
@@ -92,22 +92,22 @@ def test_the_log_stays_within_its_bytes_whatever_is_patched(tenants: tuple[Api, 
     most = 10 * SIZE
     with override_settings(WRITE_RATE=0, LOG_BYTES=most):
         alice.made(configmaps("alice"), configmap("mine", 10))
-        seen = tail.latest_revision()
+        seen = event_log.latest_revision()
         mallory.made(configmaps("mallory"), configmap("big", SIZE))
         following, missed, longest = seen, 0, 0
         for number in range(PATCHES):
             assert touch(mallory, "mallory", number) == (200, "")
             longest = max(longest, sql.counter().log_bytes)
             if number % 3 == 0:  # somebody follows, and is never expired
-                events = tail.read_after(following)
-                missed += len(events) - (tail.latest_revision() - following)
-                following = tail.latest_revision()
+                events = event_log.read_after(following)
+                missed += len(events) - (event_log.latest_revision() - following)
+                following = event_log.latest_revision()
         assert missed == 0
         assert longest <= most + 2 * SIZE  # pruned after the answer
         stored = sum(len(text) for text in Event.objects.values_list("document", flat=True))
         assert stored <= most + 3 * SIZE
         with pytest.raises(Expired):
-            tail.read_after(seen)  # a reader that was away gets this error, and lists again
+            event_log.read_after(seen)  # a reader that was away gets this error, and lists again
         assert alice.get(f"{configmaps('alice')}/mine").code == 200
 
 
@@ -142,7 +142,7 @@ def test_on_a_full_database_anybody_may_delete_and_nobody_may_add(
     node = Api(tokens.issue("system:node:n1", [NODES]))
     assert node.post(LEASES, {"metadata": {"name": "n1"}, "spec": {"holderIdentity": "n1"}}).code == 201
     assert node.patch(f"{LEASES}/n1", {"spec": {"leaseDurationSeconds": 41}}).code == 200
-    assert pruning.prune(keep=0) >= 3
+    assert space.prune(keep=0) >= 3
 
 
 @pytest.mark.parametrize("by", ["collection", "namespace"])
@@ -152,7 +152,7 @@ def test_many_large_objects_are_deleted_in_commits_that_fit_into_the_reserve(
     mallory, _ = tenants
     for number in range(8):
         mallory.made(configmaps("mallory"), configmap(f"c{number}", SIZE))
-    monkeypatch.setattr(transactions, "PORTION_BYTES", 3 * SIZE)
+    monkeypatch.setattr(objects, "PORTION_BYTES", 3 * SIZE)
     sizes: list[int] = []
     real = persistence.append_events
 
@@ -177,7 +177,7 @@ def test_others_write_between_the_commits_of_a_collection(
     mallory, _ = tenants
     for number in range(6):
         mallory.made(configmaps("mallory"), configmap(f"c{number}", 1))
-    monkeypatch.setattr(transactions, "PORTION", 2)
+    monkeypatch.setattr(objects, "PORTION", 2)
     commits: list[set[str]] = []
     real, writers = persistence.append_events, ThreadPoolExecutor(1)
 
@@ -185,10 +185,10 @@ def test_others_write_between_the_commits_of_a_collection(
         commits.append({event.current.object.metadata.namespace for event in events})
         if commits == [{"mallory"}]:
             # One more portion is in line already, and Alice comes after it.
-            nothing = transactions.PendingWrite(lambda _writer: None, SYSTEM, ())
-            transactions.commits().add([nothing], portion=True)
+            nothing = objects.PendingWrite(lambda _writer: None, SYSTEM, ())
+            objects.commits().add([nothing], portion=True)
             written.append(writers.submit(write))
-            while transactions.commits().waiting() < 2:
+            while objects.commits().waiting() < 2:
                 time.sleep(0.001)
         return real(events, now, after=after)
 
@@ -225,7 +225,7 @@ def test_a_disk_that_is_full_all_the_same_is_answered_as_such(tenants: tuple[Api
     mallory, alice = tenants
 
     def limit_pages(most: int) -> None:
-        transactions.write(lambda _writer: sql.fetch(f"PRAGMA max_page_count = {most}"))
+        objects.write(lambda _writer: sql.fetch(f"PRAGMA max_page_count = {most}"))
 
     limit_pages(sql.fetch("PRAGMA page_count")[0][0])
     try:

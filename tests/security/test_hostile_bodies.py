@@ -17,7 +17,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from inventory.kinds.node_rules import validate_node_selector_term
 from inventory.kinds.nodes import NodeSelectorTerm
-from manciple.api import edits
+from manciple.api import verbs
 from manciple.api.answers import BODY_LIMIT
 from manciple.store import hooks
 from manciple.store.hooks import Write
@@ -27,11 +27,11 @@ from manciple.wire.base import ObjectMeta
 from manciple.wire.documents import MAX_DEPTH, MAX_VALUES
 from manciple.wire.errors import ApiError, BadRequest, Invalid, TooLarge
 from manciple.wire.identity import SYSTEM
+from manciple.wire.limits import TimeLimitExceeded, time_limit
 from manciple.wire.machinery import Namespace
 from manciple.wire.managed_fields import track_create, track_update
 from manciple.wire.registry import registry
 from manciple.wire.selectors import parse_field_selector, parse_label_selector
-from manciple.wire.time_limit import TimeLimitExceeded, time_limit
 from manciple.wire.validation import Path, unqualified_finalizers, validate_list
 from manciple.wire.wireformat import delimited_field
 from tests.manciple.api.conftest import api
@@ -105,7 +105,7 @@ def created(spec: dict[str, Any], **meta: Any) -> Callable[[], object]:
         body = json.dumps(document, separators=(",", ":")).encode()
         read_pod = codec.decode(POD, body, content_type="application/json", strictness="Warn").object
         prepared = POD.prepare_create(read_pod)
-        edits.refuse_wrong(POD, prepared, POD.validate_create(prepared))
+        verbs.refuse_wrong(POD, prepared, POD.validate_create(prepared))
         return prepared
 
     return create

@@ -13,8 +13,8 @@ import pytest
 from django.conf import settings
 
 from manciple import asgi
-from manciple.api import sockets
-from manciple.api.sockets import SocketLimits
+from manciple.api import lanes
+from manciple.api.lanes import SocketLimits
 from tests.manciple.api.requests import NAMESPACES
 from tests.manciple.api.server import ApiServer, api_server, server_certificates
 
@@ -84,8 +84,8 @@ def test_pages_of_signed_in_people_do_not_count() -> None:
 
 
 def test_a_session_has_a_rate_of_its_own_and_others_at_its_address_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "OPENED", 0.01)
-    monkeypatch.setattr(sockets, "OPENED_AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(lanes, "OPENED", 0.01)
+    monkeypatch.setattr(lanes, "OPENED_AT_ONCE", AT_ONCE)
     limits = SocketLimits(rate=0.01, burst=AT_ONCE, delay=0)
     sent = [opened(limits, accept, session="mallory") for _ in range(3 * AT_ONCE)]
     assert [is_refused(one) for one in sent] == [False] * AT_ONCE + [True] * 2 * AT_ONCE

@@ -9,9 +9,8 @@ from typing import Any
 
 from django.conf import settings
 
-from manciple.api.flow import MOST_HEAVY, FlowLimits
-from manciple.api.intake import Intake
-from manciple.api.lanes import ThreadedWsgi
+from manciple.api.flow_control import MOST_HEAVY, FlowLimits
+from manciple.api.lanes import Intake, ThreadedWsgi
 from tests.manciple.api.test_intake import Conversation
 
 SECONDS = 0.05

@@ -18,13 +18,13 @@ from claims.kinds.pod_rules import MOST_NODE_REQUIREMENTS, MOST_POD_TERMS, MOST_
 from claims.kinds.pods import Pod, PodSpec
 from inventory.kinds.nodes import Node
 from manciple.access import rbac
-from manciple.access.attributes import Attributes
 from manciple.access.authentication import tokens
+from manciple.access.authorization import Attributes
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.kinds.roles import MOST_PARTS
 from manciple.api import requests
 from manciple.api.answers import wanted_form
-from manciple.api.flow import LARGE_ANSWER, MOST_UNSENT, FairQueues, FlowLimits, Overflow, flow_of
+from manciple.api.flow_control import LARGE_ANSWER, MOST_UNSENT, FairQueues, FlowLimits, Overflow, flow_of
 from manciple.pages import saved_views
 from manciple.pages.models import SavedView
 from manciple.pages.saved_views import ViewRefused, save_view

@@ -30,7 +30,7 @@ API_AUDIENCES = (API_AUDIENCE,)
 CERTIFICATE = "manciple.certificate"
 #: Where they carry the address at the other end of the connection, whatever headers say of forwarding.
 PEER = "manciple.peer"
-#: Where a scope carries the connection that it came over (manciple.api.connection_table).
+#: Where a scope carries the connection that it came over (manciple.api.connections).
 CONNECTION = "manciple.connection"
 
 

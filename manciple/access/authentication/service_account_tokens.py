@@ -33,7 +33,7 @@ from manciple.access.authentication.chain import API_AUDIENCES, Authenticated
 from manciple.access.kinds.service_accounts import ServiceAccount
 from manciple.per_process import PerProcess
 from manciple.store import announce, records, sql
-from manciple.store.tail import POLL_INTERVAL
+from manciple.store.event_log import POLL_INTERVAL
 from manciple.wire.errors import Unauthorized
 from manciple.wire.identity import Identity, service_account
 from manciple.wire.registry import registry

@@ -1,21 +1,29 @@
-"""Bearer tokens of people, nodes and drivers: issue, recognise, revoke.
+"""Bearer tokens that this installation issues itself: of people and machines, for new nodes, and for calling agents.
 
-    mcp_ + 40 random characters + 6 of a checksum
+**People, nodes and drivers**: `mcp_` + 40 random characters + 6 of a checksum. Scanners of repositories and logs look
+for the prefix, and the checksum tells them (and us, without the database) a token from what only looks like one. Only
+the SHA-256 is stored: with 238 random bits a slow hash would protect nothing and cost every request. A person's token
+opens what the person may do at that moment; a machine's has groups of its own. `identify` runs once a request, so its
+result is remembered while no credential is revoked (`epoch`) and the token lasts. A revocation is in effect in every
+process once `revoke` returns. Last uses are written together, once a minute: a row written at each request would
+serialize all readers.
 
-The beginning is what scanners of repositories and logs look for, and the checksum tells them (and us, without asking
-the database) a token from what only looks like one. Only the SHA-256 is stored: with 238 random bits a slow hash would
-protect nothing and cost every request. A person's token opens what the person may do at that moment; that of a machine
-has groups of its own.
+**Bootstrap tokens**: `abcdef.0123456789abcdef`, an id that may be shown and a secret of 82 random bits. With one, a
+machine asks for the certificate of a node, and nothing else. They live for hours; one may be limited to a single node.
+The sender is `system:bootstrap:ID` in the group `system:bootstrappers`; roles and the certificate controller decide
+what it gets. Source: plugin/pkg/auth/authenticator/token/bootstrap, cluster-bootstrap/token/api of Kubernetes 1.36.
 
-`identify` runs once a request, so what it learns is remembered while no credential is revoked (see `epoch`) and the
-token lasts. A revocation holds in every process once `revoke` returns. When a token was used last, and from where, is
-written for all of them together, once a minute: a row written at each request would serialize all readers.
+**Tokens for agents**, with which the API server calls the agents of nodes. They are signed for one node and valid for a
+minute. Every process has the same signing key, so any can confirm another one's token to the agent (by TokenReview).
+Nothing is stored, and a token opens nothing but the agent of its node behind the certificate that it names: whoever got
+it in the agent's place cannot use it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import secrets
 import string
 import threading
@@ -27,16 +35,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.core import signing
 from django.db import Error, connection, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from manciple.access.authentication import epoch
 from manciple.access.authentication.chain import API_AUDIENCE, Authenticated
-from manciple.access.models import Token
+from manciple.access.models import BootstrapToken, Token
 from manciple.access.people import groups_of_user, is_closed, refuse_closed
 from manciple.per_process import PerProcess
-from manciple.wire.identity import AUTHENTICATED, Identity
+from manciple.wire.errors import Unauthorized
+from manciple.wire.identity import AUTHENTICATED, BOOTSTRAPPERS, Identity, check_node_name
 
 log = logging.getLogger(__name__)
 
@@ -287,3 +297,118 @@ def _write_uses(noted: Mapping[int, tuple[datetime, str]]) -> None:
             cursor.executemany(statement, [(adapted(at), address, row) for row, (at, address) in noted.items()])
     except Error as error:
         log.warning("could not record the last use of tokens: %s", error)
+
+
+# Bootstrap tokens -----------------------------------------------------------------------------------------------------
+
+
+BOOTSTRAP_PREFIX = "system:bootstrap:"
+#: What the identity says of the only node for which its token was made.
+BOOTSTRAP_NODE = "manciple.dev/bootstrap-node"
+
+_BOOTSTRAP_FORM = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})")
+_BOOTSTRAP_ALPHABET = string.digits + string.ascii_lowercase
+
+
+class BootstrapTokens:
+    """The authenticator of these tokens. Shown a few times in the life of a node, so nothing is remembered."""
+
+    def authenticate(self, token: str, audiences: Sequence[str], address: str) -> Authenticated | None:  # noqa: ARG002
+        identity = identify_bootstrap(token) if API_AUDIENCE in audiences else None
+        return Authenticated(identity) if identity else None
+
+    def remembered(self, token: str) -> Identity | None:  # noqa: ARG002
+        return None
+
+
+def issue_bootstrap(*, lifetime: timedelta, node: str = "", description: str = "", creator: str = "") -> str:
+    """A new token, shown once. node: the only one that may join with it, "" for any.
+
+    Raises: ValueError for an invalid node name.
+    """
+    if node:
+        check_node_name(node)
+    key, secret = _drawn(6), _drawn(16)
+    BootstrapToken.objects.create(
+        key=key,
+        digest=digest_of(secret),
+        node=node,
+        description=description,
+        creator=creator,
+        created=timezone.now(),
+        expires=timezone.now() + lifetime,
+    )
+    return f"{key}.{secret}"
+
+
+def identify_bootstrap(token: str) -> Identity | None:
+    """Whose token this is; None for one that is unknown, expired or revoked."""
+    form = _BOOTSTRAP_FORM.fullmatch(token)
+    row = live_bootstrap().filter(key=form[1]).first() if form else None
+    if form is None or row is None or not secrets.compare_digest(row.digest, digest_of(form[2])):
+        return None
+    extra = ((BOOTSTRAP_NODE, (row.node,)),) if row.node else ()
+    return Identity(f"{BOOTSTRAP_PREFIX}{row.key}", (BOOTSTRAPPERS, AUTHENTICATED), extra=extra)
+
+
+def live_bootstrap() -> QuerySet[BootstrapToken]:
+    return BootstrapToken.objects.filter(expires__gt=timezone.now())
+
+
+def revoke_bootstrap(key: str) -> bool:
+    """End the token with this id; False where there is none."""
+    return bool(BootstrapToken.objects.filter(key=key).delete()[0])
+
+
+def _drawn(length: int) -> str:
+    return "".join(secrets.choice(_BOOTSTRAP_ALPHABET) for _ in range(length))
+
+
+# Tokens for agents ----------------------------------------------------------------------------------------------------
+
+
+#: Seconds for which a token is good, and may be remembered as good.
+AGENT_TOKEN_LIFETIME = 60
+#: In whose name the API server comes.
+API_SERVER = Identity("system:kube-apiserver", (AUTHENTICATED,))
+
+_AGENT_SALT = "manciple.api.tokens"
+#: What signed values have between their parts.
+_SEPARATOR = ":"
+
+
+class AgentTokens:
+    """The authenticator of these tokens: good for the audience that an agent asks under, and never for the API."""
+
+    def authenticate(self, token: str, audiences: Sequence[str], address: str) -> Authenticated | None:  # noqa: ARG002
+        good_for = audience(token)
+        if good_for is None:
+            return None
+        if good_for not in audiences:
+            wanted = " ".join(audiences)
+            raise Unauthorized(f"token audiences [{good_for}] is invalid for the target audiences [{wanted}]")
+        return Authenticated(API_SERVER, (good_for,))
+
+    def remembered(self, token: str) -> Identity | None:  # noqa: ARG002 - of no use at the API
+        return None
+
+
+def audience_of(node: str, *, certificate: str) -> str:
+    """The name under which the agent of `node` asks about tokens. certificate: the SHA-256 of its own."""
+    return f"system:node:{node}:{certificate}"
+
+
+def issue_for_node(node: str, *, certificate: str) -> str:
+    """A token to show to the agent of `node` after it has shown `certificate` (its SHA-256)."""
+    return signing.dumps(audience_of(node, certificate=certificate), salt=_AGENT_SALT)
+
+
+def audience(token: str) -> str | None:
+    """For whom a token of ours is good; None for a token that is none, was changed, or is too old."""
+    if _SEPARATOR not in token:
+        return None  # of another kind; asking the signature costs more than all else that a request pays for its token
+    try:
+        found: object = signing.loads(token, salt=_AGENT_SALT, max_age=AGENT_TOKEN_LIFETIME)
+    except signing.BadSignature:
+        return None
+    return found if isinstance(found, str) else None

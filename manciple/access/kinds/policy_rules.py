@@ -15,7 +15,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from manciple.access.attributes import Attributes
+from manciple.access.authorization import Attributes
 from manciple.access.kinds.roles import ClusterRole, PolicyRule
 from manciple.wire.selectors import as_label_selector
 

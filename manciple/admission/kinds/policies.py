@@ -39,7 +39,6 @@ from manciple.wire.base import (
     pb,
     status_metadata,
 )
-from manciple.wire.conditions import validate_conditions
 from manciple.wire.errors import duplicate, invalid, not_supported, required
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.tables import AGE_COLUMN, NAME_COLUMN
@@ -52,6 +51,7 @@ from manciple.wire.validation import (
     check_dns_subdomain,
     check_label_key,
     each,
+    validate_conditions,
     validate_list,
     validate_object_meta,
     validate_object_meta_update,

@@ -14,8 +14,8 @@ from manciple.admission.expressions import compile_condition
 from manciple.cel.errors import CompileError
 from manciple.wire.base import LabelSelector, Value, always, pb
 from manciple.wire.errors import duplicate, invalid, not_supported, required, too_many
+from manciple.wire.limits import check_time
 from manciple.wire.selectors import validate_label_selector
-from manciple.wire.time_limit import check_time
 from manciple.wire.validation import Errors, Path, check_label_key, check_path_segment, each, required_or, validate_list
 
 GROUP, VERSION = "admissionregistration.k8s.io", "v1"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import inf
 
-from manciple.wire.time_limit import Deadline, TimeLimitExceeded, time_limit
+from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
 from scheduling.allocator.index import Fit, NodeIndex
 from scheduling.allocator.shapes import Variant
 from scheduling.allocator.snapshot import Snapshot

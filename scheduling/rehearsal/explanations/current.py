@@ -25,13 +25,13 @@ from claims.pod_claims import claim_names, has_group, is_done
 from manciple.api import subresources
 from manciple.controllers.coordination import utc_now
 from manciple.store import objects
-from manciple.store.follower import Follower
+from manciple.store.event_log import Follower
 from manciple.store.objects import decoded
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import GatewayTimeout, NotFound
+from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
 from manciple.wire.machinery import Event
 from manciple.wire.resources import CLAIMS, EVENTS, PODS, kind
-from manciple.wire.time_limit import Deadline, TimeLimitExceeded, time_limit
 from scheduling.allocator import Features
 from scheduling.claims.extended_resources import ServedRequest, served_requests
 from scheduling.cycle import preemption

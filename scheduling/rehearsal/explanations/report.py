@@ -16,7 +16,7 @@ from msgspec import structs
 from claims.causes.causes import AnyCause, CannotAllocate, NodeRefusal, NoNodeFits, OfNode, SearchStopped, counted
 from claims.causes.messages import of_nodes
 from claims.kinds.resource_claims import DeviceRequest, ResourceClaim
-from manciple.wire.time_limit import Deadline, TimeLimitExceeded, time_limit
+from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,

@@ -21,7 +21,7 @@ from claims.kinds.resource_claims import (
 from inventory.kinds import gates
 from inventory.kinds.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from manciple.access import authorization
-from manciple.access.attributes import Attributes, Decision
+from manciple.access.authorization import Attributes, Decision
 from manciple.api import verbs
 from manciple.store import objects
 from manciple.wire.errors import Invalid

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from claims.access.node_authorizer import authorize
-from manciple.access.attributes import Attributes, Decision
+from manciple.access.authorization import Attributes, Decision
 from manciple.store import objects
 from manciple.wire import codec
 from manciple.wire.identity import AUTHENTICATED, NODES, Identity

@@ -12,7 +12,7 @@ from manciple.access.bootstrap import ensure_roles
 from manciple.access.kinds import roles
 from manciple.access.kinds.roles import AggregationRule, ClusterRole, PolicyRule
 from manciple.controllers import housekeeping
-from manciple.store import objects, tail
+from manciple.store import event_log, objects
 from manciple.wire import codec
 from manciple.wire.base import LabelSelector, ObjectMeta
 from manciple.wire.identity import SYSTEM
@@ -68,10 +68,10 @@ def test_a_role_with_the_label_widens_those_that_gather_it_and_its_deletion_narr
     create(extra())
     assert housekeeping.aggregate_cluster_roles(now) == 3
     assert all(THINGS in stored(name).rules for name in ("view", "edit", "admin"))
-    revision = tail.latest_revision()
+    revision = event_log.latest_revision()
     assert housekeeping.aggregate_cluster_roles(now) == 0
     ensure_roles()
-    assert tail.latest_revision() == revision, "a start keeps what was gathered"
+    assert event_log.latest_revision() == revision, "a start keeps what was gathered"
     with objects.writing(identity=SYSTEM) as writer:
         writer.delete(roles.CLUSTER_ROLE, "", "things")
     assert housekeeping.aggregate_cluster_roles(now) == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manciple.access import authorization
-from manciple.access.attributes import Attributes, Decision, refusal
+from manciple.access.authorization import Attributes, Decision, refusal
 from manciple.wire.errors import Forbidden
 from manciple.wire.identity import MASTERS, Identity
 

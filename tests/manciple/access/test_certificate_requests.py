@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from manciple.access import authorization
-from manciple.access.attributes import Attributes, Decision
 from manciple.access.authentication import tokens
+from manciple.access.authorization import Attributes, Decision
 from manciple.wire.identity import Identity
 from tests.manciple.access.client_keys import subject
 from tests.manciple.api.conftest import api

@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from manciple.access import rbac
-from manciple.access.attributes import Attributes
+from manciple.access.authorization import Attributes
 from manciple.access.bootstrap import ensure_roles, let_edit
 from manciple.access.kinds import default_roles, role_parts, roles
 from manciple.access.kinds.policy_rules import uncovered
 from manciple.access.kinds.roles import ClusterRole, ClusterRoleBinding, PolicyRule
-from manciple.store import objects, tail
+from manciple.store import event_log, objects
 from manciple.wire import codec
 from manciple.wire.identity import SYSTEM, Identity
 from tests import conformance
@@ -95,11 +95,11 @@ def stored_binding(name: str) -> ClusterRoleBinding:
 @pytest.mark.django_db
 def test_the_first_start_makes_them_and_the_second_writes_nothing() -> None:
     ensure_roles()
-    revision = tail.latest_revision()
+    revision = event_log.latest_revision()
     assert {item.name for item in objects.list(roles.CLUSTER_ROLE).items} == OURS.keys()
     assert {item.name for item in objects.list(roles.CLUSTER_ROLE_BINDING).items} == BINDINGS.keys()
     ensure_roles()
-    assert tail.latest_revision() == revision
+    assert event_log.latest_revision() == revision
 
 
 @pytest.mark.django_db

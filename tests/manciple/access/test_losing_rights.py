@@ -20,12 +20,12 @@ from manciple.access import membership
 from manciple.access.authentication import certificates as client_certificates
 from manciple.access.authentication import chain, epoch, tokens
 from manciple.access.authentication.chain import Credentials
+from manciple.access.authentication.external import PersonRefused, person_of_provider, person_of_proxy
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.invitations import invite
 from manciple.access.kinds.roles import CLUSTER_ROLE_BINDING, ROLE_BINDING
 from manciple.access.membership import Standing
 from manciple.access.models import CertificateRevocation, Token
-from manciple.access.outside import PersonRefused, person_of_provider, person_of_proxy
 from manciple.access.people import groups_as_told, groups_of_user
 from manciple.api import certificates, kubeconfig
 from manciple.api.kubeconfig import Server
@@ -74,7 +74,7 @@ def be_put_into_none(mia: User) -> None:
 
 
 def be_told_none(mia: User) -> None:
-    from manciple.access.outside import _follow
+    from manciple.access.authentication.external import _follow
 
     _follow(mia, [], prefix="")
 

@@ -19,8 +19,8 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from joserfc import jwk
 
-from manciple.access.authentication import chain, oidc
-from manciple.access.authentication.oidc import ASK_AGAIN, KEPT, OidcOptions, OidcProvider, TokenRefused
+from manciple.access.authentication import chain, external
+from manciple.access.authentication.external import ASK_AGAIN, KEPT, OidcOptions, OidcProvider, TokenRefused
 from manciple.access.models import OutsideAccount
 from manciple.wire.errors import ServiceUnavailable, Unauthorized
 from manciple.wire.identity import Identity
@@ -234,9 +234,9 @@ def test_a_token_is_checked_once_in_a_while_and_ends_in_time(
 ) -> None:
     token = provider.token()
     identified(token)
-    ask = oidc.OidcTokens().remembered
+    ask = external.OidcTokens().remembered
     assert ask(token) is not None
-    later = time.monotonic() + oidc.REMEMBERED
+    later = time.monotonic() + external.REMEMBERED
     monkeypatch.setattr(time, "monotonic", lambda: later)
     assert ask(token) is None
     monkeypatch.undo()
@@ -257,47 +257,47 @@ def asking(provider: Provider) -> tuple[OidcProvider, list[float]]:
 def test_keys_are_asked_for_once(provider: Provider) -> None:
     known, _ = asking(provider)
     for _ in range(5):
-        oidc.check(known, provider.token())
+        external.check(known, provider.token())
     assert provider.asked == ["/.well-known/openid-configuration", "/keys"]
 
 
 def test_a_new_key_is_asked_for_when_a_token_names_it_and_not_again_and_again(provider: Provider) -> None:
     known, clock = asking(provider)
     before = provider.token()
-    oidc.check(known, before)
+    external.check(known, before)
     provider.new_key("second", "EC")
     unknown = provider.token(header={"kid": "third", "alg": "ES256"})
     with pytest.raises(TokenRefused, match="not allowed"):
-        oidc.check(known, provider.token())
+        external.check(known, provider.token())
     known.options = replace(known.options, algorithms=("RS256", "ES256"))
     clock[0] += ASK_AGAIN
-    oidc.check(known, provider.token())
-    oidc.check(known, before)
+    external.check(known, provider.token())
+    external.check(known, before)
     asked = len(provider.asked)
     for _ in range(5):
         with pytest.raises(TokenRefused):
-            oidc.check(known, unknown)
+            external.check(known, unknown)
     assert len(provider.asked) == asked, "a flood of unknown keys asks nobody"
 
 
 def test_a_key_that_the_provider_took_back_is_forgotten(provider: Provider) -> None:
     known, clock = asking(provider)
     before = provider.token()
-    oidc.check(known, before)
+    external.check(known, before)
     provider.new_key("second")
     provider.keys.pop()
-    oidc.check(known, before)
+    external.check(known, before)
     clock[0] += KEPT
     with pytest.raises(TokenRefused):
-        oidc.check(known, before)
+        external.check(known, before)
 
 
 def test_while_the_provider_is_away_known_keys_go_on_to_count(provider: Provider) -> None:
     known, clock = asking(provider)
-    oidc.check(known, provider.token())
+    external.check(known, provider.token())
     provider.broken = {"/.well-known/openid-configuration"}
     clock[0] += KEPT
-    oidc.check(known, provider.token())
+    external.check(known, provider.token())
 
 
 def test_a_provider_that_was_never_there_makes_the_api_answer_try_again(provider: Provider) -> None:

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from manciple.access import authorization
-from manciple.access.attributes import Attributes, Decision
+from manciple.access.authorization import Attributes, Decision
 from manciple.api import verbs
 from manciple.wire import codec
 from manciple.wire.base import OwnerReference

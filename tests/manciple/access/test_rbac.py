@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manciple.access import rbac
-from manciple.access.attributes import Attributes, Decision
+from manciple.access.authorization import Attributes, Decision
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.kinds import roles
 from manciple.access.kinds.policy_rules import CompiledRules, described, places_of, uncovered

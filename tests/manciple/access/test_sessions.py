@@ -20,7 +20,7 @@ from django.test import Client
 from django.utils import timezone
 
 from manciple.access import membership, sign_ins
-from manciple.access.authentication import bootstrap_tokens, epoch
+from manciple.access.authentication import epoch, tokens
 from manciple.access.invitations import invite
 from manciple.access.models import SignIn
 from manciple.access.sessions import SessionStore, stored_key
@@ -145,7 +145,7 @@ def test_a_restored_database_opens_nobodys_link(alice: User, capsys: pytest.Capt
     User.objects.create_user("bob")
     membership.end_credentials(User.objects.create_user("eve"))
     before = [invite(name).path for name in ("alice", "bob", "eve")]
-    token = bootstrap_tokens.issue(lifetime=timedelta(hours=1), node="node-1")
+    token = tokens.issue_bootstrap(lifetime=timedelta(hours=1), node="node-1")
     call_command("restored")
     told = capsys.readouterr().out
     assert f"{token.partition('.')[0]}, for node-1, until" in told

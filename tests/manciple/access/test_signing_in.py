@@ -20,13 +20,12 @@ from django.http import HttpRequest
 from django.test import Client
 from django.utils import timezone
 
-from manciple.access import sign_ins, throttle
+from manciple.access import passwords, sign_ins
 from manciple.access.authentication import tokens
 from manciple.access.invitations import GroupRefused, NameRefused, invite
 from manciple.access.models import SignIn, SignInAttempts
-from manciple.access.passwords import BROWSER_COOKIE
+from manciple.access.passwords import BROWSER_COOKIE, MOST_BY_ADDRESS, MOST_BY_NAME, PERIOD, SignInLocked
 from manciple.access.sessions import stored_key
-from manciple.access.throttle import MOST_BY_ADDRESS, MOST_BY_NAME, PERIOD, SignInLocked
 from manciple.wire.identity import VIEWERS
 
 pytestmark = pytest.mark.django_db
@@ -230,7 +229,7 @@ ADDRESSES = {
 
 @pytest.mark.parametrize(("address", "key"), ADDRESSES.items(), ids=ADDRESSES.keys())
 def test_an_address_counts_as_whoever_has_it(address: str, key: str) -> None:
-    assert throttle.address_key(address) == key
+    assert passwords.address_key(address) == key
 
 
 def test_a_lockout_passes(alice: User) -> None:
@@ -244,9 +243,9 @@ def test_a_lockout_passes(alice: User) -> None:
 def test_attempts_during_a_lockout_do_not_make_it_longer(alice: User) -> None:
     for _ in range(MOST_BY_NAME):
         try_to_sign_in(Client(), password="wrong")
-    last = SignInAttempts.objects.get(key=throttle.name_key("alice")).last
+    last = SignInAttempts.objects.get(key=passwords.name_key("alice")).last
     assert try_to_sign_in(Client()).status_code == 429
-    assert SignInAttempts.objects.get(key=throttle.name_key("alice")).last == last
+    assert SignInAttempts.objects.get(key=passwords.name_key("alice")).last == last
 
 
 def test_signing_in_forgives_earlier_mistakes(alice: User) -> None:
@@ -305,11 +304,11 @@ def test_an_administrator_lifts_a_lockout(alice: User) -> None:
 
 def test_the_lockout_of_an_address_is_lifted() -> None:
     for number in range(MOST_BY_ADDRESS):
-        throttle.begin(f"guess-{number}", address=STRANGER)
-    with pytest.raises(throttle.SignInLocked):
-        throttle.begin("guess", address=STRANGER)
-    throttle.lift(STRANGER)
-    throttle.begin("guess", address=STRANGER)
+        passwords.begin(f"guess-{number}", address=STRANGER)
+    with pytest.raises(passwords.SignInLocked):
+        passwords.begin("guess", address=STRANGER)
+    passwords.lift(STRANGER)
+    passwords.begin("guess", address=STRANGER)
 
 
 def test_every_way_to_check_a_password_is_counted(alice: User) -> None:
@@ -330,7 +329,7 @@ def test_attempts_at_the_same_moment_are_all_counted() -> None:
         barrier.wait()
         for _ in range(5):
             try:
-                throttle.begin("alice", address="")
+                passwords.begin("alice", address="")
             except SignInLocked:
                 refused.append(1)
         connection.close()

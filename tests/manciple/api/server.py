@@ -25,15 +25,14 @@ from django.conf import settings
 from manciple import descriptors
 from manciple.access.authentication import tokens
 from manciple.api import certificates, kubeconfig
-from manciple.api.connection_table import ConnectionTable
-from manciple.api.connections import PageSocket, PatientConnection
+from manciple.api.connections import ConnectionTable, PageSocket, PatientConnection
 from manciple.api.kubeconfig import Server
 from manciple.api.namespaces import ensure_namespaces
 from manciple.api.streams import close_streams
 from manciple.asgi import application
 from manciple.processes import listeners
 from manciple.processes.listeners import Address, Tls, bind
-from manciple.store.tail import Tail
+from manciple.store.event_log import Tail
 
 
 @dataclass(frozen=True)

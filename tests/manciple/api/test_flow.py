@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manciple.api.flow import ONE_SEAT_AFTER, FairQueues, FlowLimits, Level, Overflow, Senders, Ticket, level_of
+from manciple.api.flow_control import ONE_SEAT_AFTER, FairQueues, FlowLimits, Level, Overflow, Senders, Ticket, level_of
 from manciple.wire.identity import MASTERS, NODES, SCHEDULER, Identity, controller, service_account
 
 LEVELS = {

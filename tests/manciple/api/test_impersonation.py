@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from manciple.access.authentication import tokens
-from manciple.access.impersonation import acting
 from manciple.access.kinds import roles
 from manciple.access.kinds.roles import ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject
+from manciple.api.door import acting
 from manciple.store import objects
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import BadRequest, Forbidden

@@ -17,16 +17,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from manciple.access import authorization
-from manciple.access.attributes import Attributes, refusal
 from manciple.access.authentication import chain, tokens
 from manciple.access.authentication.chain import CONNECTION
-from manciple.api import intake, streams
-from manciple.api.body_budget import BodyBudget, BodyLimits
-from manciple.api.connection_table import ConnectionTable
+from manciple.access.authorization import Attributes, refusal
+from manciple.api import lanes, streams
+from manciple.api.connections import ConnectionTable
 from manciple.api.door import IDENTITY
-from manciple.api.flow import FlowLimits
-from manciple.api.intake import LINGER_BYTES, SHORT_BODY, Intake, lane_of
-from manciple.api.lanes import ThreadedWsgi
+from manciple.api.flow_control import BodyBudget, BodyLimits, FlowLimits
+from manciple.api.lanes import LINGER_BYTES, SHORT_BODY, Intake, ThreadedWsgi, lane_of
 from manciple.wire.identity import Identity
 from tests.manciple.api.requests import CLAIMS, LEASES, PODS, claim
 from tests.manciple.api.server import ApiServer
@@ -145,8 +143,8 @@ def application() -> Iterator[Application]:
 
 
 def door_to(application: Application, *, queue: int = 10) -> Intake:
-    lanes = ("api", "nodes", "pages", "readiness", "liveness")
-    return Intake({name: ThreadedWsgi(application, FlowLimits(seats=1, queue=queue), name=name) for name in lanes})
+    names = ("api", "nodes", "pages", "readiness", "liveness")
+    return Intake({name: ThreadedWsgi(application, FlowLimits(seats=1, queue=queue), name=name) for name in names})
 
 
 @asynccontextmanager
@@ -174,7 +172,7 @@ def test_long_pages_hold_up_neither_the_api_nor_the_leases_of_nodes(known: None,
 def test_a_flood_of_the_api_does_not_hold_up_the_leases_of_nodes(
     known: None, application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "lane_of", lambda path: "api" if path.startswith("/slow") else lane_of(path))
+    monkeypatch.setattr(lanes, "lane_of", lambda path: "api" if path.startswith("/slow") else lane_of(path))
 
     async def play() -> Conversation:
         door = door_to(application, queue=2)
@@ -189,7 +187,7 @@ def test_a_flood_of_the_api_does_not_hold_up_the_leases_of_nodes(
 def test_liveness_does_not_wait_behind_a_readiness_that_waits_for_the_database(
     application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "lane_of", lambda path: "readiness" if path.startswith("/slow") else lane_of(path))
+    monkeypatch.setattr(lanes, "lane_of", lambda path: "readiness" if path.startswith("/slow") else lane_of(path))
 
     async def play() -> Conversation:
         door = door_to(application)
@@ -244,7 +242,7 @@ def test_what_waits_for_a_client_that_has_gone_is_not_begun(application: Applica
 def test_a_flood_of_one_identity_lets_others_in_between(
     application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "lane_of", lambda path: "api")
+    monkeypatch.setattr(lanes, "lane_of", lambda path: "api")
     monkeypatch.setattr(chain, "remembered", lambda shown: Identity(shown.bearer))
 
     async def play() -> None:
@@ -262,7 +260,7 @@ def test_a_body_that_does_not_come_in_time_is_not_waited_for(
     known: None, application: Application, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.BODY_SECONDS = 0.01
-    monkeypatch.setattr(intake, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(lanes, "LINGER_SECONDS", 0.01)
     request = Conversation(CLAIMS, length=100, pieces=[b"{"])
     request.unfinished = True
 
@@ -285,7 +283,7 @@ def nobody_may(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_may_not_is_refused_by_the_head_of_a_long_request(
     nobody_may: None, application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(lanes, "LINGER_SECONDS", 0.01)
     request = Conversation(CLAIMS, token="", length=3_000_000, pieces=[])
 
     asyncio.run(request.held(door_to(application)))
@@ -298,7 +296,7 @@ def test_who_may_not_is_refused_by_the_head_of_a_long_request(
 def test_of_a_refused_body_only_so_much_is_taken_that_the_answer_gets_through(
     nobody_may: None, application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(lanes, "LINGER_SECONDS", 0.01)
     piece = b"x" * 65_536
     request = Conversation(CLAIMS, token="", length=3_000_000, pieces=[piece] * 40)
 
@@ -313,7 +311,7 @@ def test_of_a_refused_body_only_so_much_is_taken_that_the_answer_gets_through(
 def test_a_body_over_the_limit_is_refused_unread(
     known: None, application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(lanes, "LINGER_SECONDS", 0.01)
     request = Conversation(CLAIMS, length=4_000_000, pieces=[])
 
     asyncio.run(request.held(door_to(application)))
@@ -340,8 +338,8 @@ def test_half_sent_bodies_of_one_identity_are_read_up_to_a_limit(
     announced: bool, application: Application, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.BODY_SECONDS = 0.3
-    monkeypatch.setattr(intake, "LINGER_SECONDS", 0.01)
-    monkeypatch.setattr(intake, "LINGER_BYTES", 0)
+    monkeypatch.setattr(lanes, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(lanes, "LINGER_BYTES", 0)
     monkeypatch.setattr(chain, "remembered", lambda shown: Identity(shown.bearer))
     monkeypatch.setattr(authorization, "demand", lambda identity, wanted: None)
     monkeypatch.setattr(streams, "close_old_connections", lambda: None)
@@ -387,7 +385,7 @@ def test_long_bodies_of_strangers_are_not_collected(
     application: Application, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.BODY_SECONDS = 0.2
-    monkeypatch.setattr(intake, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(lanes, "LINGER_SECONDS", 0.01)
 
     async def attack() -> tuple[list[Conversation], Conversation]:
         door = door_to(application, queue=1000)
@@ -501,7 +499,7 @@ def test_the_rest_of_a_refused_body_is_not_decrypted(
     known: None, application: Application, monkeypatch: pytest.MonkeyPatch, unfinished: bool, aborted: bool
 ) -> None:
     """Ending TLS in order reads whatever the client still sends; one that has sent all gets its end in order."""
-    monkeypatch.setattr(intake, "LINGER_SECONDS", 0.01)
+    monkeypatch.setattr(lanes, "LINGER_SECONDS", 0.01)
     table = ConnectionTable(10, descriptors=100)
     entry = table.add("192.0.2.1", descriptor=10)
     assert entry is not None

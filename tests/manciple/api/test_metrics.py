@@ -11,7 +11,7 @@ from prometheus_client.samples import Sample
 
 from manciple.access.authentication import tokens
 from manciple.api import request_metrics
-from manciple.api.flow import FairQueues, FlowLimits
+from manciple.api.flow_control import FairQueues, FlowLimits
 from tests.e2e.processes import wait_for
 from tests.exposition import samples
 from tests.manciple.api.requests import Api

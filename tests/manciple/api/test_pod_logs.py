@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from manciple.access.authentication import agent_tokens, tokens
+from manciple.access.authentication import tokens
 from nodeagent import https
 from nodeagent.https import Endpoint, HttpsAnswer, Request
 from tests.manciple.api.server import ApiServer
@@ -113,7 +113,7 @@ def test_the_log_comes_from_the_agent_of_the_pods_node(http: httpx.Client, bound
     (request,) = bound.requests
     assert request.path == ("containerLogs", "default", "p", "main")
     assert request.query == {}
-    assert agent_tokens.audience(request.token) == f"system:node:alpha:{bound.fingerprint}"
+    assert tokens.audience(request.token) == f"system:node:alpha:{bound.fingerprint}"
 
 
 def test_the_options_are_handed_on(http: httpx.Client, bound: FakeAgent) -> None:
@@ -337,7 +337,7 @@ def test_whoever_answers_is_believed_where_the_client_wants_that(http: httpx.Cli
     answer = http.get(f"{PODS}/p/log", params={"insecureSkipTLSVerifyBackend": "true"})
     assert (answer.status_code, answer.text) == (200, "hello\n")
     # What it was shown is good behind its own certificate, and not behind that of the node's agent.
-    assert agent_tokens.audience(agent.requests[0].token) == f"system:node:alpha:{agent.fingerprint}"
+    assert tokens.audience(agent.requests[0].token) == f"system:node:alpha:{agent.fingerprint}"
 
 
 def test_nobody_answers_where_anybody_would_be_believed(http: httpx.Client) -> None:

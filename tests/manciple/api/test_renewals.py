@@ -12,12 +12,12 @@ import pytest
 from msgspec import structs
 
 from manciple.access.authentication import tokens
-from manciple.api import edits, renewals
-from manciple.api.edits import Edit, WriteAnswer, made_together
-from manciple.api.flow import FlowLimits
+from manciple.api import lanes, verbs
+from manciple.api.flow_control import FlowLimits
+from manciple.api.verbs import Edit, WriteAnswer, made_together
 from manciple.audit import trail
 from manciple.audit.models import Entry
-from manciple.store import objects, transactions
+from manciple.store import objects
 from manciple.wire.errors import NotFound
 from manciple.wire.identity import Identity
 from manciple.wire.registry import registry
@@ -54,7 +54,7 @@ PATCHES = {
 
 @pytest.mark.parametrize(("asked", "taken"), PATCHES.values(), ids=PATCHES)
 def test_only_plain_changes_of_the_leases_of_nodes_are_renewals(asked: dict[str, Any], taken: bool) -> None:
-    assert renewals.is_renewal(asked) is taken
+    assert lanes.is_renewal(asked) is taken
 
 
 @pytest.fixture
@@ -78,16 +78,16 @@ def together(client: httpx.Client, nodes: Sequence[str]) -> list[httpx.Response]
 
 
 def test_those_that_come_within_a_moment_share_a_commit(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewals, "PATIENCE", 20.0)
-    monkeypatch.setattr(renewals, "MOST", NODES)
+    monkeypatch.setattr(lanes, "BATCH_DELAY", 20.0)
+    monkeypatch.setattr(lanes, "LARGEST_BATCH", NODES)
     committed: list[int] = []
-    commit = transactions._commit
+    commit = objects._commit
 
-    def counted(group: Sequence[transactions.PendingWrite[object]]) -> None:
+    def counted(group: Sequence[objects.PendingWrite[object]]) -> None:
         committed.append(len(group))
         commit(group)
 
-    monkeypatch.setattr(transactions, "_commit", counted)
+    monkeypatch.setattr(objects, "_commit", counted)
     nodes = [f"node-{number}" for number in range(NODES)]
     answers = together(client, nodes)
     assert [one.json()["spec"]["holderIdentity"] for one in answers] == nodes
@@ -113,15 +113,15 @@ def test_they_are_answered_as_other_patches_are(client: httpx.Client) -> None:
 
 
 def test_nobody_waits_for_longer_than_a_moment(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewals, "PATIENCE", 0.01)
+    monkeypatch.setattr(lanes, "BATCH_DELAY", 0.01)
     assert renew(client, "node-0").status_code == 200
 
 
 def test_a_lone_write_is_not_held_up_by_renewals_that_wait(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(renewals, "PATIENCE", 20.0)
-    monkeypatch.setattr(renewals, "MOST", 2)
+    monkeypatch.setattr(lanes, "BATCH_DELAY", 20.0)
+    monkeypatch.setattr(lanes, "LARGEST_BATCH", 2)
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(renew, client, "node-0")
         elsewhere = client.post(LEASES.replace("kube-node-lease", "default"), json=lease())
@@ -133,7 +133,7 @@ def test_a_lone_write_is_not_held_up_by_renewals_that_wait(
 
 def test_a_whole_fleet_may_come_with_one_credential() -> None:
     """What one identity may have in line is more than a commit takes: it never waits for itself."""
-    assert FlowLimits(seats=renewals.SEATS).flow_seats > renewals.MOST
+    assert FlowLimits(seats=lanes.RENEWAL_SEATS).flow_seats > lanes.LARGEST_BATCH
 
 
 def replaced(client: httpx.Client, node: str, *, code: int, **changes: Any) -> Any:
@@ -226,12 +226,12 @@ def test_who_has_no_right_is_in_the_trail(client: httpx.Client, api_server: ApiS
 
 
 def held(name: str, holder: str) -> Edit:
-    kind = registry.by_resource(renewals.NODE_LEASES[0])
+    kind = registry.by_resource(lanes.NODE_LEASES[0])
 
     def change(old: Any) -> Any:
         return structs.replace(old, spec=structs.replace(old.spec, holder_identity=holder))
 
-    return Edit(kind, change, renewals.NODE_LEASES[1], name, identity=ADMIN)
+    return Edit(kind, change, lanes.NODE_LEASES[1], name, identity=ADMIN)
 
 
 def holder(outcome: WriteAnswer | Exception) -> str:
@@ -255,10 +255,10 @@ def test_two_edits_of_one_object_come_one_after_the_other(client: httpx.Client) 
 
 
 def test_a_wrong_guess_of_what_is_stored_is_read_again(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = registry.by_resource(renewals.NODE_LEASES[0])
-    old = edits.current(kind, renewals.NODE_LEASES[1], "node-0")
+    kind = registry.by_resource(lanes.NODE_LEASES[0])
+    old = verbs.current(kind, lanes.NODE_LEASES[1], "node-0")
     renew(client, "node-0", {"spec": {"leaseTransitions": 7}})
     monkeypatch.setattr(objects, "cached", lambda *_: old)
     (outcome,) = made_together([held("node-0", "a")])
     assert holder(outcome) == "a"
-    assert edits.current(kind, renewals.NODE_LEASES[1], "node-0").spec.lease_transitions == 7
+    assert verbs.current(kind, lanes.NODE_LEASES[1], "node-0").spec.lease_transitions == 7

@@ -13,13 +13,11 @@ import pytest
 from manciple.access import authorization
 from manciple.access.authentication import chain
 from manciple.api import lanes, streams
-from manciple.api.flow import FairQueues, FlowLimits, Overflow
-from manciple.api.intake import Intake
-from manciple.api.lanes import NOTICE_AFTER, ThreadedWsgi
-from manciple.api.request_work import CostlyRequests, RequestWork, WorkLimits
+from manciple.api.flow_control import CostlyRequests, FairQueues, FlowLimits, Overflow, RequestWork, WorkLimits
+from manciple.api.lanes import NOTICE_AFTER, Intake, ThreadedWsgi
 from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import Identity
-from manciple.wire.time_limit import TimeLimitExceeded, check_time, time_limit
+from manciple.wire.limits import TimeLimitExceeded, check_time, time_limit
 from tests.manciple.api.test_intake import Conversation
 
 CHEAP, ALLOWANCE = 0.1, 0.5

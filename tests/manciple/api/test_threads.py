@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from manciple.api.flow import FlowLimits
+from manciple.api.flow_control import FlowLimits
 from manciple.api.lanes import ThreadedWsgi
 
 SCOPE = {

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.test import override_settings
 
-from manciple.access.authentication import agent_tokens, tokens
+from manciple.access.authentication import tokens
 from tests.manciple.api.requests import Api
 
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -47,7 +47,7 @@ def test_an_expired_token_is_not_authenticated(node: Api) -> None:
 
 
 def test_the_api_server_is_known_to_the_agent_of_the_node_that_its_token_names(node: Api) -> None:
-    status = node.made(PATH, review(agent_tokens.issue_for_node("alpha", certificate="c0ffee"), *NODE))["status"]
+    status = node.made(PATH, review(tokens.issue_for_node("alpha", certificate="c0ffee"), *NODE))["status"]
     assert status["authenticated"]
     assert status["user"]["username"] == "system:kube-apiserver"
     assert status["audiences"] == [AGENT]
@@ -55,37 +55,37 @@ def test_the_api_server_is_known_to_the_agent_of_the_node_that_its_token_names(n
 
 @pytest.mark.parametrize("audiences", [(), ("system:node:beta:c0ffee",), ("system:node:alpha:facade",), (API,)])
 def test_a_token_for_one_agent_is_worth_nothing_elsewhere(node: Api, audiences: tuple[str, ...]) -> None:
-    status = node.made(PATH, review(agent_tokens.issue_for_node("alpha", certificate="c0ffee"), *audiences))["status"]
+    status = node.made(PATH, review(tokens.issue_for_node("alpha", certificate="c0ffee"), *audiences))["status"]
     assert "authenticated" not in status
     assert f"token audiences [{AGENT}] is invalid for the target audiences" in status["error"]
 
 
 def test_a_token_for_a_node_does_not_open_the_api(api: Api) -> None:
-    assert Api(agent_tokens.issue_for_node("alpha", certificate="c0ffee")).get("/api/v1/namespaces").code == 401
+    assert Api(tokens.issue_for_node("alpha", certificate="c0ffee")).get("/api/v1/namespaces").code == 401
     assert api.get("/api/v1/namespaces").code == 200
 
 
 def test_a_token_for_a_node_expires(node: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    token = agent_tokens.issue_for_node("alpha", certificate="c0ffee")
+    token = tokens.issue_for_node("alpha", certificate="c0ffee")
     assert node.made(PATH, review(token, *NODE))["status"]["authenticated"]
-    monkeypatch.setattr(agent_tokens, "NODE_LIFETIME", -1)
+    monkeypatch.setattr(tokens, "AGENT_TOKEN_LIFETIME", -1)
     assert "authenticated" not in node.made(PATH, review(token, *NODE))["status"]
 
 
 def test_a_token_for_a_node_that_was_changed_is_not_believed() -> None:
-    token = agent_tokens.issue_for_node("alpha", certificate="c0ffee")
-    assert agent_tokens.audience(token) == AGENT
+    token = tokens.issue_for_node("alpha", certificate="c0ffee")
+    assert tokens.audience(token) == AGENT
     payload, stamp, signature = token.split(":")
-    other = agent_tokens.issue_for_node("beta", certificate="c0ffee").split(":")[0]
-    assert agent_tokens.audience(f"{other}:{stamp}:{signature}") is None
-    assert agent_tokens.audience(f"{payload}:{stamp}:{signature[::-1]}") is None
+    other = tokens.issue_for_node("beta", certificate="c0ffee").split(":")[0]
+    assert tokens.audience(f"{other}:{stamp}:{signature}") is None
+    assert tokens.audience(f"{payload}:{stamp}:{signature[::-1]}") is None
 
 
 def test_a_token_is_good_in_every_process_with_the_same_key_and_in_no_other() -> None:
-    token = agent_tokens.issue_for_node("alpha", certificate="c0ffee")
+    token = tokens.issue_for_node("alpha", certificate="c0ffee")
     with override_settings(SECRET_KEY="another cluster's"):
-        assert agent_tokens.audience(token) is None
-    assert agent_tokens.audience(token) == AGENT
+        assert tokens.audience(token) is None
+    assert tokens.audience(token) == AGENT
 
 
 def test_a_user_may_not_ask(api: Api) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from manciple.access.authentication import tokens
 from manciple.api import streams, watch
-from manciple.store import pruning
+from manciple.store import space
 from manciple.store.records import EventRecord
 from manciple.wire.selectors import FieldRequirement
 from tests.manciple.api.requests import CLAIMS, LEASES, METADATA, NAMESPACES, PODS, TABLE, claim, lease, pod
@@ -364,7 +364,7 @@ def test_of_an_identitys_watches_that_hold_too_much_the_slowest_is_closed(monkey
 
 def prune_everything() -> None:
     """Make the log forget all that is not the latest of an object."""
-    pruning.prune(older_than=timedelta(0))
+    space.prune(older_than=timedelta(0))
 
 
 # Rights that end while a watch is open.

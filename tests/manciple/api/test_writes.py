@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from manciple.api import edits, first_stage, verbs
+from manciple.api import first_stage, verbs
 from manciple.store import objects
 from manciple.store.hooks import Write
 from manciple.wire import codec
@@ -61,7 +61,7 @@ def test_a_change_that_never_comes_first_is_a_conflict(kind: Kind) -> None:
 
     with pytest.raises(Conflict):
         verbs.modify(kind, change, namespace="default", name="l", identity=ALICE)
-    assert len(attempts) == edits.ATTEMPTS
+    assert len(attempts) == verbs.ATTEMPTS
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_admission_is_asked_before_every_write(kind: Kind, asked: list[Write]) -
 def test_what_admission_refuses_is_not_written(kind: Kind, asked: list[Write]) -> None:
     with pytest.raises(Forbidden):
         verbs.modify(kind, lambda old: held_by(old, "mallory"), namespace="default", name="l", identity=ALICE)
-    assert edits.current(kind, "default", "l").spec.holder_identity == "alice"
+    assert verbs.current(kind, "default", "l").spec.holder_identity == "alice"
 
 
 def test_what_a_client_sent_is_shown_before_it_is_validated_and_where_nothing_would_change(

@@ -13,7 +13,7 @@ from manciple.api.namespaces import ensure_namespaces
 from manciple.audit import events, recording, searching
 from manciple.audit.models import Entry, Place
 from manciple.audit.searching import Search
-from manciple.store import hooks, objects, pruning
+from manciple.store import hooks, objects, space
 from manciple.store.hooks import Write
 from manciple.store.origins import Origin
 from manciple.wire.base import ObjectReference
@@ -207,7 +207,7 @@ def test_the_log_is_not_pruned_before_its_writes_are_in_the_trail() -> None:
     with objects.writing(identity=ALICE) as writer:
         writer.create(SHELVES, shelf("a"))
         writer.delete(SHELVES, "", "a")
-    pruning.prune(older_than=timedelta(0), now=datetime.now(UTC) + timedelta(hours=1))
+    space.prune(older_than=timedelta(0), now=datetime.now(UTC) + timedelta(hours=1))
     assert [(entry.verb, entry.username) for entry in Entry.objects.order_by("id")] == [
         ("create", "alice"),
         ("delete", "alice"),

@@ -17,8 +17,8 @@ from manciple.extensions import catalogue, cleanup, serving
 from manciple.extensions.definitions import CustomResourceDefinition
 from manciple.extensions.registration import DEFINITION
 from manciple.extensions.serving import ServedDefinition
-from manciple.store import garbage, objects, tail
-from manciple.store.metadata import with_meta
+from manciple.store import event_log, garbage, objects
+from manciple.store.writer import with_meta
 from manciple.wire import codec
 from manciple.wire.errors import ApiError, MethodNotAllowed
 from manciple.wire.identity import SYSTEM
@@ -227,7 +227,7 @@ def test_what_was_written_before_its_schema_changed_is_told_by_the_new_one_whoev
         assert api.delete(f"{WIDGETS}/{name}").code == 200
     assert api.get(f"{WIDGETS}/one").json["metadata"]["deletionTimestamp"]
     assert [api.get(f"{WIDGETS}/one").json["spec"], api.get(WIDGETS).json["items"][0]["spec"]] == [{"a": "x"}] * 2
-    told = [json.loads(one.text) for one in tail.read_after(0, resources=["widgets.example.com"])[2:]]
+    told = [json.loads(one.text) for one in event_log.read_after(0, resources=["widgets.example.com"])[2:]]
     assert [one["spec"] for one in told] == [{"a": "x"}] * 2, "what watches are told of both"
 
 

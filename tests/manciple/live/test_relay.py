@@ -11,8 +11,9 @@ from django.db import connection
 from manciple.live import topics
 from manciple.live.topics import Relay, TopicChange
 from manciple.store import objects
-from manciple.store.pruning import prune
-from manciple.store.tail import EventRecord, Tail, latest_revision
+from manciple.store.event_log import Tail, latest_revision
+from manciple.store.records import EventRecord
+from manciple.store.space import prune
 from tests.e2e.processes import wait_for
 from tests.manciple.store.kinds import NOTES, note
 

@@ -21,19 +21,19 @@ from django.utils import timezone
 
 from manciple import asgi
 from manciple.access import sign_ins
-from manciple.access.authentication import rounds, tokens
+from manciple.access.authentication import epoch, tokens
 from manciple.access.bootstrap import ensure_roles
 from manciple.access.membership import Standing, change
 from manciple.access.sessions import stored_key
+from manciple.api.lanes import SocketLimits
 from manciple.api.namespaces import ensure_namespaces
-from manciple.api.sockets import SocketLimits
 from manciple.audit import events
 from manciple.audit.models import Entry
 from manciple.audit.searching import Search
 from manciple.live import consumers
 from manciple.live.consumers import NOT_SIGNED_IN, PATH, TOO_MANY, Beats, live
 from manciple.live.origins import same_origin
-from manciple.store.tail import Tail, latest_revision
+from manciple.store.event_log import Tail, latest_revision
 from tests.manciple.access.test_table import (
     NODES,
     RBAC,
@@ -93,7 +93,7 @@ ASKED = {
 @pytest.fixture
 def root(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     """The table's cluster, as an administrator of its API."""
-    monkeypatch.setattr(rounds, "LOOK", 0.02)
+    monkeypatch.setattr(epoch, "LOOK", 0.02)
     monkeypatch.setattr(asgi, "_socket_limits", SocketLimits(rate=0))
     ensure_namespaces()
     ensure_roles()

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 import uvloop
 
-from manciple.api.connection_table import ConnectionTable
+from manciple.api.connections import ConnectionTable
 from manciple.processes.listeners import (
     HANDSHAKE_SECONDS,
     HANDSHAKES,

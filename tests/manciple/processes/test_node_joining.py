@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import serialization
 from django.core.management import CommandError, call_command
 from django.db import connections
 
-from manciple.access.authentication import bootstrap_tokens
 from manciple.access.authentication import certificates as client_certificates
+from manciple.access.authentication import tokens
 from manciple.api import certificates, kubeconfig
 from manciple.api.kubeconfig import Server
 from manciple.controllers import certificate_requests
@@ -97,7 +97,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def token(node: str = "") -> str:
-    return bootstrap_tokens.issue(lifetime=DAY, node=node)
+    return tokens.issue_bootstrap(lifetime=DAY, node=node)
 
 
 def joined(cluster: ApiServer, folder: Path, *, node: str = "n1", shown: str = "") -> Client:

@@ -10,9 +10,10 @@ import pytest
 from django.db import connection
 from msgspec import structs
 
-from manciple.store import objects, tail
+from manciple.store import event_log, objects
+from manciple.store.event_log import Tail
 from manciple.store.persistence import Turn
-from manciple.store.tail import EventRecord, Tail
+from manciple.store.records import EventRecord
 from manciple.wire.errors import Conflict, Expired
 from tests.manciple.store.kinds import NOTES, Note, NoteSpec, note
 
@@ -55,7 +56,7 @@ def test_a_reader_beside_many_writers_never_sees_a_gap() -> None:
     def read() -> None:
         position = 1
         while position < newest:
-            records = tail.read_after(position, limit=7)
+            records = event_log.read_after(position, limit=7)
             seen.extend(record.revision for record in records)
             position = seen[-1] if seen else position
 
@@ -69,8 +70,8 @@ def test_a_transactions_events_are_never_seen_in_part() -> None:
 
     def read() -> None:
         while not latest or latest[-1] < newest:
-            latest.append(tail.latest_revision())
-            assert len(tail.read_after(1, limit=10_000)) >= latest[-1] - 1
+            latest.append(event_log.latest_revision())
+            assert len(event_log.read_after(1, limit=10_000)) >= latest[-1] - 1
             page = objects.list(NOTES)
             assert len(page.items) == page.revision - 1
 
@@ -138,7 +139,7 @@ def test_the_first_writers_of_all_do_not_collide() -> None:
             writer.create(NOTES, note(name))
 
     together(*(lambda name=f"first-{number}": first(name) for number in range(WRITERS)))
-    assert [record.revision for record in tail.read_after(1)] == list(range(2, WRITERS + 2))
+    assert [record.revision for record in event_log.read_after(1)] == list(range(2, WRITERS + 2))
 
 
 def test_turns_are_taken_in_the_order_of_asking() -> None:

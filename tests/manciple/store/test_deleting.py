@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from manciple.store import hooks, metadata, objects, tail
+from manciple.store import event_log, hooks, objects, writer
 from manciple.store.objects import DeletionAnswer, Sources
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Conflict, NotFound
@@ -40,12 +40,12 @@ def test_an_object_that_nothing_holds_is_gone_at_once() -> None:
     deletion = delete()
     assert deletion.gone
     assert objects.get(NOTES, "home", "a") is None
-    event = tail.read_after(int(created.metadata.resource_version))[0]
+    event = event_log.read_after(int(created.metadata.resource_version))[0]
     assert (event.type, event.revision) == ("DELETED", int(deletion.object.metadata.resource_version))
     last = objects.decode(NOTES, event.text)
     assert last.metadata.deletion_timestamp is None
     assert grace_of(deletion) == ("2026-11-20T12:00:00Z", 0)  # only the answer shows when, as upstream
-    assert deletion.object == metadata.answered_deletion(NOTES, last, deletion.object)
+    assert deletion.object == writer.answered_deletion(NOTES, last, deletion.object)
 
 
 def test_a_finalizer_holds_the_object_and_marks_it() -> None:
@@ -65,7 +65,7 @@ def test_a_status_that_says_why_it_goes_is_one_event_with_the_deletion() -> None
     deletion = delete(told=told)
     assert grace_of(deletion) == ("2026-11-20T12:00:00Z", 0)
     assert deletion.object.metadata.labels == {"why": "broken"}
-    (event,) = tail.read_after(int(created.metadata.resource_version))
+    (event,) = event_log.read_after(int(created.metadata.resource_version))
     assert (event.type, objects.decode(NOTES, event.text)) == ("MODIFIED", deletion.object)
 
 

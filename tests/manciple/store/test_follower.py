@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from manciple.per_process import reset_all
-from manciple.store import follower, objects, tail
-from manciple.store.follower import LOG, Follower, LocalLog, View, since
-from manciple.store.pruning import prune
+from manciple.store import event_log, objects
+from manciple.store.event_log import LOG, Follower, LocalLog, Stretch, View, since
 from manciple.store.records import Written
-from manciple.store.tail import Stretch
+from manciple.store.space import prune
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Expired
@@ -101,7 +100,7 @@ def test_it_lists_then_applies_what_happens() -> None:
     put("a")
     following = Follower(Names)
     with following.view() as view:
-        assert (view.objects, view.revision, view.news) == (listed(), tail.latest_revision(), [])
+        assert (view.objects, view.revision, view.news) == (listed(), event_log.latest_revision(), [])
     put("B")
     put("a", "changed")
     remove("a")
@@ -158,7 +157,7 @@ def test_inside_a_transaction_the_database_is_asked_whatever_was_announced() -> 
 
 @pytest.mark.parametrize("batch", [1, 2, 3])
 def test_a_long_way_is_gone_in_batches(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("manciple.store.follower.BATCH", batch)
+    monkeypatch.setattr("manciple.store.event_log.VIEW_BATCH", batch)
     following = Follower(Names)
     with following.view():
         for name in "abcd":
@@ -220,7 +219,7 @@ def test_a_log_that_is_pruned_under_every_listing_is_given_up() -> None:
 
     with pytest.raises(Expired), Follower(Names, source=Disturbed(prune_under_it)).view():
         pass
-    assert listings >= follower.ATTEMPTS
+    assert listings >= event_log.ATTEMPTS
 
 
 def test_forgetting_is_one_call_for_all() -> None:
@@ -298,8 +297,8 @@ def test_whoever_joins_whenever_ends_where_a_fresh_listing_does(
     first: list[tuple[str, str]], meanwhile: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """meanwhile: what happens while followers read."""
-    monkeypatch.setattr("manciple.store.follower.BATCH", 2)
-    monkeypatch.setattr("manciple.store.follower.CHUNK", 2)
+    monkeypatch.setattr("manciple.store.event_log.VIEW_BATCH", 2)
+    monkeypatch.setattr("manciple.store.event_log.CHUNK", 2)
     with put_back():
         History(iter(meanwhile)).run(first)
 
@@ -326,7 +325,7 @@ class History:
         for following in self._followers:
             with following.view() as view:
                 assert view.objects == listed()
-                assert view.revision == tail.latest_revision()
+                assert view.revision == event_log.latest_revision()
 
     def _happen(self, what: str, name: str) -> None:
         if what == "put":
@@ -418,10 +417,10 @@ def test_what_an_older_database_says_is_not_taken_for_what_was_known() -> None:
 
 def test_a_place_in_the_log_leads_on_or_nowhere() -> None:
     def names(after: int | None) -> list[str] | None:
-        stretch = since(after, tail.stretch_after)
+        stretch = since(after, event_log.stretch_after)
         return None if stretch is None else [record.name for record in stretch.changes]
 
-    start = tail.latest_revision()
+    start = event_log.latest_revision()
     assert names(None) is None
     assert names(start) == []
     put("a")

@@ -11,9 +11,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
-from manciple.store.follower import Follower, Source
+from manciple.store.event_log import Follower, Source, Stretch
 from manciple.store.records import Written
-from manciple.store.tail import Stretch
 from manciple.wire import codec
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Expired

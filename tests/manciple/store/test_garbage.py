@@ -10,10 +10,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from manciple.store import garbage, objects, persistence, transactions
-from manciple.store.metadata import with_meta
+from manciple.store import garbage, objects, persistence
 from manciple.store.persistence import NewEvent
 from manciple.store.records import Propagation
+from manciple.store.writer import with_meta
 from manciple.wire.base import ApiObject, OwnerReference
 from tests.manciple.store.kinds import NOTES, SHELVES, note, owned_by, shelf
 
@@ -224,14 +224,14 @@ def test_no_transaction_has_many_objects_or_many_bytes(
     for number in range(40):
         create(note(f"small-{number}"), owned_by(owner))
     for number in range(6):
-        create(note(f"large-{number}", text="x" * (transactions.PORTION_BYTES // 3)), owned_by(owner))
+        create(note(f"large-{number}", text="x" * (objects.PORTION_BYTES // 3)), owned_by(owner))
     monkeypatch.setattr(persistence, "append_events", append)
     delete("owner", propagation=propagation)
     collect()
     counts, sizes = zip(*written, strict=True)
     assert sum(counts) >= 46
-    assert max(counts) <= transactions.PORTION + 1  # and the owner
-    assert max(sizes) <= transactions.PORTION_BYTES
+    assert max(counts) <= objects.PORTION + 1  # and the owner
+    assert max(sizes) <= objects.PORTION_BYTES
 
 
 def test_adopting_and_disowning_changes_who_goes() -> None:

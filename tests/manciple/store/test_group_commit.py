@@ -13,7 +13,7 @@ from django.db import IntegrityError, OperationalError, connection, connections,
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from manciple.store import announce, hooks, objects, persistence, tail, transactions
+from manciple.store import announce, event_log, hooks, objects, persistence
 from manciple.store.objects import PendingWrite, Read, Writer
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import AlreadyExists, BadRequest, Conflict
@@ -56,9 +56,9 @@ class Crowd:
         """Somebody else's write, which stands in line when this returns."""
         if not self.futures:
             self.lead()
-        before = transactions.commits().waiting()
+        before = objects.commits().waiting()
         future = self._pool.submit(self._run, work, options)
-        while transactions.commits().waiting() == before:
+        while objects.commits().waiting() == before:
             threading.Event().wait(0.001)
         self.futures.append(future)
         return future
@@ -102,7 +102,7 @@ def test_they_are_written_in_the_order_in_which_they_came(crowd: Crowd) -> None:
     crowd.go()
     revisions = [int(future.result().metadata.resource_version) for future in futures]
     assert revisions == sorted(revisions)
-    assert [record.name for record in tail.read_after(0)] == ["third", "first", "second"]
+    assert [record.name for record in event_log.read_after(0)] == ["third", "first", "second"]
 
 
 def test_a_refusal_undoes_one_write_and_meets_the_one_who_asked(crowd: Crowd) -> None:
@@ -222,9 +222,9 @@ def test_the_commit_is_announced_once_for_all(crowd: Crowd) -> None:
     for number in range(5):
         crowd.wait_in_line(creating(f"n{number}"))
     crowd.go()
-    transactions.commits.reset()
+    objects.commits.reset()
     unsubscribe()
-    assert told == [tail.latest_revision()]
+    assert told == [event_log.latest_revision()]
 
 
 def test_the_writer_goes_on_before_anybody_is_told() -> None:
@@ -233,7 +233,7 @@ def test_the_writer_goes_on_before_anybody_is_told() -> None:
     unsubscribe = announce.subscribe(lambda _: in_time.append(written.wait(60)))
     objects.write(creating("a"))
     written.set()
-    transactions.commits.reset()
+    objects.commits.reset()
     unsubscribe()
     assert in_time == [True]
 
@@ -273,7 +273,7 @@ def test_hundreds_of_writers_at_once_lose_nothing() -> None:
     with ThreadPoolExecutor(12) as pool:
         made = list(pool.map(write, range(300)))
     assert sorted(made) == names()
-    records = tail.read_after(0)
+    records = event_log.read_after(0)
     assert [record.revision for record in records] == list(range(records[0].revision, records[0].revision + 300))
 
 
@@ -293,7 +293,7 @@ def test_works_that_are_put_in_line_together_share_a_commit_and_end_each_for_its
 
     works = [PendingWrite(work, SYSTEM, ()) for work in (creating("a"), refused, creating("b"))]
     with counted_transactions(monkeypatch) as counted:
-        transactions.settle(works)
+        objects.settle(works)
         assert [works[0].outcome().metadata.name, works[2].outcome().metadata.name] == ["a", "b"]
         with pytest.raises(BadRequest, match="no"):
             works[1].outcome()
@@ -303,7 +303,7 @@ def test_works_that_are_put_in_line_together_share_a_commit_and_end_each_for_its
 def test_inside_of_a_transaction_they_are_run_where_they_stand() -> None:
     works = [PendingWrite(creating(name), SYSTEM, ()) for name in "ab"]
     with objects.writing():
-        transactions.settle(works)
+        objects.settle(works)
         assert [one.outcome().metadata.name for one in works] == ["a", "b"]
         assert names() == []
     assert names() == ["a", "b"]
@@ -311,7 +311,7 @@ def test_inside_of_a_transaction_they_are_run_where_they_stand() -> None:
 
 def test_a_dry_run_of_several_stores_none() -> None:
     works = [PendingWrite(creating(name), SYSTEM, ()) for name in "aa"]
-    transactions.settle(works, dry_run=True)
+    objects.settle(works, dry_run=True)
     assert works[0].outcome().metadata.name == "a"
     with pytest.raises(AlreadyExists):
         works[1].outcome()
@@ -324,18 +324,18 @@ def test_between_two_portions_of_a_collection_others_have_their_turn(
     crowd.lead()
     for number in range(3):
         works = [PendingWrite(creating(f"many-{number}-{one}"), SYSTEM, ()) for one in range(3)]
-        transactions.settle(works, portion=True)
+        objects.settle(works, portion=True)
     with counted_transactions(monkeypatch) as counted:
         for number in range(5):
             crowd.wait_in_line(creating(f"other-{number}"))
         crowd.go()
         works[-1].outcome()
-    order = [record.name.partition("-")[0] for record in tail.read_after(0)]
+    order = [record.name.partition("-")[0] for record in event_log.read_after(0)]
     assert order == ["many"] * 3 + ["other"] * 5 + ["many"] * 6
     assert len(counted) == 4
 
 
 def test_a_collection_is_worked_through_in_small_portions() -> None:
-    sizes = [*[1] * 100, transactions.PORTION_BYTES, transactions.PORTION_BYTES * 2, 1]
-    found = [len(portion) for portion in transactions.portions(sizes, lambda size: size)]
+    sizes = [*[1] * 100, objects.PORTION_BYTES, objects.PORTION_BYTES * 2, 1]
+    found = [len(portion) for portion in objects.portions(sizes, lambda size: size)]
     assert found == [32, 32, 32, 4, 1, 1, 1]

@@ -9,9 +9,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from manciple.store import objects, tail
-from manciple.store.pruning import prune
+from manciple.store import event_log, objects
 from manciple.store.records import Page
+from manciple.store.space import prune
 from manciple.wire.errors import BadRequest, Expired
 from manciple.wire.selectors import parse_field_selector, parse_label_selector
 from tests.manciple.store.kinds import NOTES, SHELVES, Note, NoteSpec, note, shelf
@@ -97,7 +97,7 @@ def test_selecting_by(case: str) -> None:
         fields=parse_field_selector(fields) if fields else None,
     )
     assert names(page) == expected
-    assert page.revision == tail.latest_revision()
+    assert page.revision == event_log.latest_revision()
 
 
 def test_pages_count_what_remains() -> None:
@@ -153,8 +153,8 @@ def test_a_list_goes_on_while_its_revision_is_not_below_the_floor() -> None:
     with objects.writing() as writer:
         writer.update(NOTES, note("n1", text="new"))
         writer.delete(NOTES, "home", "n2")
-    prune(older_than=timedelta(days=1), keep=tail.latest_revision() - first.revision)
-    assert tail.floor() == first.revision
+    prune(older_than=timedelta(days=1), keep=event_log.latest_revision() - first.revision)
+    assert event_log.floor() == first.revision
     rest = objects.list(NOTES, continue_token=first.continue_token)
     assert names(rest) == ["n1", "n2"]
     assert '"text":"old"' in rest.items[0].text

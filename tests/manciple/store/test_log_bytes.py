@@ -10,7 +10,7 @@ from django.test import override_settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from manciple.store import objects, pruning, space, sql, tail
+from manciple.store import event_log, objects, space, sql
 from manciple.store.models import Event, StoredObject
 from manciple.wire.errors import Expired
 from tests.examples import some
@@ -31,7 +31,7 @@ def put(name: str, size: int = 1, namespace: str = "home") -> None:
 
 def tail_end() -> int:
     """Makes every text another one."""
-    return tail.latest_revision()
+    return event_log.latest_revision()
 
 
 def drop(name: str) -> None:
@@ -66,23 +66,23 @@ def test_characters_of_several_bytes_count_as_such() -> None:
 def test_pruning_keeps_the_newest_bytes(most: int) -> None:
     for _ in range(8):
         put("a", 10 * KIB)
-    before = tail.latest_revision()
-    pruning.prune(older_than=YEAR, keep_bytes=most)
+    before = event_log.latest_revision()
+    space.prune(older_than=YEAR, keep_bytes=most)
     counter = sql.counter()
     assert counter.log_bytes <= most
     assert most > counter.end_offset or counter.log_bytes > most - 11 * KIB  # no more than needed
-    assert [one.revision for one in tail.read_after(counter.floor)] == list(range(counter.floor + 1, before + 1))
+    assert [one.revision for one in event_log.read_after(counter.floor)] == list(range(counter.floor + 1, before + 1))
     if counter.floor > 1:
         with pytest.raises(Expired):
-            tail.read_after(counter.floor - 1)
+            event_log.read_after(counter.floor - 1)
 
 
 def test_large_steps_are_cut_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruning, "STEP_BYTES", 15 * KIB)
+    monkeypatch.setattr(space, "STEP_BYTES", 15 * KIB)
     for _ in range(8):
         put("a", 10 * KIB)
     steps: list[int] = []
-    real = pruning._prune_step
+    real = space._prune_step
 
     def step(target: int) -> int | None:
         before, found = sql.counter(), real(target)
@@ -90,8 +90,8 @@ def test_large_steps_are_cut_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> 
             steps.append(sql.counter().floor_offset - before.floor_offset)
         return found
 
-    monkeypatch.setattr(pruning, "_prune_step", step)
-    pruning.prune(older_than=YEAR, keep_bytes=0)
+    monkeypatch.setattr(space, "_prune_step", step)
+    space.prune(older_than=YEAR, keep_bytes=0)
     assert len(steps) == 4
     assert max(steps) < 25 * KIB
 
@@ -101,10 +101,10 @@ def test_entries_without_an_offset_are_of_an_earlier_version() -> None:
     for number in range(6):
         put("a", 10 * KIB)
         if number % 2:
-            Event.objects.filter(revision=tail.latest_revision()).update(end_offset=0)
-    pruning.prune(older_than=YEAR, keep_bytes=25 * KIB)
+            Event.objects.filter(revision=event_log.latest_revision()).update(end_offset=0)
+    space.prune(older_than=YEAR, keep_bytes=25 * KIB)
     assert sql.counter().log_bytes <= 25 * KIB
-    pruning.prune(older_than=timedelta(0), keep=0)
+    space.prune(older_than=timedelta(0), keep=0)
     assert Event.objects.count() == 1
 
 
@@ -120,11 +120,11 @@ WRITES = st.lists(
 @given(writes=WRITES)
 def test_a_reader_gets_every_event_or_is_expired(writes: Sequence[tuple[str, int, str]]) -> None:
     start_over()
-    seen, state = tail.latest_revision(), dict[str, str]()
+    seen, state = event_log.latest_revision(), dict[str, str]()
     page = None
     for name, size, what in writes:
         if what == "prune":
-            pruning.prune(older_than=YEAR, keep_bytes=size)
+            space.prune(older_than=YEAR, keep_bytes=size)
             assert sql.counter().log_bytes <= size
         elif what == "put":
             put(name, size)
@@ -132,14 +132,14 @@ def test_a_reader_gets_every_event_or_is_expired(writes: Sequence[tuple[str, int
             drop(name)
         if size % 3 == 0:  # the reader comes now and then
             try:
-                events = tail.read_after(seen)
+                events = event_log.read_after(seen)
             except Expired:
                 assert seen < sql.counter().floor
                 state = {item.name: item.text for item in objects.list(NOTES).items}
             else:
-                assert [event.revision for event in events] == list(range(seen + 1, tail.latest_revision() + 1))
+                assert [event.revision for event in events] == list(range(seen + 1, event_log.latest_revision() + 1))
                 state = replay(state, events)
-            seen = tail.latest_revision()
+            seen = event_log.latest_revision()
             assert state == {item.name: item.text for item in objects.list(NOTES).items}
             page = objects.list(NOTES, limit=1)
             whole = dict(state)
@@ -175,7 +175,7 @@ def test_a_pruning_that_fails_does_not_fail_the_write(
         raise RuntimeError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pruning, "_prune_step", fail)
+        patch.setattr(space, "_prune_step", fail)
         for _ in range(4):
             put("a", 10 * KIB)
     assert "could not prune the log" in caplog.text
@@ -184,12 +184,12 @@ def test_a_pruning_that_fails_does_not_fail_the_write(
 
 
 def test_the_log_gives_way_before_writes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruning, "SHORTEST", 5 * KIB)
+    monkeypatch.setattr(space, "SHORTEST", 5 * KIB)
     for _ in range(8):
         put("a", 10 * KIB)
     counter = sql.counter()
     for spare, most in ((float("inf"), 2 << 30), (10 * KIB, counter.log_bytes + 10 * KIB), (-1000 * KIB, 5 * KIB)):
         monkeypatch.setattr(space, "spare", lambda spare=spare: spare)
-        assert pruning.byte_limit(counter) == most
-    pruning.prune(older_than=YEAR)
+        assert space.byte_limit(counter) == most
+    space.prune(older_than=YEAR)
     assert sql.counter().log_bytes <= 5 * KIB

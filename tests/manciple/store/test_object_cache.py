@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from manciple.store import records
-from manciple.store.metadata import with_meta
 from manciple.store.records import Committed, ObjectCache
+from manciple.store.writer import with_meta
 from tests.builders import make_node
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)

@@ -8,7 +8,8 @@ from django.contrib.auth.models import User
 from manciple.access import people
 from manciple.live.topics import relay
 from manciple.per_process import reset_all
-from manciple.store.tail import EventRecord, Tail, latest_revision
+from manciple.store.event_log import Tail, latest_revision
+from manciple.store.records import EventRecord
 from tests.e2e.processes import wait_for
 from tests.manciple.live.test_relay import write
 

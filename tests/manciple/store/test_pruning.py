@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from django.core.management import call_command
 
-from manciple.store import objects, pruning, tail
+from manciple.store import event_log, objects, space
 from manciple.store.models import Event
 from manciple.store.objects import Sources
 from manciple.wire.errors import Expired
@@ -30,7 +30,7 @@ def write_at(minute: int, name: str, text: str) -> None:
 
 def prune_at(minute: int, **options: int) -> int:
     """Prune what is older than ten minutes, `minute` minutes after noon."""
-    return pruning.prune(older_than=timedelta(minutes=10), now=NOON + timedelta(minutes=minute), **options)
+    return space.prune(older_than=timedelta(minutes=10), now=NOON + timedelta(minutes=minute), **options)
 
 
 def kept() -> list[int]:
@@ -42,7 +42,7 @@ def test_young_events_stay() -> None:
     write_at(1, "a", "2")
     assert prune_at(9) == 0
     assert kept() == [2, 3]
-    assert [event.revision for event in tail.read_after(1)] == [2, 3]
+    assert [event.revision for event in event_log.read_after(1)] == [2, 3]
 
 
 def test_superseded_events_go_with_age_and_objects_stay_readable() -> None:
@@ -51,7 +51,7 @@ def test_superseded_events_go_with_age_and_objects_stay_readable() -> None:
     write_at(1, "b", "1")  # 4
     write_at(20, "a", "3")  # 5
     assert prune_at(20) == 1
-    assert tail.floor() == 4
+    assert event_log.floor() == 4
     assert kept() == [3, 4, 5]  # 3 was superseded above the floor: lists at 4 need it
     assert prune_at(40) == 1
     assert kept() == [4, 5]
@@ -70,16 +70,16 @@ def test_no_more_events_stay_than_wanted() -> None:
     for number in range(5):
         write_at(0, "a", str(number))
     prune_at(0, keep=2)
-    assert tail.floor() == tail.latest_revision() - 2
+    assert event_log.floor() == event_log.latest_revision() - 2
     assert kept() == [4, 5, 6]  # 4 is what lists at the floor show
 
 
 def test_pruning_goes_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruning, "STEP", 2)
+    monkeypatch.setattr(space, "STEP", 2)
     for number in range(9):
         write_at(0, "a", str(number))
     assert prune_at(20) == 8
-    assert kept() == [tail.latest_revision()]
+    assert kept() == [event_log.latest_revision()]
     assert prune_at(20) == 0
 
 
@@ -87,11 +87,11 @@ def test_readers_below_the_floor_are_expired_and_others_miss_nothing() -> None:
     for number in range(3):
         write_at(number, "a", str(number))
     prune_at(11)  # 12:01 and later stay: the floor is at revision 2
-    assert [event.revision for event in tail.read_after(2)] == [3, 4]
+    assert [event.revision for event in event_log.read_after(2)] == [3, 4]
     with pytest.raises(Expired, match=r"too old resource version: 1 \(2\)"):
-        tail.read_after(1)
+        event_log.read_after(1)
     with pytest.raises(Expired):
-        tail.read_after(0, resources=["shelves.test.example.com"])
+        event_log.read_after(0, resources=["shelves.test.example.com"])
 
 
 def test_the_command_prunes_and_says_so() -> None:

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from manciple.store import garbage, objects, sql, tail
-from manciple.store.metadata import with_meta
+from manciple.store import event_log, garbage, objects, sql
 from manciple.store.models import Event, OwnerLink, Revision, StoredObject
-from manciple.store.pruning import prune
 from manciple.store.records import EventRecord
+from manciple.store.space import prune
+from manciple.store.writer import with_meta
 from manciple.wire.errors import ApiError
 from tests.examples import some
 from tests.manciple.store.kinds import NOTES, NoteSpec, note, owned_by
@@ -86,7 +86,7 @@ def start_over() -> None:
 def test_the_log_replayed_is_the_state(transactions: list[tuple[list[tuple[str, str, str]], bool]]) -> None:
     start_over()
     state: State = {}
-    seen = tail.latest_revision()
+    seen = event_log.latest_revision()
     for writes, fails in transactions:
         first_page = objects.list(NOTES, limit=1)
         before = current()
@@ -94,16 +94,16 @@ def test_the_log_replayed_is_the_state(transactions: list[tuple[list[tuple[str, 
             transact(writes, fails=fails)
         except Undo:
             assert current() == before
-        events = tail.read_after(seen)
-        assert [event.revision for event in events] == list(range(seen + 1, tail.latest_revision() + 1))
-        state, seen = replay(state, events), tail.latest_revision()
+        events = event_log.read_after(seen)
+        assert [event.revision for event in events] == list(range(seen + 1, event_log.latest_revision() + 1))
+        state, seen = replay(state, events), event_log.latest_revision()
         assert state == current()
         if first_page.continue_token:
             rest = objects.list(NOTES, continue_token=first_page.continue_token)
             assert {item.name: item.text for item in (*first_page.items, *rest.items)} == before
     while garbage.collect():
         pass
-    state = replay(state, tail.read_after(seen))
+    state = replay(state, event_log.read_after(seen))
     prune(older_than=timedelta(days=1), keep=0)
     assert state == current()
     links = OwnerLink.objects.values_list("object_id", flat=True)

@@ -14,7 +14,7 @@ from django.db import connections
 from claims.kinds.pods import Pod
 from manciple.controllers.models import Heartbeat
 from manciple.per_process import reset_all
-from manciple.store import objects, sql, tail
+from manciple.store import event_log, objects, sql
 from manciple.store.restoring import skip_lost_revisions
 from manciple.wire.errors import Expired
 from manciple.wire.registry import Kind, registry
@@ -30,14 +30,14 @@ def test_who_remembers_what_is_lost_lists_again_and_the_cluster_goes_on() -> Non
     cluster.create(make_claim("held"))
     cluster.create(make_pod("before", claims={"gpu": "held"}))
     cluster.settle()
-    known, names = tail.latest_revision(), {one.name for one in objects.list(objects_kind()).items}
+    known, names = event_log.latest_revision(), {one.name for one in objects.list(objects_kind()).items}
 
     following = skip_lost_revisions(1000)
 
     assert following == known + 1000
     for lost in (known, known + 1, following - 1):
         with pytest.raises(Expired):
-            tail.read_after(lost, limit=10)
+            event_log.read_after(lost, limit=10)
     assert {one.name for one in objects.list(objects_kind()).items} == names
     cluster.create(make_claim("next"))
     cluster.create(make_pod("after", claims={"gpu": "next"}))
@@ -77,7 +77,7 @@ def test_a_backup_is_put_back_and_devices_are_given_once(own_database: Path | No
     run(cluster, "before")
     call_command("backup", to=tmp_path)
     run(cluster, "lost")
-    latest = tail.latest_revision()
+    latest = event_log.latest_revision()
 
     connections.close_all()
     for suffix in ("-wal", "-shm"):

@@ -11,7 +11,7 @@ from django.core.management import call_command
 from pytest_django.fixtures import Settings
 
 from manciple.access.kinds.secrets import SECRET, Secret
-from manciple.store import follower, hooks, objects, sealing, sql, tail
+from manciple.store import event_log, hooks, objects, sealing, sql
 from manciple.store.history import of_object, states_at
 from manciple.store.records import plain
 from manciple.store.sealing import Undecipherable, opened, sealed
@@ -65,12 +65,12 @@ def test_whoever_reads_finds_the_document_in_its_plain_form(secret: Secret) -> N
         "in a list": page.items[0].text,
         "in a longer list": objects.list(SECRET).items[0].text,
         "as it was written": sql.texts([revision])[revision],
-        "in the log": tail.read_after(revision - 1)[0].text,
+        "in the log": event_log.read_after(revision - 1)[0].text,
         "in its history": of_object(uid)[-1].text,
         "in a past state": states_at([revision])[revision].text,
     }
     assert {way: found == text for way, found in ways.items()} == dict.fromkeys(ways, True)
-    assert [one.object for one in follower.LOG.changes([SECRET.resource], revision - 1).changes] == [secret]
+    assert [one.object for one in event_log.LOG.changes([SECRET.resource], revision - 1).changes] == [secret]
     with objects.writing() as writer:
         assert writer.get(SECRET, "team-a", "login") == secret
 
@@ -90,7 +90,7 @@ def test_a_lost_key_is_named_and_hides_secrets_alone(secret: Secret, settings: S
         Undecipherable, match=r"is encrypted with key [0-9a-f]{8}, which MANCIPLE_ENCRYPTION_KEYS lacks"
     ):
         objects.list(SECRET)
-    events = tail.read_after(int(secret.metadata.resource_version) - 1)
+    events = event_log.read_after(int(secret.metadata.resource_version) - 1)
     assert [event.name for event in events] == ["login"]
 
 

@@ -9,9 +9,9 @@ import pytest
 from django.db import connection
 from django.test import override_settings
 
-from manciple.store import objects, pruning, space, sql
-from manciple.store.metadata import with_meta
+from manciple.store import objects, space, sql
 from manciple.store.models import Event
+from manciple.store.writer import with_meta
 from manciple.wire.errors import InsufficientStorage
 from manciple.wire.identity import MASTERS, NODES, SCHEDULER, SYSTEM, Identity
 from tests.manciple.store.kinds import NOTES, note
@@ -83,7 +83,7 @@ def test_there_is_room_again_after_pruning() -> None:
     for number in range(30):
         update(ALICE, "a", long_text(number))
     before = space.measure().used
-    pruning.prune(older_than=timedelta(0), keep=0)
+    space.prune(older_than=timedelta(0), keep=0)
     if sql.on_postgresql():
         return  # in the transaction of a test nothing can be vacuumed: see below
     assert space.measure().used < before - 20 * 100 * KIB
@@ -96,7 +96,7 @@ def long_text(number: int) -> str:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_full_database_prunes_itself_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruning, "SHORTEST", 64 * KIB)
+    monkeypatch.setattr(space, "SHORTEST", 64 * KIB)
     monkeypatch.setattr(space, "FRESH", 0.0)
     monkeypatch.setattr(space, "VACUUM_EVERY", 0.0)
     create(ALICE, "a")
@@ -144,7 +144,7 @@ def test_a_long_write_ahead_log_is_truncated(monkeypatch: pytest.MonkeyPatch) ->
     sql.fetch("PRAGMA wal_autocheckpoint = 0")
     create(ALICE, "a", size=300 * KIB)
     assert space.measure().wal > 300 * KIB
-    pruning.prune()
+    space.prune()
     assert space.measure().wal == 0
     sql.fetch("PRAGMA wal_autocheckpoint = 1000")
     assert Event.objects.exists()

@@ -12,10 +12,11 @@ import pytest
 from django.db import DatabaseError
 from msgspec import structs
 
-from manciple.store import announce, objects, records, sql, tail
-from manciple.store.metadata import with_meta
-from manciple.store.pruning import prune
-from manciple.store.tail import EventRecord, Tail
+from manciple.store import announce, event_log, objects, records, sql
+from manciple.store.event_log import Tail
+from manciple.store.records import EventRecord
+from manciple.store.space import prune
+from manciple.store.writer import with_meta
 from manciple.wire.errors import Expired
 from tests.e2e.processes import wait_for
 from tests.manciple.store.kinds import NOTES, SHELVES, note, shelf
@@ -69,32 +70,35 @@ def write(*names: str) -> int:
     for name in names:
         with objects.writing() as writer:
             writer.create(NOTES, note(name))
-    return tail.latest_revision()
+    return event_log.latest_revision()
 
 
 def test_reading_is_in_order_and_bounded() -> None:
     write("a", "b", "c")
-    assert [record.revision for record in tail.read_after(1)] == [2, 3, 4]
-    assert [record.revision for record in tail.read_after(2, limit=1)] == [3]
-    assert tail.read_after(4) == []
+    assert [record.revision for record in event_log.read_after(1)] == [2, 3, 4]
+    assert [record.revision for record in event_log.read_after(2, limit=1)] == [3]
+    assert event_log.read_after(4) == []
 
 
 def test_reading_only_some_resources() -> None:
     write("a")
     with objects.writing() as writer:
         writer.create(SHELVES, shelf("s"))
-    assert [record.name for record in tail.read_after(0, resources=[SHELVES.resource])] == ["s"]
-    assert [record.name for record in tail.read_after(0, resources=[SHELVES.resource, NOTES.resource])] == ["a", "s"]
-    assert tail.read_after(0, resources=[]) == []
+    assert [record.name for record in event_log.read_after(0, resources=[SHELVES.resource])] == ["s"]
+    assert [record.name for record in event_log.read_after(0, resources=[SHELVES.resource, NOTES.resource])] == [
+        "a",
+        "s",
+    ]
+    assert event_log.read_after(0, resources=[]) == []
 
 
-def changed(name: str) -> tuple[tail.EventRecord, tail.EventRecord, tail.EventRecord]:
+def changed(name: str) -> tuple[EventRecord, EventRecord, EventRecord]:
     """What the log says of a note that was made, changed and deleted."""
     with objects.writing() as writer:
         writer.create(NOTES, note(name))
         writer.update(NOTES, structs.replace(note(name, shelf="s")))
         writer.delete(NOTES, "home", name, grace_seconds=0)
-    added, modified, deleted = tail.read_after(tail.latest_revision() - 3)
+    added, modified, deleted = event_log.read_after(event_log.latest_revision() - 3)
     return added, modified, deleted
 
 
@@ -105,7 +109,7 @@ def documents_sent(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
 
     def fetched(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         rows = fetch(statement, parameters)
-        sent.extend(row[-2] for row in rows if len(row) == len(tail._HEAD.split(", ")) + 4)
+        sent.extend(row[-2] for row in rows if len(row) == len(event_log._HEAD.split(", ")) + 4)
         return rows
 
     monkeypatch.setattr(sql, "fetch", fetched)
@@ -116,7 +120,7 @@ def test_what_this_process_has_written_is_not_sent_to_it_and_reads_the_same(docu
     own = changed("a")
     assert documents_sent == [None] * 3
     records.cache.reset()
-    assert list(own) == tail.read_after(own[0].revision - 1)
+    assert list(own) == event_log.read_after(own[0].revision - 1)
     assert documents_sent[3:] == [one.text for one in own]
 
 
@@ -132,20 +136,20 @@ def test_a_revision_of_another_database_is_not_taken_for_ours(differs: str) -> N
         others.append(records.Committed(key=("notes", "home", "a"), text="{}", object=object_, gone=False, at=at))
     records.cache.reset()
     records.cache().add(others)
-    assert tail.read_after(own[0].revision - 1) == list(own)
+    assert event_log.read_after(own[0].revision - 1) == list(own)
 
 
 def test_who_needs_few_documents_gets_those_of_what_came_and_went() -> None:
     own = changed("a")
     after = own[0].revision - 1
-    assert tail.stretch_after(after, lean=True).changes == list(own), "what is at hand costs nothing"
+    assert event_log.stretch_after(after, lean=True).changes == list(own), "what is at hand costs nothing"
     records.cache.reset()
-    added, modified, deleted = tail.stretch_after(after, lean=True).changes
+    added, modified, deleted = event_log.stretch_after(after, lean=True).changes
     assert (added, deleted) == (own[0], own[2])
     assert modified == replace(own[1], document=None)
     with pytest.raises(LookupError):
         _ = modified.text
-    assert tail.with_documents([added, modified, deleted]) == list(own)
+    assert event_log.with_documents([added, modified, deleted]) == list(own)
 
 
 def test_events_tell_what_selectors_saw_before() -> None:
@@ -153,7 +157,7 @@ def test_events_tell_what_selectors_saw_before() -> None:
         created = writer.create(NOTES, note("a", labels={"app": "web"}))
         writer.update(NOTES, structs.replace(note("a", labels={"app": "db"}, shelf="s")))
         writer.delete(NOTES, "home", "a", grace_seconds=0)
-    added, modified, deleted = tail.read_after(0)
+    added, modified, deleted = event_log.read_after(0)
     assert (added.type, added.labels, added.previous_labels, added.previous_fields) == (
         "ADDED",
         {"app": "web"},
@@ -193,7 +197,7 @@ def test_subscribers_at_different_places_each_see_every_event_once(following: Ta
 
 
 def test_a_long_past_is_replayed_in_batches(following: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tail.read_after, "__kwdefaults__", {"resources": None, "limit": 2})
+    monkeypatch.setattr(event_log.read_after, "__kwdefaults__", {"resources": None, "limit": 2})
     newest = write(*"abcde")
     reader = Reader()
     following.subscribe(reader, after=1, on_expired=unexpected)
@@ -247,14 +251,14 @@ def test_a_subscriber_that_pruning_overtook_is_told(following: Tail, monkeypatch
         told.set()
 
     fail_while(away, monkeypatch)
-    following.subscribe(Reader(), after=tail.latest_revision(), on_expired=expire)
+    following.subscribe(Reader(), after=event_log.latest_revision(), on_expired=expire)
     write("a", "b")
     prune(older_than=timedelta(days=1), keep=0)
     away.clear()
     assert told.wait(PATIENCE)
     assert lost[0].code == 410
     reader = Reader()
-    following.subscribe(reader, after=tail.latest_revision(), on_expired=unexpected)
+    following.subscribe(reader, after=event_log.latest_revision(), on_expired=unexpected)
     reader.wait_for(write("c"))
 
 
@@ -267,7 +271,7 @@ def test_a_subscriber_that_cannot_read_the_database_is_asked_again_to_start_over
         attempts.append(error)
         if len(attempts) == 1:
             raise DatabaseError("the server closed the connection unexpectedly")
-        polling.subscribe(reader, after=tail.latest_revision(), on_expired=unexpected)
+        polling.subscribe(reader, after=event_log.latest_revision(), on_expired=unexpected)
 
     polling.subscribe(first, after=99, on_expired=start_over)  # of a newer database
     try:
@@ -280,14 +284,14 @@ def test_a_subscriber_that_cannot_read_the_database_is_asked_again_to_start_over
 
 def fail_while(away: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tail's reads fail as long as `away` is set."""
-    read: Callable[[int], list[EventRecord]] = tail.read_after
+    read: Callable[[int], list[EventRecord]] = event_log.read_after
 
     def read_or_fail(revision: int) -> list[EventRecord]:
         if away.is_set():
             raise DatabaseError("the server closed the connection unexpectedly")
         return read(revision)
 
-    monkeypatch.setattr(tail, "read_after", read_or_fail)
+    monkeypatch.setattr(event_log, "read_after", read_or_fail)
 
 
 def test_the_tail_outlives_database_errors(following: Tail, monkeypatch: pytest.MonkeyPatch) -> None:

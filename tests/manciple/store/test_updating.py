@@ -7,8 +7,8 @@ import time
 import pytest
 from msgspec import structs
 
-from manciple.store import objects, tail
-from manciple.store.metadata import with_meta
+from manciple.store import event_log, objects
+from manciple.store.writer import with_meta
 from manciple.wire.base import ApiObject
 from manciple.wire.errors import Conflict, Invalid, NotFound
 from tests.manciple.store.kinds import NOTES, SHELVES, Note, NoteSpec, note, shelf
@@ -49,10 +49,10 @@ def test_the_generation_counts_only_what_the_kind_names() -> None:
 
 def test_an_update_that_changes_nothing_writes_nothing() -> None:
     created = create(note("a", labels={"app": "web"}))
-    before = tail.latest_revision()
+    before = event_log.latest_revision()
     assert update(created) == created
     assert update(note("a", labels={"app": "web"})) == created  # without a resourceVersion
-    assert tail.latest_revision() == before
+    assert event_log.latest_revision() == before
 
 
 def test_a_client_cannot_change_what_the_server_set() -> None:
@@ -129,7 +129,7 @@ def test_removing_the_last_finalizer_of_a_deleting_object_removes_it() -> None:
         doomed, _ = writer.delete(NOTES, "home", "a")
     last = update(with_meta(doomed, finalizers=()))
     assert objects.get(NOTES, "home", "a") is None
-    event = tail.read_after(int(last.metadata.resource_version) - 1)[0]
+    event = event_log.read_after(int(last.metadata.resource_version) - 1)[0]
     assert event.type == "DELETED"
     assert objects.decode(NOTES, event.text) == last
 

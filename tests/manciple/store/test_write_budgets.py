@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.test import override_settings
 
-from manciple.store import hooks, objects, sql, write_budgets
-from manciple.store.metadata import with_meta
+from manciple.store import hooks, objects, space, sql
 from manciple.store.models import WriteBudget
 from manciple.store.objects import Sources, Writer
 from manciple.store.origins import LONGEST_TEXT, Origin
+from manciple.store.writer import with_meta
 from manciple.wire.errors import ApiError, TooManyRequests
 from manciple.wire.identity import MASTERS, NODES, SCHEDULER, SYSTEM, Identity, controller, service_account
 from tests.manciple.store.kinds import NOTES, SHELVES, note, shelf
@@ -122,7 +122,7 @@ def test_what_lives_in_no_namespace_is_charged_to_its_author() -> None:
         return 20
 
     driver = Identity("system:serviceaccount:drivers:gpu")
-    on_nodes = [Identity(driver.name, extra=((write_budgets._BOUND_TO, (node,)),)) for node in ("n1", "n2", "n1")]
+    on_nodes = [Identity(driver.name, extra=((space._BOUND_TO, (node,)),)) for node in ("n1", "n2", "n1")]
     assert label_until_refused(ALICE) == 9
     assert label_until_refused(Identity("x" * 5000)) == 9
     assert [label_until_refused(one) for one in on_nodes] == [9, 9, 0]
@@ -133,10 +133,10 @@ def test_what_a_client_says_of_itself_is_charged_too() -> None:
 
     def written(origin: Origin | None) -> int:
         with override_settings(WRITE_BURST=1024 * KIB), hooks.collecting(origin):
-            write_budgets._taken.reset()
+            space._taken.reset()
             WriteBudget.objects.all().delete()
             put(ALICE, 100, name="small")
-            return 64 * KIB - write_budgets._taken()["namespace home"]  # of the first portion
+            return 64 * KIB - space._taken()["namespace home"]  # of the first portion
 
     chatty = Origin(audit_id="x", received=NOON, agent="a" * 5000, uri="/" + "u" * 500)
     assert written(None) < 1500
@@ -195,7 +195,7 @@ def test_processes_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     processes: list[dict[str, int]] = [{}, {}, {}]
     done = 0
     for turn in range(60):
-        write_budgets._taken.set(processes[turn % 3])
+        space._taken.set(processes[turn % 3])
         try:
             put(ALICE)
         except TooManyRequests:
@@ -207,13 +207,13 @@ def test_processes_share_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 @override_settings(WRITE_BURST=320 * KIB)
 def test_small_writes_touch_the_bucket_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
-    real = write_budgets._take
+    real = space._take
 
     def take(bucket: str, needed: int, now: float) -> int:
         taken.append(needed)
         return real(bucket, needed, now)
 
-    monkeypatch.setattr(write_budgets, "_take", take)
+    monkeypatch.setattr(space, "_take", take)
     for _ in range(40):
         put(ALICE, 100)
     assert len(taken) == 2
@@ -221,8 +221,8 @@ def test_small_writes_touch_the_bucket_seldom(monkeypatch: pytest.MonkeyPatch) -
 
 def test_full_buckets_are_forgotten() -> None:
     put(ALICE)
-    assert write_budgets.drop_full(NOON) == 0
-    assert write_budgets.drop_full(NOON + timedelta(seconds=11)) == 1
+    assert space.drop_full(NOON) == 0
+    assert space.drop_full(NOON + timedelta(seconds=11)) == 1
     assert not WriteBudget.objects.exists()
 
 

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec import structs
 
-from manciple.store import announce, hooks, objects, sql, tail
+from manciple.store import announce, event_log, hooks, objects, sql
 from manciple.store.objects import Sources
 from manciple.store.records import Change
 from manciple.wire.base import ApiObject
@@ -52,7 +52,7 @@ def test_a_writer_lists_stored_and_own_objects_together() -> None:
 
 
 def test_an_object_of_a_transaction_that_failed_was_never_there() -> None:
-    before = tail.latest_revision()
+    before = event_log.latest_revision()
 
     def fail() -> None:
         with objects.writing() as writer:
@@ -62,17 +62,17 @@ def test_an_object_of_a_transaction_that_failed_was_never_there() -> None:
     with pytest.raises(RuntimeError):
         fail()
     assert objects.get(NOTES, "home", "a") is None
-    assert tail.latest_revision() == before
+    assert event_log.latest_revision() == before
 
 
 def test_a_dry_run_checks_everything_and_stores_nothing() -> None:
-    before = tail.latest_revision()
+    before = event_log.latest_revision()
     with objects.writing(dry_run=True) as writer:
         assert writer.create(NOTES, note("a")).metadata.uid
         with pytest.raises(NotFound):
             writer.delete(NOTES, "home", "b")
     assert objects.get(NOTES, "home", "a") is None
-    assert tail.latest_revision() == before
+    assert event_log.latest_revision() == before
 
 
 def test_an_inner_transaction_joins_the_outer_one() -> None:
@@ -81,8 +81,8 @@ def test_an_inner_transaction_joins_the_outer_one() -> None:
         with objects.writing() as inner:
             assert inner is outer
             inner.create(NOTES, note("b"))
-        assert len(tail.read_after(0)) == 0
-    assert [event.name for event in tail.read_after(0)] == ["a", "b"]
+        assert len(event_log.read_after(0)) == 0
+    assert [event.name for event in event_log.read_after(0)] == ["a", "b"]
 
 
 def test_a_failed_inner_transaction_costs_only_its_own_writes() -> None:
@@ -98,7 +98,7 @@ def test_a_failed_inner_transaction_costs_only_its_own_writes() -> None:
             lose(kept)
         writer.create(NOTES, note("c"))
         assert writer.get(NOTES, "home", "a") == kept
-    events = tail.read_after(0)
+    events = event_log.read_after(0)
     assert [(event.revision, event.name) for event in events] == [(2, "a"), (3, "c")]
 
 
@@ -150,7 +150,7 @@ def test_a_writer_tells_what_it_wrote() -> None:
             writer.create(NOTES, note("b"))
         gone = writer.delete(NOTES, "home", "a")
     told = [(one.revision, one.type, one.resource, one.object.metadata.name) for one in writer.written]
-    assert told == [(event.revision, event.type, event.resource, event.name) for event in tail.read_after(0)]
+    assert told == [(event.revision, event.type, event.resource, event.name) for event in event_log.read_after(0)]
     assert [one.object.metadata.uid for one in writer.written] == [first.metadata.uid, gone.object.metadata.uid]
 
 
@@ -219,12 +219,12 @@ def test_a_projector_may_refuse_and_nothing_is_written() -> None:
     finally:
         hooks.unregister_projector(NOTES.resource)
     assert objects.get(SHELVES, "", "s") is None
-    assert tail.read_after(0) == []
+    assert event_log.read_after(0) == []
 
 
 def test_the_newest_revision_is_announced_once_after_the_commit() -> None:
     heard: list[tuple[int, int]] = []
-    unsubscribe = announce.subscribe(lambda revision: heard.append((revision, tail.latest_revision())))
+    unsubscribe = announce.subscribe(lambda revision: heard.append((revision, event_log.latest_revision())))
     with objects.writing() as writer:
         writer.create(NOTES, note("a"))
         writer.create(NOTES, note("b"))

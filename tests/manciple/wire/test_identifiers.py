@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from manciple.wire.identifiers import RANDOM, KernelRandom, new_uid
+from manciple.wire.base import RANDOM, KernelRandom, new_uid
 
 
 def counted(calls: list[int]) -> KernelRandom:

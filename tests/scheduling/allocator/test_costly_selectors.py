@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
-from manciple.wire.time_limit import Deadline
+from manciple.wire.limits import Deadline
 from scheduling.allocator import (
     Allocated,
     Demand,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from claims.causes.messages import message
-from manciple.wire.time_limit import Deadline
+from manciple.wire.limits import Deadline
 from scheduling.allocator import Allocated, NodeView, Undecided, allocate, place
 from scheduling.allocator.search import TRIALS_PER_LOOK
 from tests.scheduling.allocator.cases import GPU, NODE, Json, device, make_claim, make_inventory, make_slice, request

@@ -15,7 +15,7 @@ from claims.causes.causes import AnyCause
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds.devices import ResourceSlice
 from manciple.wire.codec import decode_value
-from manciple.wire.time_limit import Deadline
+from manciple.wire.limits import Deadline
 from scheduling.allocator import (
     Allocated,
     AllocationFailed,

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from claims.controllers import disruption
 from claims.kinds.disruption_budgets import PodDisruptionBudget
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire import codec
 from manciple.wire.base import OwnerReference
 from tests.builders import (

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from inventory.kinds.devices import Device
-from manciple.wire.time_limit import Deadline, TimeLimitExceeded, time_limit
+from manciple.wire.limits import Deadline, TimeLimitExceeded, time_limit
 from scheduling.cel import compile_selector
 from scheduling.cel.device import DeviceView
 

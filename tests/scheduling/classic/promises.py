@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimStatus, is_allocated_by_controller
-from manciple.store import objects, tail
+from manciple.store import event_log, objects
 from manciple.wire.resources import CLAIMS, kind
 
 
 def broken_promises() -> list[str]:
     known: dict[str, ResourceClaimStatus] = {}
     found: list[str] = []
-    for event in tail.read_after(0, resources=[CLAIMS], limit=10_000):
+    for event in event_log.read_after(0, resources=[CLAIMS], limit=10_000):
         claim = objects.decode(kind(CLAIMS), event.text)
         assert isinstance(claim, ResourceClaim)
         before = known.get(event.uid, ResourceClaimStatus())

@@ -12,7 +12,7 @@ from dashboard.pods.conversation import Conversation, NegotiationTurn, What, rea
 from dashboard.pods.reading import read_claims
 from inventory.kinds import gates
 from manciple.live.topics import touched_by
-from manciple.store import tail
+from manciple.store import event_log
 from manciple.wire.resources import CONTEXTS
 from tests.builders import make_claim, make_pod
 from tests.dashboard.browsing import signed_in, words
@@ -162,7 +162,7 @@ def test_a_pod_without_such_claims_has_no_such_section(world: World) -> None:
 
 def test_the_page_hears_of_the_negotiation(pair: World) -> None:
     pair.run()
-    heard = [touched_by(one) for one in tail.read_after(0, limit=10_000) if one.resource == CONTEXTS]
+    heard = [touched_by(one) for one in event_log.read_after(0, limit=10_000) if one.resource == CONTEXTS]
     assert heard
     assert all("pod:default/pod" in topics for topics in heard)
 

@@ -16,7 +16,7 @@ from claims.kinds.pods import Pod
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimTemplate
 from inventory.classic.values import ResourceClass
 from inventory.kinds.nodes import Node
-from manciple.store import tail
+from manciple.store import event_log
 from manciple.wire.base import ApiObject, ObjectMeta
 from scheduling.earlier import scheduling_contexts
 from scheduling.earlier.classic_negotiation import WAITING_FOR_INFORMATION
@@ -294,7 +294,7 @@ def test_what_was_allocated_where_the_other_driver_cannot_is_given_back_and_allo
 
     pair.run(fill)
     assert pair.bound() == "worker-1"
-    assert '"~deallocationRequested":true' in "".join(one.text for one in tail.read_after(0, limit=10_000))
+    assert '"~deallocationRequested":true' in "".join(one.text for one in event_log.read_after(0, limit=10_000))
 
 
 def test_a_network_attached_resource_is_used_again_after_its_node_was_lost(world: World) -> None:

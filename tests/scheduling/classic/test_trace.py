@@ -9,7 +9,7 @@ import pytest
 
 from claims.classic.conversion import claim_from_storage
 from claims.kinds.resource_claims import ResourceClaim
-from manciple.store import tail
+from manciple.store import event_log
 from manciple.wire.resources import CLAIMS, CONTEXTS, PODS
 from tests import conformance
 from tests.builders import make_pod
@@ -63,7 +63,7 @@ def recorded(namespace: str) -> list[State]:
 
 def appeared(namespace: str) -> list[State]:
     found = []
-    for event in tail.read_after(0, limit=10_000):
+    for event in event_log.read_after(0, limit=10_000):
         if event.resource not in KINDS or event.namespace != namespace:
             continue
         document = json.loads(event.text)

@@ -13,7 +13,7 @@ from claims.kinds.resource_claims import ResourceClaimTemplateSpec as TemplateSp
 from inventory.classic.values import ResourceClass
 from inventory.kinds import gates
 from manciple.controllers import housekeeping
-from manciple.store import tail
+from manciple.store import event_log
 from scheduling.earlier import scheduling_contexts
 from tests.builders import NAMESPACE, make_meta, make_node
 from tests.scheduling.classic.driver import ClassicDriver
@@ -119,7 +119,7 @@ class World(Cluster):
         return done
 
     def revision(self) -> int:
-        return tail.latest_revision()
+        return event_log.latest_revision()
 
     def kill_scheduler(self) -> None:
         self.worker = self.new_worker()

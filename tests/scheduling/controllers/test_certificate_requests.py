@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace
 
-from manciple.access.authentication import bootstrap_tokens, chain, tokens
 from manciple.access.authentication import certificates as client_certificates
+from manciple.access.authentication import chain, tokens
 from manciple.access.authentication.chain import Credentials
 from manciple.access.kinds.certificate_requests import (
     APPROVED,
@@ -56,7 +56,7 @@ def new_key() -> Key:
 
 
 def bootstrapper(node: str = "") -> Identity:
-    found = bootstrap_tokens.identify(bootstrap_tokens.issue(lifetime=timedelta(hours=1), node=node))
+    found = tokens.identify_bootstrap(tokens.issue_bootstrap(lifetime=timedelta(hours=1), node=node))
     assert found is not None
     return found
 
@@ -323,7 +323,7 @@ def test_what_has_ended_is_not_kept() -> None:
 
 
 def test_a_bootstrap_token_is_a_bootstrapper_until_it_expires_or_is_revoked() -> None:
-    text = bootstrap_tokens.issue(lifetime=timedelta(hours=1))
+    text = tokens.issue_bootstrap(lifetime=timedelta(hours=1))
     found = chain.identify_token(text)
     assert found is not None
     key = text.partition(".")[0]
@@ -333,14 +333,14 @@ def test_a_bootstrap_token_is_a_bootstrapper_until_it_expires_or_is_revoked() ->
     BootstrapToken.objects.update(expires=datetime.now(UTC))
     assert chain.identify_token(text) is None
     BootstrapToken.objects.update(expires=datetime.now(UTC) + timedelta(hours=1))
-    assert bootstrap_tokens.revoke(key)
+    assert tokens.revoke_bootstrap(key)
     assert chain.identify_token(text) is None
-    assert not bootstrap_tokens.revoke(key)
+    assert not tokens.revoke_bootstrap(key)
 
 
 @pytest.mark.parametrize(
     "wrong", ["{key}.0000000000000000", "{key}.", "{KEY}.{secret}", "{key}.{secret}x", "{key} .{secret}"]
 )
 def test_what_is_only_like_a_bootstrap_token_is_none(wrong: str) -> None:
-    key, _, secret = bootstrap_tokens.issue(lifetime=timedelta(hours=1)).partition(".")
+    key, _, secret = tokens.issue_bootstrap(lifetime=timedelta(hours=1)).partition(".")
     assert chain.identify_token(wrong.format(key=key, KEY=key.upper() + "A", secret=secret)) is None

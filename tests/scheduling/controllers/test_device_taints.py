@@ -17,7 +17,7 @@ from claims.device_taints import end_of_patience
 from claims.kinds.pods import Pod
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule, DeviceToleration
 from inventory.kinds.taint_rules import TaintRules
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from manciple.wire.base import timestamp
 from tests.builders import (
     make_claim,

@@ -15,7 +15,7 @@ from manciple.controllers.models import Cursor
 from manciple.notifications import delivering, recording
 from manciple.notifications.models import Channel, Delivery, Happening, Notification, NotificationRule
 from manciple.pages.people import person_of_user
-from manciple.store import objects, tail
+from manciple.store import event_log, objects
 from manciple.wire.errors import Expired
 from manciple.wire.identity import VIEWERS
 from manciple.wire.resources import PODS, kind
@@ -223,7 +223,7 @@ def test_it_goes_on_where_the_log_does_not_reach(scene: Cluster, monkeypatch: py
         raise Expired("too old")
 
     with monkeypatch.context() as patch:
-        patch.setattr(tail, "stretch_after", pruned)
+        patch.setattr(event_log, "stretch_after", pruned)
         assert run(scene) == 0
     becomes(scene, "job-2", "Running")
     run(scene)

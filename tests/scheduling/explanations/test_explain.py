@@ -13,7 +13,7 @@ from claims.causes.causes import AnyCause, NodeRefusal, NoNodeFits, TroubledPool
 from claims.kinds.pods import PodSchedulingGate, PodSchedulingGroup
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
-from manciple.store.tail import latest_revision
+from manciple.store.event_log import latest_revision
 from tests.builders import (
     CLASS,
     DRIVER,

@@ -13,7 +13,7 @@ import orjson
 
 from manciple.api.streams import Message, Scope, close_streams
 from manciple.asgi import application
-from manciple.store.tail import Tail
+from manciple.store.event_log import Tail
 
 #: Seconds for which a stream is listened to.
 LISTENED = 0.02

@@ -19,7 +19,7 @@ from manciple.api import requests
 from manciple.api.requests import ResourcePath
 from manciple.audit import recording, trail
 from manciple.audit.models import Entry
-from manciple.store import objects, tail
+from manciple.store import event_log, objects
 from manciple.wire import codec
 from manciple.wire.registry import Served, registry
 from scheduling.cluster_facts import gather
@@ -59,21 +59,21 @@ class Judge:
         others: who else writes meanwhile.
         """
         self._front, self._name, self._namespace, self._others = front, name, namespace, others
-        self._began = tail.latest_revision()
+        self._began = event_log.latest_revision()
         self._told: list[str] = []
         self.tally = Tally()
         self.faults: dict[str, Request | str] = {}
 
     def send(self, request: Request) -> None:
         request = _current(request)
-        before = tail.latest_revision()
+        before = event_log.latest_revision()
         try:
             reply = self._front.ask(request)
         except Exception as error:  # whatever comes through the door is a fault
             self._blame(f"raised {type(error).__name__}: {error}", request)
             return
         self.tally.count(reply.code)
-        wrote = tail.latest_revision() != before
+        wrote = event_log.latest_revision() != before
         for fault in (*wrongs(request, reply, wrote=wrote), *self._told):
             self._blame(fault, request)
         self._told.clear()
@@ -117,7 +117,7 @@ class Judge:
         trail.flush()
         recording.catch_up()
         entries = {one.revision: one for one in Entry.objects.filter(revision__gt=self._began)}
-        for event in tail.read_after(self._began, limit=10**6):
+        for event in event_log.read_after(self._began, limit=10**6):
             entry = entries.get(event.revision)
             if entry is None:
                 if event.resource not in (recording.LEASES, *recording.EVENTS):

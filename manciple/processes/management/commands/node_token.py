@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from manciple import layout
-from manciple.access.authentication import bootstrap_tokens
+from manciple.access.authentication import tokens
 from manciple.api.certificates import fingerprint
 from manciple.audit.commands import NODE_TOKENS, OPERATOR, note_command
 from manciple.processes.accounts import server_named
@@ -40,7 +40,7 @@ class Command(BaseCommand):
             raise CommandError("--hours must be more than 0")
         server, node = server_named(options["server"]), options["node"]
         try:
-            token = bootstrap_tokens.issue(
+            token = tokens.issue_bootstrap(
                 lifetime=timedelta(hours=options["hours"]),
                 node=node,
                 description=options["description"],
@@ -54,12 +54,12 @@ class Command(BaseCommand):
         self.stdout.write(f"{layout.NODE_COMMAND} join {server.url} --token {token}{known}{named}")
 
     def _list(self, _options: dict[str, Any]) -> None:
-        for one in bootstrap_tokens.live().order_by("expires"):
+        for one in tokens.live_bootstrap().order_by("expires"):
             of = f"for node {one.node}" if one.node else "for any node"
             self.stdout.write(f"{one.key}\t{of}\texpires {one.expires:%Y-%m-%d %H:%M}\t{one.description or '-'}")
 
     def _revoke(self, options: dict[str, Any]) -> None:
-        if not bootstrap_tokens.revoke(options["id"]):
+        if not tokens.revoke_bootstrap(options["id"]):
             raise CommandError(f"no such token: {options['id']}")
         note_command("node_token revoke", "delete", NODE_TOKENS, options["id"])
         self.stdout.write("revoked")

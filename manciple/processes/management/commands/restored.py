@@ -12,7 +12,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from manciple.access import invitations, sign_ins
-from manciple.access.authentication import bootstrap_tokens
+from manciple.access.authentication import tokens
 from manciple.audit import recording
 from manciple.controllers.coordination import SILENT_AFTER
 from manciple.controllers.models import Heartbeat
@@ -56,7 +56,7 @@ class Command(BaseCommand):
         joining = [
             f"\n         {one.key}, for {one.node or 'any node'}, until {one.expires:%Y-%m-%d %H:%M}: "
             f"manage.py node_token revoke {one.key}"
-            for one in bootstrap_tokens.live().order_by("key")
+            for one in tokens.live_bootstrap().order_by("key")
         ]
         self.stdout.write(
             _NEXT.format(revision=restoring.skip_lost_revisions(), sessions=ended, joining="".join(joining) or "none")

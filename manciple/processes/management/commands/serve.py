@@ -19,7 +19,7 @@ from manciple.asgi import application
 from manciple.audit import trail
 from manciple.processes import keys
 from manciple.processes.listeners import Address, AddressInUse, Listeners, Tls, bind, warm
-from manciple.store.tail import Tail
+from manciple.store.event_log import Tail
 from manciple.telemetry import processes
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from manciple.store.pruning import KEEP, RETENTION, prune
+from manciple.store.space import KEEP, RETENTION, prune
 
 
 class Command(BaseCommand):

@@ -1,23 +1,39 @@
-"""Who is served next: fair queues by identity, in levels of priority. PURE; each is of one event loop.
+"""Priority and fairness: whose request is served next, and what one request may cost in processor time and memory.
 
     ticket = queues.enter(level_of(identity), identity.name)    # raises Overflow
     await ticket.turn                                           # its turn has come
     queues.leave(ticket)
 
-There are so many seats as there are threads. Whose turn it is: of the levels somebody waits in, the one that uses the
-smallest part of its share; in it, the identity that was served longest ago. So whoever sends a hundred requests at once
-waits behind nobody but themselves, and the next one who comes is served as soon as a seat is free. One identity never
-has all seats, so that such a seat becomes free though the requests of one take long.
-
-A request is refused where its identity has too many waiting, or sends more a second than it may, or where too many
-wait altogether. Members of `system:masters` are refused only for the last: an administrator must get in to mend things.
+**Queues.** A lane has as many seats as threads. The next seat goes to the priority level that uses the smallest part of
+its share, and within it to the identity that was served longest ago. So a client that sends a hundred requests at once
+only delays its own. No identity gets all seats, so one is free soon even if all requests of one identity are slow. A
+request is refused if its identity has too many waiting, exceeds its rate, or if too many requests wait altogether.
+Members of `system:masters` are refused only for the last reason: an administrator must get in to repair things.
 Source: the ideas of apiserver/pkg/util/flowcontrol (priority levels, flows, queues), much simplified.
+
+**Processor time.** Most requests take milliseconds. What makes one costly is what its sender wrote: expressions that
+are compiled and evaluated, documents that are read and checked, patches of many operations, long ranges of the log.
+Such work calls `check_time` often (`manciple.wire.limits`), and each lane serves a request within the limits of its
+`RequestWork`. Beyond `WorkLimits.cheap` a request is costly: each identity may run one of these at a time, and the
+tenants of a process `MOST_COSTLY`; others get 429 with Retry-After. Beyond its allowance it ends (504, or a page that
+says so), as it does when its client disconnects. Heavy requests, which are likely to become costly, wait for each other
+in the queues. Time is processor time of the request's thread, so a busy machine makes no request costly.
+
+**Memory.** A body takes memory from its first byte until its request is answered, and a client may send it as slowly as
+`MANCIPLE_BODY_SECONDS` allows. So its bytes are reserved before they are read: the announced length, or each piece
+where none is announced. A body that does not fit is refused (429) and not read.
+
+Each queue and budget belongs to one event loop; the accounts of costly requests are shared by threads.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import hashlib
+import math
+import sys
+import threading
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -26,7 +42,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from manciple.wire.errors import TooManyRequests
 from manciple.wire.identity import MASTERS, NODES, SYSTEM_NAMESPACE, Identity, account_groups, account_of
+
+# Priority levels and flows --------------------------------------------------------------------------------------------
+
 
 Level = Literal["exempt", "system", "workload", "strangers"]
 
@@ -398,3 +418,267 @@ class FairQueues:
 def _is_limited(ticket: Ticket) -> bool:
     """Whether it counts towards `MOST_HEAVY`."""
     return ticket.heavy and ticket.level in LIMITED
+
+
+# Costly requests ------------------------------------------------------------------------------------------------------
+
+
+#: Where the environ carries the work of its request.
+WORK = "manciple.work"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkLimits:
+    """Of the requests of one lane, in seconds of processor time. cheap: past it a request is costly; allowance: past it
+    its work ends.
+    """
+
+    cheap: float = math.inf
+    allowance: float = math.inf
+
+
+UNLIMITED = WorkLimits()
+#: Costly requests that one process works on at once: threads that compute share one interpreter with all others.
+MOST_COSTLY = 2
+#: Seconds between two looks at the clock of the thread, which costs a system call.
+_LOOK_EVERY = 0.001
+#: Processor time, in seconds, past which a request gives way to others: it pauses at each look, and meanwhile every
+#: thread keeps the interpreter for a shorter time while others want it. Ordinary requests take less: changing threads
+#: in the middle of each would cost more than it gives.
+_GIVES_WAY_AFTER = 0.01
+#: Seconds of a pause. Without one, a thread that lets go of the interpreter has it back before another one is awake.
+_PAUSE = 0.0001
+#: Seconds for which a thread then keeps the interpreter; Python's default is 0.005. A list needs it a dozen times, and
+#: the event loop for each 16 KiB of a body that it decrypts: with 0.0005, it waited 5 ms for every 256 KiB.
+_SHORT_TURN = 0.0001
+
+
+class CostlyRequests:
+    """Those that are being worked on, each by its owner. Threads may share it."""
+
+    def __init__(self, most: int = MOST_COSTLY) -> None:
+        self._most = most
+        #: each, and whether it counts towards `most`
+        self._owners: dict[Hashable, bool] = {}
+        self._changing = threading.Lock()
+
+    def enter(self, owner: Hashable, *, limited: bool = True) -> None:
+        """limited: it may be refused because of other owners. Raises: TooManyRequests."""
+        with self._changing:
+            if owner in self._owners:
+                raise _too_costly("another costly request of yours is still being worked on, please try again later")
+            if limited and sum(self._owners.values()) >= self._most:
+                raise _too_costly("too many costly requests are being worked on, please try again later")
+            self._owners[owner] = limited
+
+    def leave(self, owner: Hashable) -> None:
+        with self._changing:
+            self._owners.pop(owner, None)
+
+
+class ShortTurns:
+    """Shortens the turns of this process's threads while any request that gives way is being worked on, or a long body
+    is being received.
+    """
+
+    def __init__(self) -> None:
+        self._requests = 0
+        self._usual = 0.0
+        self._changing = threading.Lock()
+
+    def begin(self) -> None:
+        with self._changing:
+            if not self._requests:
+                self._usual = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._usual, _SHORT_TURN))
+            self._requests += 1
+
+    def end(self) -> None:
+        with self._changing:
+            self._requests -= 1
+            if not self._requests:
+                sys.setswitchinterval(self._usual)
+
+    @contextmanager
+    def during(self) -> Iterator[None]:
+        self.begin()
+        try:
+            yield
+        finally:
+            self.end()
+
+
+SHORT_TURNS = ShortTurns()
+
+
+def _too_costly(message: str) -> TooManyRequests:
+    return TooManyRequests(message, details={"retryAfterSeconds": 1})
+
+
+#: Of all lanes of this process.
+COSTLY = CostlyRequests()
+
+
+class RequestWork:
+    """The work for one request: a limit for `time_limit`, and the account of what it cost.
+
+    `begin` and `end` are called in the thread that serves the request, `abandon` from anywhere.
+    """
+
+    def __init__(self, limits: WorkLimits, owner: Callable[[], Hashable], *, costly: CostlyRequests = COSTLY) -> None:
+        """owner: whose request it is (level and flow); called where it becomes costly."""
+        #: who is signed in, where a page asked for that
+        self.sender: Identity | None = None
+        self._cheap, self._allowance = limits.cheap, limits.allowance
+        self._owner = owner
+        self._costly = costly
+        self._entered: Hashable | None = None
+        self._began = self._next_look = 0.0
+        self._over = False
+        self._gives_way = False
+        #: seconds of processor time that it took, once it has ended
+        self.spent = 0.0
+        #: what of that is charged to its sender: all, where it was costly
+        self.charged = 0.0
+        self.abandoned = False
+
+    def begin(self) -> None:
+        self._began = time.thread_time()
+
+    def end(self) -> None:
+        self.spent = time.thread_time() - self._began
+        self.charged = self.spent if self.spent >= self._cheap else 0.0
+        if self._entered is not None:
+            self._costly.leave(self._entered)
+        if self._gives_way:
+            SHORT_TURNS.end()
+
+    def become_costly(self, allowance: float) -> None:
+        """For work that is known to be costly before it begins. allowance: its own. Raises: TooManyRequests."""
+        self._allowance = max(self._allowance, allowance)
+        self._enter()
+
+    def _enter(self) -> None:
+        if self._entered is None:
+            owner = self._owner()
+            self._costly.enter(owner, limited=not isinstance(owner, tuple) or owner[0] in LIMITED)
+            self._entered = owner
+
+    def abandon(self) -> None:
+        """Nobody waits for the answer any more: the work ends at its next look."""
+        self.abandoned = True
+
+    @property
+    def has_passed(self) -> bool:
+        """Raises: TooManyRequests where it becomes costly while others are."""
+        if self._over or self.abandoned:
+            return True
+        now = time.monotonic()
+        if now < self._next_look:
+            return False
+        self._next_look = now + _LOOK_EVERY
+        spent = time.thread_time() - self._began
+        if spent > _GIVES_WAY_AFTER:
+            if not self._gives_way:
+                self._gives_way = True
+                SHORT_TURNS.begin()
+            time.sleep(_PAUSE)
+        if spent >= self._cheap:
+            self._enter()
+        self._over = spent >= self._allowance
+        return self._over
+
+
+# Bodies in memory -----------------------------------------------------------------------------------------------------
+
+
+MIB = 1024 * 1024
+#: Bytes after which the memory of bodies is given back to the system when all of them are gone.
+_GIVE_BACK_AFTER = 16 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """In bytes. process: of all bodies; tenants: of the long ones of tenants and strangers, so that the rest is there
+    for short ones, the system and administrators; identity: of one; address: of strangers with one address. One body
+    always fits into the last two.
+    """
+
+    process: int = 128 * MIB
+    tenants: int = 96 * MIB
+    identity: int = 16 * MIB
+    address: int = MIB
+
+
+class BodyBudget:
+    """The bodies of one process. Used from one event loop."""
+
+    def __init__(self, limits: BodyLimits | None = None) -> None:
+        self._limits = limits or BodyLimits()
+        self._by_owner: Counter[tuple[Level, str, bool]] = Counter()
+        self._tenants = 0
+        self._peak = 0
+        #: bytes that are reserved
+        self.held = 0
+
+    @contextmanager
+    def account(self, level: Level, flow: str, *, is_long: bool) -> Iterator[Callable[[int], None]]:
+        """A function that reserves so many bytes more for one request of this sender, until the block ends. It raises
+        TooManyRequests where they do not fit.
+
+        is_long: long bodies are counted separately, so that those of one stranger keep nobody from signing in.
+        """
+        owner = level, flow, is_long
+        mine = 0
+
+        def reserve(size: int) -> None:
+            nonlocal mine
+            self._check(owner, mine, size)
+            mine += size
+            self._add(owner, size)
+
+        try:
+            yield reserve
+        finally:
+            self._add(owner, -mine)
+            if not self._by_owner[owner]:
+                del self._by_owner[owner]
+            if not self.held and self._peak >= _GIVE_BACK_AFTER:
+                self._peak = 0
+                asyncio.get_running_loop().run_in_executor(None, give_memory_back)
+
+    def _check(self, owner: tuple[Level, str, bool], mine: int, size: int) -> None:
+        limits = self._limits
+        others = self._by_owner[owner] - mine
+        most = limits.address if owner[0] == "strangers" else limits.identity
+        if others and others + mine + size > most:
+            raise _bodies_too_large(
+                "the bodies of your requests that are being received or worked on are too large together"
+            )
+        if self.held + size > limits.process or (_is_of_tenants(owner) and self._tenants + size > limits.tenants):
+            raise _bodies_too_large(
+                "the bodies of all requests that are being received or worked on are too large together"
+            )
+
+    def _add(self, owner: tuple[Level, str, bool], size: int) -> None:
+        self._by_owner[owner] += size
+        self.held += size
+        self._peak = max(self._peak, self.held)
+        if _is_of_tenants(owner):
+            self._tenants += size
+
+
+def _is_of_tenants(owner: tuple[Level, str, bool]) -> bool:
+    level, _, is_long = owner
+    return is_long and level in LIMITED
+
+
+def _bodies_too_large(why: str) -> TooManyRequests:
+    return TooManyRequests(f"{why}, please try again later", details={"retryAfterSeconds": 1})
+
+
+def give_memory_back() -> None:
+    """To the system, what the allocator keeps of it after a burst; only glibc's can be asked to."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

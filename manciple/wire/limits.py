@@ -1,16 +1,19 @@
-"""Ends work of a thread that takes too long: whatever loops over what somebody else wrote asks `check_time`.
+"""Bounds on what input from clients may cost: the time of a thread, and the memory of caches. PURE.
+
+**Time.** Work of a thread that loops over what somebody else wrote calls `check_time`:
 
     with time_limit(Deadline.after(0.25)):
         check_time()          # raises TimeLimitExceeded once the deadline has passed
 
-Blocks nest: each limit is asked, and may raise an error of its own.
+Blocks nest: each limit is checked, and may raise an error of its own. Evaluating expressions always has a deadline. The
+cost limit decides which of them an object may contain, as in Kubernetes, but it bounds no time: here a unit of cost
+takes between a nanosecond and 20 microseconds, so an expression within the limit can run for a second and more. A
+deadline is noticed before an expression is compiled or evaluated, and within an evaluation every
+`cel.steps.UNITS_PER_LOOK` units of cost. `TimeLimitExceeded` is no `EvaluationError`: no operand absorbs it, and it
+must not be cached as a verdict, because the expression was not answered.
 
-Whoever evaluates expressions that somebody else wrote sets a deadline. The cost limit decides which of them an object
-may contain, as in Kubernetes, but it bounds no time: here a unit of cost takes between a nanosecond and 20
-microseconds, so an expression within the limit can run for a second and more. A deadline is noticed before an
-expression is compiled or evaluated, and within an evaluation every `cel.steps.UNITS_PER_LOOK` units of cost.
-`TimeLimitExceeded` is no `EvaluationError`: no operand absorbs it, and nothing may keep it as a verdict, because the
-expression was not answered.
+**Memory.** `functools.lru_cache` bounds the number of entries, not their size. Where an argument comes from a request,
+a client that sends a different text of several megabytes each time would fill the process's memory.
 """
 
 from __future__ import annotations
@@ -19,7 +22,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache, update_wrapper
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+# Time -----------------------------------------------------------------------------------------------------------------
+
 
 #: Seconds from any fixed moment; never goes back.
 Clock = Callable[[], float]
@@ -93,3 +100,32 @@ def check_time() -> None:
     for deadline in _active.deadlines:
         if deadline.has_passed:
             raise TimeLimitExceeded(deadline)
+
+
+# Memory ---------------------------------------------------------------------------------------------------------------
+
+
+#: Longest text, in characters, that is worth an entry. Names, keys, amounts and ordinary paths are shorter.
+LONGEST = 1024
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def short_text_cache(maxsize: int, *, longest: int = LONGEST) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """`lru_cache` by a function's first argument, a text; longer texts are computed each time and not kept.
+
+    The result has to be about as large as the text, or smaller.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        cached: Any = lru_cache(maxsize)(function)
+        uncached: Any = function
+
+        def call(text: str, *rest: Any) -> T:
+            result: T = (cached if len(text) <= longest else uncached)(text, *rest)
+            return result
+
+        return update_wrapper(call, function)  # type: ignore[return-value]  # the first parameter is a text
+
+    return decorate

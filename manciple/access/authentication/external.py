@@ -1,42 +1,64 @@
-"""OpenID Connect: ID tokens of one provider, as bearer tokens at the API and when somebody signs in to the pages.
+"""Identities from outside: of an OpenID Connect provider, and of a proxy in front that authenticates; and their
+accounts.
 
-The provider is the one that the settings name, and no other: what a token says of its issuer is compared, and never
-looked up. The provider's addresses and keys come from its discovery document, are kept for `KEPT` seconds, and are
-fetched anew before that only for a key that is not among them, every `ASK_AGAIN` seconds at most; while the provider is
-away the keys that are known go on to count. Keys are public ones alone, and a token is checked with an algorithm that
-the settings allow: one that is signed with a secret, or not at all, is refused whatever its header says.
+**OpenID Connect**: ID tokens of one provider, as bearer tokens at the API and for signing in to the pages. The settings
+name the provider; the issuer in a token is compared, never looked up. Its addresses and keys come from its discovery
+document, are kept for `KEPT` seconds, and are fetched earlier only for an unknown key, every `ASK_AGAIN` seconds at
+most; while the provider is away the known keys stay valid. Keys are public ones alone, and the algorithm must be one
+that the settings allow: a token signed with a secret, or not at all, is refused whatever its header says. Names and
+groups follow from claims as kube-apiserver's --oidc-* flags have it, with one more rule: none may begin with "system:",
+whatever prefix was set. Source: apiserver/plugin/pkg/authenticator/token/oidc/oidc.go; OpenID Connect Core 1.0,
+3.1.3.7; Discovery 1.0, 4.
 
-Who a token names follows from its claims as kube-apiserver's --oidc-* flags have it, with one rule more: no provider
-speaks of names and groups that begin with "system:", whatever prefix was set.
-Source: apiserver/plugin/pkg/authenticator/token/oidc/oidc.go; OpenID Connect Core 1.0, 3.1.3.7; Discovery 1.0, 4.
+**A proxy's headers** name the user: off unless the settings name them. They are accepted from one of the proxy's
+addresses, if the request also shows a client certificate of our authority in one of the proxy's names, or a shared
+secret. The address is that of the connection, whatever a header says of forwarding. Such a header from anybody else is
+refused, not ignored: either somebody impersonates, or the proxy is set up wrongly.
+Source: apiserver/pkg/authentication/request/headerrequest/requestheader.go.
+
+**Their people here**: the same issuer and subject is the same person, under whatever name. A name alone is no proof: an
+existing account of that name is not taken over, so nobody becomes `admin` by being called that elsewhere. Groups follow
+the provider at each sign-in; groups that an administrator gave beside the provider's prefix stay, and so do `manciple:`
+groups, which nobody else can give.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import ipaddress
 import json
 import logging
 import secrets
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.db import transaction
 from joserfc import jwk, jws
 from joserfc.errors import JoseError
 
-from manciple.access.authentication.chain import API_AUDIENCE, Authenticated
-from manciple.access.people import RESERVED, closed_names_if_known, groups_as_told, is_closed
+from manciple.access.authentication.certificates import ClientCertificates
+from manciple.access.authentication.chain import API_AUDIENCE, Authenticated, Credentials
+from manciple.access.models import OutsideAccount
+from manciple.access.people import LOCAL, RESERVED, closed_names_if_known, groups_as_told, is_closed, namesake
 from manciple.per_process import PerProcess
 from manciple.wire.errors import ServiceUnavailable, Unauthorized
-from manciple.wire.identity import Identity
+from manciple.wire.identity import AUTHENTICATED, MASTERS, Identity
 
 if TYPE_CHECKING:
     import httpx
+
+
+# OpenID Connect -------------------------------------------------------------------------------------------------------
+
 
 log = logging.getLogger(__name__)
 
@@ -390,3 +412,155 @@ def _remember(token: str, found: IdToken) -> None:
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+# A proxy's headers ----------------------------------------------------------------------------------------------------
+
+
+#: Where the proxy shows the secret.
+SECRET_HEADER = "x-manciple-proxy-secret"  # noqa: S105 - the name of a header
+_certificates = ClientCertificates()
+
+
+class ProxyHeaders:
+    """The authenticator of these headers."""
+
+    def shows(self, credentials: Credentials) -> bool:
+        return bool(said_name(credentials))
+
+    def authenticate(self, credentials: Credentials) -> Identity | None:
+        """Raises: Unauthorized for the headers of anybody but the proxy, and for a closed account."""
+        identity = vouched_for(credentials)
+        if identity is not None and is_closed(identity.name):
+            raise Unauthorized("Unauthorized")
+        return identity
+
+    def remembered(self, credentials: Credentials) -> Identity | None:
+        name, closed = said_name(credentials), closed_names_if_known()
+        if not name or closed is None or name in closed or not _is_proxy(credentials, _certificates.remembered):
+            return None
+        try:
+            return _proxy_identity(name, credentials)
+        except Unauthorized:
+            return None
+
+
+def vouched_for(credentials: Credentials) -> Identity | None:
+    """The user that the proxy names, even if the account is closed. Raises: Unauthorized if others sent the headers."""
+    name = said_name(credentials)
+    if not name:
+        return None
+    if not _is_proxy(credentials, _certificates.authenticate):
+        raise Unauthorized("Unauthorized")
+    return _proxy_identity(name, credentials)
+
+
+def said_name(credentials: Credentials) -> str:
+    """Who is said to ask; "" where nobody says, or nobody would be believed."""
+    header: str = settings.PROXY_USER_HEADER
+    return credentials.headers.get(header.lower(), "").strip() if header else ""
+
+
+def _is_proxy(credentials: Credentials, of_certificate: Callable[[Credentials], Identity | None]) -> bool:
+    if not any(_address(credentials.peer) in network for network in _networks(tuple(settings.PROXY_ADDRESSES))):
+        return False
+    secret: str = settings.PROXY_SECRET
+    if secret and secrets.compare_digest(credentials.headers.get(SECRET_HEADER, "").encode(), secret.encode()):
+        return True
+    identity = of_certificate(credentials) if settings.PROXY_CERTIFICATE_NAMES else None
+    return identity is not None and identity.name in settings.PROXY_CERTIFICATE_NAMES
+
+
+@lru_cache(maxsize=8)
+def _networks(given: tuple[str, ...]) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    return tuple(ipaddress.ip_network(one.strip()) for one in given)
+
+
+_NOWHERE = ipaddress.ip_address("::")
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    try:
+        found = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return _NOWHERE
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def _proxy_identity(name: str, credentials: Credentials) -> Identity:
+    """Raises: Unauthorized for a name that is not the proxy's to give, or for two at once."""
+    if name.startswith(RESERVED) or "," in name:
+        raise Unauthorized("Unauthorized")
+    header: str = settings.PROXY_GROUP_HEADER
+    told = credentials.headers.get(header.lower(), "").split(",") if header else []
+    return Identity(name, groups_as_told(one.strip() for one in told))
+
+
+# Their people here ----------------------------------------------------------------------------------------------------
+
+
+#: As many characters as the name of a person or of a group may have.
+LONGEST_NAME = 150
+
+
+class PersonRefused(Exception):
+    """Who was vouched for does not come in. Its text says why, and what to do."""
+
+
+@transaction.atomic
+def person_of_provider(issuer: str, subject: str, identity: Identity) -> Any:
+    """The person whom a provider means; made at their first sign-in. Raises: PersonRefused."""
+    link = OutsideAccount.objects.select_related("person").filter(issuer=issuer, subject=subject).first()
+    if link is None:
+        link = OutsideAccount.objects.create(issuer=issuer, subject=subject, person=_new_person(identity.name))
+    person: Any = link.person
+    if person.get_username() != identity.name:
+        _check_free(identity.name, but=person)
+        person.username = identity.name
+        person.save(update_fields=["username"])
+    return _admitted(person, identity, prefix=settings.OIDC_GROUPS_PREFIX, told=bool(settings.OIDC_GROUPS_CLAIM))
+
+
+@transaction.atomic
+def person_of_proxy(identity: Identity) -> Any:
+    """The person of that name, whoever made the account: the proxy is trusted to know. Raises: PersonRefused."""
+    person = get_user_model().objects.filter(username=identity.name).first() or _new_person(identity.name)
+    return _admitted(person, identity, prefix="", told=bool(settings.PROXY_GROUP_HEADER))
+
+
+def _new_person(name: str) -> Any:
+    """Raises: PersonRefused."""
+    _check_free(name)
+    if len(name) > LONGEST_NAME:
+        raise PersonRefused(f"The name {name[:40]}… is longer than {LONGEST_NAME} characters.")
+    model: Any = get_user_model()
+    return model.objects.create_user(name)  # without a password
+
+
+def _check_free(name: str, *, but: Any = None) -> None:
+    """Raises: PersonRefused for the name of somebody but `but`, in whatever case."""
+    if known := namesake(name, but=but):
+        raise PersonRefused(
+            f"There is an account {known} already, which is not known to be yours. An administrator can rename or "
+            f"remove it, or set a prefix for the provider's names."
+        )
+
+
+def _admitted(person: Any, identity: Identity, *, prefix: str, told: bool) -> Any:
+    """With the groups that were told. Raises: PersonRefused for one who may not sign in."""
+    if not person.is_active:
+        raise PersonRefused(f"The account {person.get_username()} is closed. An administrator can open it again.")
+    if told:
+        _follow(person, [one for one in identity.groups if one not in (MASTERS, AUTHENTICATED)], prefix=prefix)
+    return person
+
+
+def _follow(person: Any, groups: Collection[str], *, prefix: str) -> None:
+    wanted = {one for one in groups if len(one) <= LONGEST_NAME}
+    current = {group.name: group for group in person.groups.all() if not group.name.startswith(LOCAL)}
+    person.groups.remove(*(group for name, group in current.items() if name.startswith(prefix) and name not in wanted))
+    person.groups.add(*(Group.objects.get_or_create(name=name)[0] for name in sorted(wanted - set(current))))
+    administers = settings.ADMINISTRATORS_GROUP
+    if administers and (administers in wanted) != person.is_staff:
+        person.is_staff = person.is_superuser = administers in wanted
+        person.save(update_fields=["is_staff", "is_superuser"])

@@ -1,8 +1,22 @@
-"""Nobody gives away rights that they do not have: what is asked of those who write roles and bindings.
+"""What a write needs beyond the right to the request: rights of writers in this process, of new owners, of granted
+roles.
 
-A role may hold what its author is allowed, in the same namespace, and whoever may `escalate` it anything. A binding may
-give a role whose rules its author is allowed all of, and whoever may `bind` that role any. To gather rules from other
-roles takes every right. These are rules of the writer: what they look at is current until the commit.
+**Writers in this process.** The scheduler, the controllers and the pages write past the API's door. Each has an
+identity with roles like any other, and a rule of the writer authorizes what it writes: a controller without the right
+gets the same 403 as a client. Writes that came through the door are authorized already; the installation itself and
+members of `system:masters` may do everything.
+
+**Owners.** Only whoever may delete an object may change its owners, because the garbage collector deletes what has lost
+them. A new object may name any owner: it could have been left uncreated. An owner in another namespace, or under
+another name or kind than it has, has no effect (`manciple.store.persistence`). Upstream: plugin/pkg/admission/gc
+(OwnerReferencesPermissionEnforcement), which is not on by default. Its other half, the right to update the finalizers
+of an owner that `blockOwnerDeletion` names, is not checked here either: an owner that is deleted in the foreground
+waits for dependents in its own namespace, whose users work together, and a cluster-wide one can be deleted in the
+background.
+
+**Escalation.** Nobody grants rights that they lack. A role may hold what its author may do in the same namespace, or
+anything if the author may `escalate` it. A binding may grant a role whose rules its author holds, or any role that the
+author may `bind`. Aggregating other roles takes every right. These rules see what is current until the commit.
 Source: pkg/registry/rbac/{role,clusterrole,rolebinding,clusterrolebinding}/policybased/storage.go,
 pkg/registry/rbac/escalation_check.go and pkg/registry/rbac/validation/rule.go of Kubernetes 1.36.
 """
@@ -16,8 +30,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from manciple.access import authorization, rbac
-from manciple.access.attributes import Attributes
-from manciple.access.authorization import HeldRules
+from manciple.access.authorization import Attributes, HeldRules, on_object
 from manciple.access.kinds import roles
 from manciple.access.kinds.policy_rules import described, quoted, uncovered
 from manciple.access.kinds.roles import AnyBinding, ClusterRole, PolicyRule, RoleRef
@@ -27,16 +40,61 @@ from manciple.store.writer import Writer
 from manciple.wire.errors import Forbidden, NotFound
 from manciple.wire.identity import MASTERS, Identity
 
+# Rights of writers in this process ------------------------------------------------------------------------------------
+
+
+#: The verbs of requests that would do the same; any of them suffices.
+_VERBS = {"CREATE": ("create",), "UPDATE": ("update", "patch"), "DELETE": ("delete",)}
+#: Of the API's pods/NAME/binding, which creates a Binding.
+_BINDING = "binding"
+
+
+def register() -> None:
+    hooks.register_rule(check_writer, operations={"CREATE", "UPDATE", "DELETE"})
+    written: set[hooks.Operation] = {"CREATE", "UPDATE"}
+    hooks.register_rule(check_role, operations=written, resources={rbac.ROLES, rbac.CLUSTER_ROLES})
+    hooks.register_rule(check_binding, operations=written, resources={rbac.ROLE_BINDINGS, rbac.CLUSTER_ROLE_BINDINGS})
+
+
+def check_writer(_writer: Writer, write: Write) -> None:
+    """Raises: Forbidden."""
+    identity = write.identity
+    if identity.admitted or MASTERS in identity.groups:
+        return
+    verbs = ("create",) if write.subresource == _BINDING else _VERBS[write.operation]
+    if not any(authorization.decide(identity, _wanted_by(verb, write)).allowed for verb in verbs):
+        authorization.demand(identity, _wanted_by(verbs[0], write))
+
+
+def _wanted_by(verb: str, write: Write) -> Attributes:
+    """What the write wants, in the words of a request that would do the same."""
+    meta = (write.new or write.old).metadata
+    return on_object(verb, write.kind, namespace=meta.namespace, name=meta.name, subresource=write.subresource)
+
+
+# Owners ---------------------------------------------------------------------------------------------------------------
+
+
+def check_owners(write: Write) -> None:
+    """Refuse a change of owners by a client that may not delete the object. Raises: Forbidden."""
+    if write.operation != "UPDATE" or write.new.metadata.owner_references == write.old.metadata.owner_references:
+        return
+    kind, meta = write.kind, write.old.metadata
+    wanted = on_object("delete", kind, namespace=meta.namespace, name=meta.name, subresource=write.subresource)
+    decision = authorization.decide(write.identity, wanted)
+    if not decision.allowed:
+        because = f": {decision.reason}" if decision.reason else ""
+        why = f"cannot set an ownerRef on a resource you can't delete{because}"
+        raise Forbidden.of(kind.resource, meta.name, why)
+
+
+# Escalation -----------------------------------------------------------------------------------------------------------
+
+
 _EVERYTHING = (
     PolicyRule(verbs=("*",), api_groups=("*",), resources=("*",)),
     PolicyRule(verbs=("*",), non_resource_urls=("*",)),
 )
-
-
-def register() -> None:
-    written: set[hooks.Operation] = {"CREATE", "UPDATE"}
-    hooks.register_rule(check_role, operations=written, resources={rbac.ROLES, rbac.CLUSTER_ROLES})
-    hooks.register_rule(check_binding, operations=written, resources={rbac.ROLE_BINDINGS, rbac.CLUSTER_ROLE_BINDINGS})
 
 
 def check_role(_writer: Writer, write: Write) -> None:

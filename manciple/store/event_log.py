@@ -1,0 +1,768 @@
+"""Reading the event log: once, as it grows, or as a view that is kept up to date.
+
+| to | use |
+| --- | --- |
+| read what happened after a revision | `read_after`, `stretch_after`, `sketches_after` (without documents) |
+| keep a position in the log and read on from it | `since`: None when everything has to be read again |
+| get every event pushed, in order | `Tail`: watches and pages |
+| keep part of the cluster in memory | `Follower` with a `View`: controllers, the scheduler, authorization |
+
+**The tail.** A process has one `Tail`: a thread that is woken by announcements, polls as a backstop, reads new events
+once, and hands them to every subscriber in order. A subscriber that starts behind gets what is missing before it goes
+live, so it sees every event after its starting point exactly once. An error of one is logged; it continues with the
+next events.
+
+**Views.** A `Source` lists a resource as of a revision and returns what happened after one: the log of this database
+(`LocalLog`), or an API server with its list and watch. A `View` is what a reader makes of the objects. A `Follower`
+keeps one view for a process and brings it up to date on use (`with follower.view() as ...`): one query if nothing
+happened. The races, all of them:
+
+- What changes while the resources are listed, one after the other, is applied from the revision of the first listing
+  on, except what a resource's own listing already has, so no object ever goes back.
+- The log was pruned past the view, or an older database was restored and the log ends before it: `Expired`, and a new
+  view is made from new listings, also when that happens during the listings.
+- An error, while the view is brought up to date or used, discards the view.
+- One thread at a time has the view.
+- `view(within=...)` trusts the announcements: no query if none of its resources was announced since the view was
+  brought up to date. An announcement comes just after its commit and can be lost, so such a view may miss what was
+  written that many seconds ago. Inside a transaction, which announces nothing before its commit, it is always brought
+  up to date.
+
+However many views a process keeps of the local log, it holds each object's decoded form once, for as long as one of
+them does. What repeats from object to object (the attributes of devices) may be shared beyond that: an app registers
+how (`LocalLog.share`).
+
+**Metrics.** The tail's are upstream's of the watch cache, whose part it plays.
+Source of the names: apiserver/pkg/storage/cacher/metrics/metrics.go.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+from django.db import DatabaseError, InterfaceError, connection
+from prometheus_client.core import Metric
+
+from manciple.per_process import PerProcess
+from manciple.store import announce, records, sql
+from manciple.store.records import Committed, EventRecord, EventType, Written
+from manciple.telemetry import metrics
+from manciple.wire.base import ApiObject
+from manciple.wire.errors import Expired
+from manciple.wire.registry import Kind, registry
+
+# Reading the log once -------------------------------------------------------------------------------------------------
+
+
+log = logging.getLogger(__name__)
+
+#: Seconds: how long a lost announcement can delay events.
+POLL_INTERVAL = 0.5
+#: Events read at a time.
+BATCH = 1000
+#: Seconds of waiting after database errors: the first, doubled each time up to the last.
+BACKOFF = (0.1, 5.0)
+
+Callback = Callable[[Sequence[EventRecord]], None]
+OnExpired = Callable[[Expired], None]
+
+Item = TypeVar("Item")
+
+_HEAD = "revision, type, resource, namespace, name, uid, labels, fields, previous_labels, previous_fields, deleting"
+_SKETCHED = "revision, resource, type, deleting, namespace, fields"
+#: the counter's row beside every event, or alone where there is none
+_READ = (
+    "SELECT r.current, r.floor, e.* FROM store_revision r LEFT JOIN (SELECT {columns} FROM store_event "
+    "WHERE revision > %s{conditions} ORDER BY revision LIMIT %s) e ON 1 = 1 WHERE r.id = 1 ORDER BY e.revision"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch(Generic[Item]):
+    """What happened after some revision, oldest first."""
+
+    changes: Sequence[Item]
+    revision: int  # all that happened up to here is told
+    more: bool = False  # there may be something after it already
+
+
+def latest_revision() -> int:
+    return sql.counter()[0]
+
+
+def floor() -> int:
+    """The revision below which the log is pruned."""
+    return sql.counter()[1]
+
+
+def expired(revision: int, lowest: int) -> Expired:
+    return Expired(f"too old resource version: {revision} ({lowest})")
+
+
+def read_after(revision: int, *, resources: Collection[str] | None = None, limit: int = BATCH) -> list[EventRecord]:
+    """The events above `revision`, oldest first, at most `limit`; of `resources` alone where they are given.
+
+    Raises: Expired when events above `revision` may have been pruned, or the log does not reach `revision` (an older
+    database was put back).
+    """
+    return list(stretch_after(revision, resources=resources, limit=limit).changes)
+
+
+def stretch_after(
+    revision: int, *, resources: Collection[str] | None = None, limit: int = BATCH, lean: bool = False
+) -> Stretch[EventRecord]:
+    """What `read_after` says, and how far that goes: one query, so both are of one moment.
+
+    lean: without the documents of modifications, except those that this process has written. Controllers need few of
+    them, and read these by `with_documents`.
+    Raises: Expired, as `read_after`.
+    """
+    conditions = ""
+    if resources is not None:
+        conditions = f" AND resource IN ({_places(resources)})" if resources else " AND 1 = 0"
+    own = records.cache().written_after(revision)
+    is_own, numbers = sql.among("revision", own)
+    left_out = f"{is_own} OR type = 'MODIFIED'" if lean else is_own
+    columns = f"{_HEAD}, CASE WHEN {left_out} THEN NULL ELSE document END, CASE WHEN {is_own} THEN created_at END"
+    found = _read(columns, conditions, revision, resources or (), limit, of_columns=[*numbers, *numbers])
+    changes = [_record(values, own) for values in found.changes]
+    unknown = [] if lean else [one for one in changes if one.document is None]
+    if unknown:
+        read = {one.revision: one for one in with_documents(unknown)}
+        if len(read) < len(unknown):
+            raise expired(revision, floor())
+        changes = [read.get(one.revision, one) for one in changes]
+    return Stretch(changes, found.revision, found.more)
+
+
+def with_documents(events: Iterable[EventRecord]) -> list[EventRecord]:
+    """The same events, each with its document; those that have been pruned since are missing."""
+    wanted = list(events)
+    texts = sql.texts(one.revision for one in wanted if one.document is None)
+    read = (one if one.document is not None else replace(one, document=texts.get(one.revision)) for one in wanted)
+    return [one for one in read if one.document is not None]
+
+
+def portion_after(
+    revision: int, *, upto: int, resource: str, namespace: str, most: int, most_bytes: int
+) -> Stretch[EventRecord]:
+    """The first events above `revision` and up to `upto`, of one resource, and of one namespace unless that is "".
+
+    At most `most` of them, and as many as fit into `most_bytes`, but at least one.
+    Raises: Expired, as `read_after`.
+    """
+    conditions, values = " AND revision <= %s AND resource = %s", [upto, resource]
+    if namespace:
+        conditions, values = f"{conditions} AND namespace = %s", [*values, namespace]
+    sized = _read(f"revision, {sql.size_function()}(document)", conditions, revision, values, most)
+    count = total = 0
+    for _, size in sized.changes:
+        total += size
+        if count and total > most_bytes:
+            break
+        count += 1
+    more = sized.more or count < len(sized.changes)
+    if not count:
+        return Stretch([], upto)
+    found = _read(f"{_HEAD}, document, NULL", conditions, revision, values, count)
+    events = [_record(row, {}) for row in found.changes]
+    return Stretch(events, events[-1].revision if more else upto, more)
+
+
+class Sketch(NamedTuple):
+    """An event as far as it can be told without its document."""
+
+    revision: int
+    resource: str
+    type: EventType
+    deleting: bool  # metadata.deletionTimestamp is set
+    namespace: str = ""
+    stored_fields: str = "{}"
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The selectable ones. Read where somebody asks: most of what dispatchers see concerns nobody's fields."""
+        return records.load(self.stored_fields)
+
+
+def sketches_after(revision: int, *, resources: Collection[str], limit: int) -> Stretch[Sketch]:
+    """What happened above `revision` to `resources` (at least one), and any deletion.
+
+    Raises: Expired, as `read_after`.
+    """
+    conditions = f" AND (resource IN ({_places(resources)}) OR type = 'DELETED')"
+    found = _read(_SKETCHED, conditions, revision, resources, limit)
+    sketches = [
+        Sketch(number, resource, type_, bool(deleting), namespace, fields)
+        for number, resource, type_, deleting, namespace, fields in found.changes
+    ]
+    return Stretch(sketches, found.revision, found.more)
+
+
+def _read(
+    columns: str,
+    conditions: str,
+    revision: int,
+    values: Collection[object],
+    limit: int,
+    *,
+    of_columns: Sequence[object] = (),
+) -> Stretch[tuple[Any, ...]]:
+    """values, of_columns: of the placeholders in `conditions` and in `columns`."""
+    statement = _READ.format(columns=columns, conditions=conditions)
+    found = sql.fetch(statement, [*of_columns, revision, *values, limit])
+    latest, lowest = found[0][:2] if found else (sql.FIRST_REVISION, 0)
+    # Pruning moves the floor before it removes anything, and a statement sees one state: the floor vouches for it.
+    if revision < lowest:
+        raise expired(revision, lowest)
+    if revision > latest:
+        raise Expired(f"too large resource version: {revision}, current: {latest}")
+    events = [values[2:] for values in found if values[2] is not None]
+    more = len(events) == limit
+    return Stretch(events, events[-1][0] if more else latest, more)
+
+
+def _places(resources: Collection[str]) -> str:
+    return ", ".join(["%s"] * len(resources))
+
+
+def _record(values: tuple[Any, ...], own: Mapping[int, Committed]) -> EventRecord:
+    """own: what this process has written. Object and moment vouch for it: where an older database was put back, a
+    revision names something else."""
+    revision, type_, resource, namespace, name, uid, labels, fields, old_labels, old_fields, *rest = values
+    deleting, document, at = rest
+    if at is not None and (uid, at) == (own[revision].object.metadata.uid, sql.adapted(own[revision].at)):
+        document = own[revision].text
+    return EventRecord(
+        revision=revision,
+        type=type_,
+        resource=resource,
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        document=document,
+        stored_labels=labels,
+        stored_fields=fields,
+        stored_previous_labels=old_labels,
+        stored_previous_fields=old_fields,
+        deleting=bool(deleting),
+    )
+
+
+# The tail -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class _Subscriber:
+    callback: Callback
+    on_expired: OnExpired
+    position: int  # the newest revision it has been given
+    active: bool = True
+
+    def give(self, records: Sequence[EventRecord]) -> None:
+        self.position = records[-1].revision
+        try:
+            self.callback(records)
+        except Exception:
+            log.exception("a subscriber failed on events up to revision %d", self.position)
+
+    def lose(self, error: Expired) -> None:
+        """Raises: DatabaseError, InterfaceError, where the subscriber needs the database to start over."""
+        self.active = False
+        try:
+            self.on_expired(error)
+        except (DatabaseError, InterfaceError):
+            raise
+        except Exception:
+            log.exception("a subscriber failed to give up")
+
+
+class Tail:
+    """The thread that follows the log. `Tail.instance()` is the process's; tests may make their own."""
+
+    def __init__(self, *, poll_interval: float = POLL_INTERVAL) -> None:
+        self._poll_interval = poll_interval
+        self._guard = threading.Lock()
+        self._wake = threading.Condition(self._guard)
+        self._woken = False
+        self._stopping = False
+        self._subscribers: list[_Subscriber] = []
+        self._current_at = time.monotonic()
+        self._thread: threading.Thread | None = None
+
+    @staticmethod
+    def instance() -> Tail:
+        return _tail()
+
+    def subscribe(self, callback: Callback, *, after: int, on_expired: OnExpired) -> Callable[[], None]:
+        """Call `callback(events)` in the tail's thread with every event above `after`, in order, without a gap.
+
+        Returns the function that ends it; once that has returned no new call begins. `on_expired` is called, in the
+        tail's thread, when the log no longer leads on from the subscriber's position: it was pruned past it while the
+        database could not be read, or an older database was restored. That ends the subscription; the subscriber may
+        start another one. A database error in `on_expired` makes the tail call it again.
+        Raises: Expired when `after` is below the pruned floor.
+        """
+        lowest = floor()
+        if after < lowest:
+            raise expired(after, lowest)
+        subscriber = _Subscriber(callback, on_expired, after)
+        with self._wake:
+            self._subscribers.append(subscriber)
+            self._start()
+            self._notify()
+
+        def unsubscribe() -> None:
+            with self._guard:
+                subscriber.active = False
+                if subscriber in self._subscribers:
+                    self._subscribers.remove(subscriber)
+
+        return unsubscribe
+
+    def stop(self) -> None:
+        """End the thread, after the calls that are under way."""
+        with self._wake:
+            self._stopping = True
+            self._notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    @property
+    def behind(self) -> float:
+        """How many seconds old, beyond what polls take, its subscribers' knowledge may be; 0 while the log is read."""
+        return max(0.0, time.monotonic() - self._current_at - 2 * self._poll_interval)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._current_at = time.monotonic()
+            self._stopping = False
+            self._thread = threading.Thread(target=self._run, name="tail", daemon=True)
+            self._thread.start()
+
+    def _notify(self) -> None:
+        self._woken = True
+        self._wake.notify_all()
+
+    def _on_announcement(self, _revision: int) -> None:
+        with self._wake:
+            self._notify()
+
+    def _run(self) -> None:
+        unsubscribe = announce.subscribe(self._on_announcement)
+        TAIL().revision = 0  # the log may be another one
+        failures = count()
+        try:
+            while not self._stopping:
+                try:
+                    self._deliver()
+                    failures = count()
+                except (DatabaseError, InterfaceError):
+                    log.exception("could not read the event log")
+                    connection.close()
+                    self._pause(next(failures))
+                    continue
+                self._sleep(self._poll_interval)
+        finally:
+            unsubscribe()
+            connection.close()
+            with self._guard:
+                self._thread = None
+
+    def _pause(self, failures: int) -> None:
+        first, last = BACKOFF
+        self._sleep(min(first * 2**failures, last))
+
+    def _sleep(self, seconds: float) -> None:
+        with self._wake:
+            self._wake.wait_for(lambda: self._woken or self._stopping, timeout=seconds)
+            self._woken = False
+
+    def _deliver(self) -> None:
+        """Bring every subscriber to the end of the log, a batch each in turn: no latecomer holds up the others."""
+        began, moved = time.monotonic(), 1
+        while moved and not self._stopping:
+            began = time.monotonic()
+            moved = sum(self._advance(position, group) for position, group in self._by_position().items())
+        self._current_at = began
+
+    def _by_position(self) -> dict[int, list[_Subscriber]]:
+        """Subscribers at the same position share one read: at the end of the log, all of them do."""
+        groups: dict[int, list[_Subscriber]] = {}
+        with self._guard:
+            for subscriber in self._subscribers:
+                groups.setdefault(subscriber.position, []).append(subscriber)
+        return groups
+
+    def _advance(self, position: int, group: Sequence[_Subscriber]) -> bool:
+        try:
+            records = read_after(position)
+        except Expired as error:
+            self._lose(group, error)
+            return False
+        if records:
+            TAIL().read(records)
+        for subscriber in group:
+            if records and subscriber.active:
+                subscriber.give(records)
+        return bool(records)
+
+    def _lose(self, subscribers: Sequence[_Subscriber], error: Expired) -> None:
+        for subscriber in subscribers:
+            subscriber.lose(error)
+            with self._guard:
+                if subscriber in self._subscribers:
+                    self._subscribers.remove(subscriber)
+
+
+_tail = PerProcess(Tail, stop=Tail.stop)
+
+
+# This database's log as a source --------------------------------------------------------------------------------------
+
+
+#: Events read at a time.
+VIEW_BATCH = 2000
+#: Documents in memory at a time, of a listing.
+CHUNK = 200
+
+#: of a kind's own type
+Share = Callable[[Any], ApiObject]
+
+
+class LocalLog:
+    """The log of this database as a source, for one process."""
+
+    def __init__(self) -> None:
+        self._sharing: dict[str, Share] = {}
+        #: the document's hash -> its value; the revision in it vouches that it is the one
+        self._decoded: WeakValueDictionary[int, ApiObject] = WeakValueDictionary()
+
+    def share(self, resource: str, share: Share) -> None:
+        """`share` gives an equal object, made of parts that others have too; called for each that is decoded."""
+        self._sharing[resource] = share
+
+    def list(self, resource: str) -> tuple[int, Iterator[ApiObject]]:
+        revision, latest = sql.latest_writes(resource)
+        return revision, self._read(registry.by_resource(resource), revision, latest)
+
+    def changes(self, resources: Sequence[str], after: int) -> Stretch[Written]:
+        stretch = stretch_after(after, resources=resources, limit=VIEW_BATCH)
+        written = [
+            Written(
+                record.revision,
+                record.type,
+                record.resource,
+                self._value(registry.by_resource(record.resource), record.revision, record.text),
+            )
+            for record in stretch.changes
+        ]
+        return Stretch(written, stretch.revision, stretch.more)
+
+    def _read(self, kind: Kind, revision: int, latest: Sequence[int]) -> Iterator[ApiObject]:
+        """Documents never change under their revision; one that is missing was superseded, and pruned since."""
+        for chunk in sql.chunks(latest, CHUNK):
+            texts = sql.texts(chunk)
+            if len(texts) < len(chunk):
+                raise expired(revision, floor())
+            for number in chunk:
+                yield self._value(kind, number, texts.pop(number))
+
+    def _value(self, kind: Kind, revision: int, text: str) -> ApiObject:
+        known = self._decoded.get(hash(text))
+        if known is not None and known.metadata.resource_version == str(revision) and isinstance(known, kind.type):
+            return known
+        found = records.decode(kind, text)
+        if (share := self._sharing.get(kind.resource)) is not None:
+            found = share(found)
+        self._decoded[hash(text)] = found
+        return found
+
+
+#: of this process
+LOG = LocalLog()
+
+
+# Views and followers --------------------------------------------------------------------------------------------------
+
+
+#: Listings that may come to nothing in a row, because the log is pruned faster than they are made.
+ATTEMPTS = 5
+
+ObjectT = TypeVar("ObjectT", bound=ApiObject)
+
+
+class Source(Protocol):
+    """Where objects are, and what happens to them. Revisions are of the whole source and grow."""
+
+    def list(self, resource: str) -> tuple[int, Iterable[ApiObject]]:
+        """(a revision, the objects as they were then). Raises: Expired, while they are read too."""
+        ...
+
+    def changes(self, resources: Sequence[str], after: int) -> Stretch[Written]:
+        """What happened to `resources` after that revision, a bounded number of changes at a time.
+
+        Raises: Expired where that is no longer known, or that revision is not reached.
+        """
+        ...
+
+
+class View(ABC):
+    """What somebody makes of the objects of `resources`."""
+
+    resources: ClassVar[Sequence[str]]
+    #: everything up to here is in the view
+    revision: int = 0
+
+    @abstractmethod
+    def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:
+        """Take in all objects of a resource; once each, in the order of `resources`, before anything else."""
+
+    @abstractmethod
+    def apply(self, changes: Sequence[Written]) -> None:
+        """Take in what happened, in order. `revision` is still the one before."""
+
+    def ready(self) -> None:  # noqa: B027 - most have nothing to do
+        """Called once, when everything is listed: what is applied from now on is news."""
+
+
+class ObjectsView(View):
+    """The objects themselves, those that it `keeps`."""
+
+    def __init__(self) -> None:
+        #: resource -> (namespace, name) -> as it is
+        self._objects: dict[str, dict[tuple[str, str], ApiObject]] = {one: {} for one in self.resources}
+
+    def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:
+        self._objects[resource] = {one.key: one for one in objects if self.keeps(one)}
+
+    def apply(self, changes: Sequence[Written]) -> None:
+        for change in changes:
+            known = self._objects[change.resource]
+            if change.type != "DELETED" and self.keeps(change.object):
+                known[change.object.key] = change.object
+            else:
+                known.pop(change.object.key, None)
+
+    def keeps(self, obj: ApiObject) -> bool:  # noqa: ARG002 - unless somebody is choosy
+        return True
+
+    def all(self, type_: type[ObjectT]) -> list[ObjectT]:
+        return [one for known in self._objects.values() for one in known.values() if isinstance(one, type_)]
+
+
+ViewT = TypeVar("ViewT", bound=View)
+
+
+def advance(view: View, source: Source = LOG, *, listed: Mapping[str, int] | None = None) -> None:
+    """Apply what happened beyond `view.revision`. listed: up to where the view has each resource, if that is further.
+
+    Raises: Expired; the view is then as it was, or on its way.
+    """
+    more = True
+    while more:
+        stretch = source.changes(view.resources, view.revision)
+        changes = stretch.changes
+        if listed:
+            changes = [change for change in changes if change.revision > listed.get(change.resource, 0)]
+        if changes:
+            view.apply(changes)
+        view.revision, more = max(stretch.revision, view.revision), stretch.more
+
+
+def listed(make: Callable[[], ViewT], source: Source = LOG) -> ViewT:
+    """A new view, up to date. Raises: Expired, when the log is pruned again and again while the listings are read."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return _listed(make(), source)
+        except Expired as error:
+            log.warning("the list is already out of date: %s", error.message)
+    return _listed(make(), source)
+
+
+def _listed(view: ViewT, source: Source) -> ViewT:
+    revisions = {}
+    for resource in view.resources:
+        _LISTINGS[_group_and_plural(resource)].inc()
+        revisions[resource], objects = source.list(resource)
+        view.fill(resource, objects)
+    view.revision = min(revisions.values())
+    advance(view, source, listed=revisions)
+    view.ready()
+    return view
+
+
+def since(after: int | None, read: Callable[[int], Stretch[Item]]) -> Stretch[Item] | None:
+    """What `read` tells after a place in the log that somebody keeps who has no view.
+
+    None where they look at everything anew: they have no place yet, or the log does not lead on from there.
+    """
+    if after is None:
+        return None
+    try:
+        return read(after)
+    except Expired as error:
+        log.info("starting over: %s", error.message)
+        return None
+
+
+@dataclass(slots=True)
+class _Followed(Generic[ViewT]):
+    """looked: when the view was brought up to date, by the monotonic clock. place: see `Follower.place`."""
+
+    view: ViewT | None = None
+    looked: float = 0.0
+    place: tuple[str, int] = ("", 0)
+
+
+class Follower(Generic[ViewT]):
+    """One view of the process, for whoever asks."""
+
+    #: of this process
+    every: ClassVar[weakref.WeakSet[Follower[View]]] = weakref.WeakSet()
+
+    def __init__(
+        self, make: Callable[[], ViewT], *, source: Source = LOG, turn: AbstractContextManager[object] | None = None
+    ) -> None:
+        """turn: what one thread at a time holds; a lock of its own unless given."""
+        self._make, self._source = make, source
+        self._turn = turn or threading.Lock()
+        self._followed = PerProcess(_Followed[ViewT])
+        Follower.every.add(self)  # type: ignore[arg-type]  # of whatever view
+
+    @contextmanager
+    def view(self, *, within: float = 0.0) -> Iterator[ViewT]:
+        """The view, up to date, for this thread alone.
+
+        within: seconds for which the announcements are trusted to tell whether anything happened; 0 asks the database.
+        """
+        with self._turn:
+            followed = self._followed()
+            last, followed.view = followed.view, None
+            if last is not None and self._is_recent(last, followed.looked, within):
+                view = last
+            else:
+                looked = time.monotonic()
+                view = self._advanced(last) or listed(self._make, self._source)
+                followed.looked = looked
+            followed.place = (type(view).__name__, view.revision)
+            yield view
+            followed.view = view
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The name of the view, and its revision when it was last used; ("", 0) before."""
+        return self._followed().place
+
+    def _is_recent(self, view: ViewT, looked: float, within: float) -> bool:
+        return (
+            time.monotonic() - looked < within
+            and announce.newest(view.resources) <= view.revision
+            and not connection.in_atomic_block
+        )
+
+    def reset(self) -> None:
+        """List everything again at the next use."""
+        with self._turn:
+            self._followed.reset()
+
+    def _advanced(self, view: ViewT | None) -> ViewT | None:
+        """None where the source does not lead from there to now."""
+        if view is None:
+            return None
+        try:
+            advance(view, self._source)
+        except Expired as error:
+            log.info("listing again: %s", error.message)
+            return None
+        return view
+
+
+def _of_views() -> Iterable[Metric]:
+    places = dict(one.place for one in tuple(Follower.every) if one.place[0])
+    yield metrics.gauges(
+        "manciple_view_revision",
+        "Revision of a view of this process when it was last used.",
+        ("view",),
+        metrics.by_one(dict(sorted(places.items()))),
+    )
+
+
+metrics.OnDemand(_of_views)
+
+
+# Metrics --------------------------------------------------------------------------------------------------------------
+
+
+_LISTINGS = metrics.counter(
+    "apiserver_watch_cache_initializations_total", "Listings by which a view of the log began.", "group", "resource"
+)
+
+
+def _group_and_plural(resource: str) -> tuple[str, str]:
+    """(group, resource) of "pods" or "resourceclaims.resource.k8s.io"."""
+    plural, _, group = resource.partition(".")
+    return group, plural
+
+
+@dataclass(slots=True)
+class TailTold:
+    """What the tail of the log read and handed on. Written by its thread, read by whoever tells it."""
+
+    revision: int = 0
+    received: Counter[str] = field(default_factory=Counter)
+    dispatched: Counter[str] = field(default_factory=Counter)
+    #: resource -> the newest revision of it that was read
+    newest: dict[str, int] = field(default_factory=dict)
+
+    def read(self, records: Sequence[EventRecord]) -> None:
+        """These were read and are handed on; some once more, to who came late."""
+        for record in records:
+            self.dispatched[record.resource] += 1
+            if record.revision > self.revision:
+                self.received[record.resource] += 1
+                self.newest[record.resource] = record.revision
+        self.revision = max(self.revision, records[-1].revision)
+
+
+TAIL = PerProcess(TailTold)
+
+
+def _of_tail() -> Iterable[Metric]:
+    tail = TAIL()
+    labels, prefix = ("group", "resource"), "apiserver_watch_cache_"
+    yield metrics.counters(
+        f"{prefix}events_received", "Entries of the log that this process read.", labels, _by_resource(tail.received)
+    )
+    yield metrics.counters(
+        f"{prefix}events_dispatched",
+        "Entries of the log that were handed to watches and pages.",
+        labels,
+        _by_resource(tail.dispatched),
+    )
+    yield metrics.gauges(
+        f"{prefix}resource_version",
+        "The newest entry of a resource that was read.",
+        labels,
+        _by_resource(tail.newest),
+    )
+    yield metrics.gauges("manciple_tail_revision", "How far this process has read the log.", (), [((), tail.revision)])
+
+
+def _by_resource(numbers: Mapping[str, int]) -> Iterator[metrics.Sample]:
+    return ((_group_and_plural(resource), number) for resource, number in dict(numbers).items())
+
+
+metrics.OnDemand(_of_tail)
