@@ -1,62 +1,85 @@
-"""Admission of claims, pods, priority classes, quotas and pod groups: rules of the writer and checks before it.
+"""Admission of pods, claims, priority classes, quotas and pod groups: rules of the writer, and checks before it.
 
-Quotas limit the sum of the objects of a namespace (`claims.quotas`). Without quotas this costs nothing.
-
-Admin access to devices needs a label on the namespace. It is checked when a claim or template is created, also by a
-controller, and when an allocation with admin access is written, also by the scheduler.
-
-Only the scheduler writes the annotation of claims for extended resources.
-
-A pod's priority is that of its PriorityClass, or of the default class, or 0. A priority in the pod's spec must be the
-same: otherwise users could choose their own.
-
-Features that are not served here are refused at creation, so that no pod waits in vain. A RuntimeClass restricts a
-pod's nodes and adds overhead; none is served, so a pod that names one is refused as if the class did not exist. While
-the gate GenericWorkload is off, a pod's scheduling group is dropped with a warning (upstream: without one). A PodGroup
-that names a template is refused if the template does not exist.
+    admin access         to devices needs a label on the namespace. Checked when a claim or template is created, also by
+                         a controller, and when an allocation with admin access is written, also by the scheduler
+    extended resources   only the scheduler writes the annotation of their claims
+    priorities           a pod's priority is that of its PriorityClass, or of the default class, or 0. A priority in the
+                         spec must be the same: otherwise users could choose their own
+    quotas               limit the sum of a namespace's objects (`claims.quotas`); without quotas this costs nothing
+    warnings             about fields without effect
+    unserved features    are refused at creation, so that no pod waits in vain: a pod with a RuntimeClass, as if the
+                         class did not exist; a PodGroup of a missing template. While the gate GenericWorkload is off, a
+                         pod's scheduling group is dropped with a warning (upstream: without one)
+    service accounts     every pod runs as an account of its namespace, and gets its token
+    pod security         pods may only have the powers that the labels of their namespace allow
 
 Upstream: pkg/registry/resource/utils.go (AuthorizedForAdmin, AuthorizedForAdminStatus),
-plugin/pkg/admission/priority/admission.go, pkg/registry/scheduling/priorityclass/storage,
-plugin/pkg/admission/{runtimeclass,podgroup}/admission.go, pkg/api/pod/util.go (dropDisabledFields).
+plugin/pkg/admission/{priority,runtimeclass,podgroup,serviceaccount}/admission.go,
+pkg/registry/scheduling/priorityclass/storage, pkg/api/pod/util.go (dropDisabledFields),
+k8s.io/pod-security-admission/admission.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
+from typing import ClassVar
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from msgspec import structs
+from msgspec.structs import replace
 
 from claims import quotas
+from claims.access.node_authorizer import CONFIG_MAPS, SECRETS, node_of, references
+from claims.kinds.containers import Container, KeyToPath, ObjectFieldSelector, VolumeMount
 from claims.kinds.pod_group_rules import POD_GROUP, WORKLOAD
 from claims.kinds.pod_groups import PodGroup, PodWorkload
-from claims.kinds.pod_strategy import warnings_of
-from claims.kinds.pods import Pod
-from claims.kinds.priority_classes import (
-    DEFAULT_PREEMPTION_POLICY,
-    PRIORITY_CLASS,
-    SYSTEM_CLASSES,
-    PriorityClass,
+from claims.kinds.pod_security import (
+    PREFIX,
+    LevelVersion,
+    PodSecurityPolicy,
+    describe,
+    is_significant_update,
+    parse_policy,
+    policy_of,
+    reasons,
+    violations,
 )
+from claims.kinds.pod_strategy import warnings_of
+from claims.kinds.pods import MIRROR, Pod
+from claims.kinds.priority_classes import DEFAULT_PREEMPTION_POLICY, PRIORITY_CLASS, SYSTEM_CLASSES, PriorityClass
 from claims.kinds.quota_usage import parsed
 from claims.kinds.quotas import RESOURCE_QUOTA
-from claims.kinds.resource_claims import (
-    EXTENDED_CLAIM_ANNOTATION,
-    DeviceRequest,
-    ResourceClaim,
-    ResourceClaimTemplate,
+from claims.kinds.resource_claims import EXTENDED_CLAIM_ANNOTATION, DeviceRequest, ResourceClaim, ResourceClaimTemplate
+from claims.kinds.volumes import (
+    ConfigMapProjection,
+    DownwardAPIProjection,
+    DownwardAPIVolumeFile,
+    ProjectedVolumeSource,
+    ServiceAccountTokenProjection,
+    Volume,
+    VolumeProjection,
 )
 from inventory.kinds import gates
+from manciple.access.kinds.service_accounts import DEFAULT_NAME, ServiceAccount
+from manciple.access.namespace_defaults import AUTHORITY_KEY, ROOT_CA, SERVICE_ACCOUNTS
 from manciple.api import first_stage
 from manciple.store import hooks, objects
+from manciple.store.event_log import POLL_INTERVAL, Follower, View
 from manciple.store.hooks import Write
 from manciple.store.objects import Writer
-from manciple.wire.base import ApiObject
+from manciple.store.records import Stored, Written
+from manciple.wire import codec
+from manciple.wire.base import RANDOM, ApiObject, LocalObjectReference
 from manciple.wire.errors import FieldError, Forbidden, Invalid, forbidden
-from manciple.wire.identity import SCHEDULER, SYSTEM, SYSTEM_NAMESPACE
+from manciple.wire.identity import MASTERS, SCHEDULER, SYSTEM, SYSTEM_NAMESPACE, Identity
 from manciple.wire.registry import registry
+from manciple.wire.resources import NAMESPACES, PODS
+from manciple.wire.validation import generate_name
 
 #: The maximum of warnings about one pod: pairs of ports are quadratic, and a Warning header has a limit.
 MOST_WARNINGS = 100
@@ -365,3 +388,345 @@ def find_template(writer: Writer, write: Write) -> None:
 def _rejected(pod: Pod, why: str) -> Forbidden:
     name = pod.metadata.name
     return Forbidden(f'pods "{name}" is forbidden: pod rejected: {why}', details={"name": name, "kind": "pods"})
+
+
+# Service accounts -----------------------------------------------------------------------------------------------------
+
+# Admission of every pod that a client creates. Its account is `default` if it names none, and must exist. Unless pod or
+# account opt out (automountServiceAccountToken), every container gets the account's token, the API's CA and the
+# namespace as files, in a projected volume that the node's agent refreshes. A container with a mount of its own at that
+# path keeps it.
+#
+# Accounts are cached by following the log, so a pod costs no query. A cached account may be half a second old if an
+# announcement was lost; before a pod is refused, the log is read.
+
+
+#: The path at which programs expect their token.
+MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+VOLUME_PREFIX = "kube-api-access-"
+#: The lifetime of tokens in seconds; the agent renews them long before. The seven beyond the hour distinguish them from
+#: tokens that users request (upstream: WarnOnlyBoundTokenExpirationPeriod).
+TOKEN_SECONDS = 60 * 60 + 7
+FILE_MODE = 0o644
+
+
+def register_service_accounts() -> None:
+    first_stage.register_completion(PODS, with_service_account)
+
+
+@dataclass(frozen=True, slots=True)
+class _Account:
+    """The fields of an account that its pods use."""
+
+    automounts: bool
+    image_pull_secrets: tuple[LocalObjectReference, ...]
+
+
+class Accounts(View):
+    """(namespace, name) -> the account."""
+
+    resources: ClassVar[Sequence[str]] = (SERVICE_ACCOUNTS,)
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, str], _Account] = {}
+
+    def fill(self, resource: str, objects: Iterable[ApiObject]) -> None:  # noqa: ARG002 - there is one
+        for obj in objects:
+            self._add(obj)
+
+    def apply(self, changes: Sequence[Written]) -> None:
+        for change in changes:
+            if change.type == "DELETED":
+                self.known.pop((change.object.metadata.namespace, change.object.metadata.name), None)
+            else:
+                self._add(change.object)
+
+    def _add(self, obj: ApiObject) -> None:
+        if isinstance(obj, ServiceAccount):
+            found = _Account(obj.automount_service_account_token is not False, obj.image_pull_secrets)
+            self.known[obj.key] = found
+
+
+_following = Follower(Accounts)
+
+
+def _account(namespace: str, name: str) -> _Account | None:
+    with _following.view(within=POLL_INTERVAL) as accounts:
+        found = accounts.known.get((namespace, name))
+    if found is None:
+        with _following.view() as accounts:
+            found = accounts.known.get((namespace, name))
+    return found
+
+
+def with_service_account(write: Write) -> Pod:
+    """The pod with its account and token. Raises: Forbidden."""
+    pod: Pod = write.new
+    if MIRROR in pod.metadata.annotations:
+        return _checked_mirror(pod, write.identity)
+    name = pod.spec.service_account_name or pod.spec.service_account or DEFAULT_NAME
+    namespace = pod.metadata.namespace
+    account = _account(namespace, name)
+    if account is None:
+        missing = f'serviceaccount "{name}" not found'
+        raise _account_refusal(pod, f"error looking up service account {namespace}/{name}: {missing}")
+    spec = replace(
+        pod.spec,
+        service_account_name=name,
+        service_account=name,
+        image_pull_secrets=pod.spec.image_pull_secrets or account.image_pull_secrets,
+    )
+    wanted = spec.automount_service_account_token
+    pod = replace(pod, spec=spec)
+    return _with_token(pod) if (account.automounts if wanted is None else wanted) else pod
+
+
+def _checked_mirror(pod: Pod, identity: Identity) -> Pod:
+    """A mirror pod shows a static pod of a node, and must not use objects of the API. Raises: Forbidden.
+
+    Drains skip mirror pods, so only nodes and administrators may create them. (In Kubernetes everybody may.)
+    """
+    if not node_of(identity) and MASTERS not in identity.groups:
+        raise _account_refusal(pod, f'only nodes can create mirror pods (annotation "{MIRROR}")')
+    spec = pod.spec
+    if spec.service_account_name or spec.service_account:
+        raise _account_refusal(pod, "a mirror pod may not reference service accounts")
+    if any(reference.resource == SECRETS for reference in references(pod)):
+        raise _account_refusal(pod, "a mirror pod may not reference secrets")
+    if any(reference.resource == CONFIG_MAPS for reference in references(pod)):
+        raise _account_refusal(pod, "a mirror pod may not reference configmaps")
+    if spec.resource_claims or isinstance(spec.resources, tuple):
+        raise _account_refusal(pod, "a mirror pod may not reference resourceclaims")
+    sources = (source for volume in spec.volumes if volume.projected for source in volume.projected.sources)
+    if any(source.service_account_token is not None for source in sources):
+        raise _account_refusal(pod, "a mirror pod may not use ServiceAccountToken volume projections")
+    return pod
+
+
+def _account_refusal(pod: Pod, why: str) -> Forbidden:
+    name = pod.metadata.name or pod.metadata.generate_name or "Unknown"
+    return Forbidden(f'pods "{name}" is forbidden: {why}', details={"name": name, "kind": PODS})
+
+
+#: The same for all pods.
+_TOKEN_VOLUME = ProjectedVolumeSource(
+    default_mode=FILE_MODE,
+    sources=(
+        VolumeProjection(
+            service_account_token=ServiceAccountTokenProjection(expiration_seconds=TOKEN_SECONDS, path="token")
+        ),
+        VolumeProjection(
+            config_map=ConfigMapProjection(name=ROOT_CA, items=(KeyToPath(key=AUTHORITY_KEY, path=AUTHORITY_KEY),))
+        ),
+        VolumeProjection(
+            downward_api=DownwardAPIProjection(
+                items=(
+                    DownwardAPIVolumeFile(
+                        path="namespace",
+                        field_ref=ObjectFieldSelector(api_version="v1", field_path="metadata.namespace"),
+                    ),
+                )
+            )
+        ),
+    ),
+)
+
+
+def _with_token(pod: Pod) -> Pod:
+    """Add the token's volume, and its mount to every container that has no mount at that path."""
+    spec = pod.spec
+    known = next((volume.name for volume in spec.volumes if volume.name.startswith(VOLUME_PREFIX)), "")
+    name = known or generate_name(VOLUME_PREFIX, RANDOM())
+    mount = VolumeMount(name=name, read_only=True, mount_path=MOUNT_PATH)
+    containers, init_containers = _mounting(spec.containers, mount), _mounting(spec.init_containers, mount)
+    changed = containers != spec.containers or init_containers != spec.init_containers
+    added = (Volume(name=name, projected=_TOKEN_VOLUME),) if changed and not known else ()
+    return replace(
+        pod,
+        spec=replace(spec, containers=containers, init_containers=init_containers, volumes=(*spec.volumes, *added)),
+    )
+
+
+def _mounting(containers: tuple[Container, ...], mount: VolumeMount) -> tuple[Container, ...]:
+    return tuple(
+        one
+        if any(own.mount_path == mount.mount_path for own in one.volume_mounts)
+        else replace(one, volume_mounts=(*one.volume_mounts, mount))
+        for one in containers
+    )
+
+
+# Pod security ---------------------------------------------------------------------------------------------------------
+
+# A rule of the writer refuses pods that violate the enforced level, whoever creates them. Violations of the `warn`
+# level become a Warning header, those of the `audit` level an annotation of the audit event. Namespaces without labels
+# have the levels of MANCIPLE_POD_SECURITY; those in MANCIPLE_POD_SECURITY_EXEMPT_NAMESPACES are not checked. Everybody
+# who may write a namespace may label it.
+#
+# Another rule refuses invalid labels. A write that raises the level of a namespace gets a warning about its pods that
+# violate the new level: they are checked before the transaction, within the limits below.
+
+
+#: Subresources that do not change a pod's security.
+IGNORED = frozenset({"exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"})
+#: The maximum of pods, and of seconds, that are checked when the level of their namespace is raised.
+MOST_CHECKED_PODS, MOST_CHECK_SECONDS = 3000, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PodSecurity:
+    """The settings. exempt: namespaces whose pods are not checked."""
+
+    default: PodSecurityPolicy
+    exempt: frozenset[str]
+
+    @classmethod
+    def current(cls) -> PodSecurity:
+        """Raises: ImproperlyConfigured."""
+        return _configured(settings.POD_SECURITY, tuple(settings.POD_SECURITY_EXEMPT_NAMESPACES))
+
+
+@lru_cache(maxsize=8)
+def _configured(default: str, exempt: tuple[str, ...]) -> PodSecurity:
+    try:
+        return PodSecurity(parse_policy(default), frozenset(exempt))
+    except ValueError as error:
+        raise ImproperlyConfigured(f"MANCIPLE_POD_SECURITY: {error}") from error
+
+
+def register_pod_security() -> None:
+    """Raises: ImproperlyConfigured."""
+    PodSecurity.current()
+    hooks.register_rule(check_pod, operations={"CREATE", "UPDATE"}, resources={PODS})
+    hooks.register_rule(check_labels, operations={"CREATE", "UPDATE"}, resources={NAMESPACES})
+    first_stage.register_check(warn_of_pods)
+
+
+def check_pod(writer: Writer, write: Write) -> None:
+    """Raises: Forbidden for a pod that violates the enforced level of its namespace."""
+    pod: Pod = write.new
+    if write.subresource in IGNORED:
+        return
+    if write.old is not None and not is_significant_update(pod.spec, write.old.spec):
+        return
+    security = PodSecurity.current()
+    if pod.metadata.namespace in security.exempt:
+        hooks.annotate(f"{PREFIX}exempt", "namespace")
+        return
+    namespace = writer.get(registry.by_resource(NAMESPACES), "", pod.metadata.namespace)
+    policy, wrong = policy_of(namespace.metadata.labels if namespace is not None else {}, security.default)
+    if wrong:
+        hooks.annotate(f"{PREFIX}error", f"Failed to parse policy: {'; '.join(map(str, wrong))}")
+    hooks.annotate(f"{PREFIX}enforce-policy", str(policy.enforce))
+    _judge(pod, policy)
+
+
+def _judge(pod: Pod, policy: PodSecurityPolicy) -> None:
+    """Raises: Forbidden."""
+    found = violations(policy.enforce, pod)
+    audited = found if policy.audit == policy.enforce else violations(policy.audit, pod)
+    if audited:
+        hooks.annotate(f"{PREFIX}audit-violations", f'would violate PodSecurity "{policy.audit}": {describe(audited)}')
+    if found:
+        name, why = pod.metadata.name, f'violates PodSecurity "{policy.enforce}": {describe(found)}'
+        raise Forbidden(f'pods "{name}" is forbidden: {why}', details={"name": name, "kind": PODS})
+    if warned := violations(policy.warn, pod):
+        hooks.warn(f'would violate PodSecurity "{policy.warn}": {describe(warned)}')
+
+
+def check_labels(_writer: Writer, write: Write) -> None:
+    """Raises: Invalid for invalid labels, unless the namespace had the same errors before."""
+    if write.subresource:
+        return
+    default = PodSecurity.current().default
+    wrong = policy_of(write.new.metadata.labels, default)[1]
+    if wrong and (write.old is None or wrong != policy_of(write.old.metadata.labels, default)[1]):
+        raise Invalid.of(kind="Namespace", group="", name=write.new.metadata.name, errors=wrong)
+
+
+def warn_of_pods(write: Write) -> None:
+    """Warn about labels without effect, or about existing pods that violate a stricter level."""
+    if write.kind.resource != NAMESPACES or write.operation == "DELETE" or write.subresource:
+        return
+    security, name, labels = PodSecurity.current(), write.new.metadata.name, write.new.metadata.labels
+    policy, wrong = policy_of(labels, security.default)
+    if wrong:
+        return
+    old = None if write.old is None else policy_of(write.old.metadata.labels, security.default)[0]
+    if old is not None and not _is_raised(policy.enforce, old.enforce):
+        return
+    if name in security.exempt:
+        _warn_of_exemption(name, labels, policy, security.default)
+    elif old is not None:
+        for text in _evaluated(name, policy.enforce):
+            hooks.warn(text)
+
+
+def _is_raised(new: LevelVersion, old: LevelVersion) -> bool:
+    """Whether pods that the old level allowed may violate the new one."""
+    if new == old or new.level == "privileged":
+        return False
+    return new.minor != old.minor or new.strictness > old.strictness
+
+
+def _warn_of_exemption(
+    name: str, labels: Mapping[str, str], policy: PodSecurityPolicy, default: PodSecurityPolicy
+) -> None:
+    if policy.allows_everything or policy == default:
+        return
+    said = [
+        f"{mode}={asked}"
+        for mode, asked in policy._asdict().items()
+        if asked.level != "privileged" and {f"{PREFIX}{mode}", f"{PREFIX}{mode}-version"} & labels.keys()
+    ]
+    hooks.warn(f'namespace "{name}" is exempt from Pod Security, and the policy ({", ".join(said)}) will be ignored')
+
+
+@dataclass(slots=True)
+class _Violators:
+    """Pods that violate a level for the same reasons. name: the first of them."""
+
+    name: str
+    count: int = 0
+
+    def __str__(self) -> str:
+        if self.count == 1:
+            return self.name
+        return f"{self.name} (and {self.count - 1} other pod{'s' if self.count > 2 else ''})"  # noqa: PLR2004
+
+
+def _evaluated(namespace: str, enforce: LevelVersion) -> Iterator[str]:
+    """The warnings: a line for each set of reasons, with the number of pods."""
+    deadline = time.monotonic() + MOST_CHECK_SECONDS
+    page = objects.list(registry.by_resource(PODS), namespace=namespace, limit=MOST_CHECKED_PODS)
+    checked, by_reason = 0, dict[str, _Violators]()
+    for pod in _one_of_each_owner_first(page.items):
+        checked += 1
+        if found := violations(enforce, pod):
+            violators = by_reason.setdefault(reasons(found), _Violators(pod.metadata.name))
+            violators.name = min(violators.name, pod.metadata.name)
+            violators.count += 1
+        if time.monotonic() > deadline:
+            break
+    total = len(page.items) + (page.remaining or 0)
+    if checked < total:
+        yield f"new PodSecurity enforce level only checked against the first {checked} of {total} existing pods"
+    if by_reason:
+        yield f'existing pods in namespace "{namespace}" violate the new PodSecurity enforce level "{enforce}"'
+    yield from sorted(f"{violators}: {reason}" for reason, violators in by_reason.items())
+
+
+def _one_of_each_owner_first(items: Sequence[Stored]) -> Iterator[Pod]:
+    """Pods of the same owner usually have the same violations."""
+    owners: set[str] = set()
+    later: list[Pod] = []
+    for item in items:
+        pod = codec.decode_text(Pod, item.text)
+        owner = next((one.uid for one in pod.metadata.owner_references if one.controller), "")
+        if owner in owners:
+            later.append(pod)
+            continue
+        if owner:
+            owners.add(owner)
+        yield pod
+    yield from later

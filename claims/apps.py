@@ -22,8 +22,6 @@ class ClaimsConfig(AppConfig):
             event_authors,
             node_authorizer,
             node_restriction,
-            pod_security,
-            service_accounts,
             status_rights,
         )
         from claims.evictions import EVICTION  # noqa: PLC0415
@@ -38,12 +36,12 @@ class ClaimsConfig(AppConfig):
         LOG.share("resourceclaims.resource.k8s.io", shared_texts)
         admission.register()
         drawn_counters.register()
-        service_accounts.register()
+        admission.register_service_accounts()
         register_authorizer("node", node_authorizer.authorize, resolve=node_authorizer.known_rules)
         node_restriction.register()
         event_authors.register()
         status_rights.register()
-        pod_security.register()
+        admission.register_pod_security()
         subresources.register("pods", EVICTION)
         subresources.register("pods", POD_LOG)
         claims = ClaimTopics()

@@ -61,18 +61,15 @@ def record(writer: Writer, note: EventNote, *, now: datetime) -> None:
         with suppress(Forbidden, NotFound):
             writer.create(kind(EVENTS), _event(note, namespace, name, timestamp(now)))
     else:
-        writer.update(kind(EVENTS), _again(known, note, timestamp(now)))
+        message = note.message[:LONGEST_MESSAGE]
+        repeated = structs.replace(known, count=known.count + 1, last_timestamp=timestamp(now), message=message)
+        writer.update(kind(EVENTS), repeated)
 
 
 def was_recorded(writer: Writer, note: EventNote, *, since: datetime) -> bool:
     """Whether the event was stored or counted up in the second of `since` or later."""
     known = cast("Event | None", writer.get(kind(EVENTS), *key_of(note)))
     return known is not None and (known.last_timestamp or "") >= timestamp(since)
-
-
-def _again(known: Event, note: EventNote, now: str) -> Event:
-    message = note.message[:LONGEST_MESSAGE]
-    return structs.replace(known, count=known.count + 1, last_timestamp=now, message=message)
 
 
 def key_of(note: EventNote) -> Key:
@@ -90,10 +87,12 @@ def cause_in(annotations: Mapping[str, str]) -> AnyCause | None:
 
 def _event(note: EventNote, namespace: str, name: str, now: str) -> Event:
     about = note.regarding
+    annotations = {CAUSE: encode(note.cause) if note.cause else "", PLACEMENT: note.placement}
+    annotations = {key: text for key, text in annotations.items() if text}
     return Event(
         api_version="v1",
         kind="Event",
-        metadata=ObjectMeta(namespace=namespace, name=name, annotations=_annotations(note)),
+        metadata=ObjectMeta(namespace=namespace, name=name, annotations=annotations),
         involved_object=_reference(about),
         reason=note.reason,
         message=note.message[:LONGEST_MESSAGE],
@@ -106,11 +105,6 @@ def _event(note: EventNote, namespace: str, name: str, now: str) -> Event:
         action=note.action,
         related=None if note.related is None else _reference(note.related),
     )
-
-
-def _annotations(note: EventNote) -> dict[str, str]:
-    found = {CAUSE: encode(note.cause) if note.cause else "", PLACEMENT: note.placement}
-    return {name: text for name, text in found.items() if text}
 
 
 def _reference(about: ApiObject) -> ObjectReference:

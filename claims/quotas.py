@@ -111,7 +111,8 @@ def charge(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> None:
     namespace = (old if new is None else new).metadata.namespace
     if resource in IGNORED:
         return
-    if new is None or _ends(new):
+    is_removed = new is None or (new.metadata.deletion_timestamp is not None and not held(new.metadata))
+    if is_removed:
         _touch(writer, namespace)
     elif old is None or _counts_differently(resource, new, old, limits):
         _check(writer, write, limits)
@@ -121,11 +122,6 @@ def charge(writer: Writer, write: Write, limits: Sequence[QuotaLimits]) -> None:
 
 def _touch(writer: Writer, namespace: str) -> None:
     writer.note(TOUCHED, writer.noted(TOUCHED, frozenset()) | {namespace})
-
-
-def _ends(new: ApiObject) -> bool:
-    """Whether an update removes a deleted object."""
-    return new.metadata.deletion_timestamp is not None and not held(new.metadata)
 
 
 def _counts_differently(resource: str, new: Any, old: Any, limits: Sequence[QuotaLimits]) -> bool:

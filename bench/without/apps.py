@@ -63,15 +63,15 @@ def without_audit() -> None:
 
 
 def without_admission() -> None:
-    from claims.access import pod_security, service_accounts  # noqa: PLC0415
+    from claims import admission  # noqa: PLC0415
     from manciple.admission import door, parameters  # noqa: PLC0415
     from manciple.api import first_stage  # noqa: PLC0415
     from manciple.store import hooks  # noqa: PLC0415
 
-    for check in (door.check, parameters.check, pod_security.warn_of_pods):
+    for check in (door.check, parameters.check, admission.warn_of_pods):
         first_stage._checks.pop(check)
-    hooks.unregister_rule(pod_security.check_pod)
-    first_stage._completions.pop(service_accounts.PODS)
+    hooks.unregister_rule(admission.check_pod)
+    first_stage._completions.pop("pods")
 
 
 def without_owners() -> None:

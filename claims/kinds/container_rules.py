@@ -1,6 +1,6 @@
 """Rules of a pod's containers: names, images, environment, ports, restarts, probes and lifecycle handlers.
 
-Resources are in `pod_resources`, mounts in `volume_rules`, security contexts in `security_context_rules`. Source:
+Resources are in `pod_resources`, mounts in `volume_rules`, security contexts in `pod_security`. Source:
 pkg/apis/core/validation/validation.go (validateContainers, validateInitContainers, validateEphemeralContainers,
 validateProbe, validateLifecycle and around) of Kubernetes 1.36.
 """
@@ -16,7 +16,6 @@ from claims.kinds.containers import (
     Container,
     ContainerPort,
     ContainerRestartRule,
-    EnvFromSource,
     EnvVar,
     EnvVarSource,
     EphemeralContainer,
@@ -29,8 +28,8 @@ from claims.kinds.containers import (
     TCPSocketAction,
 )
 from claims.kinds.pod_resources import is_sidecar, validate_resize_policies, validate_resources
+from claims.kinds.pod_security import validate_container_security
 from claims.kinds.pods import PodSpec
-from claims.kinds.security_context_rules import validate_container_security
 from claims.kinds.volume_rules import (
     validate_devices,
     validate_environment_source,
@@ -196,7 +195,8 @@ def _validate_container(container: Container, path: Path, around: Surroundings) 
             container.env, path.child("env"), lambda one, at: _validate_variable(one, at, around.any_volumes)
         )
     if container.env_from:
-        found += _validate_environment_sources(container.env_from, path.child("envFrom"))
+        at = path.child("envFrom")
+        found += validate_list(container.env_from, at, lambda one, place: validate_environment_source(one, place, at))
     if container.volume_mounts:
         found += validate_mounts(container, path.child("volumeMounts"), around.volumes)
     if container.volume_devices:
@@ -298,10 +298,6 @@ def _validate_variable(variable: EnvVar, path: Path, volumes: Mapping[str, Volum
     elif len(chosen) > 1:
         found.append(invalid(at, "", "may not have more than one field specified at a time"))
     return found
-
-
-def _validate_environment_sources(sources: Sequence[EnvFromSource], path: Path) -> Errors:
-    return validate_list(sources, path, lambda source, at: validate_environment_source(source, at, path))
 
 
 # Probes and lifecycle handlers ----------------------------------------------------------------------------------------

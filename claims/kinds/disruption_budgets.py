@@ -14,7 +14,7 @@ component-helpers/apps/poddisruptionbudget/helpers.go and apimachinery/pkg/util/
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated
 
@@ -257,8 +257,10 @@ def counted(budget: PodDisruptionBudget, pods: Iterable[Pod], *, scale: int, now
     found = list(pods)
     expected = scale if needs_scale(budget.spec) else len(found) if budget.spec.min_available is not None else 0
     desired = _desired(budget.spec, expected)
-    waits = {} if not budget.status.disrupted_pods else _pending_evictions(budget.status.disrupted_pods, found, now)
-    healthy = sum(_counts(pod, waits) for pod in found)
+    living = [pod for pod in found if pod.metadata.deletion_timestamp is None]
+    granted, names = budget.status.disrupted_pods, {pod.metadata.name for pod in living}
+    waits = {name: until for name, until in granted.items() if name in names and _until(until) >= now}
+    healthy = sum(pod.metadata.name not in waits and is_ready(pod) for pod in living)
     allowed = max(0, healthy - desired) if expected > 0 else 0
     status = PodDisruptionBudgetStatus(
         observed_generation=budget.metadata.generation,
@@ -309,16 +311,6 @@ def _desired(spec: PodDisruptionBudgetSpec, expected: int) -> int:
     if spec.max_unavailable is not None:
         return max(0, expected - amount_of(spec.max_unavailable, expected))
     return 0 if spec.min_available is None else amount_of(spec.min_available, expected)
-
-
-def _pending_evictions(granted: Mapping[str, str], pods: Iterable[Pod], now: datetime) -> dict[str, str]:
-    """Granted evictions that have not happened yet: the pod exists and is not deleted."""
-    there = (pod.metadata.name for pod in pods if pod.metadata.deletion_timestamp is None)
-    return {name: granted[name] for name in there if name in granted and _until(granted[name]) >= now}
-
-
-def _counts(pod: Pod, going: Mapping[str, str]) -> bool:
-    return pod.metadata.deletion_timestamp is None and pod.metadata.name not in going and is_ready(pod)
 
 
 def _until(granted: str) -> datetime:

@@ -8,7 +8,7 @@ claims charge.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from claims.kinds.containers import Container, ContainerResizePolicy, ContainerResourceClaim, ResourceRequirements
@@ -350,16 +350,12 @@ def _validate_claims(claims: Sequence[ContainerResourceClaim], path: Path, claim
         if claim.request:
             in_part.add(claim.name)
         if claim.name not in claim_names:
-            found.append(_unknown_claim(at, claim.name, claim_names))
+            names = f": {', '.join(sorted(claim_names))}" if claim_names else " which is empty"
+            detail = f"must be one of the names in pod.spec.resourceClaims{names}"
+            found.append(FieldError(type="FieldValueNotFound", field=at, detail=detail, bad_value=claim.name))
         if claim.request:
             found += each(check_dns_label(claim.request), at.child("request"), claim.request)
     return found
-
-
-def _unknown_claim(path: Path, name: str, claim_names: Collection[str]) -> FieldError:
-    known = f": {', '.join(sorted(claim_names))}" if claim_names else " which is empty"
-    detail = f"must be one of the names in pod.spec.resourceClaims{known}"
-    return FieldError(type="FieldValueNotFound", field=path, detail=detail, bad_value=name)
 
 
 def validate_resize_policies(policies: Sequence[ContainerResizePolicy], path: Path, *, restart_policy: str) -> Errors:

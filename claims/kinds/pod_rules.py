@@ -28,6 +28,16 @@ from claims.kinds.pod_resources import (
     validate_pod_resources,
     validate_resources,
 )
+from claims.kinds.pod_security import (
+    has_profile_annotations,
+    is_app_armor,
+    is_for_windows,
+    validate_ids,
+    validate_pod_security,
+    validate_profile_annotations,
+    validate_profiles_match,
+    validate_system,
+)
 from claims.kinds.pod_strategy import uses_draft, with_defaults
 from claims.kinds.pods import (
     MIRROR,
@@ -46,16 +56,6 @@ from claims.kinds.pods import (
     PodSpec,
     PodStatus,
     Toleration,
-)
-from claims.kinds.security_context_rules import (
-    has_profile_annotations,
-    is_app_armor,
-    is_for_windows,
-    validate_ids,
-    validate_pod_security,
-    validate_profile_annotations,
-    validate_profiles_match,
-    validate_system,
 )
 from claims.kinds.volume_rules import validate_volumes
 from inventory.kinds import gates
@@ -772,16 +772,20 @@ def validate_pod_status_update(new: Pod, old: Pod) -> Errors:
         at = STATUS.child("observedGeneration")
         found.append(invalid(at, status.observed_generation, "must be a non-negative integer"))
     for position, condition in enumerate(status.conditions):
+        wrong_type = check_label_key(condition.type)
+        if condition.observed_generation >= 0 and not wrong_type:
+            continue
         at = STATUS.child("conditions").at(position)
         if condition.observed_generation < 0:
             message = "must be a non-negative integer"
             found.append(invalid(at.child("observedGeneration"), condition.observed_generation, message))
-        found += each(check_label_key(condition.type), at.child("Type"), condition.type)
+        found += each(wrong_type, at.child("Type"), condition.type)
     found += _validate_all_addresses(status, old.status)
     found += _validate_nomination(new, old)
     if old.status.qos_class and status.qos_class != old.status.qos_class:
         found.append(immutable(STATUS.child("qosClass"), status.qos_class))
-    found += _validate_claim_statuses(new)
+    if status.resource_claim_statuses:
+        found += _validate_claim_statuses(new)
     found += _validate_extended(new, old)
     if status.node_allocatable_resource_claim_statuses:
         found += validate_node_charges(new)
@@ -808,7 +812,8 @@ def _validate_all_addresses(new: PodStatus, old: PodStatus) -> Errors:
         ("podIPs", [one.ip for one in new.pod_ips], [one.ip for one in old.pod_ips]),
         ("hostIPs", [one.ip for one in new.host_ips], [one.ip for one in old.host_ips]),
     ):
-        found += _validate_addresses(after, STATUS.child(field), known=before)
+        if after != before:
+            found += _validate_addresses(after, STATUS.child(field), known=before)
     if new.host_ips and new.host_ips[0].ip != new.host_ip:
         at = STATUS.child("hostIPs").at(0).child("ip")
         found.append(invalid(at, new.host_ips[0].ip, "must be equal to `hostIP`"))
@@ -842,6 +847,8 @@ def _validate_extended(pod: Pod, before: Pod) -> Errors:
     The reference accepts any resource that the container requests, and changes once the pod is bound.
     """
     status, known = pod.status.extended_resource_claim_status, before.status.extended_resource_claim_status
+    if status is None and known is None:
+        return []
     path = STATUS.child("extendedResourceClaimStatus")
     if before.spec.node_name and known is not None and status != known:
         return [immutable(path, status)]

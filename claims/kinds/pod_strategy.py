@@ -41,6 +41,12 @@ from claims.kinds.pod_resources import (
     requests_of_containers,
     resources_of,
 )
+from claims.kinds.pod_security import (
+    app_armor_of,
+    containers_with_paths,
+    has_profile_annotations,
+    is_for_windows,
+)
 from claims.kinds.pods import (
     MIRROR,
     ClaimSource,
@@ -52,12 +58,6 @@ from claims.kinds.pods import (
     PodSpec,
     PodStatus,
     Toleration,
-)
-from claims.kinds.security_context_rules import (
-    app_armor_of,
-    containers_with_paths,
-    has_profile_annotations,
-    is_for_windows,
 )
 from claims.kinds.volumes import (
     DownwardAPIVolumeFile,

@@ -83,12 +83,15 @@ def keys_of(resource: str, keys: Iterable[str], classes: ExtendedNames) -> froze
         )
     of_class = CLAIMS_OF_CLASS.get(resource, ())
     if resource == CLAIMS:
-        return frozenset(key for key in keys if key in own or key.endswith(of_class) or _is_of_claims(key, classes))
+        return frozenset(
+            key
+            for key in keys
+            if key in own
+            or key.endswith((DEVICES, *of_class))
+            or is_allocated_key(key)
+            or _is_served_by_classes(key, classes)
+        )
     return frozenset(key for key in keys if key in own or key.endswith(of_class))
-
-
-def _is_of_claims(key: str, classes: ExtendedNames) -> bool:
-    return key.endswith(DEVICES) or is_allocated_key(key) or _is_served_by_classes(key, classes)
 
 
 def _is_extended_resource(key: str) -> bool:

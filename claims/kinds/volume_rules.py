@@ -469,7 +469,9 @@ def validate_downward_api(source: DownwardAPIVolumeSource, path: Path) -> Errors
 
 
 def validate_projected(source: ProjectedVolumeSource, path: Path) -> Errors:
-    return [] if _is_hashable(source) and _is_faultless(source) else _validate_projected(source, path)
+    # Sources of certificates and of trust bundles may hold maps, which cannot be hashed.
+    is_hashable = all(one.pod_certificate is None and one.cluster_trust_bundle is None for one in source.sources)
+    return [] if is_hashable and _is_faultless(source) else _validate_projected(source, path)
 
 
 def validate_no_tokens(volume: Volume, path: Path) -> Errors:
@@ -533,14 +535,9 @@ def _validate_shown_file(item: DownwardAPIVolumeFile, path: Path) -> Errors:
     return found + _validate_mode(item.mode, path, "mode")
 
 
-def _is_hashable(projected: ProjectedVolumeSource) -> bool:
-    """Sources of certificates and of trust bundles may hold maps."""
-    return all(one.pod_certificate is None and one.cluster_trust_bundle is None for one in projected.sources)
-
-
 @lru_cache(maxsize=32)  # entries are as large as a client makes them
 def _is_faultless(projected: ProjectedVolumeSource) -> bool:
-    """Remembered, because nearly every pod has the same one: that of its account's token."""
+    """Cached, because nearly every pod has the same one: that of its account's token."""
     return not _validate_projected(projected, Path())
 
 
@@ -627,10 +624,6 @@ def _validate_signer(name: str, path: Path) -> Errors:
     return found
 
 
-def _is_of_kubernetes(signer: str) -> bool:
-    return f".{signer.partition('/')[0]}".endswith(".kubernetes.io")
-
-
 def _validate_user_annotations(annotations: Mapping[str, str], path: Path) -> Errors:
     """As other annotations, and each with a domain."""
     found = validate_annotations(annotations, path)
@@ -643,7 +636,8 @@ def _validate_certificate(certificate: PodCertificateProjection, path: Path) -> 
     if certificate.key_type not in KEY_TYPES:
         found.append(not_supported(path.child("keyType"), certificate.key_type, KEY_TYPES))
     seconds, at = certificate.max_expiration_seconds, path.child("maxExpirationSeconds")
-    longest = _KUBERNETES_SECONDS_MAX if _is_of_kubernetes(certificate.signer_name) else _CERTIFICATE_SECONDS_MAX
+    is_of_kubernetes = f".{certificate.signer_name.partition('/')[0]}".endswith(".kubernetes.io")
+    longest = _KUBERNETES_SECONDS_MAX if is_of_kubernetes else _CERTIFICATE_SECONDS_MAX
     if seconds is not None and seconds < _CERTIFICATE_SECONDS_MIN:
         found.append(invalid(at, seconds, f"if provided, maxExpirationSeconds must be >= {_CERTIFICATE_SECONDS_MIN}"))
     elif seconds is not None and seconds > longest:
@@ -783,12 +777,9 @@ def _validate_divisor(selector: ResourceFieldSelector, path: Path) -> Errors:
         message = "only divisor's values 1m and 1 are supported with the cpu resource"
     else:
         values = "1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei"
-        message = f"only divisor's values {values} are supported with the {_spoken(resource)} resource"
+        name = "local ephemeral storage" if resource == "ephemeral-storage" else resource.partition("-")[0]
+        message = f"only divisor's values {values} are supported with the {name} resource"
     return [invalid(path, selector.resource, message)]
-
-
-def _spoken(resource: str) -> str:
-    return {"ephemeral-storage": "local ephemeral storage"}.get(resource, resource.partition("-")[0])
 
 
 # Mounts and block devices ---------------------------------------------------------------------------------------------

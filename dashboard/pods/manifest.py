@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from claims.access.service_accounts import VOLUME_PREFIX
+from claims.admission import VOLUME_PREFIX
 from claims.kinds.pod_strategy import EVICTION_TOLERATION_SECONDS, NODE_TROUBLES
 from claims.kinds.pods import Pod
 from dashboard.history.differences import written

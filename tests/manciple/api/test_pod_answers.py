@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from claims.access.service_accounts import PODS
 from claims.admission import ensure_priority_classes
 from manciple.api import first_stage
+from manciple.wire.resources import PODS
 from tests.examples import ALL
 from tests.manciple.api.requests import Answer, Api
 from tests.manciple.api.test_reference_answers import Case, cases, expected, make_namespaces, played, verdict

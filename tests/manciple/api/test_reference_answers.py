@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from claims.access.service_accounts import PODS
 from claims.kinds import pod_strategy
 from manciple.api import first_stage
 from manciple.api.namespaces import NAMESPACES
@@ -18,6 +17,7 @@ from manciple.wire.base import ObjectMeta
 from manciple.wire.identity import SYSTEM
 from manciple.wire.machinery import Namespace
 from manciple.wire.registry import registry
+from manciple.wire.resources import PODS
 from tests.conformance import read
 from tests.manciple.api.requests import Answer, Api
 

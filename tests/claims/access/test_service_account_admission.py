@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from msgspec.structs import replace
 
-from claims.access.service_accounts import MOUNT_PATH
+from claims.admission import MOUNT_PATH
 from claims.kinds.containers import VolumeMount
 from claims.kinds.pods import Pod, PodResourceClaim
 from claims.kinds.registration import POD

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from claims.access import pod_security
+from claims import admission
 from claims.kinds.pods import Pod
 from claims.kinds.registration import POD
 from manciple.store import hooks, objects
@@ -85,7 +85,7 @@ def test_the_level_of_namespaces_without_labels_is_a_setting(api: Api, settings:
 def test_a_setting_that_makes_no_sense_stops_the_start(settings: Any) -> None:
     settings.POD_SECURITY = "baseline"
     with pytest.raises(ImproperlyConfigured, match="MANCIPLE_POD_SECURITY"):
-        pod_security.register()
+        admission.register_pod_security()
 
 
 def test_a_dry_run_is_refused_as_well(api: Api) -> None:
@@ -152,9 +152,9 @@ def test_labels_that_cannot_be_read_are_refused(api: Api) -> None:
 
 
 def test_a_label_that_was_wrong_before_keeps_nobody_from_changing_others(api: Api) -> None:
-    hooks.unregister_rule(pod_security.check_labels)
+    hooks.unregister_rule(admission.check_labels)
     make_namespace(api, "team", enforce="strict")
-    pod_security.register()
+    admission.register_pod_security()
     assert api.patch(f"{NAMESPACES}/team", {"metadata": {"labels": {"a": "b"}}}).code == 200
     assert api.patch(f"{NAMESPACES}/team", labels(enforce="stricter")).code == 422
     assert 'violates PodSecurity "restricted:latest"' in api.post(f"{NAMESPACES}/team/pods", pod()).message
@@ -178,10 +178,10 @@ def test_no_more_pods_are_looked_at_than_takes_a_moment(api: Api, monkeypatch: p
     path = make_namespace(api, "team", enforce="privileged")
     for name in ("a", "b", "c"):
         api.made(path, asking(name))
-    monkeypatch.setattr(pod_security, "PODS", 2)
+    monkeypatch.setattr(admission, "MOST_CHECKED_PODS", 2)
     told = warnings(api.patch(f"{NAMESPACES}/team", labels(enforce="baseline")).header("Warning"))
     assert told[0].startswith("new PodSecurity enforce level only checked against the first 2 of 3 existing pods")
-    monkeypatch.setattr(pod_security, "SECONDS", -1)
+    monkeypatch.setattr(admission, "MOST_CHECK_SECONDS", -1)
     told = warnings(api.patch(f"{NAMESPACES}/team", labels(enforce_version="v1.30")).header("Warning"))
     assert told[0].startswith("new PodSecurity enforce level only checked against the first 1 of 3 existing pods")
 
