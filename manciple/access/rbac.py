@@ -321,14 +321,14 @@ class _Asked(local):
 _asked = _Asked()
 
 
-def _is_fresh() -> bool:
+def _is_fresh(known: _Known) -> bool:
     """Once in a transaction that suffices: while it has the lock, nobody else writes a role."""
     writer = objects.current()
     if writer is None:
-        return _known().is_fresh()
+        return known.is_fresh()
     if _asked.writer is not None and _asked.writer() is writer:
-        return _known().revision >= _known().needed
-    if fresh := _known().is_fresh():
+        return known.revision >= known.needed
+    if fresh := known.is_fresh():
         _asked.writer = ref(writer)
     return fresh
 
@@ -337,7 +337,7 @@ def policy(*, newest: bool = False) -> Policy:
     """The policy that holds. newest: as of this moment, whoever wrote last (one query)."""
     known = _known()
     found = known.policy
-    if found is not None and not newest and _is_fresh():
+    if found is not None and not newest and _is_fresh(known):
         return found
     looked = time.monotonic()
     with FOLLOWER.view() as view:
