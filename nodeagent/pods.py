@@ -77,7 +77,7 @@ from nodeagent.work import PodCache
 
 log = logging.getLogger(__name__)
 
-#: How often a status is written again after somebody else changed the pod.
+#: How often a status write is retried after a conflict.
 CONFLICT_RETRIES = 5
 #: The reason of a pod that has used more of the disk than it may.
 EVICTED = "Evicted"

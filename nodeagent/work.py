@@ -1,7 +1,7 @@
-"""What the agent has to do, and who does it.
+"""The agent's work: watches, a queue of keys, the workers, and locks by name.
 
-What it watches (its own Node, the pods bound to it, the slices of its devices) goes on a queue by name, a crew takes it
-from there, and compares what should be with what is. And locks by name, for what one of the crew does at a time.
+Changes of the watched objects (its own Node, the pods bound to it, the slices of its devices) are queued by key.
+Workers take keys from the queue and sync what they name. `NamedLocks` exclude workers from each other's claims.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.nodes import Node
 from nodeagent.client import NODES, PODS, SLICES, Client, WatchEvent, WatchFollower
 
-# A key that is added again while a worker looks at it is looked at once more afterwards, so no change is missed and no
-# two workers touch the same pod. Failures wait twice as long each time. Modelled on client-go's workqueue.
+# A key that is added while a worker has it is queued again afterwards, so no change is missed and no two workers have
+# the same pod. Failures are retried with exponential backoff. Modelled on client-go's workqueue.
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -40,7 +40,7 @@ class WorkQueue(Generic[Item]):
         self._clock = clock
         self._condition = threading.Condition()
         self._ready: deque[Item] = deque()
-        self._wanted: set[Item] = set()  # to be looked at: in _ready, or as soon as the worker on it is done
+        self._queued: set[Item] = set()  # in _ready, or added to it once its worker is done
         self._busy: set[Item] = set()
         self._failures: dict[Item, int] = {}
         self._later: list[tuple[float, int, Item]] = []  # heap of (due, tie-break, key)
@@ -55,7 +55,7 @@ class WorkQueue(Generic[Item]):
             self._condition.notify()
 
     def add_after(self, key: Item, seconds: float) -> None:
-        """Look at `key` in `seconds`, or earlier if it is due earlier already."""
+        """Add `key` in `seconds`, or earlier if it is due earlier already."""
         with self._condition:
             due = self._clock() + seconds
             if due < self._due.get(key, float("inf")):
@@ -64,7 +64,7 @@ class WorkQueue(Generic[Item]):
                 self._condition.notify()
 
     def retry(self, key: Item) -> float:
-        """Look at a key again that just failed; returns in how many seconds."""
+        """Add a failed key again after its backoff, which is returned in seconds."""
         with self._condition:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             self._retries += 1
@@ -73,23 +73,23 @@ class WorkQueue(Generic[Item]):
         return seconds
 
     def counts(self) -> tuple[int, int]:
-        """(keys that wait for a worker, retries since the start)"""
+        """(queued keys, retries since the start)"""
         with self._condition:
             return len(self._ready), self._retries
 
     def forget(self, key: Item) -> None:
-        """`key` went well: its next failure waits the shortest time again."""
+        """Reset the backoff of `key` after a success."""
         with self._condition:
             self._failures.pop(key, None)
 
     def get(self) -> Item | None:
-        """The next key, blocking until there is one; None once the queue is closed. Call `done` afterwards."""
+        """The next key; blocks until there is one. None once the queue is closed. Call `done` afterwards."""
         with self._condition:
             while not self._closed:
                 timeout = self._promote()
                 if self._ready:
                     key = self._ready.popleft()
-                    self._wanted.discard(key)
+                    self._queued.discard(key)
                     self._busy.add(key)
                     return key
                 self._condition.wait(timeout)
@@ -98,7 +98,7 @@ class WorkQueue(Generic[Item]):
     def done(self, key: Item) -> None:
         with self._condition:
             self._busy.discard(key)
-            if key in self._wanted:
+            if key in self._queued:
                 self._ready.append(key)
                 self._condition.notify()
 
@@ -108,13 +108,13 @@ class WorkQueue(Generic[Item]):
             self._condition.notify_all()
 
     def _add(self, key: Item) -> None:
-        if key not in self._wanted:
-            self._wanted.add(key)
+        if key not in self._queued:
+            self._queued.add(key)
             if key not in self._busy:
                 self._ready.append(key)
 
     def _promote(self) -> float | None:
-        """Make due keys ready; returns the seconds until the next one is due, None if none is waiting."""
+        """Make due keys ready; returns the seconds until the next one is due, None if there is none."""
         while self._later:
             due, _, key = self._later[0]
             remaining = due - self._clock()
@@ -127,21 +127,18 @@ class WorkQueue(Generic[Item]):
         return None
 
 
-# Threads that work on a queue, and others beside them while some of them wait. A driver may take 45 seconds to say that
-# it cannot; a container may take its time to stop. Whoever works on that waits, and the pods that have nothing to do
-# with it shall not: a worker that has been at one piece for long does not count, another takes its place, and leaves
-# again when there are enough.
+# A driver may take 45 seconds to fail; a container may be slow to stop. That must not delay other pods: a worker that
+# has been busy with one key for long counts as blocked, and another takes its place, and exits when there are enough.
 
-#: Seconds at one piece of work after which a worker does not count.
+#: Seconds with one key after which a worker counts as blocked.
 PATIENCE: Final = 0.5
 
 
 class Crew(Generic[Item]):
-    """Works on `queue` until it is closed. Thread-safe.
+    """The worker threads of `queue`. Thread-safe.
 
-    size: how many workers there are that are not waiting, or as many as are waiting where that is more: a hundred
-    pieces that wait are not to be met four by four. most: how many there are at all. work: does one piece, raises
-    nothing. patience, clock: seconds.
+    size: unblocked workers, or as many as are blocked if that is more: with a hundred blocked keys, four unblocked
+    workers would take too long. most: workers in all. work: handles one key, raises nothing. patience, clock: seconds.
     """
 
     def __init__(
@@ -163,40 +160,40 @@ class Crew(Generic[Item]):
         self._patience = patience
         self._clock = clock
         self._lock = threading.Lock()
-        self._workers: dict[threading.Thread, float | None] = {}  # -> since when it is at its piece
-        self._at_work = threading.Event()  # somebody is
+        self._workers: dict[threading.Thread, float | None] = {}  # -> since when it has its key
+        self._busy = threading.Event()  # some worker has a key
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Keep the crew at strength until `stop`. While nobody is at work, it costs nothing."""
+        """Replace blocked workers until `stop`. Sleeps while no worker is busy."""
         while not self._over.is_set():
             self.reinforce()
             self._over.wait(self._patience / 2)
             with self._lock:
                 if not self._over.is_set() and all(since is None for since in self._workers.values()):
-                    self._at_work.clear()
-            self._at_work.wait()
+                    self._busy.clear()
+            self._busy.wait()
 
     def stop(self) -> None:
-        """The workers end when the queue is closed, each after what it is at."""
+        """The workers exit once the queue is closed, each after its current key."""
         with self._lock:
             self._over.set()
-            self._at_work.set()
+            self._busy.set()
 
     def join(self, deadline: float) -> None:
-        """Wait for those that are still at work, until `deadline` on the monotonic clock."""
+        """Wait for busy workers until `deadline` on the monotonic clock."""
         with self._lock:
             workers = list(self._workers)
         for worker in workers:
             worker.join(max(0.0, deadline - time.monotonic()))
 
     def strength(self) -> int:
-        """How many workers there are, waiting or not."""
+        """The number of workers, blocked or not."""
         with self._lock:
             return len(self._workers)
 
     def reinforce(self) -> None:
-        """Add workers for those that wait."""
+        """Add workers for blocked ones."""
         with self._lock:
             missing = min(-self._surplus(), self._most - len(self._workers))
             fresh = [threading.Thread(target=self._loop, name=self._name, daemon=True) for _ in range(missing)]
@@ -209,7 +206,7 @@ class Crew(Generic[Item]):
         while (key := self._queue.get()) is not None:
             with self._lock:
                 self._workers[me] = self._clock()
-                self._at_work.set()
+                self._busy.set()
             try:
                 self._work(key)
             finally:
@@ -222,10 +219,10 @@ class Crew(Generic[Item]):
             self._workers.pop(me, None)
 
     def _surplus(self) -> int:
-        """How many workers there are too many; below 0, too few."""
+        """The number of superfluous workers; negative if workers are missing."""
         now = self._clock()
-        waiting = sum(1 for since in self._workers.values() if since is not None and now - since >= self._patience)
-        return len(self._workers) - waiting - max(self._size, waiting)
+        blocked = sum(1 for since in self._workers.values() if since is not None and now - since >= self._patience)
+        return len(self._workers) - blocked - max(self._size, blocked)
 
 
 @dataclass(slots=True)
@@ -235,15 +232,15 @@ class _Entry:
 
 
 class NamedLocks:
-    """Holding a name excludes every other holder of it, and nobody else, however long it is held."""
+    """One lock per name."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._entries: dict[str, _Entry] = {}  # of the names that somebody holds or waits for
+        self._entries: dict[str, _Entry] = {}  # of names that are held or waited for
 
     @contextmanager
     def hold(self, names: Iterable[str]) -> Iterator[None]:
-        """Hold all `names` at once. Always in one order, so two holders never wait for each other; not reentrant."""
+        """Hold all `names` at once, locked in one order to avoid deadlocks; not reentrant."""
         with ExitStack() as held:
             for name in sorted(set(names)):
                 held.enter_context(self._hold_one(name))
@@ -265,11 +262,11 @@ class NamedLocks:
 
 
 class Key(NamedTuple):
-    """A piece of work. `name`: a pod's uid, or a driver's name; the node and the claims that nobody uses have none.
+    """A key of the queue. name: a pod's uid, or a driver's name; "" for kinds without.
 
-    away: a driver behind a socket cannot be reached any more. published: what such drivers publish through the agent.
-    credential: the node's certificate, which is renewed. health: what drivers behind sockets say of their devices may
-    have changed. uses: what the agent's own drivers say of the use of their devices.
+    unused: claims without pods. away: a driver behind a socket that has departed. published: slices that such drivers
+    publish through the agent. credential: the node's client certificate. health: taints by the health reports of
+    drivers behind sockets. uses: reports of the drivers in this process about the use of their devices.
     """
 
     kind: Literal["node", "pod", "slices", "unused", "away", "published", "credential", "health", "uses"]
@@ -280,7 +277,7 @@ AgentQueue = WorkQueue[Key]
 
 
 class PodCache:
-    """The node's pods by uid (two of one name are two): as seen, or as our writes returned, whichever is newer.
+    """The node's pods by uid: the newer of what the watch saw and the agent's writes returned.
 
     Thread-safe.
     """
@@ -292,7 +289,7 @@ class PodCache:
 
     @property
     def listed(self) -> bool:
-        """Whether a full list has been seen. Before that, a pod that is not here is not known to be gone."""
+        """Whether a full list has been seen. Before that, a missing pod may exist."""
         with self._lock:
             return self._listed
 
@@ -309,7 +306,7 @@ class PodCache:
             return tuple(self._pods.values())
 
     def replace(self, pods: Sequence[Pod]) -> frozenset[str]:
-        """Take a full list; returns the uids of those that were known and are gone."""
+        """Take a full list; returns the uids of the pods that it lacks."""
         with self._lock:
             current = {pod.metadata.uid: pod for pod in pods}
             gone = self._pods.keys() - current.keys()
@@ -318,33 +315,32 @@ class PodCache:
         return frozenset(gone)
 
     def see(self, pod: Pod) -> None:
-        """Take what the watch says."""
+        """Take a pod from the watch."""
         with self._lock:
             self._pods[pod.metadata.uid] = _newer(self._pods.get(pod.metadata.uid), pod)
 
     def put(self, pod: Pod) -> None:
-        """Take the answer to a write of our own; a pod that the watch has seen go meanwhile stays gone."""
+        """Take the answer to a write, unless the watch has seen the pod's deletion meanwhile."""
         with self._lock:
-            known = self._pods.get(pod.metadata.uid)
-            if known is not None:
-                self._pods[pod.metadata.uid] = _newer(known, pod)
+            if (cached := self._pods.get(pod.metadata.uid)) is not None:
+                self._pods[pod.metadata.uid] = _newer(cached, pod)
 
     def remove(self, uid: str) -> None:
         with self._lock:
             self._pods.pop(uid, None)
 
 
-def _newer(known: Pod | None, pod: Pod) -> Pod:
-    if known is None:
+def _newer(cached: Pod | None, pod: Pod) -> Pod:
+    if cached is None:
         return pod
-    return pod if int(pod.metadata.resource_version or 0) >= int(known.metadata.resource_version or 0) else known
+    return pod if int(pod.metadata.resource_version or 0) >= int(cached.metadata.resource_version or 0) else cached
 
 
 Followers = tuple[WatchFollower[Node] | WatchFollower[Pod] | WatchFollower[ResourceSlice], ...]
 
 
 class SliceCount:
-    """How many ResourceSlices each driver has on the node, as the watch tells. Thread-safe."""
+    """The number of each driver's ResourceSlices on the node, by the watch. Thread-safe."""
 
     def __init__(self) -> None:
         self._drivers: dict[str, str] = {}  # slice -> driver
@@ -365,10 +361,10 @@ class SliceCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watching:
-    """The followers of one agent, and what each does with what it hears.
+    """The watches of one agent, and the keys that their changes queue.
 
-    seen: told what the Node is like, and tells whether it is a new one. drivers: whose slices the agent keeps as they
-    should be. everything: every piece of work there may be. ready: set once the pods of the node are known.
+    seen: takes the Node, returns whether it is a new one. drivers: those whose slices the agent publishes. everything:
+    every key that may need a sync. ready: set once the pods of the node are listed.
     """
 
     client: Client
@@ -386,7 +382,7 @@ class Watching:
             self.queue.add(key)
 
     def followers(self) -> Followers:
-        """Of the node itself, its pods and its slices, not yet running. Of no slices while they are not served."""
+        """Of the node itself, its pods, and its slices if DRA is on; not started."""
         of_slices = WatchFollower(
             self.client,
             SLICES,
@@ -422,7 +418,7 @@ class Watching:
             self.queue.add(Key("node"))
 
     def _pods_listed(self, pods: Sequence[Pod]) -> None:
-        """Also wakes the pods that vanished while nobody watched."""
+        """Includes the pods that were deleted while the watch was down."""
         gone = self.pods.replace(pods)
         for key in (*self.everything(), *(Key("pod", uid) for uid in gone)):
             self.queue.add(key)
