@@ -62,12 +62,13 @@ from inventory.kinds import gates
 from inventory.kinds.devices import Device, ResourceSlice
 from inventory.kinds.nodes import Node
 from inventory.kinds.pools import PoolKey
+from manciple.wire.base import condition_of
 from manciple.wire.quantity import Quantity
 from manciple.wire.resources import CLAIMS, PODS
 from manciple.wire.selectors import node_selector_matches
 from scheduling.claims.extended_resources import owner_uid
 from scheduling.cluster_facts import ClusterFacts
-from scheduling.cycle.decisions import POD_SCHEDULED, condition_of
+from scheduling.cycle.decisions import POD_SCHEDULED
 from scheduling.earlier import draft_claims
 
 #: (pool, device)
@@ -207,7 +208,7 @@ def bound_pods_have_their_claims(facts: ClusterFacts) -> Iterator[str]:
     claims = {claim.key: claim for claim in facts.claims}
     nodes = {node.metadata.name: node for node in facts.nodes}
     for pod in facts.pods:
-        scheduled = condition_of(pod, POD_SCHEDULED)
+        scheduled = condition_of(pod.status.conditions, POD_SCHEDULED)
         if not pod.spec.node_name or is_done(pod) or scheduled is None or scheduled.status != "True":
             continue
         for name in claim_names(pod):

@@ -52,7 +52,7 @@ from manciple.controllers.declaration import ADDED, DELETED, MODIFIED, Controlle
 from manciple.per_process import PerProcess
 from manciple.store import objects
 from manciple.store.objects import Wanted, Writer, decoded, to_read
-from manciple.wire.base import Condition, timestamp
+from manciple.wire.base import Condition, condition_of, timestamp
 from manciple.wire.identity import controller
 from manciple.wire.resources import EVENTS, PODS, SLICES, TAINT_RULES, Key, kind
 
@@ -116,19 +116,15 @@ def _many(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def condition_of(rule: DeviceTaintRule) -> Condition | None:
-    return next((one for one in rule.status.conditions if one.type == CONDITION), None)
-
-
 def is_new(rule: DeviceTaintRule) -> bool:
     """Whether its condition does not tell of what it says now."""
-    told = condition_of(rule)
+    told = condition_of(rule.status.conditions, CONDITION)
     return told is None or told.observed_generation != rule.metadata.generation
 
 
 def is_due(rule: DeviceTaintRule, now: datetime) -> bool:
     """Whether its condition may be written again."""
-    told = condition_of(rule)
+    told = condition_of(rule.status.conditions, CONDITION)
     if told is None or is_new(rule):
         return True
     if rule.spec.taint.effect != NO_EXECUTE or told.last_transition_time is None:
@@ -144,7 +140,7 @@ def is_young(rule: DeviceTaintRule, now: datetime) -> bool:
 
 def evicted_before(rule: DeviceTaintRule) -> int:
     """How many pods its condition says were evicted: a restart does not lose them."""
-    told = condition_of(rule)
+    told = condition_of(rule.status.conditions, CONDITION)
     found = _EVICTED.search(told.message) if told is not None else None
     return int(found[1]) if found else 0
 
@@ -232,7 +228,7 @@ def _with_news(
 
 def _has_news(rule: DeviceTaintRule, pending: Mapping[str, Sequence[Key]]) -> bool:
     """Whether its condition may have something else to say; most rules have come to rest."""
-    told, uid = condition_of(rule), rule.metadata.uid
+    told, uid = condition_of(rule.status.conditions, CONDITION), rule.metadata.uid
     return is_new(rule) or told is None or told.status == "True" or uid in pending or uid in evictions().untold
 
 
@@ -250,7 +246,7 @@ def _progress(rule: DeviceTaintRule, pending: Sequence[Key], now: datetime) -> E
 
 
 def _differs(rule: DeviceTaintRule, condition: Condition) -> bool:
-    told = condition_of(rule)
+    told = condition_of(rule.status.conditions, CONDITION)
     return told is None or structs.replace(told, last_transition_time=condition.last_transition_time) != condition
 
 

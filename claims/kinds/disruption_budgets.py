@@ -31,6 +31,7 @@ from manciple.wire.base import (
     TimeText,
     Value,
     always,
+    condition_of,
     pb,
     status_metadata,
     timestamp,
@@ -325,15 +326,11 @@ def _with_condition(budget: PodDisruptionBudget, now: datetime) -> PodDisruption
 
 
 def _set_condition(budget: PodDisruptionBudget, condition: Condition, now: datetime) -> PodDisruptionBudget:
-    known = condition_of(budget)
+    known = condition_of(budget.status.conditions, DISRUPTION_ALLOWED)
     since = known.last_transition_time if known is not None and known.status == condition.status else timestamp(now)
     condition = replace(condition, last_transition_time=since, observed_generation=budget.status.observed_generation)
     others = [one for one in budget.status.conditions if one.type != DISRUPTION_ALLOWED]
     return replace(budget, status=replace(budget.status, conditions=(*others, condition)))
-
-
-def condition_of(budget: PodDisruptionBudget) -> Condition | None:
-    return next((one for one in budget.status.conditions if one.type == DISRUPTION_ALLOWED), None)
 
 
 # The pods -------------------------------------------------------------------------------------------------------------
@@ -406,7 +403,7 @@ def why_refused(budget: PodDisruptionBudget) -> ApiError | None:
         return Forbidden.of("poddisruptionbudget.policy", name, why)
     if status.disruptions_allowed > 0:
         return None
-    condition = condition_of(budget)
+    condition = condition_of(budget.status.conditions, DISRUPTION_ALLOWED)
     if condition is not None and condition.reason == SYNC_FAILED:
         said = "does not allow evicting pods currently because it failed sync"
         return _too_many(f"The disruption budget {name} {said}: {condition.message}")

@@ -30,11 +30,10 @@ from claims.kinds.pod_groups import (
     PodGroupTemplateReference,
     PodWorkload,
     WorkloadController,
-    condition_of,
     is_scheduled,
 )
 from inventory.kinds import gates
-from manciple.wire.base import Value, status_metadata
+from manciple.wire.base import Value, condition_of, status_metadata
 from manciple.wire.errors import FieldError, invalid, required, too_many
 from manciple.wire.registry import Column, Kind, Subresource
 from manciple.wire.tables import AGE_COLUMN, DEFAULT_COLUMNS, NAME_COLUMN
@@ -249,10 +248,10 @@ def _one_of(path: Path, members: Mapping[str, object]) -> Errors:
 
 
 def _state(group: PodGroup, _now: float = 0) -> str:
-    disrupted = condition_of(group, "DisruptionTarget")
+    disrupted = condition_of(group.status.conditions, "DisruptionTarget")
     if disrupted is not None:
         return disrupted.reason
-    if condition_of(group, SCHEDULED) is None:
+    if condition_of(group.status.conditions, SCHEDULED) is None:
         return "Pending"
     return "Scheduled" if is_scheduled(group) else "Unschedulable"
 

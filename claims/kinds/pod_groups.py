@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 from claims.kinds.pods import Pod, PodResourceClaim
 from claims.kinds.resource_claims import ResourceClaim, ResourceClaimConsumerReference
-from manciple.wire.base import ApiObject, Condition, Int32, Value, always, pb
+from manciple.wire.base import ApiObject, Condition, Int32, Value, always, condition_of, pb
 
 PACKAGE = "io.k8s.api.scheduling.v1alpha2"
 GROUP, VERSION = "scheduling.k8s.io", "v1alpha2"
@@ -221,10 +221,6 @@ def owning_group(claim: ResourceClaim) -> str:
     return ""
 
 
-def condition_of(group: PodGroup, type_: str) -> Condition | None:
-    return next((one for one in group.status.conditions if one.type == type_), None)
-
-
 def is_scheduled(group: PodGroup) -> bool:
-    scheduled = condition_of(group, SCHEDULED)
+    scheduled = condition_of(group.status.conditions, SCHEDULED)
     return scheduled is not None and scheduled.status == "True"

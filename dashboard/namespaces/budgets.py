@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from claims.kinds.disruption_budgets import SYNC_FAILED, PodDisruptionBudget, PodDisruptionBudgetSpec, condition_of
+from claims.kinds.disruption_budgets import (
+    DISRUPTION_ALLOWED,
+    SYNC_FAILED,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+)
 from manciple.pages import links
 from manciple.pages.people import Person
 from manciple.store.objects import listed
+from manciple.wire.base import condition_of
 from manciple.wire.resources import BUDGETS
 
 
@@ -34,7 +40,7 @@ def read_budgets(person: Person, namespace: str) -> Sequence[BudgetLine] | None:
 
 def _line(budget: PodDisruptionBudget) -> BudgetLine:
     namespace, name = budget.key
-    status, condition = budget.status, condition_of(budget)
+    status, condition = budget.status, condition_of(budget.status.conditions, DISRUPTION_ALLOWED)
     return BudgetLine(
         name=name,
         url=links.yaml_url(BUDGETS, namespace, name),

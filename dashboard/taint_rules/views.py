@@ -17,7 +17,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_safe
 from msgspec import structs
 
-from claims.controllers.taint_eviction import condition_of
+from claims.controllers.taint_eviction import CONDITION
 from claims.devices.cache import read_devices
 from claims.devices.pools import DeviceSnapshot
 from dashboard.bulk.acts import delete_act
@@ -40,7 +40,7 @@ from manciple.pages.saved_views import opens_as_usual
 from manciple.store import objects
 from manciple.store.event_log import latest_revision
 from manciple.store.objects import decoded
-from manciple.wire.base import Condition, ObjectMeta
+from manciple.wire.base import Condition, ObjectMeta, condition_of
 from manciple.wire.errors import ApiError
 from manciple.wire.resources import TAINT_RULES, kind
 from manciple.wire.validation import natural
@@ -85,7 +85,7 @@ class RuleRow:
     @property
     def progress(self) -> Condition | None:
         """What the controller that evicts says of it; None while it has not come to it."""
-        return condition_of(self.rule)
+        return condition_of(self.rule.status.conditions, CONDITION)
 
     @property
     def told(self) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from manciple.extensions.structure import SchemaNode
 from manciple.wire.base import ObjectMeta
-from manciple.wire.field_sets import ATOMIC, DEDUCED, Splitting, struct
+from manciple.wire.managed_fields import ATOMIC, DEDUCED, struct
+from manciple.wire.registry import Splitting
 
 
 def splitting_of(node: SchemaNode) -> Splitting:

@@ -17,10 +17,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from manciple.wire import field_sets
+from manciple.wire import managed_fields
 from manciple.wire.errors import BadRequest, Conflict
-from manciple.wire.field_sets import FieldSet, Path, Splitting
-from manciple.wire.managed_fields import UNOWNED
+from manciple.wire.managed_fields import UNOWNED, FieldSet, Path
+from manciple.wire.registry import Splitting
 
 Document = dict[str, Any]
 
@@ -56,7 +56,7 @@ class Ownership:
             "apiVersion": self.manager.api_version,
             "time": self.time,
             "fieldsType": "FieldsV1",
-            "fieldsV1": field_sets.to_fields_v1(self.fields),
+            "fieldsV1": managed_fields.to_fields_v1(self.fields),
             "subresource": self.manager.subresource,
         }
         return {key: value for key, value in entry.items() if value}
@@ -92,7 +92,7 @@ def apply_patch(
     if applied.get("metadata", {}).get("managedFields"):
         raise BadRequest("metadata.managedFields must be nil")
     before = _with_first_owner(live, manager, shape, unowned) if live else {}
-    wanted = _owned(field_sets.of_document(applied, shape), unowned)
+    wanted = _owned(managed_fields.of_document(applied, shape), unowned)
     ownerships = ownerships_of(before)
     mine = _of_manager(ownerships, manager)
     others = [one for one in ownerships if one is not mine]
@@ -114,7 +114,7 @@ def _with_first_owner(live: Document, manager: Manager, shape: Splitting, unowne
     """A live document; where nobody owns anything of it, all that is there belongs to BEFORE_FIRST_APPLY."""
     if live.get("metadata", {}).get("managedFields"):
         return live
-    changed, _ = field_sets.compare({}, live, shape)
+    changed, _ = managed_fields.compare({}, live, shape)
     owner = Manager(name=BEFORE_FIRST_APPLY, operation="Update", api_version=manager.api_version)
     created = live.get("metadata", {}).get("creationTimestamp")
     return with_ownerships(live, [Ownership(manager=owner, fields=_owned(changed, unowned), time=created)])
@@ -125,7 +125,7 @@ def _unchanged_since(
 ) -> FieldSet:
     """The fields of what was applied that still have the same values."""
     again = completed(_merged(live, last_applied, shape))
-    return field_sets.of_document(last_applied, shape).difference(*field_sets.compare(live, again, shape))
+    return managed_fields.of_document(last_applied, shape).difference(*managed_fields.compare(live, again, shape))
 
 
 # managedFields -------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def ownerships_of(document: Mapping[str, Any]) -> list[Ownership]:
                 api_version=entry.get("apiVersion", ""),
                 subresource=entry.get("subresource", ""),
             ),
-            fields=field_sets.from_fields_v1(entry.get("fieldsV1")),
+            fields=managed_fields.from_fields_v1(entry.get("fieldsV1")),
             time=entry.get("time"),
         )
         for entry in entries
@@ -187,7 +187,7 @@ def _yielded(ownerships: Iterable[Ownership], taken: Collection[Path]) -> list[O
 def _restricted(applied: Document, unowned: FieldSet, shape: Splitting) -> Document:
     """`applied` without what this endpoint does not write."""
     for path in unowned:
-        applied = field_sets.without(applied, shape, path)
+        applied = managed_fields.without(applied, shape, path)
     return applied
 
 
@@ -197,15 +197,15 @@ def _merged(live: Any, applied: Any, shape: Splitting) -> Any:
         return {
             **live,
             **{
-                name: _merged(live.get(name), value, field_sets.member(shape, name))
+                name: _merged(live.get(name), value, managed_fields.member_shape(shape, name))
                 for name, value in applied.items()
                 if value is not None
             },
         }
     if shape.kind not in ("keyed", "set") or not isinstance(live, list) or not isinstance(applied, list):
         return applied
-    wanted = {element: (item, inner) for element, item, inner in field_sets.children(applied, shape)}
-    present = {element: item for element, item, _inner in field_sets.children(live, shape)}
+    wanted = {element: (item, inner) for element, item, inner in managed_fields.children(applied, shape)}
+    present = {element: item for element, item, _inner in managed_fields.children(live, shape)}
     merged = [_merged(item, *wanted[element]) if element in wanted else item for element, item in present.items()]
     return merged + [item for element, (item, _inner) in wanted.items() if element not in present]
 
@@ -221,7 +221,7 @@ def _conflicts(
     before: Document, merged: Document, wanted: FieldSet, others: Iterable[Ownership], shape: Splitting
 ) -> Iterable[FieldConflict]:
     """Fields that would change although somebody else owns them."""
-    old, new = field_sets.values(before, shape), field_sets.values(merged, shape)
+    old, new = managed_fields.values(before, shape), managed_fields.values(merged, shape)
     changing = {path for path in wanted if _differs(old, new, path)}
     for owner in others:
         for path in sorted(changing & owner.fields):
@@ -234,7 +234,7 @@ def _pruned(
     """Without the fields that the manager gave up and nobody else, nor what it still wants, has a part in."""
     held = wanted.union(*(one.fields for one in others))
     with_parts = {one[:length] for one in held for length in range(len(one) + 1)}
-    pruned: Document = field_sets.without_all(merged, shape, dropped - with_parts)
+    pruned: Document = managed_fields.without_all(merged, shape, dropped - with_parts)
     return pruned
 
 
@@ -255,7 +255,7 @@ def _refusal(conflicts: Sequence[FieldConflict]) -> Conflict:
         {
             "reason": "FieldManagerConflict",
             "message": f"conflict with {_shown(one.owner)}",
-            "field": field_sets.shown(one.path),
+            "field": managed_fields.shown(one.path),
         }
         for one in conflicts[:MOST_CONFLICTS]
     ]
@@ -265,10 +265,10 @@ def _refusal(conflicts: Sequence[FieldConflict]) -> Conflict:
 def _message(conflicts: Sequence[FieldConflict]) -> str:
     if len(conflicts) == 1:
         only = conflicts[0]
-        return f"Apply failed with 1 conflict: conflict with {_shown(only.owner)}: {field_sets.shown(only.path)}"
+        return f"Apply failed with 1 conflict: conflict with {_shown(only.owner)}: {managed_fields.shown(only.path)}"
     by_owner: dict[str, list[str]] = {}
     for one in conflicts[:MOST_CONFLICTS]:
-        by_owner.setdefault(_shown(one.owner), []).append(f"- {field_sets.shown(one.path)}")
+        by_owner.setdefault(_shown(one.owner), []).append(f"- {managed_fields.shown(one.path)}")
     lines = [line for owner, fields in by_owner.items() for line in (f"conflicts with {owner}:", *fields)]
     if len(conflicts) > MOST_CONFLICTS:
         lines.append(f"and {len(conflicts) - MOST_CONFLICTS} more")

@@ -27,13 +27,13 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from random import SystemRandom
 from sys import intern
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar, dataclass_transform
+from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar, dataclass_transform
 from uuid import UUID
 
 import msgspec
@@ -60,7 +60,7 @@ def json_decoder(type_: Any) -> msgspec.json.Decoder[Any]:
 
 #: Any JSON value that the API carries without looking inside (runtime.RawExtension, FieldsV1, IntOrString aside).
 Raw = Any
-#: A set of fields as JSON text (`manciple.wire.field_sets`): it is part of every document, and hardly anybody reads it.
+#: A set of fields as JSON text (`manciple.wire.managed_fields`): part of every document, and rarely read.
 FieldsV1 = msgspec.Raw
 NO_FIELDS = FieldsV1(b"")
 #: Integers as Go bounds them; JSON numbers beyond are refused.
@@ -269,6 +269,19 @@ class Condition(Value):
     last_transition_time: Annotated[TimeText | None, pb(4, encoding="time")] = None
     reason: Annotated[str, pb(5)] = always("")
     message: Annotated[str, pb(6)] = always("")
+
+
+class _Typed(Protocol):
+    @property
+    def type(self) -> str: ...
+
+
+TypedT = TypeVar("TypedT", bound=_Typed)
+
+
+def condition_of(conditions: Iterable[TypedT], type_: str) -> TypedT | None:
+    """The condition of that type; None without one. For the conditions of pods, groups, claims and all others."""
+    return next((condition for condition in conditions if condition.type == type_), None)
 
 
 class LabelSelectorRequirement(Value):

@@ -20,14 +20,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import orjson
 from msgspec.structs import replace
 
 from manciple.wire.base import ASIDE, ApiObject, OpenObject, Value, declarations
 from manciple.wire.errors import FieldError
-from manciple.wire.field_sets import Splitting
 
 #: What clients may do with the objects of a kind, in the order in which discovery lists it.
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -123,6 +122,27 @@ class Conversion:
 
 def no_grace(_obj: Any) -> None:
     """Of kinds that a DELETE removes at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """How a value is split into fields.
+
+    kind: "struct" of a type's fields, "map" of elements, "keyed" list, "set" of scalars, "atomic": one field, or
+    "deduced" from the value: objects are split, all else is one field.
+    """
+
+    kind: Literal["struct", "map", "keyed", "set", "atomic", "deduced"]
+    type: type[Value] | None = None
+    #: of maps and keyed lists: the shape of their elements
+    element: Splitting | None = None
+    keys: tuple[str, ...] = ()
+    #: of a struct whose fields no type declares: the shape of each, and in `element` that of all others
+    members: Mapping[str, Splitting] = field(default_factory=dict)
+    #: of keyed lists: what keys are that an element leaves out
+    key_defaults: Mapping[str, Any] = field(default_factory=dict)
+    #: Go writes such a struct or list even when it is empty, so it never comes or goes
+    permanent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,6 @@ from claims.causes.causes import GroupDoesNotFit
 from claims.causes.messages import message
 from claims.kinds.gangs import is_annotated, shown_name
 from claims.kinds.pod_groups import SCHEDULED, PodGroup
-from claims.kinds.pod_groups import condition_of as condition_of_group
 from claims.kinds.pods import Pod, PodCondition
 from claims.kinds.resource_claims import (
     DELETE_PROTECTION,
@@ -28,7 +27,7 @@ from claims.kinds.resource_claims import (
 from claims.pod_claims import STRUCTURED_FINALIZER, reserved
 from inventory.kinds.devices import ResourceSlice
 from inventory.kinds.pools import PoolKey
-from manciple.wire.base import Condition
+from manciple.wire.base import Condition, condition_of
 from manciple.wire.errors import Conflict
 from manciple.wire.resources import CLAIMS
 from scheduling.allocator import Inventory
@@ -98,7 +97,7 @@ class PodRefusal:
     @property
     def told_before(self) -> bool:
         """Whether the pod only goes on waiting for others, as its condition says: nothing is written."""
-        known = condition_of(self.pod, POD_SCHEDULED)
+        known = condition_of(self.pod.status.conditions, POD_SCHEDULED)
         waits = self.hold.reasons == Reason.NEGOTIATION and not (self.writes or self.deallocate)
         return waits and known is not None and known.message == self.message
 
@@ -304,10 +303,6 @@ def allocated(claim: ResourceClaim, allocation: AllocationResult, at: str | None
 # The PodScheduled condition ------------------------------------------------------------------------------------------
 
 
-def condition_of(pod: Pod, type_: str) -> PodCondition | None:
-    return next((condition for condition in pod.status.conditions if condition.type == type_), None)
-
-
 def scheduled(pod: Pod, node: str, now: str) -> Pod:
     """`pod` bound to `node`. now: RFC 3339, whole seconds."""
     spec = structs.replace(pod.spec, node_name=node)
@@ -343,7 +338,7 @@ def not_scheduled(pod: Pod, *, reason: str, message: str, now: str) -> Pod:
 
 def _with(pod: Pod, condition: PodCondition, now: str) -> Pod:
     """lastTransitionTime moves only with the status."""
-    known = condition_of(pod, condition.type)
+    known = condition_of(pod.status.conditions, condition.type)
     if known is not None and _told(known) == _told(condition):
         return pod
     same_status = known is not None and known.status == condition.status
@@ -365,7 +360,7 @@ def with_scheduled(group: PodGroup, *, scheduled: bool, evicting: bool, now: str
     message = "pod group is unschedulable"
     if evicting:
         message += ", pod group is waiting for preemption to complete"
-    known = condition_of_group(group, SCHEDULED)
+    known = condition_of(group.status.conditions, SCHEDULED)
     fresh = Condition(
         type=SCHEDULED,
         status="True" if scheduled else "False",

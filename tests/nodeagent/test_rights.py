@@ -12,7 +12,7 @@ import pytest
 
 from claims.access import node_authorizer
 from inventory.kinds.devices import Device
-from manciple.access.attributes import Attributes
+from manciple.access.authorization import Attributes
 from manciple.api import requests
 from manciple.wire.identity import AUTHENTICATED, NODES, Identity
 from manciple.wire.selectors import parse_field_selector

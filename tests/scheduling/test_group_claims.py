@@ -14,7 +14,7 @@ from claims.kinds.pods import Pod, PodSchedulingGroup
 from claims.kinds.resource_claims import ResourceClaim
 from inventory.kinds import gates
 from inventory.kinds.devices import DeviceTaintRule
-from manciple.wire.base import timestamp
+from manciple.wire.base import condition_of, timestamp
 from nodeagent.failures import PrepareRefused
 from nodeagent.prepare import NodeFacts, check_claim, claims_used
 from tests.builders import (
@@ -240,7 +240,7 @@ def test_a_taint_evicts_the_pods_that_share_a_claim_of_their_group_and_nobody_el
     gpus.create(make_taint_rule("dry", effect="None", device="gpu-0"))
     gpus.later(3)
     taint_eviction.reconcile(gpus.now)
-    told = taint_eviction.condition_of(gpus.get(DeviceTaintRule, "dry"))
+    told = condition_of(gpus.get(DeviceTaintRule, "dry").status.conditions, taint_eviction.CONDITION)
     assert told is not None
     assert "2 pods would be evicted in 1 namespace" in told.message
     gpus.create(make_taint_rule("broken", effect="NoExecute", device="gpu-0", time_added=timestamp(gpus.now)))

@@ -26,9 +26,8 @@ from claims.kinds.resource_claims import ResourceClaim
 from claims.quotas import QuotaExceeded
 from manciple.access.kinds.secrets import ConfigMap
 from manciple.store import objects
-from manciple.wire.base import ApiObject
+from manciple.wire.base import ApiObject, condition_of
 from manciple.wire.errors import ApiError, Forbidden
-from scheduling.cycle.decisions import condition_of
 from tests.builders import (
     CLASS,
     NAMESPACE,
@@ -384,8 +383,8 @@ def test_deleted_pods_that_do_not_end_in_time_count_no_longer(cluster: Cluster) 
     assert used(cluster) == {"pods": "1", "count/pods": "1"}
     cluster.later(3)
     assert controller.reconcile(cluster.now) == 1
-    assert condition_of(cluster.pod("pod"), OVERDUE) is not None
-    assert condition_of(cluster.get(Pod, "elsewhere", "free"), OVERDUE) is None
+    assert condition_of(cluster.pod("pod").status.conditions, OVERDUE) is not None
+    assert condition_of(cluster.get(Pod, "elsewhere", "free").status.conditions, OVERDUE) is None
     assert used(cluster) == {"pods": "0", "count/pods": "1"}
     cluster.delete(cluster.pod("pod"))
     assert used(cluster) == {"pods": "0", "count/pods": "0"}

@@ -21,7 +21,7 @@ from manciple.api import verbs
 from manciple.api.answers import BODY_LIMIT
 from manciple.store import hooks
 from manciple.store.hooks import Write
-from manciple.wire import codec, field_sets, patch, protobuf
+from manciple.wire import codec, managed_fields, patch, protobuf
 from manciple.wire.apply import Manager, apply_patch
 from manciple.wire.base import ObjectMeta
 from manciple.wire.documents import MAX_DEPTH, MAX_VALUES
@@ -220,12 +220,12 @@ ACCEPTED: dict[str, Callable[[], object]] = {
     ),
     "fields that a manager gives up": lambda: apply_patch(
         apply_patch(
-            None, _annotated(20_000), manager=MANAGER, force=False, shape=field_sets.struct(Namespace), now=NOW
+            None, _annotated(20_000), manager=MANAGER, force=False, shape=managed_fields.struct(Namespace), now=NOW
         ),
         _annotated(1),
         manager=MANAGER,
         force=False,
-        shape=field_sets.struct(Namespace),
+        shape=managed_fields.struct(Namespace),
         now=NOW,
     ),
     "blanks behind a selector": lambda: parse_label_selector("a in (b)" + " " * 500_000),

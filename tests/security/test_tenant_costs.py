@@ -33,8 +33,8 @@ from manciple.wire import patch, selectors, validation
 from manciple.wire.apply import Manager, apply_patch
 from manciple.wire.base import ObjectMeta
 from manciple.wire.errors import ApiError, Conflict, NotAcceptable
-from manciple.wire.field_sets import struct
 from manciple.wire.identity import Identity, controller, service_account
+from manciple.wire.managed_fields import struct
 from manciple.wire.quantity import Quantity
 from manciple.wire.selectors import MOST_REQUIREMENTS
 from scheduling.state import neighbours

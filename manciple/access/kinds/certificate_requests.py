@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from manciple.wire.base import ApiObject, Int32, TimeText, Value, pb
+from manciple.wire.base import ApiObject, Int32, TimeText, Value, condition_of, pb
 
 GROUP, VERSION = "certificates.k8s.io", "v1"
 PACKAGE = "io.k8s.api.certificates.v1"
@@ -67,4 +67,4 @@ class CertificateSigningRequest(ApiObject):
     status: Annotated[CertificateSigningRequestStatus, pb(3)] = CertificateSigningRequestStatus()
 
     def condition(self, type_: str) -> CertificateSigningRequestCondition | None:
-        return next((one for one in self.status.conditions if one.type == type_), None)
+        return condition_of(self.status.conditions, type_)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from claims.kinds.pods import Pod
-from manciple.wire import codec, field_sets
+from manciple.wire import codec, managed_fields
 from manciple.wire.apply import Manager, apply_patch, ownerships_of
 from manciple.wire.errors import BadRequest, Conflict
 from manciple.wire.managed_fields import track_create, track_update
@@ -24,7 +24,7 @@ def apply(
     live: Document | None, wanted: Document, manager: Manager = ALICE, *, force: bool = False, **options: Any
 ) -> Document:
     now = options.pop("now", NOW)
-    return apply_patch(live, wanted, manager=manager, force=force, shape=field_sets.struct(Pod), now=now, **options)
+    return apply_patch(live, wanted, manager=manager, force=force, shape=managed_fields.struct(Pod), now=now, **options)
 
 
 def update(before: Document | None, after: Document, manager: Manager = CHARLIE, now: str = NOW) -> Document:
@@ -45,7 +45,7 @@ def containers(*items: Document) -> Document:
 
 def owned(document: Document, manager: Manager) -> set[str]:
     found = next((one for one in ownerships_of(document) if one.manager.name == manager.name), None)
-    return {field_sets.shown(path) for path in found.fields} if found else set()
+    return {managed_fields.shown(path) for path in found.fields} if found else set()
 
 
 def content(document: Document) -> Document:
@@ -195,8 +195,8 @@ def test_with_force_everybody_sees_what_he_applied_last(
 
 @given(label_sets)
 def test_fields_v1_round_trips(values: dict[str, str]) -> None:
-    fields = field_sets.of_document(
+    fields = managed_fields.of_document(
         {**labels(**values), "spec": {"containers": [{"name": name, "image": "1"} for name in values]}},
-        field_sets.struct(Pod),
+        managed_fields.struct(Pod),
     )
-    assert field_sets.from_fields_v1(field_sets.to_fields_v1(fields)) == fields
+    assert managed_fields.from_fields_v1(managed_fields.to_fields_v1(fields)) == fields

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from manciple.wire import codec, field_sets, managed_fields
+from manciple.wire import codec, managed_fields
 from manciple.wire.base import Value
 from manciple.wire.registry import registry
 from tests.manciple.wire.samples import make_full
@@ -47,17 +47,19 @@ def test_values_differ_where_their_documents_do() -> None:
         documents = [codec.to_builtins(state) for state in states]
         for old, before in zip(states, documents, strict=True):
             for new, after in zip(states, documents, strict=True):
-                fields = field_sets.compare(before, after, managed_fields.splitting_of(kind))
-                expected = tuple(field_sets.to_fields_v1(one - managed_fields.UNOWNED) for one in fields)
+                fields = managed_fields.compare(before, after, managed_fields.splitting_of(kind))
+                expected = tuple(managed_fields.to_fields_v1(one - managed_fields.UNOWNED) for one in fields)
                 found = managed_fields._differences(kind, new, old, frozenset())
                 assert found == expected, (kind.resource, before, after)
 
 
 MANAGERS = ("a", "b", "kube-scheduler")
-Owners = dict[tuple[str, str], field_sets.FieldSet]
+Owners = dict[tuple[str, str], managed_fields.FieldSet]
 
 
-def written(owners: Owners, writer: tuple[str, str], changed: field_sets.FieldSet, lost: field_sets.FieldSet) -> Owners:
+def written(
+    owners: Owners, writer: tuple[str, str], changed: managed_fields.FieldSet, lost: managed_fields.FieldSet
+) -> Owners:
     """The owners after a write that changes or removes fields, as sets."""
     after = {one: fields - lost for one, fields in owners.items()}
     after[writer] = after.get(writer, frozenset()) | changed
@@ -70,12 +72,12 @@ def texts(obj: Any) -> dict[tuple[str, str], bytes]:
 
 def texts_of(owners: Owners) -> dict[tuple[str, str], bytes]:
     return {
-        writer: msgspec.json.encode(field_sets.to_fields_v1(fields), order="sorted")
+        writer: msgspec.json.encode(managed_fields.to_fields_v1(fields), order="sorted")
         for writer, fields in owners.items()
     }
 
 
-def below(fields: field_sets.FieldSet, *elements: str) -> field_sets.FieldSet:
+def below(fields: managed_fields.FieldSet, *elements: str) -> managed_fields.FieldSet:
     return frozenset(path for path in fields if path[0] in elements)
 
 
@@ -89,7 +91,7 @@ def test_owners_after_any_writes_are_those_that_sets_of_fields_give() -> None:
         has_status = "status" in kind.subresources
         for first in (kind.type(), full, thinned(full, random)):
             obj = managed_fields.track_create(kind, first, manager="a", now="2026-01-01T00:00:00Z")
-            whole = field_sets.compare(codec.to_builtins(kind.type()), codec.to_builtins(first), shape)[0]
+            whole = managed_fields.compare(codec.to_builtins(kind.type()), codec.to_builtins(first), shape)[0]
             status = below(whole, "f:status") if has_status else frozenset()
             owners = written({}, ("a", ""), whole - managed_fields.UNOWNED - status, frozenset())
             for turn in range(6):
@@ -97,7 +99,7 @@ def test_owners_after_any_writes_are_those_that_sets_of_fields_give() -> None:
                 following = random.choice((full, first, thinned(full, random), thinned(first, random)))
                 changed, removed = (
                     fields - managed_fields.UNOWNED
-                    for fields in field_sets.compare(codec.to_builtins(obj), codec.to_builtins(following), shape)
+                    for fields in managed_fields.compare(codec.to_builtins(obj), codec.to_builtins(following), shape)
                 )
                 following = managed_fields.with_owners_of(obj, following)
                 manager, now = random.choice(MANAGERS), f"2026-01-01T00:00:{turn:02}Z"

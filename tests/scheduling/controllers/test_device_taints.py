@@ -12,13 +12,13 @@ from msgspec import structs
 
 from claims import device_taints as taints
 from claims.controllers import taint_eviction
-from claims.controllers.taint_eviction import condition_of
+from claims.controllers.taint_eviction import CONDITION
 from claims.device_taints import end_of_patience
 from claims.kinds.pods import Pod
 from inventory.kinds.devices import DeviceTaint, DeviceTaintRule, DeviceToleration
 from inventory.kinds.taint_rules import TaintRules
 from manciple.store.event_log import latest_revision
-from manciple.wire.base import timestamp
+from manciple.wire.base import condition_of, timestamp
 from tests.builders import (
     make_claim,
     make_device,
@@ -91,7 +91,7 @@ def leaving(cluster: Cluster) -> set[str]:
 
 
 def told(cluster: Cluster, name: str = "repair") -> tuple[str, str, str]:
-    condition = condition_of(cluster.get(DeviceTaintRule, name))
+    condition = condition_of(cluster.get(DeviceTaintRule, name).status.conditions, CONDITION)
     assert condition is not None
     return condition.status, condition.reason, condition.message
 
@@ -328,7 +328,7 @@ def test_a_rule_whose_effect_changes_is_told_anew(cluster: Cluster) -> None:
     cluster.update(with_spec(cluster.get(DeviceTaintRule, "repair"), taint=taint))
     evict(cluster)
     assert told(cluster) == ("True", "PodsPendingEviction", "1 pod needs to be evicted in 1 namespace.")
-    condition = condition_of(cluster.get(DeviceTaintRule, "repair"))
+    condition = condition_of(cluster.get(DeviceTaintRule, "repair").status.conditions, CONDITION)
     assert condition is not None
     assert condition.observed_generation == 2
     assert leaving(cluster) == {"one"}
